@@ -1,0 +1,69 @@
+"""The one module that waits: deadlines on the monotonic clock, and a bounded retry.
+
+Nothing else in the harness sleeps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class DeadlineExceeded(Exception):
+    """A deadline passed; ``str()`` says which."""
+
+
+class Deadline:
+    """A point in time that is passed down a call chain, so that waits do not add up.
+
+    :param seconds: from now until the deadline, before scaling.
+    :param what: what is being waited for, as it reads after "waiting for".
+    :param factor: how much slower this host was measured to be than the reference.
+    """
+
+    def __init__(self, seconds: float, what: str, *, factor: float = 1.0) -> None:
+        self.what = what
+        self.seconds = seconds * factor
+        self._end = time.monotonic() + self.seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline, never negative."""
+        return max(0.0, self._end - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        return self.left == 0.0
+
+    def extend(self, seconds: float) -> None:
+        """Progress was seen: the deadline is now at least ``seconds`` away."""
+        self._end = max(self._end, time.monotonic() + seconds)
+
+    def check(self) -> None:
+        """Raise :class:`DeadlineExceeded` when the deadline has passed."""
+        if self.passed:
+            raise DeadlineExceeded(f"gave up waiting for {self.what} after {self.seconds:.0f} s")
+
+
+def retry(
+    attempt: Callable[[bool], T | None], deadline: Deadline, *, every: float = 0.1
+) -> T:
+    """Call ``attempt(last_try)`` until it returns something other than None.
+
+    For the few things that tell nobody when they change.  The last call gets ``True``, so that it
+    can say in full why it is not content.
+
+    :param every: seconds between two calls.
+    :raises DeadlineExceeded: when the last call returned None too.
+    """
+    while True:
+        last_try = deadline.passed
+        result = attempt(last_try)
+        if result is not None:
+            return result
+        if last_try:
+            deadline.check()
+        time.sleep(min(every, max(deadline.left, 0.001)))
