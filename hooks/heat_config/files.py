@@ -1,0 +1,136 @@
+"""Files that survive a power cut: written beside their place, synced, renamed, directory synced."""
+
+import contextlib
+import os
+import stat
+
+PRIVATE_FILE = 0o600
+PRIVATE_DIRECTORY = 0o700
+
+
+def sync_directory(path):
+    """Make the names in the directory *path* durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path, mode=PRIVATE_DIRECTORY):
+    """Make *path* and its missing parents, durable, and return *path*.
+
+    Only what is made here gets *mode*; a directory that exists keeps its own, for it may be
+    one that the distribution shares (/var/lib).
+    """
+    missing = []
+    probe = os.path.abspath(path)
+    while not os.path.isdir(probe):
+        missing.append(probe)
+        probe = os.path.dirname(probe)
+    for directory in reversed(missing):
+        try:
+            os.mkdir(directory, mode)
+        except FileExistsError:
+            continue
+        os.chmod(directory, mode)
+        sync_directory(os.path.dirname(directory))
+    return path
+
+
+def write_all(descriptor, data):
+    """Write every byte of *data*; one write(2) may take only part of it."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def write_whole(path, data, mode=PRIVATE_FILE, sync=True):
+    """Put *data* (text or bytes) at *path* so that a reader sees the old or the new, never a part.
+
+    The file has *mode* from its first moment and stays whole through a power cut: written and
+    synced beside its place, renamed, the directory synced. A symbolic link at *path* is replaced
+    and not followed. With ``sync=False`` the directory is left to the caller to sync.
+
+    Raises OSError; then *path* is as it was and nothing is left beside it.
+    """
+    if isinstance(data, str):
+        data = data.encode("utf-8", "replace")
+    directory, name = os.path.split(os.path.abspath(path))
+    temporary = os.path.join(directory, ".%s.%d.new" % (name[:200], os.getpid()))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(temporary, flags, PRIVATE_FILE)
+    except FileExistsError:  # a run with the same process id was cut here before a reboot
+        os.unlink(temporary)
+        descriptor = os.open(temporary, flags, PRIVATE_FILE)
+    try:
+        try:
+            write_all(descriptor, data)
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if sync:
+        sync_directory(directory)
+
+
+def read_bounded(path, limit):
+    """Return the bytes of the regular file *path*, None when there is none.
+
+    Longer than *limit* bytes: its first and last parts with a mark between. What is not a
+    regular file (a link, a pipe that would block for ever) counts as absent.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return read_part(descriptor, 0, limit)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def read_part(descriptor, start, limit):
+    """Return what an open regular file holds from offset *start*, at most about *limit* bytes.
+
+    A longer one gives its first quarter and its last three, with a mark between them.
+    """
+    size = os.fstat(descriptor).st_size - start
+    if size <= limit:
+        return _read_range(descriptor, start, max(size, 0))
+    head = limit // 4
+    tail = limit - head
+    mark = b"\n[... %d bytes are left out here ...]\n" % (size - limit)
+    return (
+        _read_range(descriptor, start, head)
+        + mark
+        + _read_range(descriptor, start + size - tail, tail)
+    )
+
+
+def _read_range(descriptor, start, count):
+    parts = []
+    while count > 0:
+        part = os.pread(descriptor, min(count, 1 << 20), start)
+        if not part:
+            break
+        parts.append(part)
+        start += len(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def remove(path):
+    """Remove the file *path*; that it is not there is fine."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)

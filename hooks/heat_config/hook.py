@@ -1,0 +1,323 @@
+"""What every hook shares: the deployment on stdin, files, running a tool, the answer on stdout.
+
+A hook is short::
+
+    import os, sys
+    sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
+    from heat_config import hook
+
+    @hook.main
+    def main(deployment):
+        result = hook.run(["true"], env=deployment.environment())
+        return hook.Response(result.stdout, result.stderr, result.status)
+
+The contract is that of heat-agents: one JSON object in, one JSON object out, exit status 0 when
+there is an answer, whatever the tool did. Nothing here puts an input's or an output's value into
+a log or a message.
+"""
+
+import contextlib
+import os
+import sys
+
+from . import files, process, values
+
+CAPTURE_LIMIT = 4 << 20
+"""Bytes of a tool's output that go into the answer; the whole stays in the deployment's log."""
+
+OUTPUT_LIMIT = 2 << 20
+"""Bytes of one output file that go into the answer."""
+
+STDIN_LIMIT = 64 << 20
+
+
+class HookError(Exception):
+    """A failure with a sentence for the person who reads the stack; never with a value in it."""
+
+    def __init__(self, sentence, status=1):
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.status = status
+
+
+class Deployment:
+    """One deployment as the runner hands it to a hook.
+
+    id, name, group, action, creation_time, server_id: strings, "" when absent.
+    config: what the template says, of any JSON type. options: a dict, also when Heat sends null.
+    inputs: {name: value of any JSON type}, the derived ``deploy_*`` ones included.
+    outputs: the declared output names that may be part of a file name.
+    """
+
+    def __init__(self, document):
+        self.document = document
+        self.id = _string(document.get("id"))
+        self.name = _string(document.get("name"))
+        self.group = _string(document.get("group"))
+        self.creation_time = _string(document.get("creation_time"))
+        self.config = document.get("config")
+        options = document.get("options")
+        self.options = options if isinstance(options, dict) else {}
+        self.inputs = values.named_values(document.get("inputs"))
+        self.outputs = values.output_names(document.get("outputs"))
+        self.action = _string(self.inputs.get("deploy_action"))
+        self.server_id = _string(self.inputs.get("deploy_server_id"))
+
+    @property
+    def user_inputs(self):
+        """The inputs without Heat's own ``deploy_*``, which may hold credentials."""
+        return {n: v for n, v in self.inputs.items() if not n.startswith("deploy_")}
+
+    def environment(self):
+        """Return the inputs as environment variables: text as it is, null empty, the rest JSON.
+
+        Raises HookError, naming the input, for one that no environment can carry.
+        """
+        found = {}
+        for name, value in self.inputs.items():
+            string = values.text(value)
+            if not name or "=" in name or "\0" in name or "\0" in string:
+                raise HookError(
+                    "The input %s cannot be an environment variable: a NUL byte or an equals "
+                    "sign in its name, or a NUL byte in its value. Take it out, or encode it, "
+                    "for instance as base64." % values.encode(values.clean(name))
+                )
+            found[values.clean(name)] = string
+        return found
+
+
+class Result:
+    """How a program ended: status (127 when it could not be started), stdout and stderr as text."""
+
+    def __init__(self, status, stdout, stderr):
+        self.status = status
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+class Response:
+    """What a hook answers: the three that Heat always has, and declared outputs by name."""
+
+    def __init__(self, stdout="", stderr="", status=0, outputs=None):
+        self.stdout = stdout
+        self.stderr = stderr
+        self.status = status
+        self.outputs = outputs or {}
+
+
+class Workspace:
+    """A private directory (0700) in which each deployment has its own names."""
+
+    def __init__(self, directory, deployment):
+        self.directory = directory
+        self._deployment = deployment
+
+    def path(self, suffix=""):
+        """Return ``<directory>/<id><suffix>``."""
+        return os.path.join(self.directory, self._deployment.id + suffix)
+
+
+def read():
+    """Return the Deployment on stdin; what is not one is answered as failed, and the hook ends."""
+    data = sys.stdin.buffer.read(STDIN_LIMIT + 1)
+    if len(data) > STDIN_LIMIT:
+        fail("The deployment is larger than %d MiB." % (STDIN_LIMIT >> 20))
+    try:
+        document = values.decode(data)
+    except ValueError:
+        fail("The hook was given something on stdin that is not JSON.")
+    if not isinstance(document, dict):
+        fail("The hook was given JSON on stdin that is not an object.")
+    if not values.is_plain_id(document.get("id")):
+        fail("The deployment's id is not a plain name of letters, digits, - and _.")
+    return Deployment(document)
+
+
+def workspace(deployment, *, env, default):
+    """Return the Workspace named by the environment variable *env*, else by the path *default*."""
+    directory = os.environ.get(env) or default
+    try:
+        files.make_directory(directory)
+    except OSError as error:
+        raise HookError(
+            'The working directory "%s" cannot be made: %s.' % (directory, error.strerror)
+        ) from None
+    return Workspace(directory, deployment)
+
+
+def write_file(path, data, mode=files.PRIVATE_FILE):
+    """Put *data* at *path*, whole or not at all, with *mode*. Raises HookError with a sentence."""
+    try:
+        files.write_whole(path, data, mode)
+    except OSError as error:
+        raise HookError('"%s" cannot be written: %s.' % (path, error.strerror)) from None
+
+
+def run(argv, *, env=None, cwd=None, input=None, quiet=False, timeout=None):
+    """Run a program to its end and return its Result; never raises for what the program does.
+
+    argv: the program and its arguments. env: its whole environment, by default the hook's own.
+    cwd: where it runs. input: text or bytes for its stdin, by default nothing.
+    quiet: keep its output out of the deployment's log (for questions such as ``--version``).
+    timeout: seconds, by default none: the runner has one for the whole hook.
+
+    Output goes to files, not through pipes: a child that stays in the background holds nothing
+    up, and what a tool said before it was cut is there to be read.
+    """
+    argv = [os.fspath(item) for item in argv]
+    environment = dict(os.environ if env is None else env)
+    opened = []
+    try:
+        stdin = _input(input, opened)
+        stdout, first_out = _capture("stdout", quiet, opened)
+        stderr, first_err = _capture("stderr", quiet, opened)
+        try:
+            pid = process.spawn(
+                argv, env=environment, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd
+            )
+        except FileNotFoundError:
+            return Result(process.NOT_FOUND, "", _not_found(argv[0], cwd))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "an argument holds a NUL byte"
+            return Result(process.NOT_RUNNABLE, "", '"%s" cannot be run: %s.\n' % (argv[0], reason))
+        status = process.wait(pid, timeout)
+        late = ""
+        if status is None:
+            status = process.TIMED_OUT
+            late = '"%s" was stopped: it took longer than %g seconds.\n' % (argv[0], timeout)
+            _stop(pid)
+        out = files.read_part(stdout, first_out, CAPTURE_LIMIT).decode("utf-8", "replace")
+        err = files.read_part(stderr, first_err, CAPTURE_LIMIT).decode("utf-8", "replace")
+        return Result(status, out, err + late)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def file_outputs(deployment, outputs_dir):
+    """Return {name: content} of the declared outputs that stand at ``<outputs_dir>/<id>.<name>``.
+
+    An absent file leaves its key out: Heat takes the presence of an ``error_output`` as failure.
+    Bytes that are not UTF-8 are replaced; a very long file loses its middle, with a mark.
+    """
+    found = {}
+    for name in deployment.outputs:
+        path = os.path.join(outputs_dir, "%s.%s" % (deployment.id, name))
+        data = files.read_bounded(path, OUTPUT_LIMIT)
+        if data is not None:
+            found[name] = data.decode("utf-8", "replace")
+    return found
+
+
+def respond(*, stdout="", stderr="", status=0, outputs=None):
+    """Print the answer, the one JSON object, and end the hook with exit status 0."""
+    answer = dict(outputs or {})
+    answer["deploy_stdout"] = stdout
+    answer["deploy_stderr"] = stderr
+    answer["deploy_status_code"] = status
+    data = (values.encode(answer) + "\n").encode("ascii")
+    sys.stdout.flush()
+    files.write_all(sys.stdout.fileno(), data)
+    sys.exit(0)
+
+
+def fail(sentence, status=1):
+    """Answer that the deployment failed, with *sentence* as its stderr, and end the hook."""
+    respond(stderr=sentence + "\n", status=status)
+
+
+def log(message):
+    """Write a line to the deployment's log. Never hand a value that came in."""
+    sys.stderr.write("%s\n" % message)
+    sys.stderr.flush()
+
+
+def main(function):
+    """Run ``function(deployment) -> Response`` as the hook; use as a decorator.
+
+    HookError becomes a failed answer with its sentence; any other exception one that names the
+    exception's type and place, but not its message: that may quote an input.
+    """
+    module = sys.modules.get(function.__module__)
+    if module is not None and module.__name__ != "__main__":
+        return function
+    deployment = read()
+    try:
+        response = function(deployment)
+    except HookError as error:
+        return fail(error.sentence, error.status)
+    except Exception as error:
+        return fail(_unexpected(error))
+    return respond(
+        stdout=response.stdout,
+        stderr=response.stderr,
+        status=response.status,
+        outputs=response.outputs,
+    )
+
+
+def _unexpected(error):
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = ""
+    if trace is not None:
+        name = os.path.basename(trace.tb_frame.f_code.co_filename)
+        place = " at %s line %d" % (name, trace.tb_lineno)
+    detail = " (%s)" % error.strerror if isinstance(error, OSError) and error.strerror else ""
+    return "The hook failed in a way it does not know: %s%s%s." % (
+        type(error).__name__,
+        detail,
+        place,
+    )
+
+
+def _string(value):
+    return values.clean(value) if isinstance(value, str) else ""
+
+
+def _not_found(program, cwd):
+    if cwd is not None and not os.path.isdir(cwd):
+        return 'The directory "%s" is not there, so "%s" cannot run in it.\n' % (cwd, program)
+    if os.path.exists(program):
+        return '"%s" cannot be run: the interpreter in its first line is not there.\n' % program
+    return '"%s" was not found: it is not installed, or not on PATH.\n' % program
+
+
+def _input(data, opened):
+    if data is None:
+        descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    else:
+        descriptor = os.memfd_create("stdin")
+        files.write_all(
+            descriptor, data.encode("utf-8", "replace") if isinstance(data, str) else data
+        )
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    opened.append(descriptor)
+    return descriptor
+
+
+def _capture(stream, quiet, opened):
+    """Return (descriptor, offset) of where a tool's *stream* goes.
+
+    The runner names a place in HEAT_CONFIG_CAPTURE, so that a person can follow it and nothing
+    is lost with the hook; without a runner, memory does.
+    """
+    prefix = os.environ.get("HEAT_CONFIG_CAPTURE")
+    if prefix and not quiet:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open("%s.%s" % (prefix, stream), flags, files.PRIVATE_FILE)
+    else:
+        descriptor = os.memfd_create(stream)
+    opened.append(descriptor)
+    return descriptor, os.fstat(descriptor).st_size
+
+
+def _stop(pid):
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if process.wait(pid, 5) is not None:
+            return

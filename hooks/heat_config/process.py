@@ -1,0 +1,166 @@
+"""Starting a program and waiting for it: no pipes, so nothing that it leaves behind can block.
+
+Written on fork and exec instead of the subprocess module: that import alone costs more than
+everything the runner does on a slow guest, and the child has to note its own process id
+between the two.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import time
+
+NOT_FOUND = 127
+NOT_RUNNABLE = 126
+TIMED_OUT = 124
+
+
+def spawn(argv, *, env, stdin, stdout, stderr, cwd=None, session=False, note=None):
+    """Start *argv* and return its process id.
+
+    stdin, stdout and stderr are open descriptors. Signal dispositions are the default ones again
+    in the child: the agent ignores SIGHUP and Python ignores SIGPIPE, and a tool must not inherit
+    that. With *session* the child leads a session and process group of its own. *note* is a path
+    that gets the child's id before it becomes *argv*.
+
+    Raises OSError as exec does (FileNotFoundError when the program is not there).
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            _become(argv, env, (stdin, stdout, stderr), cwd, session, note)
+        except OSError as error:
+            os.write(writer, str(error.errno or errno.EIO).encode())
+        except BaseException:
+            os.write(writer, str(errno.EINVAL).encode())
+        finally:
+            os._exit(NOT_FOUND)
+    os.close(writer)
+    try:
+        report = os.read(reader, 16)
+    finally:
+        os.close(reader)
+    if report:
+        os.waitpid(pid, 0)
+        number = int(report)
+        raise OSError(number, os.strerror(number), argv[0])
+    return pid
+
+
+def _become(argv, env, streams, cwd, session, note):
+    if session:
+        os.setsid()
+    if note is not None:
+        descriptor = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        os.write(descriptor, identity(os.getpid()).encode())
+        os.close(descriptor)
+    for number in range(1, signal.NSIG):
+        try:
+            signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            continue
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # Move all three out of the way first: one of them may be a number that another needs.
+    moved = [_above_standard(stream) for stream in streams]
+    for target, source in enumerate(moved):
+        os.dup2(source, target, inheritable=True)
+    if cwd is not None:
+        os.chdir(cwd)
+    if os.path.dirname(argv[0]):
+        os.execve(argv[0], argv, env)  # noqa: S606 - no shell is wanted
+    os.execvpe(argv[0], argv, env)  # noqa: S606
+
+
+def _above_standard(descriptor):
+    import fcntl
+
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
+def identity(pid):
+    """Return "pid start-time boot-id" of a living process, or "" when there is none.
+
+    Process ids come round again; together with the start time (proc(5), stat field 22) and the
+    boot's id it names one process and no other.
+    """
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as stream:
+            fields = stream.read().rpartition(b")")[2].split()
+        if fields[0] in (b"Z", b"X"):
+            return ""
+        return "%d %s %s" % (pid, fields[19].decode(), boot_id())
+    except (OSError, IndexError):
+        return ""
+
+
+def boot_id():
+    """Return the kernel's id of this boot."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+            return stream.read().strip()
+    except OSError:
+        return "unknown"
+
+
+def wait(pid, timeout=None):
+    """Wait for the child *pid*; return its exit status (128 + n when signal n ended it).
+
+    Returns None when *timeout* seconds pass first.
+    """
+    if timeout is None:
+        return _status(os.waitpid(pid, 0)[1])
+    deadline = time.monotonic() + timeout
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
+    try:
+        while True:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return _status(status)
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return None
+            signal.sigtimedwait((signal.SIGCHLD,), min(remaining, 3600))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _status(status):
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
+def kill_group(pid, number):
+    """Send signal *number* to the process group *pid*; return whether there was one."""
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def end_group(pid, grace, reap=True):
+    """End the process group *pid*: SIGTERM, then SIGKILL after *grace* seconds or when it is gone.
+
+    With *reap* the leader is our child and its zombie is collected.
+    """
+    kill_group(pid, signal.SIGTERM)
+    kill_group(pid, signal.SIGCONT)  # one that was stopped acts on nothing but SIGKILL
+    deadline = time.monotonic() + grace
+    while time.monotonic() < deadline:
+        if reap:
+            try:
+                if wait(pid, min(0.5, max(0.0, deadline - time.monotonic()))) is not None:
+                    reap = False
+            except ChildProcessError:
+                reap = False
+        if not reap:
+            if not kill_group(pid, 0):
+                return
+            time.sleep(0.05)
+    kill_group(pid, signal.SIGKILL)
+    if reap:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)

@@ -1,0 +1,73 @@
+"""Values that come in from Heat: read defensively, and put into text the way tools expect."""
+
+import json
+import re
+
+PLAIN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}\Z")
+PLAIN_OUTPUT = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,127}\Z")
+
+
+def decode(data):
+    """Parse the JSON text or bytes *data*; raise ValueError, and nothing else, when it is not JSON.
+
+    NaN and Infinity, which Python reads and JSON does not know, become strings.
+    """
+    if isinstance(data, (bytes, bytearray)):
+        data = bytes(data).decode("utf-8", "replace")
+    try:
+        return json.loads(data, parse_constant=str)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def encode(value):
+    """Return *value* as JSON text, in ASCII."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def text(value):
+    """Return *value* as tools want it: strings as they are, None empty, the rest as JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return clean(value)
+    return json.dumps(value)
+
+
+def clean(string):
+    """Return *string* without the lone surrogates that no encoding can carry."""
+    if string.isascii():
+        return string
+    return string.encode("utf-8", "replace").decode("utf-8")
+
+
+def is_plain_id(value):
+    """True for an id that may become a file name: letters, digits, ``-`` and ``_``."""
+    return isinstance(value, str) and PLAIN_ID.match(value) is not None
+
+
+def is_plain_output(value):
+    """True for an output name that may become the end of a file name."""
+    return isinstance(value, str) and PLAIN_OUTPUT.match(value) is not None
+
+
+def named_values(inputs):
+    """Return {name: value} from a list of ``{"name":, "value":}``; what has no name is left out.
+
+    A later one of the same name wins, as in heat-agents. A missing value is None.
+    """
+    found = {}
+    for item in inputs if isinstance(inputs, list) else ():
+        if isinstance(item, dict) and isinstance(item.get("name"), str):
+            found[item["name"]] = item.get("value")
+    return found
+
+
+def output_names(outputs):
+    """Return the declared output names that are plain, in order, each once."""
+    names = []
+    for item in outputs if isinstance(outputs, list) else ():
+        name = item.get("name") if isinstance(item, dict) else None
+        if is_plain_output(name) and name not in names:
+            names.append(name)
+    return names

@@ -1,0 +1,149 @@
+"""What the hook tests share: run a hook file the way the runner does and read its answer."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOOKS = Path(__file__).resolve().parents[2] / "hooks"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a hook printed, parsed, and what else it did."""
+
+    status: int
+    stdout: str
+    stderr: str
+    outputs: dict[str, Any]
+    log: str
+    exit_status: int
+    raw: bytes = field(repr=False)
+
+
+@pytest.fixture(scope="session")
+def hooks_dir() -> Path:
+    """The directory of the hook programs in this checkout."""
+    return HOOKS
+
+
+@pytest.fixture
+def make_deployment():
+    """A factory of deployment documents as Heat's metadata has them.
+
+    ``make_deployment(config="...", inputs={"foo": 1}, outputs=["result"], options={}, group=...,
+    action="CREATE", id=..., name=...)``; *inputs* may also be Heat's own list form.
+    """
+    counter = iter(range(1, 1_000_000))
+
+    def make(
+        config: Any = "",
+        *,
+        inputs: Any = None,
+        outputs: Any = (),
+        options: Any = None,
+        group: str = "script",
+        action: str = "CREATE",
+        id: str | None = None,
+        name: str = "a-deployment",
+        **more: Any,
+    ) -> dict[str, Any]:
+        if isinstance(inputs, dict) or inputs is None:
+            inputs = [
+                {"name": name, "type": "String", "value": value}
+                for name, value in (inputs or {}).items()
+            ]
+        derived = {
+            "deploy_server_id": "0a1b2c3d-0000-4000-8000-000000000001",
+            "deploy_action": action,
+            "deploy_stack_id": "stack/8f0c6e5e-0000-4000-8000-000000000002",
+            "deploy_resource_name": "deployment",
+            "deploy_signal_transport": "NO_SIGNAL",
+        }
+        present = {item.get("name") for item in inputs if isinstance(item, dict)}
+        inputs = [
+            *inputs,
+            *(
+                {"name": key, "type": "String", "value": value}
+                for key, value in derived.items()
+                if key not in present
+            ),
+        ]
+        return {
+            "id": id or f"6f1c0000-0000-4000-8000-{next(counter):012d}",
+            "name": name,
+            "group": group,
+            "config": config,
+            "inputs": inputs,
+            "outputs": [
+                {"name": item, "type": "String", "error_output": False}
+                if isinstance(item, str)
+                else item
+                for item in outputs
+            ],
+            "options": {} if options is None else options,
+            "creation_time": "2026-01-02T03:04:05Z",
+            **more,
+        }
+
+    return make
+
+
+@pytest.fixture
+def run_hook(tmp_path: Path):
+    """Run a file of hooks/ with a deployment on stdin and return its Answer.
+
+    ``run_hook("script.py", deployment, env={"HEAT_SCRIPT_WORKING": ...}, python=sys.executable,
+    timeout=60)``. The environment is built, not inherited: PATH, HOME in tmp_path,
+    HEAT_CONFIG_LIB, and *env*. A hook must answer with one JSON object and exit status 0; that
+    is asserted here. *deployment* may be bytes, to hand it something that is not a deployment.
+    """
+
+    def run(
+        file: str,
+        deployment: dict[str, Any] | bytes,
+        *,
+        env: dict[str, str] | None = None,
+        python: str = sys.executable,
+        timeout: float = 60,
+    ) -> Answer:
+        data = deployment if isinstance(deployment, bytes) else json.dumps(deployment).encode()
+        path = HOOKS / file
+        first = path.read_bytes().split(b"\n", 1)[0].decode()
+        flags = first.split()[1:] if first.startswith("#!") else []
+        done = subprocess.run(
+            [python, *flags, str(path)],
+            input=data,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(tmp_path),
+                "LC_ALL": "C",
+                "HEAT_CONFIG_LIB": str(HOOKS),
+                **(env or {}),
+            },
+        )
+        log = done.stderr.decode("utf-8", "replace")
+        assert done.returncode == 0, log
+        assert "Traceback" not in log
+        answer = json.loads(done.stdout)
+        assert isinstance(answer, dict)
+        assert isinstance(answer["deploy_status_code"], int)
+        return Answer(
+            status=answer.pop("deploy_status_code"),
+            stdout=answer.pop("deploy_stdout"),
+            stderr=answer.pop("deploy_stderr"),
+            outputs=answer,
+            log=log,
+            exit_status=done.returncode,
+            raw=done.stdout,
+        )
+
+    return run

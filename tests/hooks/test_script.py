@@ -1,0 +1,219 @@
+"""The script hook, run as the runner runs it."""
+
+import json
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def script(run_hook, make_deployment, tmp_path: Path):
+    """Run the script hook on a config; keywords go to make_deployment."""
+
+    def run(config, *, env=None, **keywords):
+        return run_hook(
+            "script.py",
+            make_deployment(config, **keywords),
+            env={
+                "HEAT_SCRIPT_WORKING": str(tmp_path / "work"),
+                "HEAT_SCRIPT_OUTPUTS": str(tmp_path / "out"),
+                **(env or {}),
+            },
+        )
+
+    return run
+
+
+def test_streams_status_and_outputs(script):
+    answer = script(
+        "#!/bin/sh\necho hello\necho trouble >&2\nprintf done >$heat_outputs_path.result\nexit 3\n",
+        outputs=["result", "absent"],
+    )
+    assert (answer.status, answer.stdout, answer.stderr) == (3, "hello\n", "trouble\n")
+    assert answer.outputs == {"result": "done"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("text", "text"),
+        ("", ""),
+        ("ünïcode ☃ 🍲", "ünïcode ☃ 🍲"),
+        ("two\nlines", "two\nlines"),
+        (None, ""),
+        (True, "true"),
+        (False, "false"),
+        (7, "7"),
+        (1.5, "1.5"),
+        ([1, "a"], '[1, "a"]'),
+        ({"a": None}, '{"a": null}'),
+    ],
+    ids=repr,
+)
+def test_inputs_of_every_json_type_are_in_the_environment(script, value, expected):
+    answer = script('#!/bin/sh\nprintf %s "$foo"\n', inputs={"foo": value})
+    assert (answer.status, answer.stdout) == (0, expected)
+    assert answer.log == ""
+
+
+def test_an_input_without_a_value_is_empty(script):
+    answer = script('printf "[%s]" "$foo"', inputs=[{"name": "foo", "type": "String"}])
+    assert answer.stdout == "[]"
+
+
+def test_nul_in_an_input_is_a_sentence_that_names_it(script):
+    answer = script("#!/bin/sh\n", inputs={"foo": "se\0cret"})
+    assert answer.status == 1
+    assert '"foo"' in answer.stderr
+    assert "cret" not in answer.stderr
+
+
+def test_no_shebang_is_run_by_the_shell(script):
+    assert script("echo $((40 + 2))").stdout == "42\n"
+
+
+def test_missing_interpreter_is_a_sentence(script):
+    answer = script("#!/no/such/interpreter\n")
+    assert answer.status == 127
+    assert "interpreter" in answer.stderr
+
+
+@pytest.mark.parametrize("config", [{"a": 1}, [1], 5, "echo \0"], ids=repr)
+def test_config_that_is_no_program_is_refused(script, config):
+    answer = script(config)
+    assert answer.status == 1
+    assert "config" in answer.stderr
+
+
+@pytest.mark.parametrize("config", ["", None])
+def test_empty_config_does_nothing_and_succeeds(script, config):
+    assert script(config).status == 0
+
+
+def test_any_bytes_in_streams_and_outputs(script):
+    answer = script(
+        "printf '\\377\\000x'; printf '\\376' >&2; printf '\\377\\000y' >$heat_outputs_path.result",
+        outputs=["result"],
+    )
+    assert answer.status == 0
+    assert (answer.stdout, answer.stderr) == ("\ufffd\0x", "\ufffd")
+    assert answer.outputs == {"result": "\ufffd\0y"}
+
+
+def test_two_megabytes_of_output(script):
+    answer = script("head -c 2000000 /dev/zero | tr '\\0' a")
+    assert answer.stdout == "a" * 2_000_000
+
+
+def test_far_too_much_output_loses_its_middle_with_a_mark(script):
+    answer = script("echo first; head -c 9000000 /dev/zero | tr '\\0' a; echo last")
+    assert len(answer.stdout) < 5_000_000
+    assert answer.stdout.startswith("first\n")
+    assert answer.stdout.endswith("last\n")
+    assert "bytes are left out here" in answer.stdout
+
+
+def test_background_child_does_not_hold_the_hook_up(script):
+    start = time.monotonic()
+    answer = script("sleep 20 &\necho here")
+    assert answer.stdout == "here\n"
+    assert time.monotonic() - start < 10
+
+
+def test_files_are_private_and_the_directory_is_the_working_one(script, tmp_path: Path):
+    answer = script("#!/bin/sh\npwd; umask; touch made", id="plain-id")
+    work = tmp_path / "work"
+    assert answer.stdout.split()[0] == str(work)
+    assert stat.S_IMODE(work.stat().st_mode) == 0o700
+    assert stat.S_IMODE((work / "plain-id").stat().st_mode) == 0o700
+
+
+def test_a_shorter_script_leaves_nothing_of_a_longer_one(script):
+    script("#!/bin/sh\necho one\necho two\n", id="same")
+    assert script("#!/bin/sh\necho three\n", id="same").stdout == "three\n"
+
+
+def test_output_names_cannot_leave_the_directory(script, tmp_path: Path):
+    (tmp_path / "secret").write_text("planted")
+    answer = script("#!/bin/sh\n", outputs=["x/../../secret", "/../secret", "..", "a/b", ""])
+    assert answer.outputs == {}
+    assert b"planted" not in answer.raw
+
+
+@pytest.mark.parametrize(
+    "make", ["ln -s /etc/passwd $F", "mkfifo $F", "mkdir $F"], ids=["link", "pipe", "directory"]
+)
+def test_output_that_is_no_regular_file_is_absent(script, make):
+    answer = script(make.replace("$F", '"$heat_outputs_path.result"'), outputs=["result"])
+    assert (answer.status, answer.outputs) == (0, {})
+
+
+def test_environment_is_kept_and_inputs_win(script):
+    answer = script(
+        'echo "$OS_CONFIG_FILES $LC_ALL"',
+        inputs={"LC_ALL": "given"},
+        env={"OS_CONFIG_FILES": "a:b"},
+    )
+    assert answer.stdout == "a:b given\n"
+
+
+def test_parallel_runs_do_not_meet(run_hook, make_deployment, tmp_path: Path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    env = {"HEAT_SCRIPT_WORKING": str(tmp_path / "w"), "HEAT_SCRIPT_OUTPUTS": str(tmp_path / "o")}
+
+    def one(number: int) -> str:
+        config = f"sleep 0.1; echo {number} >$heat_outputs_path.n"
+        return run_hook("script.py", make_deployment(config, outputs=["n"]), env=env).outputs["n"]
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(one, range(12))) == [f"{n}\n" for n in range(12)]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [b"", b"null", b"[]", b"{", b'{"id": "../x"}', b'{"id": 5}', b"\xff", b"[" * 100_000],
+    ids=lambda d: repr(d[:12]),
+)
+def test_what_is_no_deployment_is_answered_as_failed(run_hook, document):
+    answer = run_hook("script.py", document)
+    assert answer.status == 1
+    assert answer.stderr.endswith(".\n")
+
+
+def test_null_options_and_inputs(run_hook, tmp_path: Path):
+    env = {"HEAT_SCRIPT_WORKING": str(tmp_path / "w"), "HEAT_SCRIPT_OUTPUTS": str(tmp_path / "o")}
+    document = {"id": "x", "config": "echo fine", "options": None, "inputs": None, "outputs": None}
+    assert run_hook("script.py", json.dumps(document).encode(), env=env).stdout == "fine\n"
+
+
+def test_working_directory_that_cannot_be_made_is_a_sentence(script, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    answer = script("true", env={"HEAT_SCRIPT_WORKING": str(tmp_path / "file" / "work")})
+    assert answer.status == 1
+    assert str(tmp_path / "file" / "work") in answer.stderr
+
+
+def test_input_too_large_for_an_environment_is_a_sentence(script):
+    answer = script("true", inputs={"big": "x" * 3_000_000})
+    assert answer.status == 126
+    assert "Argument list too long" in answer.stderr
+    assert "xxx" not in answer.stderr
+
+
+@pytest.mark.parametrize("version", ["3.9.18", "3.10.13", "3.11.7", "3.12.1", "3.13.0"])
+def test_every_python_the_distributions_have(run_hook, make_deployment, tmp_path: Path, version):
+    python = (
+        Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+        / f"versions/{version}/bin/python"
+    )
+    if not python.exists():
+        pytest.skip(f"no Python {version} under pyenv on this host")
+    env = {"HEAT_SCRIPT_WORKING": str(tmp_path / "w"), "HEAT_SCRIPT_OUTPUTS": str(tmp_path / "o")}
+    answer = run_hook(
+        "script.py", make_deployment("echo $foo", inputs={"foo": 1}), env=env, python=str(python)
+    )
+    assert (answer.status, answer.stdout, answer.log) == (0, "1\n", "")
