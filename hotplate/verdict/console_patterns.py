@@ -1,0 +1,283 @@
+"""What consoles say when something is wrong: known patterns, each with its reason and advice.
+
+The first row that matches the latest lines wins, so the specific stands before the general: a
+kernel that panics because it found no root is told as "no root".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hotplate.verdict.readings import clean
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One known failure.
+
+    :param name: a stable word for tests and for machines.
+    :param regex: what a console line contains.
+    :param reason: what it means, as it reads after "the console shows".
+    :param advice: what to do about it.
+    :param fatal: True when the guest cannot go on after it.
+    """
+
+    name: str
+    regex: re.Pattern[str]
+    reason: str
+    advice: str
+    fatal: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A console line that a pattern knows."""
+
+    pattern: Pattern
+    line: str
+    number: int
+
+
+def _row(name: str, regex: str, reason: str, advice: str, *, fatal: bool = True) -> Pattern:
+    return Pattern(name, re.compile(regex), reason, advice, fatal)
+
+
+PATTERNS: tuple[Pattern, ...] = (
+    # Firmware and boot loader.
+    _row(
+        "no-bootable-device",
+        r"No bootable device|Boot failed: not a bootable disk|No bootable option or device was"
+        r"|BdsDxe: failed to load Boot|Operating System not found|Missing operating system",
+        "the firmware found nothing to boot on the disk",
+        "check that the image is a whole disk with a boot loader for this firmware (BIOS needs "
+        'the "bootloader" element with a BIOS layout, UEFI an EFI system partition), or give a '
+        "kernel and initrd beside a partition image",
+    ),
+    _row(
+        "uefi-shell",
+        r"UEFI Interactive Shell|Shell> ?$",
+        "the firmware fell into its UEFI shell because no boot entry worked",
+        "check that the EFI system partition holds EFI/BOOT/BOOTX64.EFI (element block-device-efi)",
+    ),
+    _row(
+        "grub-no-kernel",
+        r"error: (?:\.\./\.\./\S+ )?file [^/ ]?/\S*(?:vmlinuz|initrd|kernel)\S* not found"
+        r"|error: (?:\S+:\d+: ?)?you need to load the kernel first",
+        "GRUB did not find the kernel or initrd that its menu names",
+        "check that a kernel package is installed in the image and that grub.cfg was made after it",
+    ),
+    _row(
+        "grub-rescue",
+        r"grub rescue>|error: (?:\S+:\d+: ?)?no such (?:partition|device)|error: (?:\S+:\d+: ?)?"
+        r"unknown filesystem|error: (?:\S+:\d+: ?)?file [^/ ]?/\S+ not found"
+        r"|Minimal BASH-like line editing",
+        "GRUB started but did not find its files or its partition",
+        "check that grub-install ran on the finished disk and that the label or UUID in grub.cfg "
+        "is that of the root file system",
+    ),
+    # Root file system.
+    _row(
+        "initramfs-shell",
+        r"Gave up waiting for (?:root file system|root) device|ALERT! +\S+ +does not exist"
+        r"|\(initramfs\) ?$|dracut-initqueue.*timeout|Warning: /dev/disk/by-\S+ does not exist"
+        r"|Warning: dracut-initqueue|Entering emergency mode\. Exit the shell to continue",
+        "the initrd did not find the root file system",
+        "compare root= on the kernel command line with the label or UUID of the image's root file "
+        "system, and check that the initrd holds the disk's driver (virtio_blk, virtio_scsi)",
+    ),
+    _row(
+        "no-root-filesystem",
+        r"VFS: (?:Unable to mount|Cannot open) root|Please append a correct \"root=\" boot option"
+        r"|No filesystem could mount root|Run /init as init process.*failed",
+        "the kernel could not mount the root file system",
+        "check root= on the kernel command line, and that an initrd is given when the kernel has "
+        "the disk's driver or file system as a module",
+    ),
+    _row(
+        "no-init",
+        r"No working init found|Requested init \S+ failed|Target filesystem doesn't have requested"
+        r"|Failed to execute /sbin/init|No init found\. Try passing init=",
+        "the root file system was mounted but has no init",
+        'check that the image contains an init system (package "systemd-sysv") and that the right '
+        "partition was taken as root",
+    ),
+    _row(
+        "initramfs-unpack",
+        r"Initramfs unpacking failed|junk (?:within|in|at the end of) compressed archive"
+        r"|invalid magic at start of compressed archive|decompression failed",
+        "the kernel could not unpack the initrd",
+        "check that kernel and initrd belong together and that the kernel knows the compression",
+        fatal=False,
+    ),
+    _row(
+        "kernel-panic",
+        r"Kernel panic - not syncing",
+        "the kernel panicked",
+        "read the lines above the panic in console.log; a panic in the middle of nowhere is often "
+        "too little memory or a CPU model the image was not built for",
+    ),
+    _row(
+        "emergency-mode",
+        r"You are in emergency mode|Started .*Emergency Shell|Reached target .*[Ee]mergency [Mm]ode"
+        r"|Give root password for maintenance|Cannot open access to console, the root account is",
+        "systemd stopped in emergency mode",
+        "a mount of /etc/fstab or a unit that local-fs.target requires failed: look for [FAILED] "
+        "and [DEPEND] lines in console.log",
+    ),
+    _row(
+        "bad-cpu",
+        r"This kernel requires the following features not present|requires an? x86-64 CPU"
+        r"|CPU does not support x86-64-v[234]|Fatal glibc error: CPU does not support",
+        "the image's programs need a CPU with more features than the machine has",
+        "boot with a larger CPU model, or build the image for plain x86-64",
+    ),
+    # The machine's resources.
+    _row(
+        "out-of-memory",
+        r"Out of memory: Kill(?:ed)? process|invoked oom-killer|oom-kill:constraint"
+        r"|System is deadlocked on memory",
+        "the kernel killed processes for want of memory",
+        "give the guest more memory, and see in console.log which process took it",
+        fatal=False,
+    ),
+    _row(
+        "disk-full",
+        r"No space left on device|ENOSPC",
+        "a disk of the guest is full",
+        "make the image's root file system larger (DIB_IMAGE_SIZE), or let it grow at boot "
+        "(element growroot)",
+        fatal=False,
+    ),
+    _row(
+        "read-only-root",
+        r"Remounting filesystem read-only|Read-only file system",
+        "the root file system is read-only",
+        "check the root file system with e2fsck, and the options of / in /etc/fstab",
+        fatal=False,
+    ),
+    _row(
+        "disk-errors",
+        r"(?:blk_update_request|Buffer I/O error|I/O error, dev [sv]d)|EXT4-fs error"
+        r"|XFS \(\S+\): Corruption",
+        "reads or writes of the disk fail",
+        "check the image (qemu-img check) and the space on the host where the overlay lies",
+        fatal=False,
+    ),
+    _row(
+        "soft-lockup",
+        r"watchdog: BUG: soft lockup|rcu_(?:sched|preempt) (?:self-)?detected stalls?"
+        r"|rcu: INFO: rcu_\S+ (?:self-)?detected stall",
+        "a CPU of the guest made no progress for a long time",
+        "the host is overloaded, or KVM does not really work here: see hotplate doctor",
+        fatal=False,
+    ),
+    # Network and cloud-init.
+    _row(
+        "no-dhcp-lease",
+        r"No DHCPOFFERS received|No working leases in persistent database"
+        r"|systemd-networkd-wait-online\.service: (?:Main process exited|Failed)"
+        r"|Failed to start .*(?:[Ww]ait for [Nn]etwork|[Rr]aise network interfaces)"
+        r"|A start job is running for .*[Ww]ait for [Nn]etwork.*\(\dmin"
+        r"|ci-info: \| +(?:e|en|eth|ens|enp)\w* +\| +False",
+        "no network device of the guest got an address",
+        "check that a network renderer is installed and enabled in the image and that it matches "
+        "the device's name (systemd-networkd with a .network file for en* eth*)",
+        fatal=False,
+    ),
+    _row(
+        "no-datasource",
+        r"DataSourceNone|No instance datasource found|did not find any data source"
+        r"|cloud-init(?:-generator)?(?:\[\d+\])?:? .*(?:disabled|no datasource)"
+        r"|Used fallback datasource|Cloud-init disabled by",
+        "cloud-init found no datasource",
+        "check datasource_list in /etc/cloud/cloud.cfg.d (it must name OpenStack or Ec2) and that "
+        "ds-identify is not told to be strict",
+        fatal=False,
+    ),
+    _row(
+        "metadata-unreachable",
+        r"Calling '?http://169\.254\.169\.254\S* failed|Giving up on (?:OpenStack )?md from"
+        r"|169\.254\.169\.254.*(?:Connection refused|timed out|No route to host|is unreachable)",
+        "cloud-init could not reach the metadata service",
+        "check the guest's route to 169.254.169.254 and its firewall",
+        fatal=False,
+    ),
+    _row(
+        "cloud-init-broken",
+        r"cloud-init\[\d+\]: Traceback|util\.py\[WARNING\]: Failed (?:running|loading)"
+        r"|Failed to start .*[Cc]loud-init|cc_\S+\.py\[(?:ERROR|CRITICAL)\]|stages\.py\[ERROR\]",
+        "a part of cloud-init failed",
+        "read /var/log/cloud-init.log in the guest (guest/ in the artefacts)",
+        fatal=False,
+    ),
+    # The agent.
+    _row(
+        "agent-failed",
+        r"Failed to start .*os-collect-config|os-collect-config\.service: (?:Failed|Main process "
+        r"exited|Start request repeated|Scheduled restart)|os-collect-config\[\d+\]: Traceback"
+        r"|os-collect-config.*(?:ModuleNotFoundError|ImportError|No such file or directory)",
+        "the agent os-collect-config fails",
+        "journalctl -u os-collect-config in the guest shows its traceback",
+        fatal=False,
+    ),
+    _row(
+        "refresh-failed",
+        r"os-refresh-config:? .*(?:failed|ERROR)|dib-run-parts.*(?:failed|ERROR)"
+        r"|Command '?.*os-refresh-config.*returned non-zero",
+        "a script of os-refresh-config fails",
+        "journalctl -u os-collect-config in the guest names the script",
+        fatal=False,
+    ),
+    # Units in general: last, because they are often the consequence of something above.
+    _row(
+        "device-timeout",
+        r"Timed out waiting for device|timed out waiting for device",
+        "systemd waited in vain for a device",
+        "a device named in /etc/fstab or on the kernel command line does not exist in this "
+        "machine: use LABEL= or UUID= of the image's own file systems",
+        fatal=False,
+    ),
+    _row(
+        "dependency-failed",
+        r"\[DEPEND\]|Dependency failed for",
+        "a unit was not started because one that it requires failed",
+        "look for the first [FAILED] or timeout above it in console.log",
+        fatal=False,
+    ),
+    _row(
+        "unit-failed",
+        r"\[FAILED\] Failed to (?:start|mount|listen)",
+        "a unit failed to start",
+        "systemctl --failed and journalctl -b in the guest tell why",
+        fatal=False,
+    ),
+)
+BY_NAME: dict[str, Pattern] = {pattern.name: pattern for pattern in PATTERNS}
+
+
+def match(line: str) -> Pattern | None:
+    """Return the first pattern that knows a console line, None when none does."""
+    text = clean(line)
+    return next((pattern for pattern in PATTERNS if pattern.regex.search(text)), None)
+
+
+def scan(lines: Iterable[str]) -> list[Finding]:
+    """Return what the patterns know in a console, one finding a pattern, by the table's order.
+
+    ::
+
+        scan(["[    1.2] Kernel panic - not syncing: VFS: Unable to mount root fs"])[0].pattern.name
+        # "no-root-filesystem"
+    """
+    first: dict[str, Finding] = {}
+    for number, line in enumerate(lines, start=1):
+        text = clean(line)
+        for pattern in PATTERNS:
+            if pattern.name not in first and pattern.regex.search(text):
+                first[pattern.name] = Finding(pattern, text.strip(), number)
+    return [first[pattern.name] for pattern in PATTERNS if pattern.name in first]

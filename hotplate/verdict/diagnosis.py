@@ -1,0 +1,82 @@
+"""Why a run stopped short: the stage, what was seen instead, and what to look at or do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hotplate.events import Event
+from hotplate.verdict import readings, rules
+from hotplate.verdict.facts import Facts, gather
+from hotplate.verdict.stages import ROWS, Stage, StageTracker
+
+# As much evidence as fits on the first screen.
+EVIDENCE = 6
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The answer to "why?".
+
+    :param fault: a stable word (:data:`hotplate.verdict.rules.RULES`), ``unknown`` when no rule
+        knows the fault.
+    :param stage: the stage that was not reached, or at which it went wrong.
+    :param seen: what was seen instead, a sentence without its full stop.
+    :param advice: what to look at or do.
+    :param evidence: a few lines from both ends.
+    :param deployment: the deployment concerned, "" when it is none or all.
+    """
+
+    fault: str
+    stage: Stage
+    seen: str
+    advice: str
+    evidence: tuple[str, ...] = ()
+    deployment: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.seen}. {self.advice[:1].upper()}{self.advice[1:]}"
+
+
+def diagnose(
+    events: Iterable[Event],
+    tracker: StageTracker,
+    *,
+    stack_status: str = "",
+    stack_reason: str = "",
+    now: float | None = None,
+) -> Diagnosis | None:
+    """Return why a run stopped short, None when nothing is wrong.
+
+    :param stack_status: Heat's, such as ``CREATE_FAILED``; "" when there is none.
+    :param stack_reason: Heat's reason for it.
+    :param now: seconds on the monotonic clock; by default now.
+    """
+    facts = gather(events, tracker, stack_status=stack_status, stack_reason=stack_reason, now=now)
+    if facts.missing is None and not facts.failed:
+        return None
+    label = facts.track.label if facts.track else ""
+    for rule in rules.RULES:
+        if facts.missing in rule.missing and (seen := rule.sees(facts)):
+            return Diagnosis(rule.fault, rule.stage, seen, rule.advice, _evidence(facts), label)
+    stage = facts.missing or Stage.SIGNAL_ACCEPTED
+    seen = rules.pattern_hint(facts) or _silence(facts)
+    return Diagnosis("unknown", stage, seen, f"look at {ROWS[stage].look}", _evidence(facts), label)
+
+
+def _silence(facts: Facts) -> str:
+    if facts.last_event is None:
+        return "nothing was seen of this server"
+    seconds = max(0.0, facts.now - facts.last_event.at)
+    return f"nothing for {seconds:.0f} s; the last was {readings.describe(facts.last_event)}"
+
+
+def _evidence(facts: Facts) -> tuple[str, ...]:
+    """The last of each kind, so that both ends are heard."""
+    chosen: list[str] = [f"console: {found.line}" for found in facts.findings.values()][:3]
+    for group in (facts.metadata, facts.polls, facts.signals, facts.stack):
+        if group:
+            chosen.append(readings.describe(group[-1]))
+    spoken = [line.strip() for line in facts.lines if line.strip()]
+    chosen += [f"console: {line}" for line in spoken[-2:]]
+    return tuple(dict.fromkeys(chosen))[:EVIDENCE]

@@ -1,0 +1,148 @@
+"""All that is known of one server's run, gathered once from the event log for the rules."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hotplate.events import Event
+from hotplate.verdict import console_patterns, readings
+from hotplate.verdict.stages import DeploymentTrack, Stage, StageTracker
+
+CFN_INIT_DATA = "cfn-init-data"
+
+
+@dataclass
+class Facts:
+    """What the rules look at.
+
+    :param missing: the first stage that was not reached, None when all were.
+    :param track: the deployment that stands there, None when it is none of them.
+    :param user_data_parts: the file names of the user data's parts; None when nobody told.
+    :param link_up: False while the guest's network link is cut.
+    """
+
+    missing: Stage | None
+    track: DeploymentTrack | None
+    undelivered: list[str]
+    stack_status: str
+    stack_reason: str
+    now: float
+    powered: float | None = None
+    lines: list[str] = field(default_factory=list)
+    findings: dict[str, console_patterns.Finding] = field(default_factory=dict)
+    metadata: list[Event] = field(default_factory=list)
+    polls: list[Event] = field(default_factory=list)
+    signals: list[Event] = field(default_factory=list)
+    requests: list[Event] = field(default_factory=list)
+    refused: list[Event] = field(default_factory=list)
+    stack: list[Event] = field(default_factory=list)
+    markers: list[readings.Marker] = field(default_factory=list)
+    probes: dict[str, str] = field(default_factory=dict)
+    user_data_parts: list[str] | None = None
+    exit: Event | None = None
+    panic: Event | None = None
+    link_up: bool = True
+    last_event: Event | None = None
+
+    @property
+    def failed(self) -> bool:
+        """True when Heat says that the stack failed."""
+        return self.stack_status.endswith("FAILED")
+
+    def marker(self, word: str) -> readings.Marker | None:
+        """Return the last marker of a kind, of the deployment that stands if there is one."""
+        wanted = self.track.id if self.track else ""
+        found = [
+            each
+            for each in self.markers
+            if each.event == word and (not wanted or each.id == wanted)
+        ]
+        return found[-1] if found else None
+
+    def finding(self, *names: str) -> console_patterns.Finding | None:
+        """Return the first of the named console findings that was seen."""
+        return next((self.findings[name] for name in names if name in self.findings), None)
+
+    def agent(self, key: str) -> str:
+        """Return a property of the agent's unit as systemd answered, "" when nobody asked."""
+        found = re.search(rf"^{key}=(.*)$", self.probes.get("agent-unit", ""), re.MULTILINE)
+        return found[1].strip() if found else ""
+
+    def log_line(self, pattern: str, *probes: str) -> str:
+        """Return the last line of a probe's answer that matches, "" when none does."""
+        for probe in probes:
+            for line in reversed(self.probes.get(probe, "").splitlines()):
+                if re.search(pattern, line):
+                    return line.strip()
+        return ""
+
+
+def gather(
+    events: Iterable[Event],
+    tracker: StageTracker,
+    *,
+    stack_status: str = "",
+    stack_reason: str = "",
+    now: float | None = None,
+) -> Facts:
+    """Return what the events say about the tracker's server.
+
+    :param now: seconds on the monotonic clock; by default now.
+    """
+    facts = Facts(
+        missing=tracker.missing(),
+        track=tracker.stuck(),
+        undelivered=tracker.undelivered(),
+        stack_status=stack_status,
+        stack_reason=stack_reason,
+        now=time.monotonic() if now is None else now,
+        powered=tracker.started,
+    )
+    for event in events:
+        if event.server == tracker.server:
+            _take(facts, event)
+        elif event.source == "stack":
+            facts.stack.append(event)
+    facts.findings = {each.pattern.name: each for each in console_patterns.scan(facts.lines)}
+    return facts
+
+
+def _take(facts: Facts, event: Event) -> None:
+    facts.last_event = event
+    text = readings.console_text(event)
+    if text is not None:
+        if found := readings.marker_in(text):
+            facts.markers.append(found)
+        facts.lines.append(text)
+    elif event.source == "machine":
+        _take_machine(facts, event)
+    elif event.source == "guest" and event.kind == "probe":
+        facts.probes[str(event.detail.get("probe", ""))] = str(event.detail.get("text", ""))
+    elif event.source == "stack":
+        facts.stack.append(event)
+    elif event.kind == "user-data":
+        facts.user_data_parts = [str(part) for part in event.detail.get("parts", [])]
+    elif event.kind == "refused":
+        facts.refused.append(event)
+    elif readings.is_request(event):
+        facts.requests.append(event)
+        if event.source == "metadata":
+            facts.metadata.append(event)
+        elif readings.is_signal(event):
+            facts.signals.append(event)
+        elif readings.is_poll(event):
+            facts.polls.append(event)
+
+
+def _take_machine(facts: Facts, event: Event) -> None:
+    if event.kind == "power-on":
+        facts.exit = facts.panic = None
+    elif event.kind == "exit":
+        facts.exit = event
+    elif event.kind == "panic":
+        facts.panic = event
+    elif event.kind == "link":
+        facts.link_up = bool(event.detail.get("up", True))

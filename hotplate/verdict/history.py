@@ -1,0 +1,83 @@
+"""How long each stage took in earlier runs, so that a person can be told what to expect."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from hotplate.verdict.stages import Stage
+from hotplate.verdict.verdict import StageTime
+
+RUNS = 10
+KEYS = 100
+
+
+class History:
+    """A small file of stage times, by a key such as an image's hash with the accelerator.
+
+    A file that is missing, damaged or cannot be written is no reason to stop: expectations are
+    then unknown.
+
+    ::
+
+        history = History(cache_dir() / "history.json")
+        history.expected(key)               # {Stage.BOOTED: 17.2, ...}
+        history.record(key, verdict.stages)
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def expected(self, key: str) -> dict[Stage, float]:
+        """Return the median seconds from power-on to each stage, empty when nothing is known."""
+        return {
+            stage: statistics.median(seconds)
+            for stage in Stage
+            if (seconds := self._read().get(key, {}).get(stage.value))
+        }
+
+    def record(self, key: str, stages: Iterable[StageTime]) -> None:
+        """Remember the stages that a run reached; the oldest runs and keys are forgotten."""
+        known = self._read()
+        entry = known.pop(key, {})
+        for each in stages:
+            if each.seconds is not None and not each.implied:
+                kept = [*entry.get(each.stage.value, []), round(each.seconds, 2)]
+                entry[each.stage.value] = kept[-RUNS:]
+        known[key] = entry
+        while len(known) > KEYS:
+            del known[next(iter(known))]
+        self._write(known)
+
+    def _read(self) -> dict[str, dict[str, list[float]]]:
+        try:
+            found = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        if not isinstance(found, dict):
+            return {}
+        return {
+            str(key): {
+                str(stage): [float(each) for each in times if isinstance(each, int | float)]
+                for stage, times in entry.items()
+                if isinstance(times, list)
+            }
+            for key, entry in found.items()
+            if isinstance(entry, dict)
+        }
+
+    def _write(self, known: dict[str, dict[str, list[float]]]) -> None:
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".history-")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                    json.dump(known, stream)
+                Path(name).replace(self._path)
+            except OSError:
+                Path(name).unlink(missing_ok=True)

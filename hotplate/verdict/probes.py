@@ -1,0 +1,103 @@
+"""What to ask inside a guest whose run stopped short, where there is a way in.
+
+Some faults look the same from outside: an agent that is not installed and one that is disabled
+are both silent.  Who composes the run asks these questions when a stage is not reached, and emits
+each answer as an event that the diagnosis reads::
+
+    for probe in probes.for_stage(tracker.missing()):
+        result = guest.run(probe.command)
+        probes.report(events, server, probe, status=result.status, text=result.stdout)
+
+The commands only read, and print nothing of inputs, outputs or secrets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotplate.events import EventLog
+from hotplate.verdict.stages import ORDER, Stage
+
+# An answer is evidence for a person, not an archive.
+LIMIT = 16_000
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One question.
+
+    :param name: under which the answer is known to the rules.
+    :param command: a POSIX shell command, bounded in time by who runs it.
+    :param first: the first missing stage for which it is worth asking.
+    :param last: the last one.
+    """
+
+    name: str
+    command: str
+    first: Stage = Stage.BOOTED
+    last: Stage = Stage.SIGNAL_ACCEPTED
+
+    def __str__(self) -> str:
+        return self.name
+
+
+PROBES: tuple[Probe, ...] = (
+    Probe("network", "ip -brief address", last=Stage.METADATA_SERVED),
+    Probe(
+        "cloud-init",
+        "cloud-init status --long; cat /run/cloud-init/result.json",
+        last=Stage.AGENT_POLLED,
+    ),
+    Probe(
+        "cloud-init-log",
+        "tail -n 300 /var/log/cloud-init.log",
+        first=Stage.NETWORK_UP,
+        last=Stage.METADATA_SERVED,
+    ),
+    Probe(
+        "cfn-init-data",
+        "ls -l /var/lib/heat-cfntools/cfn-init-data",
+        first=Stage.AGENT_POLLED,
+        last=Stage.DEPLOYMENT_DELIVERED,
+    ),
+    Probe(
+        "agent-unit",
+        "systemctl show os-collect-config.service --property="
+        "LoadState,UnitFileState,ActiveState,SubState,Result,NRestarts,ExecMainStatus",
+        first=Stage.METADATA_SERVED,
+    ),
+    Probe(
+        "agent-log",
+        "journalctl --boot --unit=os-collect-config --no-pager --output=cat --lines=200",
+        first=Stage.METADATA_SERVED,
+    ),
+    Probe(
+        "hooks",
+        "ls -l /usr/libexec/heat-config/hooks /var/lib/heat-config/hooks",
+        first=Stage.HOOK_STARTED,
+        last=Stage.HOOK_FINISHED,
+    ),
+    Probe("heat-config", "heat-config status", first=Stage.HOOK_STARTED),
+    Probe("failed-units", "systemctl --failed --plain --no-legend --no-pager"),
+)
+
+
+def for_stage(stage: Stage | None) -> tuple[Probe, ...]:
+    """Return the questions worth asking when ``stage`` is the first that was not reached."""
+    if stage is None:
+        return ()
+    at = ORDER.index(stage)
+    return tuple(
+        probe for probe in PROBES if ORDER.index(probe.first) <= at <= ORDER.index(probe.last)
+    )
+
+
+def report(events: EventLog, server: str, probe: Probe, *, status: int, text: str) -> None:
+    """Emit an answer as the event that the diagnosis reads.
+
+    :param status: the exit status of the command.
+    :param text: what it printed; the end is kept when it is long.
+    """
+    events.emit(
+        "guest", "probe", server=server, probe=probe.name, status=status, text=text[-LIMIT:]
+    )

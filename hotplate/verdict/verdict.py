@@ -1,0 +1,205 @@
+"""The verdict of one run: passed or not, why, and what was seen on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from hotplate.events import Event
+from hotplate.verdict.diagnosis import Diagnosis, diagnose
+from hotplate.verdict.stages import ROWS, Stage, StageTracker
+
+# The format of verdict.json; raised when a field changes its meaning or goes.
+FORMAT = 1
+
+
+class Outcome(StrEnum):
+    """How a run ended; the three kinds of failure stay apart."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    LOST = "machine lost"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """One expected stage of a run.
+
+    :param seconds: from power-on until it was reached, None when it was not.
+    :param implied: True when only a later stage proved it.
+    """
+
+    stage: Stage
+    seconds: float | None
+    evidence: str = ""
+    implied: bool = False
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was tested, and on what.
+
+    :param stand_ins: what stood in for a part of a real cloud (Heat resource types mapped to
+        nothing, for example), one sentence each.
+    :param facts: what else a reader may want: accelerator, wiring, firmware, versions.
+    """
+
+    image: str
+    template: str = ""
+    server: str = ""
+    stand_ins: tuple[str, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return Path(self.image).name
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known at the end of a run.
+
+    :param status: Heat's, such as ``CREATE_COMPLETE``, "" when there is no stack.
+    :param reasons: sentences, the decisive one last.
+    :param outputs: the stack's outputs.
+    :param seconds: from power-on to the verdict.
+    :param artefacts: the folder with everything, "" when it could not be written.
+    """
+
+    subject: Subject
+    outcome: Outcome
+    status: str
+    reasons: tuple[str, ...]
+    stages: tuple[StageTime, ...]
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    diagnosis: Diagnosis | None = None
+    seconds: float = 0.0
+    artefacts: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.outcome is Outcome.PASSED
+
+    @property
+    def exit_status(self) -> int:
+        """0 when the run passed, 1 when it did not."""
+        return 0 if self.passed else 1
+
+    def last_line(self) -> str:
+        """Return the one line that tells most: PASSED, or the stage and what to look at."""
+        if self.passed:
+            return "PASSED"
+        if self.diagnosis is not None:
+            word = "not reached" if self._unreached(self.diagnosis.stage) else "went wrong at"
+            return f"{self.outcome.upper()}: {word}: {self.diagnosis}"
+        return f"{self.outcome.upper()}: {self.reasons[-1] if self.reasons else 'no reason known'}"
+
+    def _unreached(self, stage: Stage) -> bool:
+        return any(each.stage == stage and each.seconds is None for each in self.stages)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON types; ``format`` is the version of this document."""
+        told = None
+        if self.diagnosis is not None:
+            told = {
+                "fault": self.diagnosis.fault,
+                "stage": str(self.diagnosis.stage),
+                "seen": self.diagnosis.seen,
+                "advice": self.diagnosis.advice,
+                "evidence": list(self.diagnosis.evidence),
+                "deployment": self.diagnosis.deployment,
+            }
+        return {
+            "format": FORMAT,
+            "passed": self.passed,
+            "outcome": str(self.outcome),
+            "status": self.status,
+            "image": self.subject.image,
+            "template": self.subject.template,
+            "server": self.subject.server,
+            "seconds": round(self.seconds, 3),
+            "reasons": list(self.reasons),
+            "diagnosis": told,
+            "stages": [
+                {
+                    "stage": str(each.stage),
+                    "seconds": None if each.seconds is None else round(each.seconds, 3),
+                    "implied": each.implied,
+                    "evidence": each.evidence,
+                }
+                for each in self.stages
+            ],
+            "outputs": dict(self.outputs),
+            "stand_ins": list(self.subject.stand_ins),
+            "facts": dict(self.subject.facts),
+            "artefacts": self.artefacts,
+        }
+
+
+def stage_times(tracker: StageTracker) -> tuple[StageTime, ...]:
+    """Return the expected stages with their times, those that were not reached without one."""
+    marks = {mark.stage: mark for mark in tracker.marks()}
+    start = tracker.started
+    if start is None:
+        start = min((mark.at for mark in marks.values()), default=0.0)
+    result = []
+    for stage in tracker.expected:
+        mark = marks.get(stage)
+        if mark is None:
+            result.append(StageTime(stage, None, f"look at {ROWS[stage].look}"))
+        else:
+            result.append(StageTime(stage, mark.at - start, mark.evidence, mark.implied))
+    return tuple(result)
+
+
+def judge(
+    subject: Subject,
+    events: Iterable[Event],
+    tracker: StageTracker,
+    *,
+    stack_status: str,
+    stack_reason: str = "",
+    outputs: Mapping[str, Any] | None = None,
+    problems: Sequence[str] = (),
+    now: float,
+    artefacts: str = "",
+) -> Verdict:
+    """Return the verdict on a run.
+
+    A run passes only by positive signs: Heat says COMPLETE, and every expected stage was seen or
+    is proved by a later one.
+
+    :param problems: expectations of the template's author that were not met, one sentence each.
+    :param now: seconds on the monotonic clock when the run ended.
+    """
+    diagnosis = diagnose(
+        events, tracker, stack_status=stack_status, stack_reason=stack_reason, now=now
+    )
+    complete = stack_status.endswith("_COMPLETE")
+    outcome = Outcome.PASSED
+    reasons = []
+    if not complete:
+        outcome = Outcome.FAILED
+        told = f": {stack_reason}" if stack_reason else ""
+        reasons.append(f"Heat says {stack_status or 'nothing'}{told}")
+    if diagnosis is not None:
+        outcome = Outcome.LOST if diagnosis.fault == "machine-lost" else Outcome.FAILED
+    if problems:
+        outcome = Outcome.FAILED
+        reasons += problems
+    if diagnosis is not None:
+        reasons.append(str(diagnosis))
+    return Verdict(
+        subject=subject,
+        outcome=outcome,
+        status=stack_status,
+        reasons=tuple(reasons),
+        stages=stage_times(tracker),
+        outputs=dict(outputs or {}),
+        diagnosis=diagnosis,
+        seconds=now - tracker.started if tracker.started is not None else 0.0,
+        artefacts=artefacts,
+    )
