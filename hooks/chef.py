@@ -1,0 +1,202 @@
+#!/usr/bin/python3 -IS
+"""Heat hook "chef" and "chef-solo": the config is a run list; converge it locally.
+
+The programs' contract (options, exit codes, what local mode keeps) is that of Chef Infra Client
+15 to 19 and of Cinc Client, its free build.
+"""
+
+import fcntl
+import os
+import re
+import sys
+
+sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
+from heat_config import hook, tools, values
+
+WORKING = "/var/lib/heat-config/heat-config-chef"
+OUTPUTS = "/var/lib/heat-config/heat-config-chef/outputs"
+LICENSE = "/etc/heat-config/chef-license"
+OLDEST = (12, 0)
+
+# cinc-client itself and not a chef-client that is cinc-wrapper: the wrapper stops after an hour.
+# chef-solo without --legacy-mode is chef-client in local mode.
+PROGRAMS = ["cinc-client", "chef-client", "cinc-solo", "chef-solo"]
+PLACES = ["/opt/cinc/bin", "/opt/chef/bin"]
+LEVELS = ("auto", "trace", "debug", "info", "warn", "error", "fatal")
+ACCEPTANCES = ("accept", "accept-silent", "accept-no-persist")
+
+MEANINGS = {
+    35: "Chef converged, and a reboot that the recipes asked for is scheduled (35).",
+    37: "Chef stopped because the server must be rebooted first (37).",
+    41: "Chef could not reboot the server (41).",
+    43: "Chef found an error in its configuration (43).",
+    172: "172: the licence of Chef is not accepted. Set the option chef_license to accept, "
+    "accept-silent or accept-no-persist, or build the image with DIB_HEAT_CHEF_LICENSE, or use "
+    "Cinc, which needs no acceptance.",
+    173: "173: the licence key of Chef does not entitle this server.",
+    174: "174: Chef 19 wants a licence key; set CHEF_LICENSE_KEY in the agent's environment.",
+    213: "Chef replaced itself with another version and stopped (213); deploy again.",
+}
+
+
+@hook.main
+def main(deployment):
+    """Write attributes and a configuration of its own, converge, and hand back the outputs."""
+    run_list = wanted_run_list(deployment)
+    chef = tools.find(
+        "Chef",
+        PROGRAMS,
+        setting="HEAT_CHEF_CMD",
+        places=PLACES,
+        hint="Build the image with the element heat-config-chef, whose README says how Cinc or "
+        "Chef gets into it.",
+    )
+    work = hook.workspace(deployment, env="HEAT_CHEF_WORKING", default=WORKING)
+    outputs = hook.workspace(deployment, env="HEAT_CHEF_OUTPUTS", default=OUTPUTS)
+    environment = tools.environment()
+    environment["heat_outputs_path"] = outputs.path()
+    accepted = acceptance(deployment)
+    if accepted:
+        environment["CHEF_LICENSE"] = accepted
+    text = configuration(deployment, work)
+    attributes = {
+        name: value
+        for name, value in deployment.inputs.items()
+        if name not in tools.HEAT_INPUTS and name != "environment"
+    }
+    attributes["run_list"] = run_list
+
+    with open(os.path.join(work.directory, ".lock"), "w", encoding="ascii") as lock:
+        # Two converges at once would share a kitchen and the packages of the server.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kitchen(deployment, work, environment)
+        own = tools.private_directory(work.path())
+        config = os.path.join(own, "client.rb")
+        given = os.path.join(own, "attributes.json")
+        # A node object from before would bring back attributes that are no longer inputs.
+        tools.remove_tree(os.path.join(own, "nodes"))
+        hook.write_file(config, text)
+        hook.write_file(given, values.encode(attributes))
+        try:
+            result = hook.run(
+                [chef, "-z", "-c", config, "-j", given], env=environment, cwd=work.directory
+            )
+        finally:
+            os.unlink(given)  # and the saved node: the inputs are in both
+            tools.remove_tree(os.path.join(own, "nodes"))
+
+    late = MEANINGS.get(result.status, "")
+    if result.status:
+        late = (late + "\n" if late else "") + tools.age("Chef", chef, OLDEST)
+    return hook.Response(
+        result.stdout,
+        result.stderr + late,
+        0 if result.status in good(deployment) else result.status,
+        hook.file_outputs(deployment, outputs.directory),
+    )
+
+
+def wanted_run_list(deployment):
+    """Return the config as a list of run list items; HookError when it is not one."""
+    config = deployment.config
+    if isinstance(config, str):
+        try:
+            config = values.decode(config)
+        except ValueError:
+            config = None
+    if isinstance(config, list) and all(isinstance(item, str) for item in config):
+        return config
+    raise hook.HookError(
+        'The config of group "chef" must be a run list, a JSON list of texts; for instance '
+        '["recipe[apache2]", "role[web]"].'
+    )
+
+
+def acceptance(deployment):
+    """Return what the option, the environment or the image says about Chef's licence; "" if none.
+
+    Nothing is ever accepted by default.
+    """
+    given = values.text(deployment.options.get("chef_license"))
+    given = given or os.environ.get("HEAT_CHEF_LICENSE", "")
+    if not given:
+        try:
+            with open(LICENSE, encoding="ascii", errors="replace") as file:
+                given = file.read().strip()
+        except OSError:
+            return ""
+    if given and given not in ACCEPTANCES:
+        raise hook.HookError(
+            "The acceptance of Chef's licence must be one of %s." % ", ".join(ACCEPTANCES)
+        )
+    return given
+
+
+def good(deployment):
+    """Return the exit codes that count as success: 0, or the option "exit_codes"."""
+    codes = deployment.options.get("exit_codes")
+    if codes is None:
+        return [0]
+    if not isinstance(codes, list):
+        codes = [codes]
+    return [int(code) for code in codes if re.match(r"[0-9]+\Z", values.text(code))]
+
+
+def kitchen_path(deployment, work):
+    """Return the directory that has cookbooks, roles and environments below it."""
+    given = values.text(deployment.options.get("kitchen_path"))
+    return os.path.normpath(os.path.join(work.directory, given or "kitchen"))
+
+
+def configuration(deployment, work):
+    """Return the text of client.rb."""
+    base = kitchen_path(deployment, work)
+    level = values.text(deployment.options.get("log_level")) or "info"
+    if level not in LEVELS:
+        raise hook.HookError('The option "log_level" must be one of %s.' % ", ".join(LEVELS))
+    lines = [
+        # At debug, Chef prints every attribute, and so the inputs, several times.
+        "log_level :%s" % level,
+        "log_location STDOUT",
+        "local_mode true",
+        "chef_zero.enabled true",
+        "node_name %s" % ruby(tools.host_name()),
+        "node_path %s" % ruby(os.path.join(work.path(), "nodes")),
+    ]
+    for name in ("cookbook", "role", "environment"):
+        lines.append("%s_path %s" % (name, ruby(os.path.join(base, name + "s"))))
+    chosen = deployment.inputs.get("environment")
+    if chosen not in (None, ""):
+        lines.append("environment %s" % ruby(values.text(chosen)))
+    return "\n".join(lines) + "\n"
+
+
+def ruby(text):
+    """Return *text* as a Ruby string in single quotes, in which nothing is interpreted."""
+    return "'%s'" % text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "")
+
+
+def kitchen(deployment, work, environment):
+    """Put a fresh clone of the option "kitchen", a git URL, at the kitchen path."""
+    url = values.text(deployment.options.get("kitchen"))
+    if not url:
+        return
+    path = kitchen_path(deployment, work)
+    if os.path.isdir(path) and os.listdir(path) and not os.path.isdir(os.path.join(path, ".git")):
+        raise hook.HookError(
+            'The kitchen cannot be cloned to "%s": something that is no git clone is there.' % path
+        )
+    tools.private_directory(os.path.dirname(path))
+    fresh = path + ".new"
+    tools.remove_tree(fresh)
+    result = hook.run(
+        ["git", "clone", "--quiet", "--", url, fresh],
+        env={**environment, "GIT_TERMINAL_PROMPT": "0"},
+        cwd=work.directory,
+    )
+    if result.status:
+        tools.remove_tree(fresh)
+        said = re.sub(r"//[^/@\s]*@", "//", result.stdout + result.stderr)
+        raise hook.HookError("The kitchen could not be cloned.\n" + said.strip(), result.status)
+    tools.remove_tree(path)
+    os.rename(fresh, path)

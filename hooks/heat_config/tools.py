@@ -1,0 +1,196 @@
+"""What the hooks that run a configuration tool share: finding it, its environment, its options."""
+
+import json
+import os
+import re
+
+from . import files, hook, values
+
+HEAT_INPUTS = frozenset(
+    (
+        "deploy_action",
+        "deploy_auth_url",
+        "deploy_password",
+        "deploy_project_id",
+        "deploy_queue_id",
+        "deploy_region_name",
+        "deploy_resource_name",
+        "deploy_server_id",
+        "deploy_signal_id",
+        "deploy_signal_transport",
+        "deploy_signal_verb",
+        "deploy_stack_id",
+        "deploy_user_id",
+        "deploy_username",
+    )
+)
+"""The inputs that Heat adds to every deployment; some are credentials."""
+
+UTF8 = "C.UTF-8"
+"""The one UTF-8 locale that every image has. The agent runs in C, where Ansible refuses to start
+and Puppet and Salt break on the first character that is not ASCII."""
+
+
+def environment():
+    """Return the environment for a tool: the agent's, in UTF-8, and with a home directory."""
+    made = dict(os.environ)
+    made["LC_ALL"] = UTF8
+    made.setdefault("HOME", os.path.expanduser("~root"))
+    return made
+
+
+def find(what, names, *, setting, places=(), hint):
+    """Return the path of the first program found; HookError with a sentence when there is none.
+
+    what: the tool's name for the sentence. names: program names, the best first. setting: the
+    environment variable that overrules the search. places: directories that packages use beside
+    PATH, looked through first. hint: how the program comes into an image.
+    """
+    chosen = os.environ.get(setting)
+    wanted = [chosen] if chosen else names
+    directories = (os.environ.get("PATH") or os.defpath).split(os.pathsep)
+    if not chosen:
+        directories = [*places, *directories]
+    for name in wanted:
+        # A name with a "/" in it is a path already, and join keeps an absolute one as it is.
+        for path in [name] if "/" in name else [os.path.join(d, name) for d in directories]:
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                return path
+    said = ' (%s says "%s")' % (setting, chosen) if chosen else ""
+    raise hook.HookError(
+        "%s is not installed on this server: no program %s was found%s. %s"
+        % (what, " or ".join('"%s"' % name for name in wanted), said, hint),
+        127,
+    )
+
+
+def age(what, program, minimum):
+    """Return a sentence when *program* is older than the version *minimum*, a tuple; else "".
+
+    For use after a failure only: asking a tool for its version can take seconds.
+    """
+    said = hook.run([program, "--version"], env=environment(), quiet=True, timeout=60).stdout
+    match = re.search(r"\b\d+(?:\.\d+)+|\b\d{4,}\b", said)
+    if match is None:
+        return ""
+    version = tuple(int(part) for part in match.group().split("."))
+    if version >= minimum:
+        return ""
+    return "%s %s is too old for this hook, which needs at least %s.\n" % (
+        what,
+        match.group(),
+        ".".join(str(part) for part in minimum),
+    )
+
+
+def text_config(deployment):
+    """Return the config as text; HookError for one that is a map or a list, or holds a NUL."""
+    config = "" if deployment.config is None else deployment.config
+    if not isinstance(config, str):
+        raise hook.HookError(
+            'The config of group "%s" must be text; this one is not. Use '
+            "OS::Heat::SoftwareConfig, whose config is a string." % deployment.group
+        )
+    if "\0" in config:
+        raise hook.HookError('The config of group "%s" holds a NUL byte.' % deployment.group)
+    return config
+
+
+def map_config(deployment):
+    """Return the config as a dict, also from JSON text; HookError for anything else."""
+    config = deployment.config
+    if isinstance(config, str):
+        try:
+            config = values.decode(config) if config.strip() else {}
+        except ValueError:
+            config = None
+    elif config is None:
+        config = {}
+    if not isinstance(config, dict):
+        raise hook.HookError(
+            'The config of group "%s" must be a map, or JSON text of one; this one is not.'
+            % deployment.group
+        )
+    return config
+
+
+def flag(deployment, *names, default):
+    """Return the first of the options *names* that is given, as a truth value.
+
+    The text that template authors write for false counts as false.
+    """
+    for name in names:
+        value = deployment.options.get(name)
+        if isinstance(value, str):
+            return value.strip().lower() not in ("", "0", "false", "no", "off")
+        if value is not None:
+            return bool(value)
+    return default
+
+
+def joined(deployment, name, separator):
+    """Return the option *name* as text, a list joined by *separator*; "" when it is not given."""
+    value = deployment.options.get(name)
+    if isinstance(value, list):
+        return separator.join(values.text(item) for item in value)
+    return values.text(value)
+
+
+def host_name():
+    """Return what ``hostname -f`` says; without a domain, or without that program, the short name.
+
+    Bounded: with a dead name server it can take long.
+    """
+    result = hook.run(["hostname", "-f"], quiet=True, timeout=30)
+    return (result.stdout.strip() if result.status == 0 else "") or os.uname().nodename
+
+
+def datadir():
+    """Return the directory of Hiera's JSON files."""
+    return os.environ.get("HEAT_PUPPET_HIERA_DATADIR") or "/etc/puppet/hieradata"
+
+
+def hiera_config():
+    """Return the path of Hiera's global configuration, where the Puppet in this image reads it."""
+    chosen = os.environ.get("HEAT_HIERA_CONFIG")
+    if chosen:
+        return chosen
+    if os.path.isdir("/etc/puppetlabs/puppet") and not os.path.isdir("/etc/puppet/code"):
+        return "/etc/puppetlabs/puppet/hiera.yaml"
+    return "/etc/puppet/hiera.yaml"
+
+
+def hiera5(hierarchy, directory):
+    """Return a Hiera 5 configuration, as YAML, that looks up *hierarchy* in JSON files.
+
+    hierarchy: names of files in *directory*, without ".json"; a name given twice is used once,
+    since Hiera 5 refuses repeated ones. JSON strings are YAML strings.
+    """
+    lines = [
+        "---",
+        "version: 5",
+        "defaults:",
+        "  datadir: %s" % json.dumps(directory),
+        "  data_hash: json_data",
+        "hierarchy:" if hierarchy else "hierarchy: []",
+    ]
+    for item in dict.fromkeys(hierarchy):
+        lines += ["  - name: %s" % json.dumps(item), "    path: %s" % json.dumps(item + ".json")]
+    return "\n".join(lines) + "\n"
+
+
+def private_directory(path):
+    """Make the directory *path*, 0700 when it is new; HookError with a sentence."""
+    try:
+        return files.make_directory(path)
+    except OSError as error:
+        raise hook.HookError(
+            'The directory "%s" cannot be made: %s.' % (path, error.strerror)
+        ) from None
+
+
+def remove_tree(path):
+    """Remove the directory *path* and all below it; that it is not there is fine."""
+    import shutil  # not at the top: few hooks need it, and it is slow to import
+
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,110 @@
+#!/usr/bin/python3 -IS
+"""Heat hook "puppet": the config is a manifest; apply it, the inputs as facts or Hiera data."""
+
+import os
+import re
+import sys
+
+sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
+from heat_config import hook, tools, values
+
+WORKING = "/var/lib/heat-config/heat-config-puppet"
+OUTPUTS = "/var/lib/heat-config/heat-config-puppet/outputs"
+LOGS = "/var/run/heat-config/deployed"
+TOOL_LOGS = "/var/log/puppet"
+OLDEST = (5, 0)
+
+# Puppet's own codes under --detailed-exitcodes: 0 nothing to do, 2 changes were made.
+GOOD = (0, 2)
+
+
+@hook.main
+def main(deployment):
+    """Write the manifest to a private file, apply it, and hand back what it wrote."""
+    manifest = tools.text_config(deployment)
+    puppet = tools.find(
+        "Puppet",
+        ["puppet"],
+        setting="HEAT_PUPPET_CMD",
+        places=["/opt/puppetlabs/bin"],
+        hint="Build the image with the element heat-config-puppet.",
+    )
+    work = hook.workspace(deployment, env="HEAT_PUPPET_WORKING", default=WORKING)
+    outputs = hook.workspace(deployment, env="HEAT_PUPPET_OUTPUTS", default=OUTPUTS)
+    file = work.path(".pp")
+    hook.write_file(file, manifest)
+
+    environment = tools.environment()
+    environment["FACTER_fqdn"] = tools.host_name()
+    if tools.flag(deployment, "enable_facter", "use_facter", default=True):
+        for name, value in deployment.environment().items():
+            environment["FACTER_" + name] = value
+    environment["FACTER_deploy_config_name"] = deployment.name
+    environment["FACTER_heat_outputs_path"] = outputs.path()
+
+    argv = [puppet, "apply", "--color", "false", "--detailed-exitcodes", "--logdest", "console"]
+    if tools.flag(deployment, "enable_hiera", "use_hiera", default=False):
+        argv += hiera_arguments(deployment, work)
+    for option, separator in (("modulepath", os.pathsep), ("tags", ",")):
+        given = tools.joined(deployment, option, separator)
+        if given:
+            argv += ["--" + option, given]
+    for level in ("debug", "verbose"):
+        if tools.flag(deployment, "enable_" + level, default=False):
+            argv += ["--" + level, "--logdest", tool_log(level)]
+
+    result = hook.run([*argv, file], env=environment, cwd=work.directory)
+    keep_logs(deployment, result)
+    status = 0 if result.status in GOOD else result.status
+    late = tools.age("Puppet", puppet, OLDEST) if status else ""
+    return hook.Response(
+        result.stdout,
+        result.stderr + late,
+        status,
+        hook.file_outputs(deployment, outputs.directory),
+    )
+
+
+def hiera_arguments(deployment, work):
+    """Write the inputs, typed, as Hiera data; return what Puppet needs to be told to find them."""
+    name = "heat_config_%s" % deployment.name
+    if "/" in name or "\0" in name or len(name.encode()) > 240:
+        raise hook.HookError(
+            "With enable_hiera the deployment's name becomes a file name, and this one cannot: "
+            'it is too long, or has a "/" in it. Give the deployment another name.'
+        )
+    directory = tools.private_directory(tools.datadir())
+    hook.write_file(os.path.join(directory, name + ".json"), values.encode(deployment.inputs))
+    if hierarchy_is_set():
+        return []
+    # Nobody said how Hiera finds data: Debian ships a configuration with an empty hierarchy.
+    config = work.path(".hiera.yaml")
+    hook.write_file(config, tools.hiera5([name], directory))
+    return ["--hiera_config", config]
+
+
+def hierarchy_is_set():
+    """Return whether the global Hiera configuration says anything."""
+    try:
+        with open(tools.hiera_config(), encoding="utf-8", errors="replace") as file:
+            lines = [line.split("#")[0].strip() for line in file]
+    except OSError:
+        return False
+    return any(line not in ("", "---", "version: 5", "hierarchy: []") for line in lines)
+
+
+def tool_log(level):
+    """Return the log file that the options enable_debug and enable_verbose promise, private."""
+    path = os.path.join(tools.private_directory(TOOL_LOGS), "heat-%s.log" % level)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+    os.chmod(path, 0o600)
+    return path
+
+
+def keep_logs(deployment, result):
+    """Keep both streams where people look for them, named by the time of the deployment."""
+    directory = tools.private_directory(os.environ.get("HEAT_PUPPET_LOGDIR") or LOGS)
+    time = re.sub("[^0-9A-Za-z-]", "", re.sub("[:T]", "-", deployment.creation_time))
+    for stream in ("stdout", "stderr"):
+        path = os.path.join(directory, "%s-%s-%s.log" % (time, deployment.id, stream))
+        hook.write_file(path, getattr(result, stream))

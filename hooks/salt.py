@@ -1,0 +1,128 @@
+#!/usr/bin/python3 -I
+"""Heat hook "salt": the config is a state (SLS); apply it without a master, the inputs as opts."""
+
+import glob
+import json
+import os
+import sys
+
+sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
+from heat_config import hook, tools, values
+
+WORKING = "/var/lib/heat-config/heat-config-salt"
+OUTPUTS = "/var/lib/heat-config/heat-config-salt/outputs"
+MINION = "/etc/salt/minion"
+PLACES = ["/opt/heat-salt/bin", "/opt/saltstack/salt"]
+OLDEST = (3000,)
+
+
+@hook.main
+def main(deployment):
+    """Write the state and a configuration of its own, apply it, and read Salt's result."""
+    state = state_text(deployment)
+    salt = tools.find(
+        "Salt",
+        ["salt-call"],
+        setting="HEAT_SALT_CMD",
+        places=PLACES,
+        hint="Build the image with the element heat-config-salt.",
+    )
+    work = hook.workspace(deployment, env="HEAT_SALT_WORKING", default=WORKING)
+    outputs = hook.workspace(deployment, env="HEAT_SALT_OUTPUTS", default=OUTPUTS)
+    hook.write_file(work.path(".sls"), state)
+    # Beside the states, not below them: what is below is served to Salt as its file tree.
+    run = os.path.join(os.path.abspath(work.directory) + ".run", deployment.id)
+    tools.remove_tree(run)
+    tools.private_directory(run)
+    try:
+        write_configuration(deployment, work, outputs, run)
+        answer = os.path.join(run, "answer.json")
+        argv = [salt, "--local", "--config-dir", run, "--metadata", "--retcode-passthrough"]
+        argv += ["--out", "json", "--out-file", answer, "--no-color", "state.sls", deployment.id]
+        result = hook.run(argv, env=tools.environment(), cwd=work.directory)
+        answered = read_answer(answer)
+    finally:
+        tools.remove_tree(run)  # the inputs are in it
+
+    if answered is None:
+        late = tools.age("Salt", salt, OLDEST)
+        return hook.Response(result.stdout, result.stderr + late, result.status or 1)
+    status = judge(answered, result.status)
+    returned = json.dumps(answered.get("return"), indent=2, ensure_ascii=False) + "\n"
+    found = {name: answered[name] for name in deployment.outputs if name in answered}
+    found.update(hook.file_outputs(deployment, outputs.directory))
+    if status:
+        return hook.Response(result.stdout, returned + result.stderr, status, found)
+    return hook.Response(returned, result.stderr, 0, found)
+
+
+def state_text(deployment):
+    """Return the config as SLS text; a map or list becomes YAML."""
+    config = deployment.config
+    if not isinstance(config, (dict, list)):
+        return tools.text_config(deployment)
+    try:
+        import yaml
+    except ImportError:  # JSON is YAML; only a Jinja expression with quotes in it would suffer
+        return json.dumps(config, indent=1)
+    return yaml.safe_dump(config, default_flow_style=False, sort_keys=False, allow_unicode=True)
+
+
+def write_configuration(deployment, work, outputs, run):
+    """Write the minion configuration of this one run: the image's, then the inputs, then ours.
+
+    Salt reads the included files in order, and the later one wins.
+    """
+    image = os.environ.get("SALT_MINION_CONFIG") or MINION
+    given = os.path.join(run, "inputs.conf")
+    ours = os.path.join(run, "run.conf")
+    include = [image] if os.path.isfile(image) else []
+    include += sorted(glob.glob(glob.escape(os.path.dirname(image)) + "/minion.d/*.conf"))
+    main = {"default_include": "", "include": [*include, given, ours]}
+    forced = {
+        "file_client": "local",
+        "file_roots": {"base": [work.directory]},
+        "heat_outputs_path": outputs.path(),
+        "cachedir": os.path.join(run, "cache"),
+        "pki_dir": os.path.join(run, "pki"),
+        "sock_dir": os.path.join(run, "sock"),
+        "log_file": os.path.join(run, "log"),
+        "log_level_logfile": "quiet",
+        "default_include": "",
+    }
+    for path, content in (
+        (os.path.join(run, "minion"), main),
+        (given, deployment.inputs),
+        (ours, forced),
+    ):
+        hook.write_file(path, values.encode(content))
+
+
+def read_answer(path):
+    """Return what salt-call says about the one call: "return", "retcode" and more; else None."""
+    try:
+        with open(path, "rb") as file:
+            answered = values.decode(file.read())
+    except (OSError, ValueError):
+        return None
+    local = answered.get("local") if isinstance(answered, dict) else None
+    return local if isinstance(local, dict) and "return" in local else None
+
+
+def judge(answered, status):
+    """Return 0 when every state's result is true, whatever the code; else a code that is not 0.
+
+    Salt's own code is not always right. A result is a map of states, or a list of sentences when
+    there was nothing that could be applied.
+    """
+    returned = answered.get("return")
+    code = answered.get("retcode") or status
+    if not isinstance(returned, dict):
+        return code or 1
+    states = list(returned.values())
+    if not states or not all(isinstance(state, dict) for state in states):
+        return code
+    results = [state.get("result") for state in states]
+    if all(results):
+        return 0
+    return code or int(False in results)
