@@ -29,6 +29,7 @@ import re
 from typing import Any
 
 from diskimage_builder.block_device.exception import BlockDeviceSetupException
+from diskimage_builder.block_device.level0.localloop import loopdev_detach
 from diskimage_builder.block_device.level1.partitioning import Partitioning
 from diskimage_builder.block_device.utils import exec_sudo, remove_device
 
@@ -131,4 +132,4 @@ class OffsetPartitioning(Partitioning):  # type: ignore[misc]
         self.number_of_partitions -= 1
         if self.number_of_partitions == 0:
             for device in reversed(self.loops):
-                release(device)
+                loopdev_detach(device)

@@ -1,0 +1,149 @@
+"""``hotplate build``: an image from one short line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from hotplate import paths
+from hotplate.errors import UsageError
+from hotplate.image.build import Build, BuildError, BuildResult
+from hotplate.image.plan import BuildRequest, Kernel, Layout
+
+NAME = "build"
+HELP = "build an image with disk-image-create and good defaults"
+TYPES = ("qcow2", "raw")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the image to write (RELEASE-LAYOUT)"
+    )
+    parser.add_argument(
+        "--release",
+        default="bookworm",
+        help="Debian release by code name, testing or unstable (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--group",
+        action="append",
+        metavar="GROUP[,GROUP...]",
+        help="software-config groups the image can run (default: script)",
+    )
+    layout = parser.add_mutually_exclusive_group()
+    layout.add_argument(
+        "--disk",
+        dest="layout",
+        action="store_const",
+        const=Layout.DISK,
+        default=Layout.DISK,
+        help="a whole disk with partition table and boot loader (default)",
+    )
+    layout.add_argument(
+        "--partition",
+        dest="layout",
+        action="store_const",
+        const=Layout.PARTITION,
+        help="one file system, with kernel and initrd beside it",
+    )
+    parser.add_argument("--type", choices=TYPES, help="image format (default: qcow2)")
+    parser.add_argument(
+        "--size", type=int, metavar="GIB", help="size of the disk (default: fitted to the content)"
+    )
+    parser.add_argument(
+        "--element", action="append", default=[], metavar="NAME", help="another element"
+    )
+    parser.add_argument(
+        "--element-path",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="search this directory for elements first",
+    )
+    parser.add_argument(
+        "--package", action="append", default=[], metavar="NAME", help="another package"
+    )
+    parser.add_argument(
+        "--kernel",
+        choices=[kernel.value for kernel in Kernel],
+        default=Kernel.CLOUD.value,
+        help="cloud: small, for virtual machines; generic: with all drivers (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--install-type",
+        choices=("venv", "package"),
+        default="venv",
+        help="the agent from hash-locked wheels or from the release (default: %(default)s)",
+    )
+    parser.add_argument("--no-cloud-init", action="store_true", help="leave cloud-init out")
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="directory for what is reused")
+    parser.add_argument(
+        "--offline", action="store_true", help="use what is cached and do not refresh it"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the disk-image-create line and stop"
+    )
+
+
+def request_from(args: argparse.Namespace) -> BuildRequest:
+    """What the command line asks for.
+
+    :raises UsageError: when its parts contradict each other.
+    """
+    output: Path = args.output or Path(f"{args.release}-{args.layout.value}")
+    suffix = output.suffix.lstrip(".")
+    if suffix in TYPES and args.type not in (None, suffix):
+        raise UsageError(f'"{output}" has the suffix of another type than --type {args.type}')
+    if args.size is not None and args.size < 1:
+        raise UsageError(f"--size {args.size} is too small; expected GiB, at least 1")
+    groups = [name for given in args.group or ["script"] for name in given.split(",") if name]
+    return BuildRequest(
+        output=output,
+        cache=args.cache or paths.cache_dir(),
+        release=args.release,
+        groups=tuple(groups),
+        layout=args.layout,
+        kernel=Kernel(args.kernel),
+        image_type=args.type or (suffix if suffix in TYPES else "qcow2"),
+        elements=tuple(args.element),
+        packages=tuple(args.package),
+        element_path=tuple(args.element_path),
+        install_type=args.install_type,
+        cloud_init=not args.no_cloud_init,
+        offline=args.offline,
+        size=args.size,
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    request = request_from(args)
+    build = Build(request, os.environ)
+    if args.dry_run:
+        print(build.plan.shell(str(request.name)))
+        return 0
+    build.on_step = lambda name, seconds: print(f"{seconds:7.1f} s  {name}", flush=True)
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        _report(build.run())
+    except BuildError as error:
+        for line in error.lines:
+            print(f"  | {line}", file=sys.stderr)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+def _terminated(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def _report(result: BuildResult) -> None:
+    size = result.image.stat().st_size / 1e6
+    print(f"{result.seconds:7.1f} s  done: {result.image} ({size:.0f} MB)")
+    print(f"           log: {result.log}")

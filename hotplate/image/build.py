@@ -1,0 +1,378 @@
+"""Build an image with ``disk-image-create``, so that it is there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hotplate import __version__, paths
+from hotplate.errors import HostError, HotplateError, ImageError, UsageError
+from hotplate.image import mirrors as mirrors_module
+from hotplate.image import plan as plan_module
+from hotplate.image import supervise
+from hotplate.image.plan import BuildRequest, Layout, Plan
+from hotplate.image.progress import TIMESTAMP, Progress, ignore_step
+
+BASE_DAYS = 7
+"""Days after which a cached base system is made anew, so that it does not fall behind."""
+
+TMPFS_MIB = 6144
+"""MiB of memory that must be free for a build to be done in memory."""
+
+TOOLS = {
+    "qemu-img": "qemu-utils",
+    "sudo": "sudo",
+    "unshare": "util-linux",
+    "losetup": "util-linux",
+    "fstrim": "util-linux",
+    "mkfs.ext4": "e2fsprogs",
+    "sfdisk": "fdisk",
+    "debootstrap": "debootstrap",
+}
+"""Tools a build needs -> the Debian package that has them."""
+
+CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
+    (
+        r"No space left on device",
+        HostError,
+        "there was no space left on a disk while the image was being built",
+        "free some space, or name another directory with TMPDIR=/somewhere; now: df -h",
+    ),
+    (
+        r"E: Unable to locate package (\S+)",
+        ImageError,
+        'the release has no package "{}"',
+        "look for it with: apt-cache search",
+    ),
+    (
+        r"Temporary failure resolving '([^']+)'",
+        HostError,
+        'the name "{}" could not be resolved, so its packages could not be fetched',
+        "look at /etc/resolv.conf, or build with --offline from what is cached",
+    ),
+    (
+        r"(?:E: Failed to fetch|Err:\d+) (\S+)",
+        HostError,
+        'the package source did not give "{}"',
+        "try again, or build with --offline from what is cached",
+    ),
+    (
+        r"There is a duplicated hook in your elements: (\S+)",
+        ImageError,
+        'two elements bring the same hook "{}"',
+        "rename one of them",
+    ),
+    (
+        r"losetup: .*(?:cannot find an unused loop device|failed to set up loop device)",
+        HostError,
+        "this host gave no loop device",
+        "look at what is in use with: losetup --list",
+    ),
+)
+"""What a failed build printed -> whose failure it is, a sentence, and what to do."""
+
+
+CLEANING_UP = re.compile(r"Unmount /|INFO diskimage_builder\.block_device")
+"""What comes after the lines that say why a build failed, and tells nothing."""
+
+
+class BuildError(ImageError):
+    """A build failed; ``lines`` are the last that it printed."""
+
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """A finished build."""
+
+    image: Path
+    log: Path
+    manifest: Path
+    seconds: float
+    steps: Mapping[str, float]
+
+
+@dataclass
+class Build:
+    """One build.
+
+    :param request: what is to be built.
+    :param environ: the caller's environment.
+    :param on_step: called with the name of each step that begins, and the seconds since the start.
+    """
+
+    request: BuildRequest
+    environ: Mapping[str, str]
+    on_step: Callable[[str, float], None] = ignore_step
+    progress: Progress = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(on_step=lambda name, seconds: self.on_step(name, seconds))
+        release = plan_module.ALIASES.get(self.request.release, self.request.release)
+        self.mirrors = mirrors_module.of_this_host(release)
+        self.dib_elements = plan_module.dib_elements_dir()
+        self.plan: Plan = plan_module.make(
+            self.request,
+            elements_dir=paths.elements_dir(),
+            dib_elements=self.dib_elements,
+            mirrors=self.mirrors,
+        )
+
+    def run(self) -> BuildResult:
+        """Build the image.
+
+        :raises HostError: the host lacks a tool, a right, or space.
+        :raises BuildError: a hook failed; says which.
+        """
+        request = self.request
+        program = check_host(self.environ)
+        target = request.image.absolute()
+        if target.is_dir():
+            raise UsageError(f'"{target}" is a directory; name the image file to write')
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            staging = target.parent / f".{request.name.name}{supervise.STAGING}{_token()}"
+            staging.mkdir()
+        except OSError as error:
+            raise HostError(f'"{target.parent}" cannot be written to: {error.strerror}') from error
+        log = request.beside(".log").absolute()
+        started = datetime.now(UTC)
+        try:
+            self._refresh_base()
+            status, last = self._supervise(program, staging, log)
+            self._settle_base(status)
+            if status != 0:
+                raise self._failure(status, last, log)
+            manifest = self._manifest(staging, started)
+            self._publish(staging, manifest)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        return BuildResult(
+            request.image,
+            log,
+            request.beside(".manifest.json"),
+            self.progress.elapsed,
+            self.progress.durations(),
+        )
+
+    def _supervise(self, program: str, staging: Path, log: Path) -> tuple[int, deque[str]]:
+        base = Path(self.environ.get("TMPDIR") or "/tmp")  # noqa: S108  as mktemp(1) does
+        config = {
+            "argv": self.plan.argv("image", program=program),
+            "environment": plan_module.child_environment(self.environ)
+            # It has a directory of its own already, in memory where there is enough.
+            | {"DIB_NO_TMPFS": "1", "DIB_PYTHON_EXEC": sys.executable}
+            | dict(self.plan.environment),
+            "staging": str(staging),
+            "work": str(base.absolute() / f"{supervise.PREFIX}{_token()}"),
+            "tmpfs_mib": _tmpfs_mib(),
+            "uid": os.geteuid(),
+            "gid": os.getegid(),
+        }
+        command = ["unshare", "--mount", "--propagation", "private", "--"]
+        command += [sys.executable, "-I", supervise.__file__]
+        if os.geteuid() != 0:
+            command = ["sudo", "-n", "--", *command]
+        last: deque[str] = deque(maxlen=4000)
+        with (
+            log.open("w") as logged,
+            subprocess.Popen(
+                command,
+                env=plan_module.child_environment(self.environ),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                text=True,
+                errors="replace",
+            ) as child,
+        ):
+            assert child.stdin is not None and child.stdout is not None
+            try:
+                logged.write(self.plan.shell(str(self.request.name)) + "\n\n")
+                with contextlib.suppress(BrokenPipeError):
+                    child.stdin.write(json.dumps(config) + "\n")
+                    child.stdin.flush()
+                for line in child.stdout:
+                    logged.write(line)
+                    logged.flush()
+                    last.append(TIMESTAMP.sub("", line.rstrip()))
+                    self.progress.feed(line)
+            except OSError as error:
+                raise HostError(f'the log "{log}" cannot be written: {error.strerror}') from error
+            finally:
+                # The lifeline: on every way out, what is left of the build ends now.
+                with contextlib.suppress(OSError):
+                    child.stdin.close()
+                child.stdout.close()
+                status = child.wait()
+        return status, last
+
+    def _refresh_base(self) -> None:
+        """Drop a cached base system that is too old, or that was never finished."""
+        tarball = plan_module.base_tarball(self.request, self.mirrors)
+        with contextlib.suppress(FileNotFoundError):
+            age = time.time() - tarball.stat().st_mtime
+            whole = _stamp(tarball).exists()
+            if not whole or (age > BASE_DAYS * 86400 and not self.request.offline):
+                tarball.unlink()
+
+    def _settle_base(self, status: int) -> None:
+        """Mark the cached base system as whole: it is written in place, by tar.
+
+        A failure after the base system says nothing against it.
+        """
+        tarball = plan_module.base_tarball(self.request, self.mirrors)
+        past_base = len(self.progress.steps) > 0 and self.progress.step not in (
+            "start",
+            "base system",
+        )
+        with contextlib.suppress(OSError):
+            if tarball.exists() and (status == 0 or past_base):
+                _stamp(tarball).touch()
+
+    def _failure(self, status: int, last: deque[str], log: Path) -> HotplateError:
+        text = "\n".join(last)
+        for pattern, kind, sentence, hint in CAUSES:
+            if found := re.search(pattern, text):
+                message = sentence.format(*found.groups())
+                error = kind(message, hint=f'{hint}; the full log is "{log}"')
+                break
+        else:
+            script = self.progress.script
+            where = f'in the hook "{script}"' if script else f'in the step "{self.progress.step}"'
+            error = BuildError(
+                f"disk-image-create failed {where} (exit status {status})",
+                hint=f'the full log is "{log}"',
+            )
+        if isinstance(error, BuildError):
+            told = [line for line in last if line and not CLEANING_UP.match(line)]
+            error.lines = tuple(told[-15:])
+        return error
+
+    def _manifest(self, staging: Path, started: datetime) -> dict[str, Any]:
+        """What is in the image, and what it was made by."""
+        path = (*self.request.element_path, paths.elements_dir(), self.dib_elements)
+        elements = {}
+        for name in sorted(self.progress.elements):
+            if element := plan_module.find_element(name, path):
+                elements[name] = hash_directory(element)
+        packages = []
+        for listing in staging.glob("image.d/dib-manifests/dib-manifest-dpkg-*"):
+            with contextlib.suppress(OSError, ValueError):
+                packages = [
+                    f"{entry['package']}={entry['version']}"
+                    for entry in json.loads(listing.read_text())["packages"]
+                ]
+        import importlib.metadata
+
+        return {
+            "image": self.request.image.name,
+            "release": self.plan.environment["DIB_RELEASE"],
+            "arch": self.request.arch,
+            "layout": self.request.layout.value,
+            "groups": list(self.request.groups),
+            "install_type": self.request.install_type,
+            "built": started.isoformat(timespec="seconds"),
+            "seconds": round(self.progress.elapsed, 1),
+            "steps": self.progress.durations(),
+            "hotplate": __version__,
+            "diskimage-builder": importlib.metadata.version("diskimage-builder"),
+            "elements": elements,
+            "packages": sorted(packages),
+        }
+
+    def _publish(self, staging: Path, manifest: dict[str, Any]) -> None:
+        """Move the finished files to their names; the image comes last."""
+        image = staging / f"image.{self.request.image_type}"
+        if not image.is_file():
+            raise BuildError(
+                "disk-image-create said that it was done, but left no image",
+                hint=f'the full log is "{self.request.beside(".log")}"',
+            )
+        manifest["sha256"] = hash_file(image)
+        manifest["bytes"] = image.stat().st_size
+        (staging / "manifest").write_text(json.dumps(manifest, indent=2) + "\n")
+        moves = [(staging / "manifest", self.request.beside(".manifest.json"))]
+        for suffix in (".vmlinuz", ".initrd"):
+            if self.request.layout is Layout.PARTITION and (staging / f"image{suffix}").exists():
+                moves.append((staging / f"image{suffix}", self.request.beside(suffix)))
+        moves.append((image, self.request.image))
+        for source, target in moves:
+            source.replace(target)
+
+
+def check_host(environ: Mapping[str, str]) -> str:
+    """Look for what a build needs before it starts; returns the path of ``disk-image-create``.
+
+    :raises HostError: names what is missing and the command that installs it.
+    """
+    search = plan_module.child_environment(environ)["PATH"]
+    program = shutil.which("disk-image-create", path=search)
+    if program is None:
+        raise HostError(
+            "disk-image-create was not found",
+            hint=f"{sys.executable} -m pip install diskimage-builder",
+        )
+    missing = [tool for tool in TOOLS if shutil.which(tool, path=search) is None]
+    if missing:
+        packages = " ".join(dict.fromkeys(TOOLS[tool] for tool in missing))
+        raise HostError(
+            f"building needs {', '.join(missing)}, which this host does not have",
+            hint=f"apt-get install {packages}",
+        )
+    if os.geteuid() != 0:
+        asked = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
+        if asked.returncode != 0:
+            raise HostError(
+                "building needs root, and sudo asks for a password",
+                hint="run this as root, or let sudo work without a password: sudo -v",
+            )
+    return program
+
+
+def hash_directory(directory: Path) -> str:
+    """A SHA-256 over the names, modes and contents of all files under a directory."""
+    total = hashlib.sha256()
+    for file in sorted(directory.rglob("*")):
+        if "__pycache__" in file.parts or not file.is_file():
+            continue
+        mode = "x" if os.access(file, os.X_OK) else "-"
+        total.update(f"{file.relative_to(directory)}\0{mode}\0{hash_file(file)}\n".encode())
+    return total.hexdigest()
+
+
+def hash_file(file: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _stamp(tarball: Path) -> Path:
+    return tarball.with_name(tarball.name + ".whole")
+
+
+def _token() -> str:
+    return secrets.token_hex(4)
+
+
+def _tmpfs_mib(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """MiB of memory to build in, or 0 for the disk; by what is free, not by what there is."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
+    free = int(found.group(1)) // 1024 if found else 0
+    return free * 3 // 4 if free >= TMPFS_MIB else 0

@@ -1,0 +1,282 @@
+"""From what is asked for to the ``disk-image-create`` line that makes it.
+
+A plan only adds to a line that a person could have typed; ``str(plan)`` is that line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from hotplate.errors import HostError, UsageError
+from hotplate.image.mirrors import Mirrors
+
+
+class Layout(Enum):
+    """DISK has a partition table and a boot loader; PARTITION has kernel and initrd beside it."""
+
+    DISK = "disk"
+    PARTITION = "partition"
+
+
+class Kernel(Enum):
+    """CLOUD is Debian's kernel for virtual machines; GENERIC has the drivers of real hardware."""
+
+    CLOUD = "cloud"
+    GENERIC = "generic"
+
+
+OPERATING_SYSTEM = "debian-minimal"
+
+ALIASES = {"sid": "unstable"}
+"""diskimage-builder asks for ``sid-updates``, which is nowhere; ``unstable`` it knows."""
+
+BASE_PACKAGES = (
+    *("adduser", "busybox", "ca-certificates", "gnupg2", "initramfs-tools", "locales"),
+    *("lsb-release", "netbase", "python3", "sudo", "systemd-sysv", "tzdata", "zstd"),
+)
+"""What every image gets anyway, so that it comes out of the cached base system.
+
+``initramfs-tools`` is configured before the kernel then, which makes one initramfs and not two.
+"""
+
+PASSED = (
+    *("HOME", "LOGNAME", "USER", "XDG_CACHE_HOME"),
+    *("http_proxy", "https_proxy", "ftp_proxy", "no_proxy"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+    *("SSL_CERT_DIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"),
+)
+"""What a build sees of the caller's environment, besides ``DIB_*`` and ``PIP_*``.
+
+All of it reaches the scripts in the image too, so it is kept small.
+"""
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What is to be built.
+
+    :param output: the image file; its suffix may be left out.
+    :param release: a Debian release by its code name, or ``testing`` or ``unstable``.
+    :param groups: software-config groups, each an element ``heat-config-<group>``.
+    :param elements: further elements; one that provides an operating system replaces Debian.
+    :param packages: further packages.
+    :param element_path: directories that are searched for elements before hotplate's own.
+    :param size: GiB of the virtual disk; None fits it to the content.
+    :param cache: directory of everything a later build can use again.
+    """
+
+    output: Path
+    cache: Path
+    release: str = "bookworm"
+    groups: tuple[str, ...] = ("script",)
+    layout: Layout = Layout.DISK
+    kernel: Kernel = Kernel.CLOUD
+    image_type: str = "qcow2"
+    elements: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    element_path: tuple[Path, ...] = ()
+    install_type: str = "venv"
+    cloud_init: bool = True
+    offline: bool = False
+    size: int | None = None
+    arch: str = "amd64"
+
+    @property
+    def name(self) -> Path:
+        """The output without the suffix of its type."""
+        suffix = f".{self.image_type}"
+        return self.output.with_suffix("") if self.output.suffix == suffix else self.output
+
+    @property
+    def image(self) -> Path:
+        """The image file."""
+        return self.beside(f".{self.image_type}")
+
+    def beside(self, suffix: str) -> Path:
+        """A file beside the image, with its name and another suffix."""
+        return self.name.with_name(self.name.name + suffix)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A ``disk-image-create`` line.
+
+    :param elements: the elements on it; diskimage-builder adds those that they depend on.
+    :param options: the words before the elements, without ``-o``.
+    :param environment: what it needs besides the caller's own environment.
+    """
+
+    elements: tuple[str, ...]
+    options: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def argv(self, name: str, *, program: str = "disk-image-create") -> list[str]:
+        """The command, for an image called ``name`` plus the suffix of its type."""
+        return [program, *self.options, "-o", name, *self.elements]
+
+    def shell(self, name: str) -> str:
+        """The line as one would type it, with its environment before it."""
+        settings = [f"{key}={shlex.quote(value)}" for key, value in self.environment.items()]
+        return " \\\n    ".join([*settings, shlex.join(self.argv(name))])
+
+
+def find_element(name: str, path: tuple[Path, ...]) -> Path | None:
+    """The directory of an element, or None when none of the directories has it."""
+    for directory in path:
+        if (directory / name).is_dir():
+            return directory / name
+    return None
+
+
+def provides_operating_system(element: Path) -> bool:
+    """Whether an element says that it provides ``operating-system``."""
+    try:
+        return "operating-system" in (element / "element-provides").read_text().split()
+    except OSError:
+        return False
+
+
+def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the build sees of the caller's environment: it is built, not inherited."""
+    kept = {
+        key: value
+        for key, value in environ.items()
+        if key in PASSED or key.startswith(("DIB_", "PIP_"))
+    }
+    kept.setdefault("USER", "root")
+    kept["PATH"] = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
+    return kept
+
+
+def make(
+    request: BuildRequest, *, elements_dir: Path, dib_elements: Path, mirrors: Mirrors
+) -> Plan:
+    """Put the line together.
+
+    :param elements_dir: hotplate's elements.
+    :param dib_elements: diskimage-builder's own.
+    :raises UsageError: for an element or a group that is not there, or a path dib cannot take.
+    """
+    path = (*request.element_path, elements_dir)
+    everywhere = (*path, dib_elements)
+    for directory in (*request.element_path, request.cache):
+        if re.search(r"[\s:]", str(directory)):
+            raise UsageError(
+                f'"{directory}" has a space or a colon in it, which disk-image-create cannot take'
+            )
+    wanted = [*request.elements]
+    for group in request.groups:
+        if find_element(f"heat-config-{group}", everywhere) is None:
+            known = sorted(
+                found.name.removeprefix("heat-config-")
+                for directory in everywhere
+                for found in directory.glob("heat-config-*")
+            )
+            raise UsageError(
+                f'there is no element "heat-config-{group}" for the group "{group}"',
+                hint=f"groups with an element: {', '.join(known)}",
+            )
+        wanted.append(f"heat-config-{group}")
+
+    systems = []
+    for name in wanted:
+        element = find_element(name, everywhere)
+        if element is None:
+            raise UsageError(
+                f'there is no element "{name}" in "{":".join(map(str, path))}" or in '
+                "diskimage-builder",
+                hint="name its directory with --element-path",
+            )
+        if provides_operating_system(element):
+            systems.append(name)
+    debian = not systems
+    release = ALIASES.get(request.release, request.release)
+
+    elements: list[str] = [OPERATING_SYSTEM] if debian else []
+    options = ["-a", request.arch, "-t", request.image_type, "-n"]
+    environment = {
+        "ELEMENTS_PATH": ":".join(str(directory.absolute()) for directory in path),
+        "DIB_RELEASE": release,
+        "DIB_IMAGE_CACHE": str(image_cache(request, mirrors)),
+        "OVERWRITE_OLD_IMAGE": "1",
+    }
+    packages = list(request.packages)
+    if request.cloud_init and debian:
+        elements.append("cloud-init")
+    if request.layout is Layout.DISK:
+        elements += ["vm", "block-device-offset-mbr"]
+        environment["DIB_GRUB_TIMEOUT"] = "0"
+    else:
+        elements.append("baremetal")
+    if debian:
+        elements.append("apt-archive-cache")
+        if request.kernel is Kernel.CLOUD:
+            elements.append("cloud-kernel")
+        if request.layout is Layout.DISK:
+            # Here it comes from the cache, and is there when the image is sized.
+            packages.append("grub-pc")
+        environment |= _debian(release, mirrors)
+    if request.image_type == "qcow2":
+        options += ["--qemu-img-options", "compression_type=zstd"]
+    if request.size is not None:
+        options += ["--image-size", str(request.size)]
+    if request.offline:
+        options.append("--offline")
+    options += ["--install-type", request.install_type]
+    if packages:
+        options += ["-p", ",".join(packages)]
+    return Plan(tuple(dict.fromkeys([*elements, *wanted])), tuple(options), environment)
+
+
+def _debian(release: str, mirrors: Mirrors) -> dict[str, str]:
+    include = ",".join(BASE_PACKAGES)
+    environment = {
+        "DIB_DEBOOTSTRAP_CACHE": "1",
+        "DIB_DEBIAN_USE_DEBOOTSTRAP_CACHE": "1",
+        "DIB_DEBOOTSTRAP_EXTRA_ARGS": f"--include={include}",
+        "DIB_MMDEBSTRAP_EXTRA_ARGS": f"--include={include}",
+        # Nothing in such an image reads the files that it would write.
+        "DIB_APT_MINIMAL_CREATE_INTERFACES": "0",
+    }
+    if mirrors.main:
+        environment["DIB_DISTRIBUTION_MIRROR"] = mirrors.main
+        environment["DIB_APT_SOURCES_CONF"] = mirrors.sources_conf(release)
+    return environment
+
+
+def image_cache(request: BuildRequest, mirrors: Mirrors) -> Path:
+    """``DIB_IMAGE_CACHE`` for a request.
+
+    diskimage-builder keys its cached base systems by release and architecture only, so the place
+    they came from and what is in them are in the directory's name.
+    """
+    key = "\n".join([mirrors.main, *BASE_PACKAGES])
+    return request.cache.absolute() / "dib" / hashlib.sha256(key.encode()).hexdigest()[:12]
+
+
+def base_tarball(request: BuildRequest, mirrors: Mirrors) -> Path:
+    """Where diskimage-builder keeps the base system of a release."""
+    release = ALIASES.get(request.release, request.release)
+    name = f"debootstrap-debian-{release}-{request.arch}.tar.gz"
+    return image_cache(request, mirrors) / name
+
+
+def dib_elements_dir() -> Path:
+    """The directory of diskimage-builder's own elements."""
+    try:
+        from diskimage_builder import paths
+    except ImportError as error:
+        raise HostError(
+            "diskimage-builder is not installed for this Python",
+            hint=f"{sys.executable} -m pip install diskimage-builder",
+        ) from error
+    return Path(paths.get_path("elements"))

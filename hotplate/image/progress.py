@@ -1,0 +1,80 @@
+"""What a ``disk-image-create`` run is doing, read from what it prints."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+STEPS = (
+    (re.compile(r"Building elements:"), "start"),
+    (re.compile(r"Running hooks from \S+/root\.d$"), "base system"),
+    (re.compile(r"Running hooks from \S+/extra-data\.d$"), "gather files"),
+    (re.compile(r"dib-run-parts Running \S+/pre-install\.d/"), "prepare"),
+    (re.compile(r"dib-run-parts Running \S+/install\.d/"), "install"),
+    (re.compile(r"dib-run-parts Running \S+/post-install\.d/"), "configure"),
+    (re.compile(r"Calculating image size"), "measure"),
+    (re.compile(r"create\(\) called"), "copy to disk"),
+    (re.compile(r"dib-run-parts Running \S+/finalise\.d/"), "finish"),
+    (re.compile(r"Running hooks from \S+/cleanup\.d$"), "clean up"),
+    (re.compile(r"Converting image using qemu-img"), "compress"),
+)
+"""The line that begins a step -> its name; a table, in the order in which they come."""
+
+SCRIPT = re.compile(r"dib-run-parts Running (?:\S*/)?([\w-]+\.d/\S+)$")
+SCRIPT_DONE = re.compile(r"dib-run-parts (\S+) completed$")
+EXPANDED = re.compile(r"Expanded element dependencies to: (.*)$")
+TIMESTAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \| ")
+
+
+def ignore_step(_name: str, _seconds: float) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass
+class Progress:
+    """Follows a build line by line.
+
+    :param on_step: called with the name of each step that begins, and the seconds since the start.
+    :ivar script: the hook that is running, as ``phase.d/name``, or "".
+    :ivar steps: (name, seconds) of each step that has begun; the last one is still counting.
+    """
+
+    on_step: Callable[[str, float], None] = ignore_step
+    script: str = ""
+    elements: tuple[str, ...] = ()
+    steps: list[tuple[str, float]] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the build began."""
+        return time.monotonic() - self.began
+
+    @property
+    def step(self) -> str:
+        """The step that is being done."""
+        return self.steps[-1][0] if self.steps else "start"
+
+    def feed(self, line: str) -> None:
+        """Take in one line of what the build prints."""
+        text = TIMESTAMP.sub("", line.rstrip())
+        if found := SCRIPT.search(text):
+            self.script = found.group(1)
+        elif SCRIPT_DONE.search(text):
+            self.script = ""
+        elif found := EXPANDED.search(text):
+            self.elements = tuple(found.group(1).split())
+        for pattern, name in STEPS:
+            if name != self.step and pattern.search(text):
+                self.steps.append((name, self.elapsed))
+                self.on_step(name, self.elapsed)
+
+    def durations(self) -> dict[str, float]:
+        """Seconds that each step took, the last one until now."""
+        ends = [start for _, start in self.steps[1:]] + [self.elapsed]
+        result: dict[str, float] = {}
+        for (name, start), end in zip(self.steps, ends, strict=True):
+            result[name] = round(result.get(name, 0.0) + end - start, 1)
+        return result

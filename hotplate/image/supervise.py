@@ -1,0 +1,208 @@
+"""Run one command as root so that nothing of it outlives it: no process, mount, loop or file.
+
+A program of its own, with the standard library only: ``hotplate build`` starts it (through sudo
+where it must) and holds the other end of its standard input, which is the lifeline.  When that
+closes, because the build was interrupted or its process was killed in whatever way, everything
+ends here.
+
+How: the command runs in a process-id namespace, whose end is the end of all processes in it, and
+in a mount namespace, which takes every mount with it.  Loop devices belong to no namespace; they
+are found by their backing file, which lies in a directory with a name that is used once.  What
+even this program leaves behind when it is itself killed is swept up by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pwd
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PREFIX = "hotplate-build-"
+STAGING = ".hotplate-"
+STATE = "state.json"
+LOCK = "lock"
+NAMESPACES = ("unshare", "--mount-proc", "--pid", "--fork", "--kill-child", "--")
+LOST = 125
+"""Exit status when the lifeline closed before the command had ended."""
+
+
+def loops_of(name: str, *, sys_block: Path = Path("/sys/block")) -> list[str]:
+    """The loop devices whose backing file lies in a directory called ``name``.
+
+    The kernel writes the path as far as it can see it: of a file on an unmounted tmpfs it gives
+    the part below that mount, which still has the directory's name in it.
+    """
+    found = []
+    for backing in sys_block.glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            if f"/{name}/" in backing.read_text():
+                found.append("/dev/" + backing.parent.parent.name)
+    return sorted(found)
+
+
+def detach_loops(name: str, *, seconds: float = 10.0) -> list[str]:
+    """Detach them all; returns those that were still attached when the time was over."""
+    end = time.monotonic() + seconds
+    while (loops := loops_of(name)) and time.monotonic() < end:
+        for loop in loops:
+            subprocess.run(["losetup", "--detach", loop], capture_output=True, check=False)
+        if loops_of(name):
+            # A namespace that has just ended lets go of its mounts a moment later.
+            time.sleep(0.05)
+    return loops
+
+
+def discard(work: Path) -> None:
+    """Remove a build's directory, its loop devices and its unfinished output."""
+    detach_loops(work.name)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        staging = Path(json.loads((work / STATE).read_text())["staging"])
+        if STAGING in staging.name:
+            shutil.rmtree(staging, ignore_errors=True)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(work: Path) -> Iterator[bool]:
+    """Hold the lock of a build's directory; yields False when its build is alive and holds it."""
+    descriptor = os.open(work / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+def sweep(base: Path) -> list[Path]:
+    """Discard what dead builds left under ``base``; returns their directories."""
+    swept = []
+    for work in sorted(base.glob(PREFIX + "*")):
+        # Only what root made, or a stranger could have root remove a directory.
+        with contextlib.suppress(OSError):
+            if work.is_symlink() or not work.is_dir() or work.stat().st_uid != os.geteuid():
+                continue
+            with locked(work) as free:
+                if free and (work / STATE).exists():
+                    discard(work)
+                    swept.append(work)
+    return swept
+
+
+def _end_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends (``prctl(PR_SET_PDEATHSIG)``)."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
+def _wait(child: subprocess.Popen[bytes], lifeline: int) -> bool:
+    """Wait until the child has ended (True) or the lifeline has closed (False)."""
+    ended = os.pidfd_open(child.pid)
+    try:
+        while True:
+            ready, _, _ = select.select([ended, lifeline], [], [])
+            if ended in ready:
+                return True
+            if not os.read(lifeline, 4096):
+                return False
+    finally:
+        os.close(ended)
+
+
+def outer(config: dict[str, Any], lifeline: int) -> int:
+    """Prepare the work directory, run :func:`inner` in its namespaces, and clean up after it."""
+    work = Path(config["work"])
+    sweep(work.parent)
+    work.mkdir(mode=0o755)
+    with locked(work):
+        (work / STATE).write_text(json.dumps({"staging": config["staging"]}))
+        tmp = work / "tmp"
+        tmp.mkdir()
+        if config["tmpfs_mib"]:
+            options = f"size={config['tmpfs_mib']}m,mode=0755"
+            subprocess.run(["mount", "-t", "tmpfs", "-o", options, "hotplate", tmp], check=True)
+        scratch = tmp / work.name
+        scratch.mkdir()
+        os.chown(scratch, config["uid"], config["gid"])
+        child = subprocess.Popen(
+            [*NAMESPACES, sys.executable, "-I", __file__, "--inner"],
+            stdin=subprocess.PIPE,
+            preexec_fn=_end_with_parent,
+        )
+        try:
+            assert child.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.write(json.dumps(config | {"scratch": str(scratch)}).encode())
+                child.stdin.close()
+            ended = _wait(child, lifeline)
+        finally:
+            child.kill()
+            status = child.wait()
+        for loop in detach_loops(work.name):
+            print(f"hotplate: {loop} is still in use and was not detached", flush=True)
+        if config["tmpfs_mib"]:
+            subprocess.run(["umount", "--lazy", tmp], check=False)
+        if not ended or status != 0:
+            discard(work)
+            return status if ended else LOST
+        # The finished output is the caller's from here on.
+        (work / STATE).write_text("{}")
+        discard(work)
+    return 0
+
+
+def inner(config: dict[str, Any]) -> int:
+    """Process 1 of the namespace: run the command as its user, and bury what is orphaned."""
+    environment = dict(config["environment"], TMPDIR=config["scratch"], TMP_DIR=config["scratch"])
+    user: dict[str, Any] = {}
+    if config["uid"] != 0:
+        name = pwd.getpwuid(config["uid"]).pw_name
+        groups = os.getgrouplist(name, config["gid"])
+        user = {"user": config["uid"], "group": config["gid"], "extra_groups": groups}
+    child = subprocess.Popen(
+        config["argv"],
+        env=environment,
+        cwd=config["staging"],
+        stdin=subprocess.DEVNULL,
+        **user,
+    )
+    while True:
+        pid, status = os.wait()
+        if pid == child.pid:
+            return os.waitstatus_to_exitcode(status)
+
+
+def main() -> int:
+    lifeline = sys.stdin.fileno()
+    if "--inner" in sys.argv:
+        with os.fdopen(lifeline, closefd=False) as given:
+            return abs(inner(json.load(given)))
+    # The terminal's signals go to who holds the lifeline; ending it is theirs to decide.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        # A handler and not SIG_IGN, which the command would inherit.
+        signal.signal(number, lambda *_: None)
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = os.read(lifeline, 1)
+        if not byte:
+            return LOST
+        line += byte
+    return outer(json.loads(line), lifeline)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
