@@ -71,3 +71,8 @@ def output_names(outputs):
         if is_plain_output(name) and name not in names:
             names.append(name)
     return names
+
+
+def encode_unicode(value):
+    """Return *value* as JSON text with its characters as they are, lone surrogates included."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,170 @@
+"""heat-config: what has become of the deployments on this machine.
+
+usage: heat-config status          one line for each deployment, oldest first
+       heat-config status ID       everything that is known of one, without its values
+       heat-config log ID          its steps, and what its tool printed, also while it runs
+       heat-config rerun ID        run it once more, now; Heat ignores the signal of one that
+                                   it has seen end
+
+ID may be the start of an id. Exit status: 0 done, 1 it failed, 2 usage, 3 no such deployment,
+75 another run is at work.
+"""
+
+import os
+import sys
+
+from . import values
+from .settings import Settings
+from .state import FINISHED, RECEIVED, SIGNALLED, STARTED, Store
+
+USAGE = 2
+UNKNOWN = 3
+ORDER = (RECEIVED, STARTED, FINISHED, SIGNALLED)
+
+
+def main(arguments):
+    """Do what *arguments* ask for and return the exit status."""
+    verb, identity = (*arguments, None, None)[:2]
+    if arguments in (["-h"], ["--help"]):
+        sys.stdout.write(__doc__)
+        return 0
+    if verb not in ("status", "log", "rerun") or len(arguments) > 2:
+        return _usage()
+    if verb != "status" and identity is None:
+        return _usage()
+    if os.geteuid() != 0 and not os.access(Settings().state, os.R_OK):
+        return _say("this needs root: the state holds what only root may read.", 1)
+    try:
+        return _do(verb, identity)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+
+
+def _do(verb, identity):
+    settings = Settings()
+    for problem in settings.problems:
+        _say(problem, 0)
+    try:
+        records = Store(settings.state).load(clear=False)
+    except FileNotFoundError:
+        records = {}
+    except OSError as error:
+        return _say('"%s" cannot be read: %s.' % (settings.state, error.strerror), 1)
+    if identity is None:
+        return _status(records)
+    found = [key for key in records if key == identity] or [
+        key for key in records if key.startswith(identity)
+    ]
+    if len(found) > 1:
+        return _say('"%s" could be any of: %s.' % (identity, ", ".join(sorted(found))), UNKNOWN)
+    if not found:
+        return _say(
+            'there is no deployment "%s" on this machine; "heat-config status" lists them.'
+            % identity,
+            UNKNOWN,
+        )
+    if verb == "status":
+        return _details(records[found[0]])
+    if verb == "log":
+        return _log(settings, found[0])
+    from . import runner
+
+    return runner.main(only=found[0])
+
+
+def _status(records):
+    if not records:
+        _out("No deployment has reached this machine yet.")
+        return 0
+    rows = [("ID", "GROUP", "NAME", "STATE", "STATUS", "SINCE")]
+    for record in sorted(records.values(), key=_since):
+        rows.append(_row(record))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        _out("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    return 0
+
+
+def _row(record):
+    state = record.state if record.state in ORDER else "?"
+    tried = record.mark.get("signal")
+    if state == FINISHED and isinstance(tried, dict):
+        state = "%s, %s signals not accepted" % (state, tried.get("tries"))
+    if record.mark.get("foreign"):
+        state = "run by heat-agents"
+    if record.mark.get("gone"):
+        state += ", gone from the metadata"
+    status = record.mark.get("status")
+    return (
+        record.key,
+        _plain(record.group),
+        _plain(record.name),
+        state,
+        "-" if status is None else str(status),
+        _since(record) or "-",
+    )
+
+
+def _since(record):
+    return str(record.mark.get("time_%s" % record.state, ""))
+
+
+def _details(record):
+    row = _row(record)
+    for label, value in zip(("id", "group", "name", "state", "status"), row):
+        _out("%-12s %s" % (label, value))
+    _out("%-12s %s" % ("runs", record.mark.get("runs", "-")))
+    for state in ORDER:
+        stamp = record.mark.get("time_" + state)
+        if stamp:
+            _out("%-12s %s" % (state, stamp))
+    for name, value in record.inputs.items():
+        if name in ("deploy_action", "deploy_stack_id", "deploy_resource_name"):
+            _out("%-12s %s" % (name[len("deploy_") :][:12], _plain(values.text(value))))
+    return 0
+
+
+def _log(settings, key):
+    for directory in (settings.logs, settings.state):
+        base = os.path.join(directory, key)
+        if not os.path.exists(base + ".log"):
+            continue
+        for stream in ("log", "stdout", "stderr"):
+            try:
+                with open("%s.%s" % (base, stream), "rb") as source:
+                    first = source.read(1 << 16)
+                    if stream != "log" and first:
+                        _out("--- %s ---" % stream)
+                    sys.stdout.flush()
+                    last = first
+                    while first:
+                        sys.stdout.buffer.write(first)
+                        last, first = first, source.read(1 << 16)
+                    if last and not last.endswith(b"\n"):
+                        _out("")
+            except OSError:
+                continue
+        sys.stdout.flush()
+        return 0
+    return _say('there is no log of "%s"; old ones are removed.' % key, UNKNOWN)
+
+
+def _plain(text):
+    """Return *text* on one line, without what would control a terminal."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)[:100] or "-"
+
+
+def _out(line):
+    sys.stdout.buffer.write((line + "\n").encode("utf-8", "replace"))
+    sys.stdout.flush()
+
+
+def _say(sentence, status):
+    sys.stderr.write("heat-config: %s\n" % sentence)
+    return status
+
+
+def _usage():
+    sys.stderr.write(__doc__)
+    return USAGE

@@ -1,0 +1,185 @@
+"""Running a hook, and finding out afterwards how it ended, also when its runner was cut."""
+
+import contextlib
+import os
+import select
+import time
+
+from . import files, process, result, transport, values
+
+POLL = 0.2
+
+
+class Execution:
+    """The run of one deployment's hook.
+
+    Its stdout goes to ``<id>.response`` in the state directory, its stderr to the deployment's
+    log, and what the tool below it says to the captures ``<id>.stdout`` and ``<id>.stderr``: all
+    of them files, so that nothing blocks and nothing is lost with the runner.
+    """
+
+    def __init__(self, record, *, hook, seconds, store, journal, settings):
+        self._record = record
+        self._hook = hook
+        self._seconds = seconds
+        self._store = store
+        self._journal = journal
+        self._settings = settings
+
+    def open(self):
+        """Open the files of a new run; raises OSError, and then the hook must not be started."""
+        key = self._record.key
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._store.reserve(key)
+        files.remove(self._store.path(key, ".pid"))
+        self._response = os.open(self._store.path(key, ".response"), flags, files.PRIVATE_FILE)
+        self._log = self._journal.open(key, "log")
+        for stream in ("stdout", "stderr"):
+            os.close(self._journal.open(key, stream, fresh=True))
+        self._log_start = os.fstat(self._log).st_size
+
+    def run(self, path, document):
+        """Run the hook at *path* with *document* on stdin to its end; return the result."""
+        key = self._record.key
+        environment = dict(os.environ)
+        environment.setdefault("PATH", os.defpath)
+        environment["HEAT_CONFIG_CAPTURE"] = self._journal.path(key, "")[:-1]
+        stdin = os.memfd_create("deployment")  # in memory: it holds credentials
+        try:
+            files.write_all(stdin, values.encode(document).encode("ascii"))
+            os.lseek(stdin, 0, os.SEEK_SET)
+            pid = process.spawn(
+                [path],
+                env=environment,
+                stdin=stdin,
+                stdout=self._response,
+                stderr=self._log,
+                session=True,
+                note=self._store.path(key, ".pid"),
+            )
+        except OSError as error:
+            return result.failure(
+                'The hook "%s" at "%s" cannot be run: %s.' % (self._hook, path, error.strerror),
+                status=process.NOT_RUNNABLE,
+            )
+        finally:
+            os.close(stdin)
+        transport.preload()
+        status = process.wait(pid, self._seconds or None)
+        if status is None:
+            process.end_group(pid, self._settings.kill_after)
+            return self._too_long()
+        if status > 128:  # killed: what it left running has nobody to answer for it
+            process.end_group(pid, self._settings.kill_after, reap=False)
+        return self._answer(status)
+
+    def recover(self):
+        """Return the result of a run whose runner was cut, None when it cannot be known.
+
+        A hook that still runs is waited for; one that had given its whole answer has finished.
+        """
+        key = self._record.key
+        try:
+            self._response = os.open(self._store.path(key, ".response"), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        self._log = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._log_start = 0
+        note = (files.read_bounded(self._store.path(key, ".pid"), 256) or b"").decode(
+            "ascii", "replace"
+        )
+        pid, _, rest = note.partition(" ")
+        if pid.isdigit() and rest.endswith(process.boot_id()):
+            pid = int(pid)
+            if process.identity(pid) == note:
+                self._journal.say("hook of %s still runs; waiting for it" % key)
+                if not _wait_for_stranger(pid, note, self._left(rest)):
+                    process.end_group(pid, self._settings.kill_after, reap=False)
+                    return self._too_long()
+            elif not result.is_complete(self._read_response()) and not process.identity(pid):
+                process.end_group(pid, self._settings.kill_after, reap=False)
+        data = self._read_response()
+        if not result.is_complete(data):
+            return None
+        return self._answer(None)
+
+    def _left(self, rest):
+        """Return the seconds a hook still has; *rest* has its start in clock ticks since boot."""
+        if not self._seconds:
+            return None
+        start = int(rest.split()[0]) / os.sysconf("SC_CLK_TCK")
+        return max(0.0, start + self._seconds - time.clock_gettime(time.CLOCK_BOOTTIME))
+
+    def _read_response(self):
+        return files.read_part(self._response, 0, result.ANSWER_LIMIT + 1)
+
+    def _answer(self, status):
+        data = self._read_response()
+        said = files.read_part(self._log, self._log_start, result.TEXT_LIMIT)
+        answer = result.read_answer(data, said, status, self._hook, self._record.outputs)
+        if status is not None and status > 128 and not result.is_complete(data):
+            stdout, stderr = self.partial()
+            answer[result.STDOUT] = answer[result.STDOUT] or stdout
+            answer[result.STDERR] = stderr + answer[result.STDERR]
+        return answer
+
+    def _too_long(self):
+        stdout, stderr = self.partial()
+        return result.failure(
+            'The hook "%s" was stopped: it ran longer than %g seconds. '
+            "The option timeout of the config sets how long it may run."
+            % (self._hook, self._seconds),
+            status=process.TIMED_OUT,
+            stdout=stdout,
+            stderr=stderr,
+        )
+
+    def partial(self):
+        """Return (stdout, stderr) as far as they got: the tool's, else the hook's own."""
+        found = []
+        for stream in ("stdout", "stderr"):
+            try:
+                descriptor = self._journal.open(self._record.key, stream)
+            except OSError:
+                found.append("")
+                continue
+            found.append(result.text_of(descriptor))
+            os.close(descriptor)
+        if not any(found):
+            with contextlib.suppress(OSError, AttributeError):
+                found = [
+                    result.text_of(self._response),
+                    result.text_of(self._log, self._log_start),
+                ]
+        return tuple(found)
+
+    def close(self):
+        """Close what open() or recover() opened."""
+        for name in ("_response", "_log"):
+            descriptor = self.__dict__.pop(name, None)
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _wait_for_stranger(pid, note, seconds):
+    """Wait until the process that *note* identifies has ended; False when *seconds* pass first."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (AttributeError, OSError):  # Linux before 5.3
+        while process.identity(pid) == note:
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            time.sleep(POLL)
+        return True
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while process.identity(pid) == note:
+            left = 3600.0 if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return False
+            poll.poll(min(left, 3600.0) * 1000)
+        return True
+    finally:
+        os.close(descriptor)

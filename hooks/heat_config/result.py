@@ -1,0 +1,228 @@
+"""A hook's answer: read without trust, and cut to the size that a signal may have."""
+
+from . import files, values
+
+STDOUT = "deploy_stdout"
+STDERR = "deploy_stderr"
+STATUS = "deploy_status_code"
+
+ANSWER_LIMIT = 64 << 20
+"""Bytes of a hook's stdout that are parsed."""
+
+TEXT_LIMIT = 4 << 20
+"""Bytes of each captured stream that go into a result that the runner makes."""
+
+
+def failure(sentence, *, status=1, stdout="", stderr=""):
+    """Return a failed result whose stderr ends with *sentence*."""
+    if stderr and not stderr.endswith("\n"):
+        stderr += "\n"
+    return {STDOUT: stdout, STDERR: stderr + sentence + "\n", STATUS: status}
+
+
+def success():
+    """Return the result of a deployment that needed no program."""
+    return {STDOUT: "", STDERR: "", STATUS: 0}
+
+
+def is_complete(data):
+    """True when *data*, a hook's stdout, is a whole answer: the hook had come to its end."""
+    if len(data) > ANSWER_LIMIT:
+        return False
+    try:
+        answer = values.decode(data)
+    except ValueError:
+        return False
+    return isinstance(answer, dict) and STATUS in answer
+
+
+def read_answer(data, stderr, exit_status, hook, outputs):
+    """Return the result from what a hook printed.
+
+    data, stderr: its streams, in bytes. exit_status: None when nobody could see it.
+    hook: its name, for sentences. outputs: the declared output names; other keys are dropped.
+
+    Kept from heat-agents: text that is not JSON is the deployment's stdout, with the exit status
+    as its status. Not kept: an answer without a status, no answer at all, and an answer with a
+    non-zero exit status count as failed.
+    """
+    said = stderr.decode("utf-8", "replace")
+    if len(data) > ANSWER_LIMIT:
+        return failure(
+            'The hook "%s" answered with %d bytes, more than %d MiB.'
+            % (hook, len(data), ANSWER_LIMIT >> 20),
+            stderr=said,
+        )
+    if not data.strip():
+        return failure(
+            'The hook "%s" gave no answer%s.' % (hook, _ended(exit_status)),
+            status=exit_status or 1,
+            stderr=said,
+        )
+    try:
+        answer = values.decode(data)
+    except ValueError:
+        text = data.decode("utf-8", "replace")
+        if exit_status is None:
+            return failure(
+                'The hook "%s" ended unseen, and its answer is not whole.' % hook,
+                stdout=text,
+                stderr=said,
+            )
+        return {STDOUT: text, STDERR: said, STATUS: exit_status}
+    if not isinstance(answer, dict):
+        return failure(
+            'The hook "%s" answered with JSON that is not an object.' % hook,
+            status=exit_status or 1,
+            stderr=said,
+        )
+    return _checked(answer, said, exit_status, hook, outputs)
+
+
+def _checked(answer, said, exit_status, hook, outputs):
+    result = {name: _tidy(answer[name]) for name in outputs if name in answer}
+    result[STDOUT] = values.text(answer.get(STDOUT))
+    result[STDERR] = values.text(answer.get(STDERR))
+    status = _status(answer.get(STATUS))
+    if status is None:
+        problem = "answered without a usable deploy_status_code"
+        if STATUS not in answer:
+            problem = "answered without a deploy_status_code%s" % _ended(exit_status)
+        result[STATUS] = exit_status or 1
+    elif exit_status and not status:
+        problem = "answered with status 0, but%s" % _ended(exit_status)
+        result[STATUS] = exit_status
+    else:
+        result[STATUS] = status
+        return result
+    result.update(
+        failure(
+            'The hook "%s" %s.' % (hook, problem.replace("but and", "but")),
+            status=result[STATUS],
+            stdout=result[STDOUT],
+            stderr=result[STDERR] or said,
+        )
+    )
+    return result
+
+
+def _ended(exit_status):
+    if exit_status is None:
+        return ""
+    if exit_status > 128:
+        return " and was ended by signal %d" % (exit_status - 128)
+    return " and ended with exit status %d" % exit_status
+
+
+def _status(value):
+    """Return a status code as Heat sees it (0 or not), None for what is none."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, (int, float)):
+        return int(value) or (1 if value else 0)
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            return None
+    return None
+
+
+def _tidy(value):
+    """Return an output without lone surrogates, which JSON carries and Heat's database does not."""
+    if isinstance(value, str):
+        return values.clean(value)
+    if isinstance(value, (dict, list)):
+        return values.decode(values.clean(values.encode_unicode(value)))
+    return value
+
+
+def text_of(descriptor, start=0):
+    """Return what an open capture holds from offset *start*, as text, its middle cut if huge."""
+    return files.read_part(descriptor, start, TEXT_LIMIT).decode("utf-8", "replace")
+
+
+def trim(answer, limit, where):
+    """Return *answer* as JSON bytes of at most *limit*, with a mark in each field that was cut.
+
+    The size that counts is the encoded one: what Heat limits is the request. All fields share
+    the room: the longest are cut first and to the same length. ``where(field)`` says where the
+    whole is.
+    """
+    data = values.encode(answer).encode("ascii")
+    if len(data) <= limit:
+        return data
+    fields = {
+        name: value if isinstance(value, str) else values.encode(value)
+        for name, value in answer.items()
+        if name != STATUS
+    }
+    sizes = {name: _size(value) for name, value in fields.items()}
+    fixed = len(data) - sum(
+        sizes[name] if isinstance(answer[name], str) else len(fields[name]) for name in fields
+    )
+    share = _share(list(sizes.values()), limit - fixed - 8 * len(fields))
+    trimmed = dict(answer)
+    for name, value in fields.items():
+        if sizes[name] > share:
+            trimmed[name] = _cut(value, share, where(name))
+    data = values.encode(trimmed).encode("ascii")
+    if len(data) <= limit:
+        return data
+    # Thousands of outputs leave no room even for their marks.
+    return values.encode(
+        failure(
+            "The result is too large to be signalled: %d fields. %s" % (len(answer), where(STDERR)),
+            status=answer.get(STATUS) or 1,
+        )
+    ).encode("ascii")
+
+
+def shorten(answer, limit):
+    """Return *answer* cut to *limit* bytes of JSON, for a disk that has no room for more."""
+    return values.decode(trim(answer, limit, lambda _field: "the disk was full"))
+
+
+def _share(sizes, room):
+    """Return the size that each may have so that all together fit *room*."""
+    sizes = sorted(sizes)
+    for index, size in enumerate(sizes):
+        share = room // (len(sizes) - index)
+        if size > share:
+            return max(share, 0)
+        room -= size
+    return max(sizes, default=0)
+
+
+def _size(value):
+    return len(values.encode(value)) - 2
+
+
+def _cut(value, room, where):
+    """Keep a quarter of *room* from the start of *value* and the rest from its end."""
+    mark = "\n[... %d of %d characters are left out here; %s ...]\n"
+    longest = _size(mark % (len(value), len(value), where))
+    if room <= longest:
+        return ""
+    room -= longest
+    head = _fitting(value, room // 4, 1)
+    tail = _fitting(value, room - room // 4, -1)
+    left_out = len(value) - head - tail
+    return (
+        value[:head]
+        + mark % (left_out, len(value), where)
+        + (value[len(value) - tail :] if tail else "")
+    )
+
+
+def _fitting(value, room, side):
+    """Return how many characters from the start (1) or end (-1) of *value* fit *room* encoded."""
+    low, high = 0, min(len(value), room)
+    while low < high:
+        middle = (low + high + 1) // 2
+        part = value[:middle] if side > 0 else value[len(value) - middle :]
+        if _size(part) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,526 @@
+"""55-heat-config: run each deployment's hook once, and signal each result until it is accepted.
+
+A pass reads the deployments that os-apply-config rendered, and ends with 0 when nothing is left to
+do, 1 when the agent should come again: a signal was not accepted, or something could not be
+recorded; 75 when another runner is at work.
+"""
+
+import os
+import signal
+import stat
+import sys
+import time
+
+from . import files, process, result, transport, values
+from .execution import Execution
+from .journal import Journal
+from .settings import Settings, seconds
+from .state import FINISHED, RECEIVED, SIGNALLED, STARTED, Record, Store
+
+AGAIN = 1
+BUSY = 75
+RERUNS = 3
+DOCUMENT_LIMIT = 64 << 20
+NO_PROGRAM = ("os-apply-config", "Heat::Ungrouped")
+"""Groups whose config is metadata for os-apply-config, which has rendered it by now."""
+
+EMPTY_FACTOR = 7
+PATIENT = 3
+LONGEST_PAUSE = 60.0
+
+
+class Item:
+    """One element of the list, checked: *refusal* is a sentence when no hook may see it."""
+
+    def __init__(self, element):
+        self.refusal = None
+        self.element = dict(element)
+        given = element.get("id")
+        if values.is_plain_id(given):
+            self.key = given
+        else:
+            self.key = "rejected-" + _digest(given if isinstance(given, str) else element)
+            self.refusal = (
+                "The deployment's id is not a plain name of letters, digits, - and _; it could "
+                "be a path, so nothing is run for it."
+            )
+        if not isinstance(self.element.get("options"), dict):
+            self.element["options"] = {}
+        for field in ("inputs", "outputs"):
+            if not isinstance(self.element.get(field), list):
+                self.element[field] = []
+        self.inputs = values.named_values(self.element["inputs"])
+        if not isinstance(self.element.get("group"), str):
+            self.element["group"] = ""
+        if self.group == "component" and not self.refusal:
+            self._resolve_component()
+
+    @property
+    def group(self):
+        return self.element["group"]
+
+    @property
+    def options(self):
+        return self.element["options"]
+
+    def _resolve_component(self):
+        """Put the config and tool of the first entry for the action in the component's place."""
+        config = self.element.get("config")
+        entries = config.get("configs") if isinstance(config, dict) else None
+        if not isinstance(entries, list):
+            self.refusal = 'The config of the component has no list "configs".'
+            return
+        action = self.inputs.get("deploy_action")
+        known = []
+        for entry in entries:
+            actions = entry.get("actions") if isinstance(entry, dict) else None
+            if not isinstance(actions, list):
+                continue
+            if action in actions:
+                tool = entry.get("tool")
+                self.element["group"] = tool if isinstance(tool, str) else ""
+                self.element["config"] = entry.get("config")
+                return
+            known.extend(item for item in actions if isinstance(item, str))
+        self.refusal = "The component has no config for the action %s; it has some for: %s." % (
+            values.encode(values.text(action)),
+            ", ".join(values.clean(item) for item in known) or "none",
+        )
+
+
+class Pass:
+    """One pass over the deployments."""
+
+    def __init__(self, settings):
+        self.settings = settings
+        self.store = Store(settings.state)
+        self.journal = None
+        self.failed = False
+        self.sender = transport.Sender(settings)
+
+    def run(self, only=None):
+        """Do the pass; *only* an id that is to be run again. Returns the exit status."""
+        try:
+            free = self.store.open()
+        except OSError as error:
+            _say(
+                'the state directory "%s" cannot be used: %s'
+                % (self.store.directory, error.strerror)
+            )
+            return AGAIN
+        if not free:
+            _say("another heat-config is at work; nothing was done")
+            return BUSY
+        self.journal = Journal(self.settings, self.store.directory)
+        for problem in self.settings.problems:
+            self.journal.say(problem)
+        items, spoken = self._items()
+        self.records = self.store.load()
+        self._receive(items)
+        if only is not None and not self._again(items, only):
+            return AGAIN
+        self._resend(items)
+        for item in items.values():
+            self._serve(item)
+        self._finish_strangers(items)
+        self._forget(items, spoken)
+        return AGAIN if self.failed else 0
+
+    def _items(self):
+        """Return ({key: Item} in the order of the list, whether the metadata could be read)."""
+        path = self.settings.document
+        try:
+            with open(path, "rb") as stream:
+                data = stream.read(DOCUMENT_LIMIT + 1)
+        except OSError as error:
+            self.journal.say(
+                'the deployments in "%s" cannot be read: %s. os-apply-config writes them; is its '
+                "template installed?" % (path, error.strerror)
+            )
+            self.failed = True
+            return {}, False
+        if os.stat(path).st_mode & 0o077:
+            self._hide(path)
+        if not data.strip():
+            return {}, False
+        try:
+            document = values.decode(data) if len(data) <= DOCUMENT_LIMIT else False
+        except ValueError:
+            document = False
+        if document is None:
+            return {}, False
+        if not isinstance(document, list):
+            self.journal.say('"%s" holds no JSON list; nothing new is run' % path)
+            self.failed = True
+            return {}, False
+        items = {}
+        for element in document:
+            if not isinstance(element, dict):
+                self.journal.say("an entry of the deployments is no object and was left out")
+                continue
+            item = Item(element)
+            if item.key in items:
+                self.journal.say("the id %s is there twice; the first counts" % item.key)
+            else:
+                items[item.key] = item
+        return items, True
+
+    def _hide(self, path):
+        """The list holds credentials and inputs; an os-apply-config without .oac leaves it 0644."""
+        try:
+            os.chmod(path, files.PRIVATE_FILE)
+        except OSError as error:
+            self.journal.say('"%s" cannot be made private: %s' % (path, error.strerror))
+
+    def _receive(self, items):
+        """Note every deployment that is new, before the first is run."""
+        fresh = False
+        for item in items.values():
+            record = self.records.get(item.key)
+            if record is None:
+                record = self.records[item.key] = Record.new(item.key, item.element)
+                record.enter(RECEIVED)
+                self.journal.event("received", record)
+                fresh |= self._save(record, sync=False)
+            elif record.state == SIGNALLED:
+                if record.mark.get("foreign") and not record.name:
+                    # What heat-agents left holds the credentials; ours does not.
+                    record.describe(item.element)
+                    record.strip()
+                    self._save(record)
+                elif record.mark.pop("gone", None):
+                    self._save(record)
+            else:
+                record.mark.pop("gone", None)
+                record.describe(item.element)
+        if fresh:
+            self.store.sync()
+
+    def _save(self, record, sync=True):
+        try:
+            self.store.save(record, sync=sync)
+        except OSError as error:
+            self.journal.say("the state of %s cannot be written: %s" % (record.key, error.strerror))
+            self.failed = True
+            return False
+        return True
+
+    def _again(self, items, only):
+        """Make *only* run once more, at a person's wish."""
+        if only not in items or self.records[only].state in (RECEIVED, STARTED):
+            if only not in items:
+                self.journal.say('"%s" is not among the deployments in the metadata' % only)
+                return False
+            return True
+        record = self.records[only]
+        record.describe(items[only].element)
+        record.mark.pop("foreign", None)
+        record.enter(RECEIVED, runs=0)
+        return self._save(record)
+
+    def _resend(self, items):
+        for key, record in list(self.records.items()):
+            if record.state == FINISHED:
+                self._deliver(record, listed=key in items)
+
+    def _serve(self, item):
+        record = self.records[item.key]
+        if record.state not in (RECEIVED, STARTED):
+            return
+        answer = None
+        hook = None
+        if item.refusal is None and not (record.state == STARTED and record.mark.get("refused")):
+            hook, path, item.refusal = self._find(item)
+        if item.refusal is not None:
+            self.journal.event("rejected", record, reason=item.refusal)
+            answer = result.failure(item.refusal)
+        elif hook is None:
+            answer = result.success()
+        else:
+            answer = self._execute(item, record, hook, path)
+        if answer is not None and self._record_result(record, answer):
+            self._deliver(record, listed=True)
+
+    def _find(self, item):
+        """Return (hook name, path, refusal); no name and no refusal: there is nothing to run."""
+        name = "".join(c for c in item.group if c.isascii() and (c.isalnum() or c in "-_"))
+        for directory in self.settings.hooks if name else ():
+            path = os.path.join(directory, name)
+            try:
+                if stat.S_ISREG(os.stat(path).st_mode) and os.access(path, os.X_OK):
+                    return name, path, None
+            except OSError:
+                continue
+        if item.group in NO_PROGRAM:
+            return None, None, None
+        return (
+            None,
+            None,
+            (
+                "There is no hook for the group %s on this machine; it is looked for in %s. "
+                "Install the element heat-config-%s in the image, or correct the group."
+                % (
+                    values.encode(values.clean(item.group)),
+                    ", ".join(self.settings.hooks),
+                    name or "<group>",
+                )
+            ),
+        )
+
+    def _execute(self, item, record, hook, path):
+        """Run the hook once; return the result, None when nothing could be recorded."""
+        limit = seconds(item.options.get("timeout"))
+        if limit is None:
+            if item.options.get("timeout") is not None:
+                self.journal.say(
+                    "option timeout of %s is no number of seconds and was left out" % record.key
+                )
+            limit = self.settings.timeout
+        execution = Execution(
+            record,
+            hook=hook,
+            seconds=limit,
+            store=self.store,
+            journal=self.journal,
+            settings=self.settings,
+        )
+        try:
+            if record.state == STARTED:
+                answer = self._recover(item, record, execution)
+                if answer is not None:
+                    return answer
+            return self._start(item, record, execution, path)
+        except OSError as error:
+            self.journal.event(
+                "signal-failed",
+                record,
+                reason="the hook was not started, because its start cannot be recorded: %s"
+                % error.strerror,
+            )
+            self.failed = True
+            return None
+        finally:
+            execution.close()
+
+    def _start(self, item, record, execution, path):
+        execution.open()
+        record.enter(STARTED, runs=record.mark.get("runs", 0) + 1)
+        self.store.save(record)
+        self._warn_of_age(record)
+        self.journal.event("started", record)
+        return execution.run(path, item.element)
+
+    def _warn_of_age(self, record):
+        url = record.inputs.get("deploy_signal_id")
+        if transport.kind(record.inputs) != "CFN_SIGNAL" or not isinstance(url, str):
+            return
+        age = transport.url_age(url)
+        if age is not None and age > transport.AGED:
+            self.journal.note(
+                record.key,
+                "the URL to signal to was signed %d minutes ago and may be refused" % (age // 60),
+            )
+
+    def _recover(self, item, record, execution):
+        """Return the result of a run that was cut; None when it is to be run again."""
+        answer = execution.recover()
+        if answer is not None:
+            return answer
+        runs = record.mark.get("runs", 1)
+        rerun = item is not None and item.options.get("on_interrupt") == "rerun"
+        if rerun and runs <= RERUNS:
+            self.journal.event(
+                "interrupted", record, reason="run %d was cut; it is run again" % runs
+            )
+            execution.close()
+            return None
+        sentence = (
+            "The hook was interrupted, at run %d: the machine or the agent stopped before it "
+            "ended, so how far it came is not known." % runs
+        )
+        if not rerun:
+            sentence += " The option on_interrupt: rerun has it run again in such a case."
+        self.journal.event("interrupted", record, reason=sentence)
+        stdout, stderr = execution.partial()
+        return result.failure(sentence, stdout=stdout, stderr=stderr)
+
+    def _finish_strangers(self, items):
+        """End what was started and has left the metadata since: it failed."""
+        for key, record in self.records.items():
+            if key in items or record.state != STARTED:
+                continue
+            execution = Execution(
+                record,
+                hook=record.group,
+                seconds=self.settings.timeout,
+                store=self.store,
+                journal=self.journal,
+                settings=self.settings,
+            )
+            try:
+                answer = self._recover(None, record, execution)
+            finally:
+                execution.close()
+            if self._record_result(record, answer):
+                self._deliver(record, listed=False)
+
+    def _record_result(self, record, answer):
+        try:
+            self.store.save_result(record, answer, result.shorten)
+        except OSError as error:
+            self.journal.event(
+                "signal-failed",
+                record,
+                reason="the result cannot be recorded yet: %s" % error.strerror,
+            )
+            self.failed = True
+            return False
+        self.journal.event("finished", record, status=record.mark.get("status"))
+        return True
+
+    def _deliver(self, record, *, listed):
+        """Signal a finished deployment; that it was accepted is recorded, or when to try again."""
+        way = transport.kind(record.inputs)
+        note = record.mark.get("signal")
+        tries = note.get("tries", 0) if isinstance(note, dict) else 0
+        if way is None and tries:
+            return
+        if way is not None and not _due(note):
+            self.failed |= listed
+            return
+        answer = self.store.result(record)
+        if answer is None:
+            answer = result.failure("The result of the deployment could not be read back.")
+        body = result.trim(answer, transport.limit(record.inputs), self._where(record))
+        try:
+            if self.settings.notify and way not in (None, "NO_SIGNAL"):
+                self._through_program(record, body)
+            else:
+                self.sender.send(record.inputs, body)
+        except transport.NotAccepted as error:
+            self.journal.event("signal-failed", record, reason=error.sentence)
+            record.mark["signal"] = _pause(tries + 1)
+            self._save(record)
+            self.failed |= listed and way is not None
+            return
+        status = record.mark.get("status")
+        record.strip()
+        record.mark.pop("signal", None)
+        record.enter(SIGNALLED)
+        self._save(record)
+        self.journal.event("signalled", record, status=status)
+
+    def _where(self, record):
+        def where(field):
+            path = self.store.path(record.key, ".notify.json")
+            for name, stream in ((result.STDOUT, "stdout"), (result.STDERR, "stderr")):
+                if field == name and os.path.exists(self.journal.path(record.key, stream)):
+                    path = self.journal.path(record.key, stream)
+            return "the whole is on the server in " + path
+
+        return where
+
+    def _through_program(self, record, body):
+        """Hand the signal to the program in HEAT_CONFIG_NOTIFY, as heat-agents do."""
+        stdin = os.memfd_create("signal")
+        log = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            files.write_all(stdin, body)
+            os.lseek(stdin, 0, os.SEEK_SET)
+            self.store.save(record)
+            pid = process.spawn(
+                [self.settings.notify, self.store.path(record.key, ".json")],
+                env=dict(os.environ),
+                stdin=stdin,
+                stdout=log,
+                stderr=log,
+                session=True,
+            )
+        except OSError as error:
+            raise transport.NotAccepted(
+                '"%s" (HEAT_CONFIG_NOTIFY) cannot be run: %s'
+                % (self.settings.notify, error.strerror)
+            ) from None
+        finally:
+            os.close(stdin)
+            os.close(log)
+        status = process.wait(pid, self.settings.signal_time)
+        if status is None:
+            process.end_group(pid, self.settings.kill_after)
+        if status != 0:
+            raise transport.NotAccepted(
+                '"%s" (HEAT_CONFIG_NOTIFY) %s'
+                % (
+                    self.settings.notify,
+                    "took too long" if status is None else "ended with status %d" % status,
+                )
+            )
+
+    def _forget(self, items, spoken):
+        """Remove the state of what has been gone from the metadata for long enough.
+
+        Only metadata that could be read says so, and a source that is down for a while may leave
+        it without deployments, or without some: forgetting one too early would run it twice.
+        """
+        if not spoken:
+            return
+        patience = self.settings.forget_after * (1 if items else EMPTY_FACTOR)
+        for key, record in list(self.records.items()):
+            if key in items:
+                continue
+            gone = record.mark.get("gone")
+            if not isinstance(gone, dict) or gone.get("boot") != process.boot_id():
+                gone = record.mark["gone"] = {"boot": process.boot_id(), "since": _uptime()}
+                if patience and not self._save(record):
+                    continue
+            since = gone.get("since")
+            if not isinstance(since, (int, float)) or _uptime() - since >= patience:
+                self.store.forget(key)
+                del self.records[key]
+        self.journal.prune(self.records, self.settings.keep_logs)
+
+
+def _due(note):
+    """False while a signal that failed several times has to wait."""
+    if not isinstance(note, dict) or note.get("boot") != process.boot_id():
+        return True
+    after = note.get("after")
+    return not isinstance(after, (int, float)) or _uptime() >= after
+
+
+def _pause(tries):
+    """Return the note of a failed try: the agent's own spacing first, then up to a minute more."""
+    wait = 0.0
+    if tries > PATIENT:
+        spread = int.from_bytes(os.urandom(2), "big") / 65536
+        wait = min(LONGEST_PAUSE, 5.0 * 2 ** min(tries - PATIENT - 1, 10)) * (0.5 + spread / 2)
+    return {"tries": tries, "boot": process.boot_id(), "after": _uptime() + wait}
+
+
+def _uptime():
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _digest(value):
+    from hashlib import sha256
+
+    return sha256(values.encode(value).encode("ascii")).hexdigest()[:32]
+
+
+def _say(message):
+    os.write(2, ("heat-config: %s\n" % message).encode("utf-8", "replace"))
+
+
+def main(only=None):
+    """Do one pass and return its exit status."""
+    os.umask(0o077)
+    os.chdir("/")
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an ignored one would lose the hooks' status
+    try:
+        return Pass(Settings()).run(only)
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""What the runner goes by: the environment, then /etc/heat-config.conf, then these defaults."""
+
+import os
+
+CONFIG_FILE = "/etc/heat-config.conf"
+
+NUMBERS = {
+    "timeout": 14400.0,
+    "kill_after": 10.0,
+    "request_timeout": 30.0,
+    "signal_time": 120.0,
+    "forget_after": 86400.0,
+    "keep_logs": 14 * 86400.0,
+}
+"""Seconds each.
+
+timeout: how long a hook may run when its options say nothing; 0 is for ever.
+kill_after: between SIGTERM and SIGKILL of a hook that ran too long.
+request_timeout: one request of a signal, from connecting to the last byte of the answer.
+signal_time: all signals of one pass together; the rest waits for the next.
+forget_after: how long a deployment must be missing from the metadata before its state is removed;
+seven times that when the metadata has no deployments at all, which may be an outage.
+keep_logs: how long the logs of such a deployment stay.
+"""
+
+
+class Settings:
+    """Paths and limits of one run; *problems* are sentences about what was not understood."""
+
+    def __init__(self, environ=os.environ):
+        self.problems = []
+        found = self._read(environ.get("HEAT_CONFIG_FILE") or CONFIG_FILE)
+        self.document = environ.get("HEAT_SHELL_CONFIG") or "/var/run/heat-config/heat-config"
+        self.state = environ.get("HEAT_CONFIG_DEPLOYED") or "/var/lib/heat-config/deployed"
+        self.logs = environ.get("HEAT_CONFIG_LOGS") or found.get("logs") or "/var/log/heat-config"
+        self.console = environ.get("HEAT_CONFIG_CONSOLE") or found.get("console") or "/dev/console"
+        self.notify = environ.get("HEAT_CONFIG_NOTIFY") or None
+        self.ca_file = environ.get("HEAT_CONFIG_CA_FILE") or found.get("ca_file") or None
+        self.hooks = [
+            directory
+            for directory in (
+                environ.get("HEAT_CONFIG_HOOKS"),
+                "/usr/libexec/heat-config/hooks",
+                "/var/lib/heat-config/hooks",
+            )
+            if directory
+        ]
+        self.timeout = self._number(found, "timeout")
+        self.kill_after = self._number(found, "kill_after")
+        self.request_timeout = self._number(found, "request_timeout") or 30.0
+        self.signal_time = self._number(found, "signal_time")
+        self.forget_after = self._number(found, "forget_after")
+        self.keep_logs = self._number(found, "keep_logs")
+
+    def _read(self, path):
+        """Return {key: text} of ``key = value`` lines; comments and [sections] are passed over."""
+        try:
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                lines = stream.read(1 << 20).splitlines()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            self.problems.append('"%s" cannot be read: %s.' % (path, error.strerror))
+            return {}
+        known = set(NUMBERS) | {"logs", "console", "ca_file"}
+        found = {}
+        for number, line in enumerate(lines, 1):
+            line = line.strip()
+            if not line or line[0] in "#;[":
+                continue
+            key, equals, value = line.partition("=")
+            if equals and key.strip() in known:
+                found[key.strip()] = value.strip()
+            else:
+                self.problems.append(
+                    '"%s" line %d is not understood and was left out. Known are: %s.'
+                    % (path, number, ", ".join(sorted(known)))
+                )
+        return found
+
+    def _number(self, found, key):
+        if key not in found:
+            return NUMBERS[key]
+        number = seconds(found[key])
+        if number is None:
+            self.problems.append(
+                'The setting "%s" must be a number of seconds; %g is used instead.'
+                % (key, NUMBERS[key])
+            )
+            return NUMBERS[key]
+        return number
+
+
+def seconds(value):
+    """Return *value*, a number or its text, as seconds; None when it is not a sensible one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if 0 <= number <= 1e9 else None

@@ -1,0 +1,416 @@
+"""Signals: one request (or two, with a token) that tells Heat how a deployment ended.
+
+CFN_SIGNAL posts to a signed URL, TEMP_URL_SIGNAL puts to one, HEAT_SIGNAL posts to Heat's API and
+ZAQAR_SIGNAL to a queue (v2), the last two with a Keystone v3 token; NO_SIGNAL sends nothing. The
+inputs that say so are in Heat's engine/resources/openstack/heat/software_deployment.py.
+
+Heat ignores a signal for a deployment that has ended, so to send one twice is harmless.
+"""
+
+import contextlib
+import os
+import time
+
+BODY_LIMIT = 950_000
+"""Bytes of a signal; Heat's APIs take 1 MiB (max_json_body_size)."""
+
+QUEUE_LIMIT = 240_000
+"""The same for a queue; Zaqar takes 256 KiB (max_messages_post_size) with the wrapping."""
+
+ANSWER_LIMIT = 1 << 20
+ATTEMPTS = 3
+AGED = 15 * 60
+"""Seconds after which a cloud may refuse a signed URL (keystone.conf, [credential] auth_ttl)."""
+
+_URL_KINDS = ("CFN_SIGNAL", "TEMP_URL_SIGNAL")
+
+
+class NotAccepted(Exception):
+    """The signal was not taken; *sentence* says why, without a query string or a credential.
+
+    again: whether the same request may succeed in a moment. dead: whether the host is not worth
+    another try in this pass.
+    """
+
+    def __init__(self, sentence, *, again=False, dead=False):
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.again = again
+        self.dead = dead
+
+
+def kind(inputs):
+    """Return the name of the transport that *inputs* ask for, None when there is no way."""
+    if inputs.get("deploy_signal_id"):
+        return "TEMP_URL_SIGNAL" if inputs.get("deploy_signal_verb") == "PUT" else "CFN_SIGNAL"
+    if inputs.get("deploy_queue_id"):
+        return "ZAQAR_SIGNAL"
+    if inputs.get("deploy_auth_url"):
+        return "HEAT_SIGNAL"
+    if inputs.get("deploy_signal_transport") == "NO_SIGNAL":
+        return "NO_SIGNAL"
+    return None
+
+
+def limit(inputs):
+    """Return how many bytes the signal's body may have."""
+    return QUEUE_LIMIT if kind(inputs) == "ZAQAR_SIGNAL" else BODY_LIMIT
+
+
+def preload():
+    """Import what a request needs; done while a hook runs, when it costs nobody time."""
+    import http.client
+    import urllib.parse
+
+    return http.client, urllib.parse
+
+
+def url_age(url):
+    """Return how many seconds ago the URL of a CFN_SIGNAL was signed, None when it does not say."""
+    import calendar
+    from urllib.parse import parse_qs, urlsplit
+
+    try:
+        stamp = parse_qs(urlsplit(url).query)["Timestamp"][0]
+        return time.time() - calendar.timegm(time.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ"))
+    except (KeyError, IndexError, ValueError, OverflowError):
+        return None
+
+
+class Sender:
+    """Sends the signals of one pass, and remembers which hosts did not answer in it."""
+
+    def __init__(self, settings):
+        self._settings = settings
+        self._left = settings.signal_time
+        self._hosts = {}
+
+    def send(self, inputs, body):
+        """Send *body* (JSON bytes) the way *inputs* say. Raises NotAccepted.
+
+        A refused connection and a 5xx are tried three times within a few seconds, a host that
+        hangs once; a host that failed before in this pass gets one try, or none when it hung.
+        """
+        way = kind(inputs)
+        if way == "NO_SIGNAL":
+            return
+        if way is None:
+            raise NotAccepted(
+                "Heat sent no address to signal to (deploy_signal_id is empty): the stack's "
+                "user or key pair could not be made. See Heat's engine log."
+            )
+        host = _host(inputs)
+        attempts = 1 if host in self._hosts else ATTEMPTS
+        if self._hosts.get(host) == "hangs":
+            raise NotAccepted('"%s" did not answer a moment ago; it is tried again later' % host)
+        for attempt in range(1, attempts + 1):
+            if self._left <= 0:
+                raise NotAccepted("the time for signals in this pass is used up")
+            start = time.monotonic()
+            try:
+                self._once(way, inputs, body)
+            except NotAccepted as error:
+                if error.dead or error.again:
+                    self._hosts[host] = "hangs" if error.dead else "fails"
+                if not error.again or attempt == attempts:
+                    raise
+            else:
+                return
+            finally:
+                self._left -= time.monotonic() - start
+            _pause(attempt)
+
+    def _once(self, way, inputs, body):
+        with _deadline(self._settings.request_timeout):
+            if way in _URL_KINDS:
+                self._to_url(way, inputs, body)
+            else:
+                token, project, catalog = self._token(inputs)
+                region = inputs.get("deploy_region_name")
+                headers = {"X-Auth-Token": token}
+                if way == "HEAT_SIGNAL":
+                    self._to_heat(inputs, body, headers, catalog, region)
+                else:
+                    headers["X-Project-Id"] = project
+                    self._to_queue(inputs, body, headers, catalog, region)
+
+    def _to_url(self, way, inputs, body):
+        url = inputs["deploy_signal_id"]
+        method = "PUT" if way == "TEMP_URL_SIGNAL" else "POST"
+        answer = self._request(method, url, body)
+        if answer.status == 403 and way == "CFN_SIGNAL":
+            raise NotAccepted(_forbidden(url, answer.skew))
+        _accept(answer, _redacted(url), method)
+
+    def _to_heat(self, inputs, body, headers, catalog, region):
+        from urllib.parse import quote
+
+        stack = inputs.get("deploy_stack_id")
+        resource = inputs.get("deploy_resource_name")
+        if not isinstance(stack, str) or not isinstance(resource, str):
+            raise NotAccepted("the inputs name no stack and resource to signal")
+        url = "%s/stacks/%s/resources/%s/signal" % (
+            _endpoint(catalog, "orchestration", region),
+            quote(stack, safe="/%"),
+            quote(resource, safe=""),
+        )
+        _accept(self._request("POST", url, body, headers), url, "POST")
+
+    def _to_queue(self, inputs, body, headers, catalog, region):
+        from urllib.parse import quote
+
+        base = _endpoint(catalog, "messaging", region)
+        if not base.endswith(("/v2", "/v2.0")):
+            base += "/v2"
+        url = "%s/queues/%s/messages" % (base, quote(str(inputs["deploy_queue_id"]), safe=""))
+        number = os.urandom(16).hex()
+        headers["Client-ID"] = "-".join(
+            (number[:8], number[8:12], "4" + number[13:16], "8" + number[17:20], number[20:])
+        )
+        message = b'{"messages":[{"ttl":3600,"body":' + body + b"}]}"
+        _accept(self._request("POST", url, message, headers), url, "POST")
+
+    def _token(self, inputs):
+        """Return (token, project id, catalog) for the deployment's own user."""
+        from . import values
+
+        base = str(inputs["deploy_auth_url"]).rstrip("/")
+        if base.endswith("/v2.0"):
+            base = base[: -len("/v2.0")]
+        if not base.endswith("/v3"):
+            base += "/v3"
+        user = {"id": inputs.get("deploy_user_id"), "password": inputs.get("deploy_password")}
+        if not user["id"]:
+            user = {
+                "name": inputs.get("deploy_username"),
+                "domain": {"id": "default"},
+                "password": inputs.get("deploy_password"),
+            }
+        project = inputs.get("deploy_project_id")
+        request = {
+            "auth": {
+                "identity": {"methods": ["password"], "password": {"user": user}},
+                "scope": {"project": {"id": project}},
+            }
+        }
+        url = base + "/auth/tokens"
+        answer = self._request("POST", url, values.encode(request).encode("ascii"))
+        shown = _redacted(url)
+        _accept(answer, shown, "POST")
+        token = answer.headers.get("X-Subject-Token")
+        try:
+            catalog = values.decode(answer.body)["token"]["catalog"]
+        except (ValueError, KeyError, TypeError):
+            catalog = None
+        if not token or catalog is None:
+            raise NotAccepted('"%s" answered with something that is no token' % shown)
+        return token, str(project), catalog
+
+    def _request(self, method, url, data, headers=None):
+        """Make one request and return its _Answer, whatever its status. Raises NotAccepted."""
+        import http.client
+
+        shown = _redacted(url)
+        try:
+            connection, target = self._connection(url)
+        except (ValueError, http.client.InvalidURL):
+            raise NotAccepted('"%s" is not a URL that a signal can go to' % shown) from None
+        headers = {"Content-Type": "application/json", "Connection": "close", **(headers or {})}
+        try:
+            connection.request(method, target, data, headers)
+            response = connection.getresponse()
+            answer = _Answer(response.status, response.headers, response.read(ANSWER_LIMIT))
+            # read() with a size does not tell that the answer broke off.
+            if len(answer.body) < ANSWER_LIMIT and response.length:
+                raise http.client.IncompleteRead(answer.body)
+            return answer
+        except http.client.IncompleteRead:
+            raise NotAccepted('the answer of "%s" broke off' % shown, again=True) from None
+        except (http.client.InvalidURL, UnicodeError, ValueError):
+            raise NotAccepted(
+                '"%s" cannot be asked: a header or the URL is malformed' % shown
+            ) from None
+        except http.client.HTTPException as error:
+            raise NotAccepted(
+                '"%s" did not answer in HTTP (%s)' % (shown, type(error).__name__), again=True
+            ) from None
+        except OSError as error:
+            raise _unreachable(shown, error, self._settings.request_timeout) from None
+        finally:
+            connection.close()
+
+    def _connection(self, url):
+        import http.client
+        from urllib.parse import urlsplit
+
+        if not isinstance(url, str) or not url.isascii() or any(c <= " " for c in url):
+            raise ValueError("not a URL")
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("not a URL")
+        target = (parts.path or "/") + ("?" + parts.query if parts.query else "")
+        seconds = self._settings.request_timeout
+        if parts.scheme == "http":
+            return (
+                http.client.HTTPConnection(parts.hostname, parts.port, timeout=seconds),
+                target,
+            )
+        import ssl
+
+        try:
+            context = ssl.create_default_context(cafile=self._settings.ca_file)
+        except (OSError, ssl.SSLError):
+            raise NotAccepted('the CA file "%s" cannot be read' % self._settings.ca_file) from None
+        return (
+            http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=seconds, context=context
+            ),
+            target,
+        )
+
+
+class _Answer:
+    """An HTTP answer; skew: seconds that this machine's clock is ahead of the server's, or None."""
+
+    def __init__(self, status, headers, body):
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def skew(self):
+        from email.utils import mktime_tz, parsedate_tz
+
+        try:
+            return time.time() - mktime_tz(parsedate_tz(self.headers["Date"]))
+        except (TypeError, ValueError, OverflowError):
+            return None
+
+
+def _unreachable(shown, error, seconds):
+    import socket
+
+    reason = error.strerror or type(error).__name__
+    name = type(error).__name__
+    if isinstance(error, (TimeoutError, socket.timeout)):  # one and the same from Python 3.10 on
+        return NotAccepted('"%s" did not answer within %g seconds' % (shown, seconds), dead=True)
+    if name == "SSLCertVerificationError":
+        return NotAccepted(
+            '"%s" shows a certificate that is not trusted (%s); name its CA as ca_file in '
+            "/etc/heat-config.conf" % (shown, getattr(error, "verify_message", reason))
+        )
+    if name == "gaierror":
+        return NotAccepted('the host of "%s" cannot be found: %s' % (shown, reason), dead=True)
+    return NotAccepted('"%s" cannot be reached: %s' % (shown, reason), again=True)
+
+
+def _accept(answer, shown, method):
+    """Return when the answer means that the signal was taken; raise NotAccepted when not."""
+    status = answer.status
+    start = answer.body[:256].lstrip().lower()
+    if status == 200 and start.startswith((b"<!doctype html", b"<html")):
+        raise NotAccepted(
+            '"%s" answered 200 with a web page: something other than Heat, a proxy or a '
+            "login page, stands in between" % shown
+        )
+    if 200 <= status < 300:
+        return
+    if 300 <= status < 400:
+        sentence = '"%s" sends elsewhere (%d); a %s does not follow' % (shown, status, method)
+        raise NotAccepted(sentence)
+    hints = {
+        401: ": the credentials or the signature are not accepted",
+        403: ": not allowed; a temporary URL may have expired or be for another method",
+        404: ": the stack or its resource is not there (any more)",
+        413: ": the signal is too large for it",
+    }
+    raise NotAccepted(
+        '"%s" answered %d%s' % (shown, status, hints.get(status, "")),
+        again=status >= 500 or status == 429,
+    )
+
+
+def _forbidden(url, skew):
+    """Say in words why a CFN URL is refused."""
+    shown = _redacted(url)
+    age = url_age(url)
+    if skew is not None and abs(skew) > 300:
+        return (
+            "\"%s\" answered 403: this machine's clock differs from the server's by %d seconds; "
+            "set it right" % (shown, skew)
+        )
+    if age is not None and age > AGED:
+        return (
+            '"%s" answered 403: the URL was signed %d minutes ago, and many clouds accept one for '
+            "15 minutes only. Ask for a longer [credential] auth_ttl in keystone.conf, or use "
+            "signal_transport HEAT_SIGNAL or TEMP_URL_SIGNAL" % (shown, age // 60)
+        )
+    return (
+        '"%s" answered 403: the signature is not accepted, though the URL is fresh. If polls are '
+        "refused too, Heat lacks credentials of its own for Keystone's ec2tokens" % shown
+    )
+
+
+def _endpoint(catalog, service, region):
+    """Return the public endpoint of *service* in a Keystone v3 catalog, without a last slash."""
+    for entry in catalog if isinstance(catalog, list) else ():
+        if not isinstance(entry, dict) or entry.get("type") != service:
+            continue
+        for endpoint in entry.get("endpoints") or ():
+            if endpoint.get("interface") != "public" or not isinstance(endpoint.get("url"), str):
+                continue
+            if region and region not in (endpoint.get("region_id"), endpoint.get("region")):
+                continue
+            return endpoint["url"].rstrip("/")
+    raise NotAccepted(
+        'Keystone\'s catalogue has no public endpoint of type "%s"%s'
+        % (service, " in the deployment's region" if region else "")
+    )
+
+
+def _host(inputs):
+    from urllib.parse import urlsplit
+
+    url = inputs.get("deploy_signal_id") or inputs.get("deploy_auth_url")
+    try:
+        parts = urlsplit(str(url))
+        return parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return ""
+
+
+def _redacted(url):
+    """Return *url* without its query, which is the signature, and without a user and password."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(str(url))
+    except ValueError:
+        return "(a URL that cannot be read)"
+    return "%s://%s%s" % (parts.scheme, parts.netloc.rpartition("@")[2], parts.path)
+
+
+def _pause(attempt):
+    """Wait before the next try: longer each time, and not in step with other machines."""
+    spread = int.from_bytes(os.urandom(2), "big") / 65536
+    time.sleep(min(2 ** (attempt - 1), 8) * (0.25 + spread / 2))
+
+
+@contextlib.contextmanager
+def _deadline(seconds):
+    """Raise TimeoutError when the block takes longer: a socket's own timeout starts anew with each
+    byte, and a server that sends one now and then would hold the pass for ever."""
+    import signal
+
+    def late(_number, _frame):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except TimeoutError:
+        raise NotAccepted("no answer within %g seconds" % seconds, dead=True) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
