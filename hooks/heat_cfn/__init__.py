@@ -1,0 +1,13 @@
+"""The guest's side of AWS::CloudFormation::Init: what the ``cfn-*`` commands share.
+
+Each section of the metadata (packages, sources, groups, users, files, commands, services) is one
+module with a function ``steps(value, where)``. It checks the whole section before anything is
+changed, and returns the steps to take; a step that cannot be taken raises :class:`CfnError`.
+
+Only Python's standard library is used (Python 3.9 and later), so that no update of the
+distribution can take the commands away.
+"""
+
+from heat_cfn.problems import CfnError
+
+__all__ = ["CfnError"]

@@ -1,0 +1,92 @@
+"""What the ``cfn-*`` commands have in common: options, logs, exit statuses."""
+
+import argparse
+import os
+import sys
+import time
+from typing import Any, Callable, Optional
+
+from heat_cfn import metadata
+from heat_cfn.problems import CfnError
+
+LOGS = "/var/log"
+
+
+def parser(name: str, description: str) -> argparse.ArgumentParser:
+    """Return an option parser for the command ``name``."""
+    return argparse.ArgumentParser(prog=name, description=description, allow_abbrev=False)
+
+
+def add_source_options(options: argparse.ArgumentParser) -> None:
+    """Add the options that say which resource's metadata is meant, and how to ask Heat for it."""
+    options.add_argument("-s", "--stack", metavar="NAME", help="the stack's name")
+    options.add_argument("-r", "--resource", metavar="NAME", help="the resource's logical name")
+    options.add_argument("--access-key", metavar="KEY", help="EC2 access key")
+    options.add_argument("--secret-key", metavar="KEY", help="EC2 secret key")
+    options.add_argument(
+        "-f",
+        "--credential-file",
+        metavar="FILE",
+        help="file with AWSAccessKeyId= and AWSSecretKey=, instead of the two keys",
+    )
+    options.add_argument(
+        "--region", metavar="NAME", help="taken for CloudFormation's sake; Heat has no use for it"
+    )
+    options.add_argument(
+        "-u",
+        "--url",
+        metavar="URL",
+        help="Heat's cfn API; default: what is in %s" % metadata.state_path("cfn-metadata-server"),
+    )
+    options.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
+
+
+def find(arguments: Any) -> Any:
+    """Return the metadata that the options ask for; from Heat if there are keys, else from disk."""
+    keys: Optional[metadata.Credentials] = None
+    if arguments.credential_file:
+        keys = metadata.credentials_from(arguments.credential_file)
+    elif arguments.access_key and arguments.secret_key:
+        keys = metadata.Credentials(arguments.access_key, arguments.secret_key)
+    elif arguments.access_key or arguments.secret_key:
+        raise CfnError("--access-key and --secret-key belong together")
+    if keys is None:
+        return metadata.kept(arguments.resource)
+    if not arguments.stack or not arguments.resource:
+        raise CfnError("to ask Heat, --stack and --resource are needed too")
+    found = metadata.describe(arguments.stack, arguments.resource, keys, arguments.url)
+    metadata.keep(found, arguments.resource)
+    metadata.keep(found, None)
+    return found
+
+
+def note(program: str, message: str) -> None:
+    """Add a line to the command's log, readable by root alone; never with a value in it."""
+    path = os.path.join(os.environ.get("HEAT_CFN_LOG_DIR", LOGS), program + ".log")
+    line = "%s %s\n" % (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), message)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError:
+        return  # a log that cannot be written stops nothing
+    try:
+        os.write(descriptor, line.encode("utf-8", "replace"))
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def run(program: str, action: Callable[[], int]) -> int:
+    """Run a command's work; a failure becomes one sentence on stderr and exit status 1."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        return action()
+    except CfnError as error:
+        message = "%s: %s" % (program, error)
+        print(message, file=sys.stderr, flush=True)
+        note(program, str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,99 @@
+"""The section "commands": run in the order of their labels."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, Dict, List, Optional, Union
+
+from heat_cfn.problems import CfnError
+from heat_cfn.step import Changes, Step, as_flag, as_map, as_text, kind, number_text
+
+Command = Union[str, List[str]]
+
+
+def steps(value: Any, where: str) -> List[Step]:
+    """Return a step for each command.
+
+    :param value: ``{label: {"command", "test", "cwd", "env", "ignoreErrors"}}``; a command is a
+        text for the shell, or a list that is executed as it stands. ``env`` replaces the
+        environment, as CloudFormation has it.
+    """
+    result = []
+    for label, properties in sorted(as_map(value, where).items()):
+        entry = as_map(properties, "%s/%s" % (where, label))
+        result.append(_step(label, entry, "%s/%s" % (where, label)))
+    return result
+
+
+def _step(label: str, entry: Dict[str, Any], where: str) -> Step:
+    if entry.get("command") in (None, "", []):
+        raise CfnError('"%s" has no "command"' % where)
+    command = _command(entry["command"], where + "/command")
+    test = _command(entry["test"], where + "/test") if entry.get("test") is not None else None
+    cwd = entry.get("cwd")
+    if cwd is not None:
+        cwd = os.path.expanduser(as_text(cwd, where + "/cwd"))
+    env = _environment(entry["env"], where + "/env") if entry.get("env") is not None else None
+    ignore = as_flag(entry.get("ignoreErrors", False), where + "/ignoreErrors")
+
+    def run(changes: Changes) -> None:
+        if cwd is not None and not os.path.isdir(cwd):
+            raise CfnError('the directory "%s" (its "cwd") does not exist' % cwd)
+        if test is not None and _run(test, cwd, env) != 0:
+            print('commands: "%s" was skipped: its "test" said no' % label, flush=True)
+            return
+        status = _run(command, cwd, env)
+        changes.commands.add(label)
+        if status == 0:
+            return
+        how = "failed with status %d" % status if status > 0 else "was ended by signal %d" % -status
+        if not ignore:
+            raise CfnError("it " + how)
+        print('commands: "%s" %s, which is ignored' % (label, how), flush=True)
+
+    return Step('commands: "%s"' % label, run)
+
+
+def _command(value: Any, where: str) -> Command:
+    if isinstance(value, list) and value:
+        items = [_word(item, where) for item in value]
+        if items[0]:
+            return items
+    elif isinstance(value, str):
+        return as_text(value, where)
+    raise CfnError('"%s" must be a text or a list of texts, not %s' % (where, kind(value)))
+
+
+def _word(value: Any, where: str) -> str:
+    value = number_text(value)
+    if not isinstance(value, str) or "\0" in value:
+        raise CfnError('"%s" must be a list of texts without NUL characters' % where)
+    return value
+
+
+def _environment(value: Any, where: str) -> Dict[str, str]:
+    environment = {}
+    for name, item in as_map(value, where).items():
+        text = item if isinstance(item, str) else "" if item is None else json.dumps(item)
+        if not name or "=" in name or "\0" in name or "\0" in text:
+            raise CfnError('"%s" holds a name or value that an environment cannot have' % where)
+        environment[name] = text
+    return environment
+
+
+def _run(command: Command, cwd: Optional[str], env: Optional[Dict[str, str]]) -> int:
+    """Run one command with this program's own output, so that nothing is lost if it is cut."""
+    sys.stdout.flush()
+    try:
+        # A template's command is a shell's text by CloudFormation's definition.
+        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else command
+        return subprocess.run(
+            argv, stdin=subprocess.DEVNULL, cwd=cwd, env=env, check=False
+        ).returncode
+    except FileNotFoundError:
+        print('the program "%s" is not on this machine' % argv[0], file=sys.stderr, flush=True)
+        return 127
+    except OSError as error:
+        print('"%s" cannot be run: %s' % (argv[0], error.strerror), file=sys.stderr, flush=True)
+        return 126

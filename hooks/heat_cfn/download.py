@@ -1,0 +1,52 @@
+"""Fetch what "files" and "sources" name by URL."""
+
+import os
+import shutil
+import tempfile
+from typing import IO, Any
+
+from heat_cfn import web
+from heat_cfn.problems import CfnError
+
+SCHEMES = ("http", "https", "file")
+ATTEMPTS = 4
+ROOM = "/var/tmp"  # noqa: S108 - the file has no name there
+
+
+def check(url: Any, where: str) -> str:
+    """Return ``url`` if it can be downloaded: ``http://``, ``https://`` or ``file://``."""
+    return web.check(url, where, SCHEMES)
+
+
+def read(url: str) -> bytes:
+    """Return what stands at ``url``."""
+    with fetch(url) as file:
+        return file.read()
+
+
+def fetch(url: str) -> "IO[bytes]":
+    """Return an unnamed temporary file with what stands at ``url``, at its beginning.
+
+    :raises CfnError: when it cannot be had whole.
+    """
+    return web.patiently(lambda: _fetch(url), ATTEMPTS)
+
+
+def _fetch(url: str) -> "IO[bytes]":
+    name = web.shown(url)
+    # Not /tmp, which is memory on many systems. Whoever asked for the file closes it.
+    file = tempfile.TemporaryFile(dir=ROOM if os.path.isdir(ROOM) else None)  # noqa: SIM115
+    try:
+        with web.open_url(web.request(url), redirects=True) as response:
+            shutil.copyfileobj(response, file)
+            expected = response.headers.get("Content-Length")
+        if expected is not None and expected.isdigit() and int(expected) != file.tell():
+            raise CfnError('"%s" broke off after %d of %s bytes' % (name, file.tell(), expected))
+        file.seek(0)
+        return file
+    except CfnError:
+        file.close()
+        raise
+    except Exception as error:
+        file.close()
+        raise CfnError('"%s" cannot be downloaded: %s' % (name, web.reason(error))) from None

@@ -1,0 +1,161 @@
+"""The section "files"."""
+
+import base64
+import binascii
+import grp
+import json
+import os
+import pwd
+import re
+import stat
+import tempfile
+from typing import Any, Dict, List, Optional
+
+from heat_cfn import download
+from heat_cfn.problems import CfnError
+from heat_cfn.step import Changes, Step, as_map, as_name, as_text, kind, number_text
+
+SYMLINK = "120"  # a mode that begins so makes a symbolic link to what "content" names
+
+
+def steps(value: Any, where: str) -> List[Step]:
+    """Return a step for each file.
+
+    :param value: ``{path: {"content" or "source", "encoding", "owner", "group", "mode"}}``; content
+        that is not a text is written as JSON.
+    """
+    result = []
+    for path, properties in sorted(as_map(value, where).items()):
+        label = "%s/%s" % (where, path)
+        as_text(path, where)
+        if not os.path.isabs(path) or path.endswith("/"):
+            raise CfnError('"%s" must be the absolute path of a file' % label)
+        result.append(_step(path, as_map(properties, label), label))
+    return result
+
+
+def _step(path: str, entry: Dict[str, Any], where: str) -> Step:
+    if ("content" in entry) == ("source" in entry):
+        raise CfnError('"%s" must have either "content" or "source"' % where)
+    for name in ("context", "authentication"):
+        if entry.get(name):
+            raise CfnError('"%s" uses "%s", which Heat\'s cfn-init has never had' % (where, name))
+    mode = _mode(entry.get("mode"), where + "/mode")
+    owner, group = entry.get("owner"), entry.get("group")
+    for name, account in (("owner", owner), ("group", group)):
+        if account is not None:
+            as_name(number_text(account), "%s/%s" % (where, name))
+    source = entry.get("source")
+    if source is not None:
+        download.check(source, where + "/source")
+    if mode is not None and mode.startswith(SYMLINK):
+        target = as_text(entry.get("content"), where + "/content")
+        return Step('files: "%s"' % path, lambda changes: _link(path, target, changes))
+    body = _content(entry, where) if source is None else b""
+
+    def run(changes: Changes) -> None:
+        data = download.read(source) if source is not None else body
+        bits = int(mode[-4:], 8) if mode is not None else None
+        try:
+            if _write(path, data, bits, _uid(owner), _gid(group)):
+                changes.files.add(os.path.normpath(path))
+        except OSError as error:
+            raise CfnError("it cannot be written: %s" % error.strerror) from None
+
+    return Step('files: "%s"' % path, run)
+
+
+def _mode(value: Any, where: str) -> Optional[str]:
+    if value is None or value == "":
+        return None
+    # A bare number cannot be understood: YAML reads 000644 as 420.
+    if not isinstance(value, str) or not re.fullmatch(r"(1[02]0|0{0,3})?[0-7]{3,4}", value):
+        raise CfnError('"%s" must be a text of octal digits, such as "000644"' % where)
+    return value
+
+
+def _content(entry: Dict[str, Any], where: str) -> bytes:
+    content = entry["content"]
+    encoding = entry.get("encoding") or "plain"
+    if encoding not in ("plain", "base64"):
+        raise CfnError('"%s/encoding" must be "plain" or "base64"' % where)
+    if not isinstance(content, str):
+        if encoding == "base64":
+            raise CfnError('"%s/content" must be base64 text, not %s' % (where, kind(content)))
+        return (json.dumps(content, indent=4, ensure_ascii=False) + "\n").encode(
+            "utf-8", "surrogatepass"
+        )
+    if encoding == "plain":
+        return content.encode("utf-8", "surrogatepass")
+    try:
+        return base64.b64decode("".join(content.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise CfnError('"%s/content" is not base64' % where) from None
+
+
+def _uid(owner: Any) -> int:
+    owner = number_text(owner)
+    if owner is None:
+        return -1
+    try:
+        return int(owner) if owner.isdigit() else pwd.getpwnam(owner).pw_uid
+    except KeyError:
+        raise CfnError('there is no user "%s"' % owner) from None
+
+
+def _gid(group: Any) -> int:
+    group = number_text(group)
+    if group is None:
+        return -1
+    try:
+        return int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise CfnError('there is no group "%s"' % group) from None
+
+
+def _write(path: str, data: bytes, mode: Optional[int], uid: int, gid: int) -> bool:
+    """Put a whole file in place, or leave the old one; tell whether anything changed."""
+    directory = os.path.dirname(path)
+    os.makedirs(directory, exist_ok=True)
+    old = None
+    if os.path.lexists(path):
+        old = os.lstat(path)
+        if stat.S_ISDIR(old.st_mode):
+            raise CfnError("there is a directory of that name")
+    if old is not None and stat.S_ISREG(old.st_mode):
+        mode = stat.S_IMODE(old.st_mode) if mode is None else mode
+        uid = old.st_uid if uid == -1 else uid
+        gid = old.st_gid if gid == -1 else gid
+        same = (stat.S_IMODE(old.st_mode), old.st_uid, old.st_gid) == (mode, uid, gid)
+        if same and old.st_size == len(data):
+            with open(path, "rb") as file:
+                if file.read() == data:
+                    return False
+    handle, temporary = tempfile.mkstemp(prefix=".cfn-init-", dir=directory)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchown(file.fileno(), uid, gid)
+            os.fchmod(file.fileno(), 0o644 if mode is None else mode)
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return True
+
+
+def _link(path: str, target: str, changes: Changes) -> None:
+    try:
+        if os.path.islink(path) and os.readlink(path) == target:
+            return
+        if os.path.isdir(path) and not os.path.islink(path):
+            raise CfnError("there is a directory of that name")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        temporary = tempfile.mktemp(prefix=".cfn-init-", dir=os.path.dirname(path))  # noqa: S306
+        os.symlink(target, temporary)
+        os.rename(temporary, path)
+    except OSError as error:
+        raise CfnError("the link cannot be made: %s" % error.strerror) from None
+    changes.files.add(os.path.normpath(path))

@@ -1,0 +1,189 @@
+"""cfn-hup: look once whether the metadata has changed, and run the hooks that wait for it.
+
+As in heat-cfntools this is one look, not a daemon: run it from cron or from a systemd timer.
+"""
+
+import json
+import os
+import subprocess
+from configparser import ConfigParser, Error
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from heat_cfn import command_line, metadata, plan, services, show
+from heat_cfn.problems import CfnError
+from heat_cfn.step import as_map
+
+PROGRAM = "cfn-hup"
+CONFIGURATION = "/etc/cfn/cfn-hup.conf"
+
+
+class Hook(NamedTuple):
+    """One section of a hook file."""
+
+    name: str
+    triggers: List[str]
+    resource: str
+    path: str  # within the metadata; empty for the whole of it
+    action: str
+    runas: str
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run cfn-hup; returns 0 when nothing has changed or every hook ended well."""
+    options = command_line.parser(
+        PROGRAM, "Run the hooks whose part of the metadata has changed since the last time."
+    )
+    options.add_argument(
+        "-c", "--config", default="/etc/cfn", metavar="DIR", help="default: /etc/cfn"
+    )
+    options.add_argument(
+        "-f", "--no-daemon", action="store_true", help="taken; it never becomes a daemon"
+    )
+    options.add_argument("-v", "--verbose", action="store_true", help="say which hooks are run")
+    arguments = options.parse_args(argv)
+    return command_line.run(PROGRAM, lambda: _look(arguments))
+
+
+def _look(arguments: Any) -> int:
+    directory = arguments.config
+    main_file = directory
+    if os.path.isdir(directory):
+        main_file = os.path.join(directory, "cfn-hup.conf")
+    else:
+        directory = os.path.dirname(directory)
+    settings = _main(main_file)
+    hooks = _hooks(main_file, directory)
+    if not hooks:
+        raise CfnError('no hooks were found in "%s" and "hooks.d"' % directory)
+    failed = []
+    for resource in sorted({hook.resource for hook in hooks}):
+        mine = [hook for hook in hooks if hook.resource == resource]
+        failed += _resource(settings, resource, mine, arguments.verbose)
+    if failed:
+        raise CfnError("these hooks failed: %s" % ", ".join(failed))
+    return 0
+
+
+def _resource(settings: Dict[str, str], resource: str, hooks: List[Hook], loud: bool) -> List[str]:
+    old = metadata.previous(resource)
+    credentials = settings.get("credential-file")
+    if credentials:
+        keys = metadata.credentials_from(credentials)
+        new = metadata.describe(settings["stack"], resource, keys, settings.get("url"))
+    else:
+        new = metadata.kept(resource)
+    failed = []
+    for hook in hooks:
+        for trigger in ("post.add", "post.update", "post.delete"):
+            if trigger in hook.triggers and _happened(trigger, hook.path, old, new):
+                failed += _run(hook, old, new, loud)
+    restarted = _restart_services(new) if any(_wants_restarts(hook) for hook in hooks) else False
+    for hook in hooks:
+        if restarted and _wants_restarts(hook):
+            failed += _run(hook, old, new, loud)
+    if not failed:  # else the change is seen again the next time
+        metadata.keep(new, resource)
+    return failed
+
+
+def _wants_restarts(hook: Hook) -> bool:
+    return "service.restarted" in hook.triggers
+
+
+def _happened(trigger: str, path: str, old: Any, new: Any) -> bool:
+    absent = object()
+
+    def at(document: Any) -> Any:
+        try:
+            return show.part(document, path) if document is not None else absent
+        except CfnError:
+            return absent
+
+    before, after = at(old), at(new)
+    if trigger == "post.add":
+        return old is not None and before is absent and after is not absent
+    if trigger == "post.delete":
+        return before is not absent and after is absent
+    return before is not absent and after is not absent and before != after
+
+
+def _restart_services(document: Any) -> bool:
+    """Start what should run and does not; tell whether there was anything."""
+    init = plan.initial(document)
+    started = False
+    for name in plan.configurations(init):
+        section = as_map(as_map(init.get(name), name).get("services"), "services")
+        for manager, entries in section.items():
+            for service, entry in as_map(entries, manager).items():
+                one = services.Service(manager, service, as_map(entry, service), service)
+                started = one.keep_running() or started
+    return started
+
+
+def _run(hook: Hook, old: Any, new: Any, loud: bool) -> List[str]:
+    command_line.note(PROGRAM, 'hook "%s"' % hook.name)
+    if loud:
+        print('hook "%s"' % hook.name, flush=True)
+    environment = dict(
+        os.environ, CFN_OLD_METADATA=json.dumps(old), CFN_NEW_METADATA=json.dumps(new)
+    )
+    argv = ["/bin/sh", "-c", hook.action]
+    if hook.runas and hook.runas != "root":
+        argv = ["runuser", "-u", hook.runas, "--", *argv]
+    try:
+        ended = subprocess.run(argv, stdin=subprocess.DEVNULL, env=environment, check=False)
+    except OSError as error:
+        command_line.note(PROGRAM, 'hook "%s" cannot be run: %s' % (hook.name, error.strerror))
+        return [hook.name]
+    return [hook.name] if ended.returncode else []
+
+
+def _main(path: str) -> Dict[str, str]:
+    settings = dict(_parse(path).get("main", {}))
+    if not settings.get("stack"):
+        raise CfnError('"%s" must have the section [main] with "stack"' % path)
+    return settings
+
+
+def _hooks(main_file: str, directory: str) -> List[Hook]:
+    paths = [main_file, os.path.join(directory, "hooks.conf")]
+    more = os.path.join(directory, "hooks.d")
+    if os.path.isdir(more):
+        paths += [os.path.join(more, name) for name in sorted(os.listdir(more))]
+    hooks = []
+    for path in paths:
+        if os.path.isfile(path):
+            for name, entry in _parse(path).items():
+                if name != "main":
+                    hooks.append(_hook(name, entry, path))
+    return hooks
+
+
+def _hook(name: str, entry: Dict[str, str], file: str) -> Hook:
+    if not entry.get("triggers") or not entry.get("path") or not entry.get("action"):
+        raise CfnError('"%s" in "%s" must have triggers, path and action' % (name, file))
+    parts = entry["path"].split(".", 3)
+    if len(parts) < 2 or parts[0] != "Resources" or (len(parts) > 2 and parts[2] != "Metadata"):
+        raise CfnError(
+            '"path" of "%s" in "%s" must be Resources.<name>.Metadata[.<key>]' % (name, file)
+        )
+    return Hook(
+        name,
+        [trigger.strip() for trigger in entry["triggers"].split(",")],
+        parts[1],
+        parts[3] if len(parts) > 3 else "",
+        entry["action"],
+        entry.get("runas", ""),
+    )
+
+
+def _parse(path: str) -> Dict[str, Dict[str, str]]:
+    parser = ConfigParser(interpolation=None)
+    try:
+        with open(path, encoding="utf-8") as file:
+            parser.read_file(file)
+    except (OSError, UnicodeDecodeError):
+        raise CfnError('"%s" cannot be read' % path) from None
+    except Error:
+        raise CfnError('"%s" is not an ini file' % path) from None
+    return {name: dict(parser[name]) for name in parser.sections()}

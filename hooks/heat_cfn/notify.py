@@ -1,0 +1,124 @@
+"""cfn-signal: tell a wait condition how things went."""
+
+import contextlib
+import json
+import os
+import socket
+from http.client import HTTPException
+from typing import Any, Dict, List, Optional
+
+from heat_cfn import command_line, metadata, web
+from heat_cfn.problems import CfnError
+
+PROGRAM = "cfn-signal"
+NOVA = "http://169.254.169.254/openstack/2012-08-10/meta_data.json"
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run cfn-signal; returns 0 only when the signal was accepted."""
+    options = command_line.parser(
+        PROGRAM,
+        "Signal a CloudFormation wait condition. The exit status is 0 only when the signal was "
+        "accepted; while the server is away or overloaded, it is sent again for about two minutes.",
+    )
+    options.add_argument(
+        "-s", "--success", default="true", metavar="true|false", help="SUCCESS or FAILURE"
+    )
+    options.add_argument(
+        "-e",
+        "--exit-code",
+        metavar="N",
+        help="0 means SUCCESS and anything else FAILURE, whatever --success says",
+    )
+    options.add_argument("-r", "--reason", default="Configuration Complete", metavar="TEXT")
+    options.add_argument("-d", "--data", default="", metavar="TEXT", help="kept by the condition")
+    options.add_argument(
+        "-i", "--id", metavar="ID", help="what tells signals apart; default: the server's uuid"
+    )
+    options.add_argument(
+        "-k", "--insecure", action="store_true", help="do not verify the server's certificate"
+    )
+    options.add_argument("url", metavar="URL", help="the wait condition handle's signed address")
+    arguments = options.parse_args(argv)
+    if arguments.success.lower() not in ("true", "false"):
+        options.error("--success must be true or false")
+    return command_line.run(PROGRAM, lambda: _signal(arguments))
+
+
+def _signal(arguments: Any) -> int:
+    url = web.check(arguments.url, "the wait condition's address")
+    succeeded = arguments.success.lower() == "true"
+    if arguments.exit_code is not None:
+        succeeded = arguments.exit_code.strip().lstrip("+-0") == "" and "0" in arguments.exit_code
+    body = {
+        "Status": "SUCCESS" if succeeded else "FAILURE",
+        "Reason": _text(arguments.reason),
+        "UniqueId": _text(arguments.id or unique_id()),
+        "Data": _text(arguments.data),
+    }
+    # The signature covers form parameters, so the body must not pass for a form.
+    request = web.request(url, "PUT", json.dumps(body).encode())
+
+    def send() -> None:
+        # Once the status was a success, what comes after it does not matter.
+        response = web.open_url(request, insecure=arguments.insecure)
+        with response, contextlib.suppress(OSError, HTTPException):
+            response.read(1 << 16)
+
+    try:
+        web.patiently(send, say=lambda message: command_line.note(PROGRAM, message))
+    except web.Refused as error:
+        hint = ""
+        if error.status == 403:
+            hint = (
+                ": the address was made more than 15 minutes ago (Keystone's auth_ttl), this "
+                "machine's clock is wrong, or the stack is gone or suspended"
+            )
+        raise CfnError("the signal was refused: %s%s" % (error, hint)) from None
+    command_line.note(PROGRAM, '%s accepted by "%s"' % (body["Status"], web.shown(url)))
+    return 0
+
+
+def _text(argument: str) -> str:
+    """Return a command-line argument as text, whatever bytes it was."""
+    return os.fsencode(argument).decode("utf-8", "replace")
+
+
+def unique_id() -> str:
+    """Return the server's uuid from Nova's metadata (kept for the next time), else its name."""
+    path = metadata.state_path("nova_meta.json")
+    found = _uuid(_read(path))
+    if found:
+        return found
+    address = os.environ.get("HEAT_CFN_NOVA_URL", NOVA)
+    try:
+        with web.open_url(web.request(address), timeout=10) as got:
+            data = got.read(1 << 20)
+    except (CfnError, OSError, HTTPException):
+        return socket.getfqdn()
+    found = _uuid(data)
+    if not found:
+        return socket.getfqdn()
+    from heat_config import files
+
+    with contextlib.suppress(OSError):  # then it is asked for again
+        files.make_directory(os.path.dirname(path))
+        files.write_whole(path, data)
+    return found
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(1 << 20)
+    except OSError:
+        return b""
+
+
+def _uuid(data: bytes) -> str:
+    try:
+        document: Dict[str, Any] = json.loads(data)
+        uuid = document["uuid"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return uuid if isinstance(uuid, str) else ""

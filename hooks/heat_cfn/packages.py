@@ -1,0 +1,256 @@
+"""The section "packages": installed by the distribution's or a language's package manager.
+
+After an installation each package is looked up again: a manager that ends well is not believed.
+"""
+
+import os
+import re
+import tempfile
+from typing import Any, Callable, Dict, List, Tuple
+
+from heat_cfn import download, run
+from heat_cfn.problems import CfnError
+from heat_cfn.step import Changes, Step, as_list, as_map, as_name, number_text
+
+Wanted = Dict[str, List[str]]  # package: versions that will do, none for the newest
+FIRST = ("dpkg", "rpm", "apt", "yum", "dnf")
+APT = (
+    "apt-get",
+    "-y",
+    "-o",
+    "DPkg::Lock::Timeout=600",
+    "-o",
+    "Dpkg::Options::=--force-confdef",
+    "-o",
+    "Dpkg::Options::=--force-confold",
+)
+NO_QUESTIONS = {"DEBIAN_FRONTEND": "noninteractive", "DEBCONF_NONINTERACTIVE_SEEN": "true"}
+
+
+def steps(value: Any, where: str) -> List[Step]:
+    """Return a step for each package manager.
+
+    :param value: ``{manager: {package: [version, ...]}}``; several versions mean that any of them
+        will do. With ``rpm`` and ``dpkg`` the value is the address of the package file.
+    """
+    result = []
+    managers = as_map(value, where)
+    known = {**BY_NAME, **BY_FILE}
+    for manager in sorted(managers, key=_order):
+        label = "%s/%s" % (where, manager)
+        if manager not in known:
+            raise CfnError('"%s" is not a package manager; one of %s is' % (label, _names(known)))
+        wanted = {}
+        for name, versions in sorted(as_map(managers[manager], label).items()):
+            as_name(name, label)
+            wanted[name] = _versions(manager, versions, "%s/%s" % (label, name))
+        if wanted:
+            result.append(_step(manager, wanted))
+    return result
+
+
+def _names(known: Dict[str, Any]) -> str:
+    return ", ".join(sorted(known))
+
+
+def _order(manager: str) -> Tuple[int, str]:
+    return (FIRST.index(manager) if manager in FIRST else len(FIRST), manager)
+
+
+def _versions(manager: str, value: Any, where: str) -> List[str]:
+    if manager in BY_FILE:
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        if isinstance(value, str) and os.path.isabs(value):
+            value = "file://" + value
+        return [download.check(value, where)]
+    if isinstance(value, (int, float)):
+        value = [value]
+    return as_list(number_text(value), where)
+
+
+def _step(manager: str, wanted: Wanted) -> Step:
+    def run_step(changes: Changes) -> None:
+        if manager in BY_FILE:
+            for name, (url,) in wanted.items():
+                _from_file(BY_FILE[manager], name, url)
+        else:
+            BY_NAME[manager](wanted)
+        changes.packages.update("%s/%s" % (manager, name) for name in wanted)
+
+    return Step("packages: %s %s" % (manager, " ".join(sorted(wanted))), run_step)
+
+
+def _one_of(wanted: Wanted, installed: Callable[[str, str], bool]) -> Wanted:
+    """Leave out what is there in a version that will do."""
+    return {
+        name: versions
+        for name, versions in wanted.items()
+        if not versions or not any(installed(name, version) for version in versions)
+    }
+
+
+def _install(
+    wanted: Wanted,
+    installed: Callable[[str, str], bool],
+    argument: Callable[[str, str], str],
+    install: Callable[[List[str]], None],
+) -> None:
+    """Install what is missing, and look that it is there.
+
+    Of several versions the first that the manager can install is taken.
+    """
+    missing = _one_of(wanted, installed)
+    together = [
+        argument(name, versions[0] if versions else "")
+        for name, versions in missing.items()
+        if len(versions) < 2
+    ]
+    if together:
+        install(together)
+    for name, versions in missing.items():
+        for number, version in enumerate(versions if len(versions) > 1 else [], start=1):
+            try:
+                install([argument(name, version)])
+                break
+            except CfnError:
+                if number == len(versions):
+                    raise
+    for name, versions in wanted.items():
+        if not any(installed(name, version) for version in versions or [""]):
+            what = name + (" in version " + " or ".join(versions) if versions else "")
+            raise CfnError('"%s" is not installed, although the manager reported no error' % what)
+
+
+def _apt(wanted: Wanted) -> None:
+    def install(arguments: List[str]) -> None:
+        command = [*APT, "--allow-downgrades", "install", *arguments]
+        first = run.ask(command, NO_QUESTIONS)
+        if first.returncode == 0:
+            return
+        # An image's package lists are often absent, or too old for what the mirror still has.
+        run.do([*APT, "update"], NO_QUESTIONS)
+        run.do(command, NO_QUESTIONS)
+
+    def state(name: str, version: str) -> bool:
+        return _dpkg_has(name, version)
+
+    _install(
+        wanted, state, lambda name, version: name + ("=" + version if version else ""), install
+    )
+
+
+def _dpkg_has(name: str, version: str) -> bool:
+    """Tell whether dpkg has the package, or one that provides it, fully installed."""
+    form = "${db:Status-Abbrev}|${Package}|${Architecture}|${Version}|${Provides}\n"
+    for line in run.ask(["dpkg-query", "-W", "-f", form]).stdout.splitlines():
+        status, package, architecture, found, provides = line.split("|", 4)
+        if not status.startswith("ii"):
+            continue
+        if name in (package, "%s:%s" % (package, architecture)):
+            return not version or found == version
+        if not version and re.search(r"(^|[ ,])%s($|[ ,])" % re.escape(name), provides):
+            return True
+    return False
+
+
+def _rpm_has(name: str, version: str) -> bool:
+    if version:
+        return run.ask(["rpm", "-q", "%s-%s" % (name, version)]).returncode == 0
+    if name.startswith("@"):
+        return True  # a group of packages; the manager's own status must do
+    return run.ask(["rpm", "-q", "--whatprovides", name]).returncode == 0
+
+
+def _rpm_family(wanted: Wanted, command: List[str], separator: str) -> None:
+    _install(
+        wanted,
+        _rpm_has,
+        lambda name, version: name + (separator + version if version else ""),
+        lambda arguments: _ignore(run.do([*command, *arguments])),
+    )
+
+
+def _ignore(output: str) -> None:
+    """Drop what a successful manager printed."""
+
+
+def _yum(wanted: Wanted) -> None:
+    program = "yum" if run.available("yum") or not run.available("dnf") else "dnf"
+    _rpm_family(wanted, [program, "-y", "install"], "-")
+
+
+def _dnf(wanted: Wanted) -> None:
+    _rpm_family(wanted, ["dnf", "-y", "install"], "-")
+
+
+def _zypper(wanted: Wanted) -> None:
+    _rpm_family(
+        wanted,
+        ["zypper", "--non-interactive", "install", "--auto-agree-with-licenses"],
+        "=",
+    )
+
+
+def _rubygems(wanted: Wanted) -> None:
+    def has(name: str, version: str) -> bool:
+        options = ["--version", version] if version else []
+        command = ["gem", "list", "--installed", "--exact", *options, name]
+        return run.ask(command).returncode == 0
+
+    for name, versions in wanted.items():  # gems may stand beside each other: all are installed
+        for version in versions or [""]:
+            if not version or not has(name, version):
+                options = ["--version", version] if version else []
+                run.do(["gem", "install", "--no-document", *options, name])
+            if not has(name, version):
+                raise CfnError('the gem "%s" is not installed after its installation' % name)
+
+
+def _python(wanted: Wanted) -> None:
+    # As root, Debian's pip writes below /usr/local, so that dpkg's own files stay as they are;
+    # its marker against that (PEP 668) is for people, and a template has said what it wants.
+    permission = {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+    pip = ["python3", "-m", "pip", "--disable-pip-version-check"]
+    if run.ask([*pip, "--version"]).returncode != 0:
+        raise CfnError('there is no pip; add "python3-pip" to the section "packages"')
+
+    def has(name: str, version: str) -> bool:
+        shown = run.ask([*pip, "show", "--quiet", name])
+        if shown.returncode != 0 or not version:
+            return shown.returncode == 0
+        listed = run.do([*pip, "show", name])
+        return bool(re.search(r"^Version: %s$" % re.escape(version), listed, re.MULTILINE))
+
+    _install(
+        wanted,
+        has,
+        lambda name, version: name + ("==" + version if version else ""),
+        lambda arguments: _ignore(run.do([*pip, "install", *arguments], permission)),
+    )
+
+
+def _from_file(install: List[str], name: str, url: str) -> None:
+    """Install one package file with rpm or dpkg, unless that very version is there."""
+    suffix = ".rpm" if install[0] == "rpm" else ".deb"
+    with download.fetch(url) as data, tempfile.NamedTemporaryFile(suffix=suffix) as file:
+        file.write(data.read())
+        file.flush()
+        run.do([*install, file.name], NO_QUESTIONS)
+    has = _rpm_has if install[0] == "rpm" else _dpkg_has
+    if not has(name, ""):
+        raise CfnError('"%s" is not installed, although the manager reported no error' % name)
+
+
+BY_NAME: Dict[str, Callable[[Wanted], None]] = {
+    "apt": _apt,
+    "yum": _yum,
+    "dnf": _dnf,
+    "zypper": _zypper,
+    "rubygems": _rubygems,
+    "python": _python,
+}
+BY_FILE: Dict[str, List[str]] = {
+    "rpm": ["rpm", "-U", "--replacepkgs", "--quiet"],
+    "dpkg": ["dpkg", "--install"],
+}

@@ -1,0 +1,104 @@
+"""From AWS::CloudFormation::Init metadata to the list of steps, all checked before the first."""
+
+from typing import Any, Dict, List, Sequence
+
+from heat_cfn import accounts, commands, files, packages, services, sources
+from heat_cfn.problems import CfnError
+from heat_cfn.step import Step, as_map, kind
+
+INIT = "AWS::CloudFormation::Init"
+
+# Heat's order since 2012, which its templates rely on. CloudFormation's own cfn-init makes groups
+# and users before it unpacks sources.
+SECTIONS = {
+    "packages": packages.steps,
+    "sources": sources.steps,
+    "groups": accounts.group_steps,
+    "users": accounts.user_steps,
+    "files": files.steps,
+    "commands": commands.steps,
+    "services": services.steps,
+}
+
+
+def initial(metadata: Any) -> Dict[str, Any]:
+    """Return the Init part of a resource's metadata.
+
+    :raises CfnError: when there is none, or it is no map.
+    """
+    if not isinstance(metadata, dict):
+        raise CfnError("the metadata must be a map, not %s" % kind(metadata))
+    if INIT not in metadata:
+        raise CfnError('the metadata has no "%s"' % INIT)
+    value = metadata[INIT]
+    if not isinstance(value, dict):
+        raise CfnError('"%s" must be a map, not %s' % (INIT, kind(value)))
+    return value
+
+
+def steps(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[Step]:
+    """Return everything to do, in order.
+
+    :param init: the Init part: configurations by name, and maybe ``configSets``.
+    :param selected: names of config sets; none means ``default``, or the configuration ``config``
+        where there are no config sets.
+    :raises CfnError: with one sentence, for the first thing that is malformed.
+    """
+    result = []
+    for name in configurations(init, selected):
+        if name not in init or name == "configSets":
+            raise CfnError('"%s" has no configuration "%s"' % (INIT, name))
+        configuration = as_map(init[name], name)
+        for section, build in SECTIONS.items():
+            result += build(configuration.get(section), "%s/%s" % (name, section))
+    return result
+
+
+def unknown_sections(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[str]:
+    """Return what looks like a section and is none, such as "config/packges"."""
+    return [
+        "%s/%s" % (name, section)
+        for name in configurations(init, selected)
+        for section in as_map(init.get(name), name)
+        if section not in SECTIONS
+    ]
+
+
+def configurations(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[str]:
+    """Return the names of the configurations to apply, in order."""
+    sets = as_map(init.get("configSets"), "configSets")
+    if not sets:
+        if selected:
+            raise CfnError('"%s" has no configSets to select from' % INIT)
+        return ["config"]
+    if not selected:
+        if "default" not in sets:
+            raise CfnError(
+                'configSets has no "default"; select one of them with -c: %s'
+                % ", ".join(sorted(sets))
+            )
+        selected = ["default"]
+    found: List[str] = []
+    for name in selected:
+        _expand(sets, name, found, ())
+    if not found:
+        raise CfnError('the config set "%s" is empty' % ",".join(selected))
+    return found
+
+
+def _expand(sets: Dict[str, Any], name: Any, found: List[str], inside: Sequence[str]) -> None:
+    if not isinstance(name, str) or name not in sets:
+        raise CfnError('configSets has no "%s"; it has: %s' % (name, ", ".join(sorted(sets))))
+    if name in inside:
+        raise CfnError("the config sets refer to each other: %s" % " -> ".join([*inside, name]))
+    members = sets[name]
+    for member in members if isinstance(members, list) else [members]:
+        if isinstance(member, str):
+            found.append(member)
+        elif isinstance(member, dict) and set(member) == {"ConfigSet"}:
+            _expand(sets, member["ConfigSet"], found, [*inside, name])
+        else:
+            raise CfnError(
+                'the config set "%s" must list names of configurations and {"ConfigSet": name}'
+                % name
+            )

@@ -1,0 +1,168 @@
+"""The section "services"."""
+
+import os
+from typing import Any, Dict, List, Optional, Set
+
+from heat_cfn import run
+from heat_cfn.problems import CfnError
+from heat_cfn.step import Changes, Step, as_flag, as_map, as_name, kind
+
+MANAGERS = ("systemd", "sysvinit")
+UNIT_DIRECTORIES = ("/etc/systemd/", "/usr/lib/systemd/", "/lib/systemd/", "/etc/init.d/")
+
+
+def steps(value: Any, where: str) -> List[Step]:
+    """Return a step for each service.
+
+    :param value: ``{"systemd" or "sysvinit": {name: {"enabled", "ensureRunning", "files",
+        "sources", "packages", "commands"}}}``; the last four name what restarts the service when
+        this run of cfn-init has changed it.
+    """
+    result = []
+    managers = as_map(value, where)
+    for manager in sorted(managers):
+        label = "%s/%s" % (where, manager)
+        if manager not in MANAGERS:
+            raise CfnError('"%s" is not a service manager; systemd and sysvinit are' % label)
+        for name, properties in sorted(as_map(managers[manager], label).items()):
+            as_name(name, label)
+            service = Service(manager, name, as_map(properties, label), "%s/%s" % (label, name))
+            result.append(Step('services: "%s"' % name, service.bring_about))
+    return result
+
+
+class Service:
+    """One service of the metadata: what is wanted of it, and how to get there."""
+
+    def __init__(self, manager: str, name: str, entry: Dict[str, Any], where: str) -> None:
+        self.name = name
+        self.manager = manager
+        self.enabled = _optional_flag(entry, "enabled", where)
+        self.running = _optional_flag(entry, "ensureRunning", where)
+        self.triggers = Changes(
+            _packages(entry.get("packages"), where + "/packages"),
+            _names(entry.get("sources"), where + "/sources"),
+            _names(entry.get("files"), where + "/files"),
+            _names(entry.get("commands"), where + "/commands"),
+        )
+
+    def bring_about(self, changes: Changes) -> None:
+        """Enable or disable, then start, stop or restart the service."""
+        control = control_for(self.manager)
+        if any(path.startswith(UNIT_DIRECTORIES) for path in changes.files):
+            control.reload()
+        if self.enabled is not None:
+            control.enable(self.name, self.enabled)
+        running = control.is_running(self.name) if self.running is not None else False
+        if self.running is True and not running:
+            control.start(self.name)
+        elif self.running is False and running:
+            control.stop(self.name)
+        elif self.running is not False and self._touched(changes):
+            control.restart(self.name)
+
+    def keep_running(self) -> bool:
+        """Start the service if it should run and does not; tell whether it was started."""
+        control = control_for(self.manager)
+        if self.running is not True or control.is_running(self.name):
+            return False
+        control.start(self.name)
+        return True
+
+    def _touched(self, changes: Changes) -> bool:
+        pairs = (
+            (self.triggers.packages, changes.packages),
+            (self.triggers.sources, changes.sources),
+            (self.triggers.files, changes.files),
+            (self.triggers.commands, changes.commands),
+        )
+        return any(wanted & changed for wanted, changed in pairs)
+
+
+class Systemd:
+    """systemctl; it knows SysV scripts too, by systemd's own generator."""
+
+    def reload(self) -> None:
+        run.do(["systemctl", "daemon-reload"])
+
+    def enable(self, name: str, wanted: bool) -> None:
+        run.do(["systemctl", "enable" if wanted else "disable", unit(name)])
+
+    def is_running(self, name: str) -> bool:
+        return run.ask(["systemctl", "is-active", "--quiet", unit(name)]).returncode == 0
+
+    def start(self, name: str) -> None:
+        run.do(["systemctl", "start", unit(name)])
+        self._check(name)
+
+    def restart(self, name: str) -> None:
+        run.do(["systemctl", "restart", unit(name)])
+        self._check(name)
+
+    def stop(self, name: str) -> None:
+        run.do(["systemctl", "stop", unit(name)])
+
+    def _check(self, name: str) -> None:
+        # Not "is-active": a unit of Type=oneshot has done its work and is inactive again.
+        if run.ask(["systemctl", "is-failed", "--quiet", unit(name)]).returncode == 0:
+            raise CfnError("it was started and failed at once; see: journalctl -u %s" % unit(name))
+
+
+class SysV:
+    """service(8), with update-rc.d of Debian or chkconfig of Red Hat."""
+
+    def reload(self) -> None:
+        """There is nothing to reload."""
+
+    def enable(self, name: str, wanted: bool) -> None:
+        if run.available("update-rc.d"):
+            run.do(["update-rc.d", name, "defaults"])
+            run.do(["update-rc.d", name, "enable" if wanted else "disable"])
+        else:
+            run.do(["chkconfig", name, "on" if wanted else "off"])
+
+    def is_running(self, name: str) -> bool:
+        return run.ask(["service", name, "status"]).returncode == 0
+
+    def start(self, name: str) -> None:
+        run.do(["service", name, "start"])
+
+    def restart(self, name: str) -> None:
+        run.do(["service", name, "restart"])
+
+    def stop(self, name: str) -> None:
+        run.do(["service", name, "stop"])
+
+
+def control_for(manager: str) -> Any:
+    """Return what controls services here: systemctl wherever there is one."""
+    if manager == "systemd" or run.available("systemctl"):
+        return Systemd()
+    return SysV()
+
+
+def unit(name: str) -> str:
+    """Return the name of the unit; a name without a type is a service."""
+    kinds = (".service", ".socket", ".timer", ".path", ".target", ".mount")
+    return name if name.endswith(kinds) else name + ".service"
+
+
+def _optional_flag(entry: Dict[str, Any], name: str, where: str) -> Optional[bool]:
+    if entry.get(name) is None:
+        return None
+    return as_flag(entry[name], "%s/%s" % (where, name))
+
+
+def _names(value: Any, where: str) -> Set[str]:
+    items = [value] if isinstance(value, str) else value if value is not None else []
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise CfnError('"%s" must be a list of texts, not %s' % (where, kind(value)))
+    return {os.path.normpath(item) if item.startswith("/") else item for item in items}
+
+
+def _packages(value: Any, where: str) -> Set[str]:
+    return {
+        "%s/%s" % (manager, name)
+        for manager, names in as_map(value, where).items()
+        for name in _names(names, "%s/%s" % (where, manager))
+    }

@@ -1,0 +1,96 @@
+"""A step of an AWS::CloudFormation::Init configuration, and what the steps before it changed."""
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Set
+
+from heat_cfn.problems import CfnError
+
+
+@dataclass
+class Changes:
+    """What has been changed so far; a service restarts when something it names is in here."""
+
+    packages: Set[str] = field(default_factory=set)  # "apt/nginx"
+    sources: Set[str] = field(default_factory=set)
+    files: Set[str] = field(default_factory=set)
+    commands: Set[str] = field(default_factory=set)
+
+
+@dataclass
+class Step:
+    """One thing to do: ``run(changes)`` does it, or raises :class:`CfnError`.
+
+    ``name`` is how progress and failures call it, such as ``files: "/etc/motd"``.
+    """
+
+    name: str
+    run: Callable[[Changes], None]
+
+
+def as_map(value: Any, where: str) -> Dict[str, Any]:
+    """Return ``value`` if it is a map (nothing counts as an empty one), or say what it is."""
+    if value is None or value == "":
+        return {}
+    if not isinstance(value, dict):
+        raise CfnError('"%s" must be a map, not %s' % (where, kind(value)))
+    return value
+
+
+def as_text(value: Any, where: str) -> str:
+    """Return ``value`` if it is text that the system can take, or say what it is."""
+    if not isinstance(value, str) or not value:
+        raise CfnError('"%s" must be a text that is not empty, not %s' % (where, kind(value)))
+    if "\0" in value:
+        raise CfnError('"%s" holds a NUL character' % where)
+    return value
+
+
+def as_name(value: Any, where: str) -> str:
+    """Return ``value`` if it can be given to a command without being taken for an option."""
+    text = as_text(value, where)
+    if text.startswith("-") or text.split() != [text]:
+        raise CfnError('"%s" must be one word that does not begin with "-"' % where)
+    return text
+
+
+def as_list(value: Any, where: str) -> List[str]:
+    """Return a list of words from a list or from one text with commas."""
+    if value is None or value == "":
+        return []
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    if not isinstance(value, list):
+        raise CfnError('"%s" must be a list, not %s' % (where, kind(value)))
+    return [as_name(number_text(item), where) for item in value]
+
+
+def as_flag(value: Any, where: str) -> bool:
+    """Return a truth value; CloudFormation also takes the texts "true" and "false"."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise CfnError('"%s" must be true or false, not %s' % (where, kind(value)))
+
+
+def number_text(value: Any) -> Any:
+    """Write a number as its text: templates give uids and versions in both ways."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+def kind(value: Any) -> str:
+    """Say what sort of JSON value this is, never the value itself."""
+    names = {
+        dict: "a map",
+        list: "a list",
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        type(None): "null",
+    }
+    if value == "":
+        return "an empty text"
+    return names.get(type(value), type(value).__name__)

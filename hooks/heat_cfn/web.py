@@ -1,0 +1,135 @@
+"""HTTP for the ``cfn-*`` commands: bounded in time, with retries, never showing a signed URL."""
+
+import socket
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from http.client import HTTPException
+from typing import Any, Callable, Optional
+
+from heat_cfn.problems import CfnError
+
+TIMEOUT = 60  # seconds without a byte
+ATTEMPTS = 8
+LONGEST_PAUSE = 30  # seconds; 1 + 2 + 4 + 8 + 16 + 30 + 30 between eight attempts
+TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+
+
+class Refused(CfnError):
+    """The server answered, with something that is no success."""
+
+    def __init__(self, sentence: str, status: int) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A signature holds for one address; what redirects is not Heat."""
+
+    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
+        return None
+
+
+def shown(url: str) -> str:
+    """Return the URL as it may be shown: no user, no password, no query (which may sign)."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host = parts.hostname or ""
+        port = parts.port
+    except ValueError:
+        return "(an address that cannot be read)"
+    if ":" in host:
+        host = "[%s]" % host
+    place = host + (":%d" % port if port else "")
+    return urllib.parse.urlunsplit((parts.scheme, place, parts.path, "", ""))
+
+
+def check(url: Any, where: str, schemes: Any = ("http", "https")) -> str:
+    """Return ``url`` if it is one that can be fetched."""
+    if isinstance(url, str) and url.isprintable() and " " not in url:
+        try:
+            parts = urllib.parse.urlsplit(url)
+            port_is_fine = parts.port is None or parts.port > 0
+        except ValueError:
+            port_is_fine = False
+        if port_is_fine and parts.scheme in schemes and (parts.netloc or parts.scheme == "file"):
+            return url
+    wanted = ", ".join(scheme + "://" for scheme in schemes)
+    raise CfnError('"%s" must be an address that begins with one of %s' % (where, wanted))
+
+
+def request(url: str, verb: str = "GET", body: Optional[bytes] = None) -> urllib.request.Request:
+    """Return a request; a body is JSON, for a signature covers what is sent as a form."""
+    headers = {"Content-Type": "application/json"} if body is not None else {}
+    return urllib.request.Request(url, body, headers, method=verb)  # noqa: S310 - check() did
+
+
+def open_url(
+    request: urllib.request.Request,
+    *,
+    insecure: bool = False,
+    redirects: bool = False,
+    timeout: float = TIMEOUT,
+) -> Any:
+    """Open a request and return urllib's response.
+
+    :param insecure: do not verify the server's certificate.
+    :param redirects: follow them; a signed address is never followed elsewhere.
+    :param timeout: seconds without a byte.
+
+    :raises Refused: for an answer of 300 and above.
+    :raises CfnError: when there is no answer.
+    """
+    handlers: list = [] if redirects else [_NoRedirect()]
+    if request.full_url.startswith("https:"):
+        import ssl  # costs a fifth of a second on a slow guest
+
+        context = ssl.create_default_context()
+        if insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    name = shown(request.full_url)
+    try:
+        return urllib.request.build_opener(*handlers).open(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise Refused('"%s" answered %d' % (name, error.code), error.code) from None
+    except (OSError, HTTPException) as error:
+        raise CfnError('"%s" cannot be reached: %s' % (name, reason(error))) from None
+
+
+def reason(error: BaseException) -> str:
+    """Say why a connection failed, without what urllib adds of the address."""
+    inner = getattr(error, "reason", error)
+    if isinstance(inner, socket.timeout):
+        return "no answer in time"
+    if isinstance(inner, OSError) and inner.strerror:
+        return inner.strerror
+    return type(inner).__name__
+
+
+def patiently(
+    action: Callable[[], Any],
+    attempts: int = ATTEMPTS,
+    say: Optional[Callable[[str], None]] = None,
+) -> Any:
+    """Return what ``action()`` returns; try again while the server is away or overloaded.
+
+    :param attempts: how often at most; the pauses double from one second up to thirty.
+    :raises CfnError: what the last attempt raised, or the first that no repetition can mend.
+    """
+    pause = 1
+    for attempt in range(1, attempts + 1):
+        try:
+            return action()
+        except CfnError as error:
+            passing = not isinstance(error, Refused) or error.status in TRY_AGAIN
+            if not passing or attempt == attempts:
+                raise
+            if say:
+                say("%s; trying again in %d s" % (error, pause))
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+    raise CfnError("no attempt was allowed")
