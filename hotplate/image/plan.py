@@ -218,9 +218,10 @@ def make(
     else:
         elements.append("baremetal")
     if debian:
-        elements.append("apt-archive-cache")
-        if request.kernel is Kernel.CLOUD:
-            elements.append("cloud-kernel")
+        elements += ["apt-archive-cache", "heat-config-lean"]
+        if request.kernel is Kernel.GENERIC:
+            environment["DIB_HEAT_LEAN_KERNEL"] = "linux-image"
+            environment["DIB_HEAT_LEAN_INITRD"] = "most"
         if request.layout is Layout.DISK:
             # Here it comes from the cache, and is there when the image is sized.
             packages.append("grub-pc")
