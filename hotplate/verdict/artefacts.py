@@ -69,10 +69,11 @@ def event_json(event: Event, start: float) -> dict[str, Any]:
 
 
 def _host_error(path: Path, error: OSError) -> HostError:
+    # Path.is_dir() raises where one may not look; os.path.isdir() says no.
     what, hint = _SENTENCES.get(error.errno or 0, (error.strerror or str(error), ""))
     return HostError(
         f'the artefacts cannot be written to "{path}": {what}',
-        hint=hint.format(folder=path if path.is_dir() else path.parent),
+        hint=hint.format(folder=path if os.path.isdir(path) else path.parent),  # noqa: PTH112
     )
 
 

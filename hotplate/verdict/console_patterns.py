@@ -66,7 +66,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _row(
         "grub-no-kernel",
-        r"error: (?:\.\./\.\./\S+ )?file [^/ ]?/\S*(?:vmlinuz|initrd|kernel)\S* not found"
+        r"error: (?:\S+:\d+: ?)?file [^/ ]?/\S*(?:vmlinuz|initrd|kernel)\S* not found"
         r"|error: (?:\S+:\d+: ?)?you need to load the kernel first",
         "GRUB did not find the kernel or initrd that its menu names",
         "check that a kernel package is installed in the image and that grub.cfg was made after it",

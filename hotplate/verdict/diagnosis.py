@@ -56,10 +56,11 @@ def diagnose(
     if facts.missing is None and not facts.failed:
         return None
     label = facts.track.label if facts.track else ""
+    stage = facts.missing or Stage.SIGNAL_ACCEPTED
     for rule in rules.RULES:
         if facts.missing in rule.missing and (seen := rule.sees(facts)):
-            return Diagnosis(rule.fault, rule.stage, seen, rule.advice, _evidence(facts), label)
-    stage = facts.missing or Stage.SIGNAL_ACCEPTED
+            named = rule.stage or stage
+            return Diagnosis(rule.fault, named, seen, rule.advice, _evidence(facts), label)
     seen = rules.pattern_hint(facts) or _silence(facts)
     return Diagnosis("unknown", stage, seen, f"look at {ROWS[stage].look}", _evidence(facts), label)
 

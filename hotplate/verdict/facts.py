@@ -45,6 +45,7 @@ class Facts:
     exit: Event | None = None
     panic: Event | None = None
     link_up: bool = True
+    resets: int = 0
     last_event: Event | None = None
 
     @property
@@ -146,3 +147,5 @@ def _take_machine(facts: Facts, event: Event) -> None:
         facts.panic = event
     elif event.kind == "link":
         facts.link_up = bool(event.detail.get("up", True))
+    elif event.kind == "reset" and event.detail.get("by_guest"):
+        facts.resets += 1

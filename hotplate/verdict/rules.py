@@ -17,6 +17,8 @@ from hotplate.verdict import readings
 from hotplate.verdict.facts import CFN_INIT_DATA, Facts
 from hotplate.verdict.stages import ORDER, Stage
 
+# As often as a guest may reset itself before that is a fault.
+BOOT_LOOP = 3
 _BEFORE_USER = (Stage.BOOTED, Stage.NETWORK_UP)
 _BEFORE_METADATA = (Stage.NETWORK_UP, Stage.METADATA_SERVED)
 _REACH = (
@@ -30,7 +32,7 @@ class Rule:
     """One fault.
 
     :param fault: a stable word for machines, tests and JUnit.
-    :param stage: the stage that the diagnosis names.
+    :param stage: the stage that the diagnosis names, None for the one that is missing.
     :param missing: the first missing stages for which the rule is asked; with ``None`` in it, also
         when all stages were reached and the stack failed all the same.
     :param sees: returns what was seen, as a sentence without its full stop, or "".
@@ -38,7 +40,7 @@ class Rule:
     """
 
     fault: str
-    stage: Stage
+    stage: Stage | None
     missing: tuple[Stage | None, ...]
     sees: Callable[[Facts], str]
     advice: str
@@ -60,9 +62,12 @@ def _all(events: list[Event], *, low: int, high: int) -> bool:
     return bool(events) and all(low <= (readings.status(event) or 0) <= high for event in events)
 
 
-def _quoted(line: str, limit: int = 160) -> str:
+def _quoted(line: str, limit: int = 180) -> str:
+    """Return a line in quotes; of a long one the end too, where the error usually stands."""
     text = line.strip()
-    return f'"{text if len(text) <= limit else text[:limit] + "..."}"'
+    if len(text) > limit:
+        text = f"{text[: limit // 2 - 10]} ... {text[-limit // 2 :]}"
+    return f'"{text}"'
 
 
 def _found(*names: str) -> Callable[[Facts], str]:
@@ -92,10 +97,25 @@ def _nothing_booted(facts: Facts) -> str:
 
 
 def _machine_gone(facts: Facts) -> str:
-    if facts.exit is None:
+    if facts.exit is None or facts.exit.detail.get("reason") != "lost":
         return ""
-    status = facts.exit.detail.get("status")
-    return f"the machine went away (QEMU exit status {status if status is not None else 'unknown'})"
+    message = facts.exit.detail.get("message")
+    told = f"the machine went away (QEMU exit status {facts.exit.detail.get('status')})"
+    return f"{told}: {_quoted(str(message))}" if message else told
+
+
+def _guest_stopped(facts: Facts) -> str:
+    reason = str(facts.exit.detail.get("reason", "")) if facts.exit else ""
+    if not reason.startswith("guest"):
+        return ""
+    word = "rebooted and was not to" if reason == "guest-reset" else "switched itself off"
+    return f"the guest {word} before that ({reason})"
+
+
+def _boot_loop(facts: Facts) -> str:
+    if facts.resets < BOOT_LOOP:
+        return ""
+    return f"the guest reset itself {facts.resets} times"
 
 
 def _no_dhcp(facts: Facts) -> str:
@@ -358,6 +378,14 @@ RULES: tuple[Rule, ...] = (
         "read console.log above the panic; try more memory or another CPU model",
     ),
     Rule(
+        "boot-loop",
+        Stage.BOOTED,
+        (Stage.BOOTED,),
+        _boot_loop,
+        "a kernel that resets the machine at once often needs another CPU model or more memory; "
+        "see console.log and the screenshot",
+    ),
+    Rule(
         "no-bootable-kernel",
         Stage.BOOTED,
         (Stage.BOOTED,),
@@ -367,10 +395,17 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "machine-lost",
-        Stage.BOOTED,
+        None,
         _EVERY,
         _machine_gone,
-        "see qemu.log and the end of console.log; this says nothing about the image",
+        "see what QEMU wrote and the end of console.log; this says nothing about the image",
+    ),
+    Rule(
+        "guest-stopped",
+        None,
+        _EVERY,
+        _guest_stopped,
+        "see the end of console.log for who asked for it",
     ),
     # The guest boots, and gets no metadata.
     Rule(

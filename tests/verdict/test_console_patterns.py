@@ -1,0 +1,187 @@
+"""Every pattern knows a line that a real guest writes, and none knows those of a good boot."""
+
+from __future__ import annotations
+
+import pytest
+
+from hotplate.verdict.console_patterns import BY_NAME, PATTERNS, match, scan
+
+SAMPLES = {
+    "no-bootable-device": [
+        "No bootable device.",
+        "Boot failed: not a bootable disk",
+        'BdsDxe: failed to load Boot0001 "UEFI QEMU HARDDISK QM00001 " from PciRoot(0x0): Not '
+        "Found",
+        "BdsDxe: No bootable option or device was found.",
+    ],
+    "uefi-shell": ["UEFI Interactive Shell v2.2", "Shell> "],
+    "grub-no-kernel": [
+        "error: file `/boot/vmlinuz-6.1.0-28-amd64' not found.",
+        "error: ../../grub-core/fs/fshelp.c:257:file `/boot/vmlinuz' not found.",
+        "error: you need to load the kernel first.",
+    ],
+    "grub-rescue": [
+        "error: no such partition.",
+        "grub rescue> ",
+        "error: ../../grub-core/kern/disk.c:236:no such device: 8f3c-11",
+        "error: unknown filesystem.",
+        "error: file `/boot/grub/i386-pc/normal.mod' not found.",
+        "   Minimal BASH-like line editing is supported. For the first word, TAB",
+    ],
+    "initramfs-shell": [
+        "Gave up waiting for root file system device.  Common problems:",
+        "ALERT!  UUID=4d1f-ab does not exist.  Dropping to a shell!",
+        "(initramfs) ",
+        "dracut-initqueue[282]: Warning: dracut-initqueue: timeout, still waiting for following",
+        "Warning: /dev/disk/by-label/img-rootfs does not exist",
+    ],
+    "no-root-filesystem": [
+        'VFS: Cannot open root device "vda1" or unknown-block(0,0): error -6',
+        'Please append a correct "root=" boot option; here are the available partitions:',
+        "Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(254,1)",
+    ],
+    "no-init": [
+        "Kernel panic - not syncing: No working init found.  Try passing init= option to kernel.",
+        "run-init: can't execute '/sbin/init': No such file or directory\nNo init found. "
+        "Try passing init= bootarg.",
+        "Target filesystem doesn't have requested /sbin/init.",
+    ],
+    "initramfs-unpack": [
+        "[    0.61] Initramfs unpacking failed: invalid magic at start of compressed archive",
+        "[    0.70] Initramfs unpacking failed: junk within compressed archive",
+    ],
+    "kernel-panic": ["[    1.9] Kernel panic - not syncing: Fatal exception in interrupt"],
+    "emergency-mode": [
+        'You are in emergency mode. After logging in, type "journalctl -xb" to view',
+        "[  OK  ] Reached target emergency.target - Emergency Mode.",
+        "Give root password for maintenance",
+        "Cannot open access to console, the root account is locked.",
+    ],
+    "bad-cpu": [
+        "This kernel requires the following features not present on the CPU:",
+        "Fatal glibc error: CPU does not support x86-64-v2",
+    ],
+    "out-of-memory": [
+        "[  44.1] python3 invoked oom-killer: gfp_mask=0x1100cca(GFP_HIGHUSER_MOVABLE), order=0",
+        "[  44.2] Out of memory: Killed process 612 (puppet) total-vm:812344kB",
+    ],
+    "disk-full": ["cp: error writing '/var/lib/x': No space left on device"],
+    "read-only-root": [
+        "[   12.1] EXT4-fs (vda1): Remounting filesystem read-only",
+        "touch: cannot touch '/var/lib/heat-config/x': Read-only file system",
+    ],
+    "disk-errors": [
+        "[   20.3] blk_update_request: I/O error, dev vda, sector 2048 op 0x0:(READ)",
+        "[   20.4] EXT4-fs error (device vda1): ext4_find_entry:1455: inode #2",
+    ],
+    "soft-lockup": [
+        "[  133.0] watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [kworker/1:1:33]",
+        "[   60.1] rcu: INFO: rcu_sched detected stalls on CPUs/tasks:",
+        "[   60.1] rcu: INFO: rcu_preempt self-detected stall on CPU",
+    ],
+    "no-dhcp-lease": [
+        "No DHCPOFFERS received.",
+        "[FAILED] Failed to start systemd-networkd-wait-online.service - Wait for Network to be "
+        "Configured.",
+        "[FAILED] Failed to start Raise network interfaces.",
+        "ci-info: |  ens3  | False |     .     |     .     |   .   | fa:16:3e:aa:bb:cc |",
+        "[ ***  ] A start job is running for Wait for Network to be Configured (1min 2s / "
+        "no limit)",
+    ],
+    "no-datasource": [
+        "Cloud-init v. 22.4.2 finished at Sat, 21 Nov. Datasource DataSourceNone.  Up 31.2 seconds",
+        "cloud-init[411]: 2026-11-21 util.py[WARNING]: No instance datasource found! Likely bad "
+        "things to come!",
+        "Cloud-init disabled by cloud-init-generator",
+    ],
+    "metadata-unreachable": [
+        "url_helper.py[WARNING]: Calling 'http://169.254.169.254/openstack' failed [0/-1s]: "
+        "request error",
+        "DataSourceEc2.py[CRITICAL]: Giving up on md from ['http://169.254.169.254/2009-04-04/"
+        "meta-data/instance-id'] after 126 seconds",
+    ],
+    "cloud-init-broken": [
+        "cloud-init[512]: Traceback (most recent call last):",
+        "[FAILED] Failed to start cloud-init.service - Initial cloud-init job (metadata service).",
+    ],
+    "agent-failed": [
+        "[FAILED] Failed to start os-collect-config.service - Collect metadata and run hooks.",
+        "systemd[1]: os-collect-config.service: Main process exited, code=exited, status=1/FAILURE",
+        "os-collect-config[733]: Traceback (most recent call last):",
+        "systemd[1]: os-collect-config.service: Scheduled restart job, restart counter is at 5.",
+    ],
+    "refresh-failed": [
+        "os-refresh-config: [ERROR] during configure phase. [Command '['dib-run-parts'] failed",
+    ],
+    "device-timeout": [
+        "[ TIME ] Timed out waiting for device dev-disk-by\\x2dlabel-ESP.device - "
+        "/dev/disk/by-label",
+    ],
+    "dependency-failed": ["[DEPEND] Dependency failed for boot-efi.mount - /boot/efi."],
+    "unit-failed": ["[FAILED] Failed to start systemd-modules-load.service - Load Kernel Modules."],
+}
+
+GOOD_BOOT = """\
+SeaBIOS (version 1.16.2-debian-1.16.2-1)
+Booting from Hard Disk...
+GRUB loading.
+[    0.000000] Linux version 6.1.0-28-cloud-amd64 (debian-kernel@lists.debian.org)
+[    0.000000] Command line: BOOT_IMAGE=/boot/vmlinuz root=LABEL=cloudimg-rootfs ro console=ttyS0
+[    0.312] Trying to unpack rootfs image as initramfs...
+[    1.201] EXT4-fs (vda1): mounted filesystem with ordered data mode. Quota mode: none.
+[    1.9] systemd[1]: Detected virtualization qemu.
+Welcome to Debian GNU/Linux 12 (bookworm)!
+[  OK  ] Created slice system-getty.slice - Slice /system/getty.
+[  OK  ] Reached target local-fs.target - Local File Systems.
+[  OK  ] Listening on systemd-initctl.socket - initctl Compatibility Named Pipe.
+[  OK  ] Finished systemd-networkd-wait-online.service - Wait for Network to be Configured.
+[  OK  ] Started os-collect-config.service - Collect metadata and run hooks.
+cloud-init[301]: Cloud-init v. 22.4.2 running 'init' at Sat, 21 Nov 2026 09:00:00 +0000.
+ci-info: |   lo   |  True |   127.0.0.1    |   255.0.0.0   |  host  |         .         |
+ci-info: |   lo   |  True |    ::1/128     |       .       |  host  |         .         |
+ci-info: |  eth0  |  True | 169.254.169.15 | 255.255.255.0 | global | fa:16:3e:11:22:33 |
+heat-config: finished id=5c9f group=script name="demo-deployment-3p6v2ckq7xan" status=0
+Cloud-init v. 22.4.2 finished at Sat, 21 Nov. Datasource DataSourceOpenStackLocal.  Up 31 seconds
+Debian GNU/Linux 12 debian ttyS0
+debian login:
+"""
+
+LINES = [(name, line) for name, lines in SAMPLES.items() for line in lines]
+
+
+@pytest.mark.parametrize(("name", "line"), LINES)
+def test_a_real_line_is_known(name, line):
+    found = match(line)
+    assert found is not None
+    assert BY_NAME[name].regex.search(line), "the pattern itself does not know the line"
+    assert found.name == name
+
+
+def test_every_pattern_has_a_sample_and_says_what_to_do():
+    assert set(SAMPLES) == {pattern.name for pattern in PATTERNS} == set(BY_NAME)
+    for pattern in PATTERNS:
+        assert pattern.reason
+        assert pattern.advice
+
+
+@pytest.mark.parametrize("line", GOOD_BOOT.splitlines())
+def test_a_good_boot_is_silent(line):
+    assert match(line) is None
+
+
+def test_colours_do_not_hide_a_failure():
+    assert match(
+        "[\x1b[0;1;31mFAILED\x1b[0m] Failed to start \x1b[0;1;39mfoo.service\x1b[0m - Foo."
+    )
+
+
+def test_scan_puts_the_specific_first_and_says_where():
+    found = scan(
+        [
+            "[    1.0] booting",
+            "[    2.0] Kernel panic - not syncing: VFS: Unable to mount root fs on "
+            "unknown-block(0,0)",
+        ]
+    )
+    assert [each.pattern.name for each in found] == ["no-root-filesystem", "kernel-panic"]
+    assert found[0].number == 2

@@ -1,0 +1,310 @@
+"""The twenty planted faults, each named rightly from a realistic run of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hotplate.verdict.rules import RULES
+from hotplate.verdict.stages import Stage
+
+TRACEBACK = """\
+Starting os-collect-config
+Traceback (most recent call last):
+  File "/opt/stack/venvs/os-collect-config/bin/os-collect-config", line 5, in <module>
+    from os_collect_config.collect import __main__
+ModuleNotFoundError: No module named 'oslo_config'
+"""
+REFUSED = (
+    "[os_collect_config.cfn] ConnectionError HTTPConnectionPool(host='169.254.169.254', port=8000)"
+    ": Max retries exceeded with url: /v1/ (Caused by NewConnectionError(': Failed to establish a "
+    "new connection: [Errno 111] Connection refused'))"
+)
+
+
+def no_bootable_kernel(s):
+    s.power()
+    s.console("SeaBIOS (version 1.16.2)", "Booting from Hard Disk...", "No bootable device.")
+
+
+def kernel_panic(s):
+    s.power()
+    s.console(
+        "[    0.000000] Linux version 6.1.0-28-cloud-amd64",
+        "[    2.1] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000100",
+    )
+    s.emit("machine", "panic", action="pause")
+
+
+def root_not_found(s):
+    s.power()
+    s.console(
+        "[    0.000000] Linux version 6.1.0-28-cloud-amd64",
+        "Gave up waiting for root file system device.  Common problems:",
+        "ALERT!  LABEL=cloudimg-rootfs does not exist.  Dropping to a shell!",
+        "(initramfs) ",
+    )
+
+
+def no_dhcp(s):
+    s.boot()
+    s.console(
+        "[   ***  ] A start job is running for Wait for Network to be Configured (1min 58s / no)",
+        "[FAILED] Failed to start systemd-networkd-wait-online.service - Wait for Network to be "
+        "Configured.",
+        "ci-info: | eth0 | False | . | . | . | fa:16:3e:00:00:01 |",
+        "cloud-init[411]: Used fallback datasource",
+        "debian login: ",
+    )
+
+
+def metadata_refused(s):
+    s.boot()
+    s.console(
+        "[   15.1] cloud-init[301]: url_helper.py[WARNING]: Calling "
+        "'http://169.254.169.254/openstack' failed [0/-1s]: request error [HTTPConnectionPool("
+        "host='169.254.169.254', port=80): [Errno 111] Connection refused]",
+    )
+    for _ in range(5):
+        s.emit("metadata", "refused")
+    s.console("Cloud-init v. 22.4.2 finished. Datasource DataSourceNone.  Up 140.2 seconds")
+
+
+def metadata_404(s):
+    s.boot()
+    s.metadata(404)
+    s.request("metadata", "GET", "/latest/meta-data/", 404)
+    s.console("Cloud-init v. 22.4.2 finished. Datasource DataSourceNone.  Up 40.2 seconds")
+
+
+def no_cfn_init_data(s):
+    s.boot()
+    s.user_data()
+    s.metadata()
+    s.console("debian login: ")
+    s.agent("[os_collect_config.cfn] No metadata_url configured.")
+
+
+def no_datasource(s):
+    s.boot()
+    s.console(
+        "ci-info: | eth0 | True | 169.254.169.15 | 255.255.255.0 | global | fa:16:3e:00:00:01 |",
+        "Cloud-init v. 22.4.2 finished. Datasource DataSourceNone.  Up 31.02 seconds",
+        "debian login: ",
+    )
+
+
+def agent_missing(s):
+    s.up()
+    s.agent(LoadState="not-found", UnitFileState="", ActiveState="inactive", SubState="dead")
+
+
+def agent_disabled(s):
+    s.up()
+    s.agent(UnitFileState="disabled", ActiveState="inactive", SubState="dead")
+
+
+def agent_crashing(s):
+    s.up()
+    s.agent(
+        TRACEBACK,
+        ActiveState="activating",
+        SubState="auto-restart",
+        Result="exit-code",
+        NRestarts="7",
+    )
+
+
+def poll_refused(s):
+    s.up()
+    s.deployment("IN_PROGRESS")
+    s.poll(403, times=6)
+
+
+def endpoint_down(s):
+    s.up()
+    s.deployment("IN_PROGRESS")
+    for _ in range(4):
+        s.emit("cfn", "refused")
+    s.agent(REFUSED)
+
+
+def hook_missing(s):
+    s.delivered()
+    s.marker("rejected", group="puppet", reason='there is no hook for the group "puppet"')
+
+
+def hook_not_executable(s):
+    s.delivered()
+    s.marker("rejected", reason="/usr/libexec/heat-config/hooks/script is not executable")
+
+
+def hook_hanging(s):
+    s.delivered()
+    s.marker("started")
+    s.poll(times=3)
+
+
+def hook_killed(s):
+    s.finished(status=-9)
+    s.signal()
+    s.deployment("FAILED", "deploy_status_code : Deployment exited with non-zero status code: 137")
+
+
+def invalid_json(s):
+    s.finished(status=1, reason="the hook printed something that is not JSON")
+    s.signal()
+    s.deployment("FAILED", "deploy_status_code : Deployment exited with non-zero status code: 1")
+
+
+def signal_refused(s):
+    s.finished()
+    s.signal(403, times=4)
+    s.marker("signal-failed", reason="the server answered 403")
+
+
+def signal_lost(s):
+    s.delivered()
+    s.marker("started")
+    s.emit("machine", "link", up=False)
+    s.marker("finished", status=0)
+    s.marker("signal-failed", reason="no route to the server")
+
+
+PLANTED = [
+    ("no-bootable-kernel", Stage.BOOTED, no_bootable_kernel, "No bootable device"),
+    ("kernel-panic", Stage.BOOTED, kernel_panic, "Attempted to kill init"),
+    ("root-not-found", Stage.BOOTED, root_not_found, "Gave up waiting"),
+    ("no-dhcp", Stage.NETWORK_UP, no_dhcp, "no network device"),
+    ("metadata-refused", Stage.METADATA_SERVED, metadata_refused, "Connection refused"),
+    ("metadata-404", Stage.METADATA_SERVED, metadata_404, "404 (4 times)"),
+    ("no-cfn-init-data", Stage.AGENT_POLLED, no_cfn_init_data, "cfn-init-data"),
+    ("no-datasource", Stage.METADATA_SERVED, no_datasource, "DataSourceNone"),
+    ("agent-missing", Stage.AGENT_POLLED, agent_missing, "no unit os-collect-config"),
+    ("agent-disabled", Stage.AGENT_POLLED, agent_disabled, "disabled"),
+    ("agent-crashing", Stage.AGENT_POLLED, agent_crashing, "No module named 'oslo_config'"),
+    ("poll-refused", Stage.DEPLOYMENT_DELIVERED, poll_refused, "403 (6 times)"),
+    ("endpoint-down", Stage.AGENT_POLLED, endpoint_down, "cfn"),
+    ("hook-missing", Stage.HOOK_STARTED, hook_missing, "puppet"),
+    ("hook-not-executable", Stage.HOOK_STARTED, hook_not_executable, "not executable"),
+    ("hook-hanging", Stage.HOOK_FINISHED, hook_hanging, "has not finished"),
+    ("hook-killed", Stage.HOOK_FINISHED, hook_killed, "SIGKILL"),
+    ("hook-invalid-json", Stage.HOOK_FINISHED, invalid_json, "no valid JSON"),
+    ("signal-refused", Stage.SIGNAL_ACCEPTED, signal_refused, "403 (4 times)"),
+    ("signal-lost", Stage.SIGNAL_RECEIVED, signal_lost, "link is cut"),
+]
+
+
+def status_of(fault: str) -> str:
+    return (
+        "CREATE_FAILED" if fault in ("hook-killed", "hook-invalid-json") else "CREATE_IN_PROGRESS"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "stage", "happens", "seen"), PLANTED, ids=[p[0] for p in PLANTED]
+)
+def test_planted_fault_is_named(story, fault, stage, happens, seen):
+    happens(story)
+    told = story.diagnosis(status_of(fault))
+    assert told is not None
+    assert (told.fault, told.stage) == (fault, stage)
+    assert seen in told.seen
+    assert told.advice
+    assert told.evidence
+
+
+def test_there_are_twenty_of_them_and_each_has_a_rule():
+    assert len(PLANTED) == 20
+    assert {fault for fault, *_ in PLANTED} <= {rule.fault for rule in RULES}
+
+
+def without_a_way_in(happens: Callable, story) -> None:
+    """Tell the story as a harness sees it that cannot look into the guest."""
+    probe, story.probe = story.probe, lambda *args, **kwargs: None
+    happens(story)
+    story.probe = probe
+
+
+@pytest.mark.parametrize("happens", [agent_missing, agent_disabled])
+def test_a_silent_agent_is_said_to_be_unknown_without_a_way_in(story, happens):
+    without_a_way_in(happens, story)
+    told = story.diagnosis()
+    assert (told.fault, told.stage) == ("unknown", Stage.AGENT_POLLED)
+    assert "os-collect-config" in told.advice
+
+
+def test_a_good_run_has_no_diagnosis(passed):
+    assert passed.diagnosis("CREATE_COMPLETE") is None
+
+
+def test_a_script_that_fails_is_the_scripts_failure(story):
+    story.finished(status=3)
+    story.signal()
+    reason = "deploy_status_code : Deployment exited with non-zero status code: 3"
+    story.deployment("FAILED", reason)
+    told = story.diagnosis("CREATE_FAILED", reason)
+    assert (told.fault, told.stage) == ("hook-failed", Stage.HOOK_FINISHED)
+    assert "status 3" in told.seen
+
+
+@pytest.mark.parametrize(
+    ("reason", "fault"),
+    [("lost", "machine-lost"), ("guest-shutdown", "guest-stopped"), ("power-cut", "unknown")],
+)
+def test_a_machine_that_ends_is_lost_only_when_nobody_ended_it(story, reason, fault):
+    story.up()
+    story.emit("machine", "exit", status=1, reason=reason, message="qemu: aborted")
+    told = story.diagnosis()
+    assert told.fault == fault
+    assert told.stage == Stage.AGENT_POLLED
+
+
+def test_a_guest_that_resets_itself_for_ever(story):
+    story.power()
+    for _ in range(4):
+        story.console("Booting from Hard Disk...")
+        story.emit("machine", "reset", reason="guest-reset", by_guest=True)
+    assert story.diagnosis().fault == "boot-loop"
+
+
+def test_a_panic_for_want_of_a_root_is_told_as_want_of_a_root(story):
+    story.power()
+    story.console(
+        'VFS: Cannot open root device "vda1" or unknown-block(0,0): error -6',
+        "Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)",
+    )
+    assert story.diagnosis().fault == "root-not-found"
+
+
+def test_a_silent_console_is_said(story):
+    story.power()
+    told = story.diagnosis()
+    assert told.fault == "no-bootable-kernel"
+    assert "nothing at all" in told.seen
+
+
+def test_a_delivery_that_never_comes_names_the_deployment(story):
+    story.up()
+    story.deployment("IN_PROGRESS")
+    story.poll(times=9)
+    told = story.diagnosis()
+    assert (told.fault, told.stage) == ("not-delivered", Stage.DEPLOYMENT_DELIVERED)
+    assert '"deployment"' in told.seen
+
+
+def test_an_endpoint_that_answers_500(story):
+    story.up()
+    story.poll(500, times=3)
+    told = story.diagnosis()
+    assert (told.fault, told.stage) == ("endpoint-down", Stage.DEPLOYMENT_DELIVERED)
+    assert "500 (3 times)" in told.seen
+
+
+def test_a_known_console_line_speaks_where_no_rule_does(story):
+    story.delivered()
+    story.console("cp: error writing '/var/lib/x': No space left on device")
+    told = story.diagnosis()
+    assert told.stage == Stage.HOOK_STARTED
+    assert "disk of the guest is full" in told.seen

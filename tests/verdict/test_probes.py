@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from hotplate.verdict import probes
+from hotplate.verdict.stages import ORDER, Stage
+
+
+@pytest.mark.parametrize("stage", ORDER)
+def test_every_stage_has_questions(stage):
+    asked = {probe.name for probe in probes.for_stage(stage)}
+    assert "failed-units" in asked
+    assert ("agent-unit" in asked) == (ORDER.index(stage) >= ORDER.index(Stage.METADATA_SERVED))
+
+
+def test_nothing_is_asked_of_a_run_that_reached_all():
+    assert probes.for_stage(None) == ()
+
+
+@pytest.mark.parametrize("probe", probes.PROBES, ids=str)
+def test_each_command_is_shell(probe):
+    subprocess.run(["sh", "-n", "-c", probe.command], check=True)
+
+
+def test_an_answer_becomes_evidence_and_is_bounded(story):
+    story.up()
+    probe = next(each for each in probes.PROBES if each.name == "agent-unit")
+    text = "x" * 100_000 + "\nLoadState=not-found\n"
+    probes.report(story.events, story.tracker.server, probe, status=0, text=text)
+    assert len(list(story.events)[-1].detail["text"]) == probes.LIMIT
+    assert story.diagnosis().fault == "agent-missing"

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from email.mime.multipart import MIMEMultipart
+from email.mime.text import MIMEText
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotplate.events import Event
+from hotplate.verdict import readings
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            'heat-config: started id=abc-1 group=script name="web server"',
+            readings.Marker("started", "abc-1", "script", "web server"),
+        ),
+        (
+            '[  40.1] heat-config: finished id=abc group=cfn-init name="a \\"b\\" \\u00e9" '
+            'status=-9 reason="killed by signal 9"\r',
+            readings.Marker("finished", "abc", "cfn-init", 'a "b" é', -9, "killed by signal 9"),
+        ),
+        (
+            'heat-config: signal-failed id=a group=script name="n" reason="no route"',
+            readings.Marker("signal-failed", "a", "script", "n", None, "no route"),
+        ),
+        ('heat-config: rejected id= group= name=""', readings.Marker("rejected", "", "", "")),
+    ],
+)
+def test_markers_are_read(line, expected):
+    assert readings.marker_in(line) == expected
+
+
+@pytest.mark.parametrize("line", ["", "heat-config", "heat-config: dancing id=1 group=2 name=3"])
+def test_what_is_no_marker_is_none(line):
+    assert readings.marker_in(line) is None
+
+
+@given(st.text())
+def test_any_console_text_is_read_without_failing(text):
+    event = Event("console", "line", "s", {"text": "heat-config: " + text})
+    assert "\x1b" not in readings.describe(event)
+    readings.marker(event)
+
+
+def test_the_parts_of_user_data():
+    message = MIMEMultipart()
+    for name in ("cloud-config", "cfn-init-data"):
+        part = MIMEText("x")
+        part.add_header("Content-Disposition", "attachment", filename=name)
+        message.attach(part)
+    assert readings.user_data_parts(message.as_bytes()) == ["cloud-config", "cfn-init-data"]
+
+
+@pytest.mark.parametrize("data", [b"", b"#!/bin/sh\necho\n", b"\x1f\x8b\x00\xff"])
+def test_other_user_data_has_no_parts(data):
+    assert readings.user_data_parts(data) == []

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from hotplate.verdict.stages import ORDER, Stage
+from hotplate.verdict.verdict import Outcome, Subject, judge
+
+SUBJECT = Subject(image="/images/trixie.qcow2", template="stack.yaml", facts={"accelerator": "tcg"})
+
+
+def verdict_of(story, status="CREATE_COMPLETE", **more):
+    return judge(
+        SUBJECT, story.events, story.tracker, stack_status=status, now=time.monotonic(), **more
+    )
+
+
+def test_a_good_run_passes(passed):
+    verdict = verdict_of(passed, outputs={"result": "hello"})
+    assert verdict.passed
+    assert verdict.exit_status == 0
+    assert verdict.last_line() == "PASSED"
+    assert [each.stage for each in verdict.stages] == list(ORDER)
+    assert all(each.seconds is not None and each.seconds >= 0 for each in verdict.stages)
+
+
+def test_complete_without_the_signs_of_it_does_not_pass(story):
+    story.up()
+    verdict = verdict_of(story)
+    assert verdict.outcome is Outcome.FAILED
+    assert verdict.diagnosis.stage == Stage.AGENT_POLLED
+
+
+def test_the_signs_without_complete_do_not_pass(passed):
+    verdict = verdict_of(passed, status="CREATE_IN_PROGRESS")
+    assert verdict.outcome is Outcome.FAILED
+    assert verdict.last_line().startswith("FAILED: Heat says CREATE_IN_PROGRESS")
+
+
+def test_an_unmet_expectation_does_not_pass(passed):
+    verdict = verdict_of(passed, problems=['the output "result" is "no", "yes" was expected'])
+    assert not verdict.passed
+    assert "the output" in verdict.last_line()
+
+
+def test_a_lost_machine_is_not_a_failed_image(story):
+    story.up()
+    story.emit("machine", "exit", status=-9, reason="lost", message="")
+    verdict = verdict_of(story, status="CREATE_IN_PROGRESS")
+    assert verdict.outcome is Outcome.LOST
+    assert verdict.last_line().startswith("MACHINE LOST: not reached: agent polled: the machine")
+
+
+@pytest.mark.parametrize("status", ["", "CREATE_FAILED"])
+def test_the_last_line_names_the_stage_and_what_to_do(story, status):
+    story.up()
+    story.poll(403)
+    line = verdict_of(story, status=status).last_line()
+    assert line.startswith("FAILED: not reached: deployment delivered: the agent's polls were")
+    assert "\n" not in line
+
+
+def test_json_is_json_and_whole(story):
+    story.up()
+    told = json.loads(json.dumps(verdict_of(story, status="CREATE_FAILED").to_json()))
+    assert told["passed"] is False
+    assert told["diagnosis"]["stage"] == "agent polled"
+    assert [each["stage"] for each in told["stages"]] == [str(stage) for stage in ORDER]
+    assert told["stages"][-1]["seconds"] is None
+    assert told["facts"] == {"accelerator": "tcg"}
