@@ -1,0 +1,107 @@
+"""What every way into a guest can do."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from hotplate.errors import MachineLostError, SubjectError
+
+COMMAND_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a command in the guest did.
+
+    :param rc: its exit status; 128 + n when signal n ended it.
+    """
+
+    command: str
+    rc: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def text(self) -> str:
+        """The standard output as text, without the last line's end."""
+        return self.stdout.decode(errors="replace").rstrip("\n")
+
+    def check(self) -> CommandResult:
+        """Return this result.
+
+        :raises CommandError: when the command failed.
+        """
+        if self.rc != 0:
+            raise CommandError(self)
+        return self
+
+
+class CommandError(SubjectError):
+    """A command in the guest that should have succeeded did not.
+
+    :ivar result: the :class:`CommandResult`.
+    """
+
+    def __init__(self, result: CommandResult) -> None:
+        said = (result.stderr or result.stdout).decode(errors="replace").strip()[-400:]
+        super().__init__(f'the command "{result.command}" ended with status {result.rc}: {said}')
+        self.result = result
+
+
+class GuestGoneError(MachineLostError):
+    """The guest's end of this way in went away, as it does at a reboot; attach again."""
+
+
+class Guest(Protocol):
+    """A way to run commands as root and to copy files; one caller at a time waits.
+
+    >>> guest.run("uname -r").text  # doctest: +SKIP
+    '6.1.0-28-cloud-amd64'
+    """
+
+    name: str
+
+    def run(
+        self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
+    ) -> CommandResult:
+        """Run a command with the guest's ``/bin/sh``.
+
+        :param command: a shell command, or words that are quoted for it.
+        :param timeout: seconds; after that the command is killed in the guest.
+        :raises DeadlineExceeded: when it took longer.
+        :raises GuestGoneError: when the guest went away meanwhile.
+        """
+        ...
+
+    def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
+        """Write bytes, or the contents of a file on the host, to a file in the guest."""
+        ...
+
+    def copy_out(self, source: str) -> bytes:
+        """Return the contents of a file in the guest.
+
+        :raises CommandError: when it cannot be read.
+        """
+        ...
+
+    def set_time(self, seconds: float) -> None:
+        """Set the guest's clock, in seconds since the epoch."""
+        ...
+
+    def close(self) -> None:
+        """Give the way in up; the guest runs on."""
+        ...
+
+
+def shell_text(command: str | Sequence[str]) -> str:
+    """Return a command as shell text."""
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+def contents(data: bytes | Path) -> bytes:
+    """Return bytes as they are, or read the file."""
+    return data.read_bytes() if isinstance(data, Path) else data

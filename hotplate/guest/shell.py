@@ -1,0 +1,239 @@
+"""A root shell over a virtio port, for guests with neither ssh nor a guest agent.
+
+The guest is told to start it by the metadata service's vendor data (:func:`vendor_data`), which
+is the only thing about the guest that differs from a real cloud; nothing in the image is changed.
+
+The guest's end is a plain ``sh`` that reads commands from the port ``org.hotplate.shell``.  For
+every command it is sent a line that runs it with its output in files, and then answers with one
+header line and the bytes of both::
+
+    (an empty line) hotplate-reply TOKEN STATUS STDOUT-BYTES STDERR-BYTES
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import select
+import shlex
+import socket
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotplate.deadline import Deadline
+from hotplate.errors import MachineLostError
+from hotplate.guest.base import (
+    COMMAND_SECONDS,
+    CommandError,
+    CommandResult,
+    GuestGoneError,
+    contents,
+    shell_text,
+)
+
+PORT = "org.hotplate.shell"
+UNIT = "hotplate-shell"
+DIRECTORY = "/run/hotplate-shell"
+HELLO = "hotplate-hello"
+REPLY = "hotplate-reply"
+CHUNK = 48 * 1024
+GRACE_SECONDS = 30.0
+"""How much longer than a command's own time limit the answer may take."""
+
+
+def guest_program(nonce: str) -> str:
+    """Return the program that the guest runs, as root, as long as it is up.
+
+    :param nonce: proves later on that the guest which answers is the one that was given it.
+    """
+    return f"""\
+umask 077
+mkdir -p {DIRECTORY}
+printf %s {shlex.quote(nonce)} >{DIRECTORY}/nonce
+for name in /sys/class/virtio-ports/*/name; do
+    if [ "$(cat "$name")" = {PORT} ]; then
+        port=${{name%/name}}
+        exec 3<>"/dev/${{port##*/}}" || exit 1
+        printf "\\n{HELLO}\\n" >&3
+        umask 022
+        exec sh <&3 >&3 2>/dev/null 3>&-
+    fi
+done
+echo 'there is no virtio port {PORT}' >&2
+exit 1
+"""
+
+
+def vendor_data(nonce: str) -> str:
+    """Return the text that the metadata service gives as vendor data, under ``cloud-init``.
+
+    A boothook: cloud-init runs it at every boot, as soon as it has the metadata, and unlike a
+    ``bootcmd`` it is not replaced by one in the user data.
+
+    :param nonce: see :func:`guest_program`.
+    """
+    program = base64.b64encode(guest_program(nonce).encode()).decode()
+    # The program is in a file: on a command line every user of the guest could read the nonce.
+    return f"""\
+#cloud-boothook
+#!/bin/sh
+umask 077
+mkdir -p {DIRECTORY}
+echo {program} | base64 -d >{DIRECTORY}/program
+systemctl is-active --quiet {UNIT} && exit 0
+exec systemd-run --quiet --collect --unit={UNIT} --property=Restart=always \\
+    --property=RestartSec=1 --property=StartLimitIntervalSec=0 --property=KillMode=process \\
+    --property=DefaultDependencies=no /bin/sh {DIRECTORY}/program
+"""
+
+
+class Shell:
+    """The harness's end of the channel; a :class:`~hotplate.guest.base.Guest`.
+
+    :param channel: a connected stream socket; stays the caller's.
+    :param nonce: what :func:`vendor_data` was made with.
+    """
+
+    name = "shell"
+
+    def __init__(self, channel: socket.socket, *, nonce: str) -> None:
+        self._channel = channel
+        self._nonce = nonce
+        self._buffer = b""
+        self._lock = threading.Lock()
+
+    def attach(self, deadline: Deadline) -> None:
+        """Wait until the guest's shell answers, and check that it is the right guest's.
+
+        :raises DeadlineExceeded: when nothing answers in time.
+        :raises MachineLostError: when another guest answers, or the machine is off.
+        """
+        ask = (
+            f'printf "\\n{REPLY} %s 0 %s 0\\n" {{token}} {len(self._nonce)}; cat {DIRECTORY}/nonce'
+        )
+        while True:
+            try:
+                _, nonce, _ = self._exchange(ask, deadline)
+            except GuestGoneError:
+                # The shell said hello: what was asked before that may be lost, so ask again.
+                continue
+            if nonce != self._nonce.encode():
+                raise MachineLostError(
+                    "the guest that answers on the shell channel is not the one that was started"
+                )
+            return
+
+    def renew(self, nonce: str) -> None:
+        """Give a guest that was restored from a saved state a nonce of its own."""
+        self.run(f"umask 077; printf %s {shlex.quote(nonce)} >{DIRECTORY}/nonce").check()
+        self._nonce = nonce
+
+    def run(
+        self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
+    ) -> CommandResult:
+        """See :meth:`hotplate.guest.base.Guest.run`."""
+        text = shell_text(command)
+        limit = Deadline(timeout, f'the command "{text}" in the guest')
+        deadline = Deadline(timeout + GRACE_SECONDS, limit.what)
+        out, err = f"{DIRECTORY}/out", f"{DIRECTORY}/err"
+        status, stdout, stderr = self._exchange(
+            f"cd /; timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)} "
+            f"</dev/null >{out} 2>{err}; "
+            f'printf "\\n{REPLY} %s %s %s %s\\n" {{token}} $? $(wc -c <{out}) $(wc -c <{err}); '
+            f"cat {out} {err}; : >{out} >{err}",
+            deadline,
+        )
+        if status == 137 and limit.passed:
+            limit.check()
+        return CommandResult(text, status, stdout, stderr)
+
+    def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
+        """See :meth:`hotplate.guest.base.Guest.copy_in`."""
+        whole = contents(data)
+        quoted = shlex.quote(target)
+        self.run(f": >{quoted} && chmod {mode:o} {quoted}").check()
+        for start in range(0, len(whole), CHUNK):
+            # printf is a builtin, so that no argument list is too long.
+            text = base64.b64encode(whole[start : start + CHUNK]).decode()
+            status, _, _ = self._exchange(
+                f"printf %s {text} | base64 -d >>{quoted}; "
+                f'printf "\\n{REPLY} %s %s 0 0\\n" {{token}} $?',
+                Deadline(COMMAND_SECONDS, f'the file "{target}" to be written in the guest'),
+            )
+            if status != 0:
+                raise CommandError(
+                    CommandResult(f"base64 -d >>{quoted}", status, b"", b"cannot write")
+                )
+
+    def copy_out(self, source: str) -> bytes:
+        """See :meth:`hotplate.guest.base.Guest.copy_out`."""
+        return self.run(["cat", "--", source]).check().stdout
+
+    def set_time(self, seconds: float) -> None:
+        """See :meth:`hotplate.guest.base.Guest.set_time`."""
+        self.run(f"date -u -s @{seconds:.3f}").check()
+
+    def close(self) -> None:
+        """See :meth:`hotplate.guest.base.Guest.close`."""
+
+    # -- the wire --------------------------------------------------------------------------------
+
+    def _exchange(self, line: str, deadline: Deadline) -> tuple[int, bytes, bytes]:
+        """Send one line, in which ``{token}`` is replaced, and take its reply.
+
+        :raises GuestGoneError: when the guest's shell started anew meanwhile.
+        """
+        token = secrets.token_hex(8)
+        with self._lock:
+            self._send(line.replace("{token}", token).encode() + b"\n", deadline)
+            while True:
+                words = self._line(deadline).split()
+                if words == [HELLO.encode()]:
+                    raise GuestGoneError("the guest's shell was started anew, as after a reboot")
+                if words[:2] == [REPLY.encode(), token.encode()] and len(words) == 5:
+                    status, out, err = (int(word) for word in words[2:])
+                    return status, self._bytes(out, deadline), self._bytes(err, deadline)
+
+    def _send(self, data: bytes, deadline: Deadline) -> None:
+        view = memoryview(data)
+        poller = select.poll()
+        poller.register(self._channel, select.POLLOUT)
+        while view:
+            # The guest takes nothing before it has opened its end.
+            if not poller.poll(deadline.left * 1000):
+                deadline.check()
+                continue
+            try:
+                sent = self._channel.send(view, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise MachineLostError("the machine is off: nothing answers its shell") from error
+            view = view[sent:]
+
+    def _receive(self, deadline: Deadline) -> None:
+        poller = select.poll()
+        poller.register(self._channel, select.POLLIN)
+        if not poller.poll(deadline.left * 1000):
+            deadline.check()
+            return
+        try:
+            data = self._channel.recv(1 << 18)
+        except OSError:
+            data = b""
+        if not data:
+            raise MachineLostError("the machine is off: nothing answers its shell")
+        self._buffer += data
+
+    def _line(self, deadline: Deadline) -> bytes:
+        while b"\n" not in self._buffer:
+            self._receive(deadline)
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _bytes(self, count: int, deadline: Deadline) -> bytes:
+        while len(self._buffer) < count:
+            self._receive(deadline)
+        data, self._buffer = self._buffer[:count], self._buffer[count:]
+        return data

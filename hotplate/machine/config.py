@@ -1,0 +1,265 @@
+"""What a virtual machine is, and the QEMU command line that makes it.
+
+Source of the options: qemu(1) of QEMU 7.2 and later.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hotplate.errors import HostError
+
+SHELL_PORT = "org.hotplate.shell"
+"""The virtio port on which the guest may start a root shell; see :mod:`hotplate.guest.shell`."""
+
+AGENT_PORT = "org.qemu.guest_agent.0"
+"""The virtio port that the QEMU guest agent opens by default."""
+
+OPENSTACK_SMBIOS: Mapping[str, str] = {
+    "manufacturer": "OpenStack Foundation",
+    "product": "OpenStack Nova",
+}
+"""By these cloud-init's ``ds-identify`` and its OpenStack data source know where they are."""
+
+
+class Firmware(enum.Enum):
+    """What starts the machine."""
+
+    BIOS = "bios"
+    UEFI = "uefi"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A row of :data:`ARCHITECTURES`.
+
+    :param machines: QEMU's machine type by firmware.
+    :param console: the kernel's name of the first serial port.
+    :param uefi: pairs of firmware code and variable store, in order of preference.
+    :param package: the Debian package of the UEFI firmware.
+    """
+
+    program: str
+    machines: Mapping[Firmware, str]
+    console: str
+    uefi: tuple[tuple[str, str], ...]
+    package: str
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "x86_64": Architecture(
+        program="qemu-system-x86_64",
+        # graphics=off makes SeaBIOS and GRUB speak on the serial console as well.
+        machines={Firmware.BIOS: "pc,graphics=off", Firmware.UEFI: "q35,graphics=off"},
+        console="ttyS0",
+        uefi=(
+            ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
+            ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
+            ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
+        ),
+        package="ovmf",
+    ),
+    "aarch64": Architecture(
+        program="qemu-system-aarch64",
+        machines={Firmware.BIOS: "virt", Firmware.UEFI: "virt"},
+        console="ttyAMA0",
+        uefi=(
+            ("/usr/share/AAVMF/AAVMF_CODE.fd", "/usr/share/AAVMF/AAVMF_VARS.fd"),
+            ("/usr/share/edk2/aarch64/QEMU_EFI-pflash.raw", "/usr/share/edk2/aarch64/vars.raw"),
+        ),
+        package="qemu-efi-aarch64",
+    ),
+}
+"""What differs between the processors that guests may have."""
+
+
+@dataclass(frozen=True)
+class MachineConfig:
+    """One virtual machine, as it is bought.
+
+    :param name: a short name, for people.
+    :param uuid: the SMBIOS UUID; for a guest of Nova, the server's id.
+    :param disk: the disk that is written to, so usually an overlay; None for a diskless machine.
+    :param disk_format: ``qcow2`` or ``raw``.
+    :param kernel: for a direct kernel boot, with ``initrd`` and the kernel's command line
+        ``append``; None boots from the disk through the firmware.
+    :param memory_mib: the guest's memory in MiB.
+    :param cpu: QEMU's CPU model; "" takes the accelerator's choice.
+    :param config_drive: an image with a file system that is attached as a second disk.
+    :param smbios: fields of SMBIOS type 1 beside the UUID and the serial number.
+    :param display: a VGA adapter, whose picture :meth:`Machine.screenshot` takes.
+    :param reboot: False turns a reboot of the guest into the machine's end.
+    :param extra: arguments for QEMU that are appended as they are.
+    """
+
+    name: str
+    uuid: str
+    disk: Path | None = None
+    disk_format: str = "qcow2"
+    kernel: Path | None = None
+    initrd: Path | None = None
+    append: str = ""
+    firmware: Firmware = Firmware.BIOS
+    arch: str = "x86_64"
+    memory_mib: int = 512
+    cpus: int = 2
+    cpu: str = ""
+    mac: str = "52:54:00:a9:fe:0f"
+    config_drive: Path | None = None
+    smbios: Mapping[str, str] = field(default_factory=lambda: OPENSTACK_SMBIOS)
+    display: bool = False
+    reboot: bool = True
+    extra: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.arch}-{self.firmware.value}"
+
+
+def architecture(config: MachineConfig) -> Architecture:
+    """Return the row for a machine.
+
+    :raises HostError: for a processor that this harness does not know.
+    """
+    try:
+        return ARCHITECTURES[config.arch]
+    except KeyError:
+        raise HostError(
+            f'the architecture "{config.arch}" is not one of {", ".join(ARCHITECTURES)}'
+        ) from None
+
+
+def uefi_files(config: MachineConfig) -> tuple[Path, Path]:
+    """Return the UEFI code and the pristine variable store that this host has.
+
+    :raises HostError: when there is none.
+    """
+    row = architecture(config)
+    for code, variables in row.uefi:
+        if Path(code).exists() and Path(variables).exists():
+            return Path(code), Path(variables)
+    raise HostError(
+        f"no UEFI firmware for {config.arch} was found on this host",
+        hint=f"apt-get install --no-install-recommends {row.package}",
+    )
+
+
+def _quoted(value: object) -> str:
+    """Return a value as it stands in a QEMU option list, where a comma is doubled."""
+    return str(value).replace(",", ",,")
+
+
+def command_line(
+    config: MachineConfig,
+    *,
+    accelerator: tuple[str, ...],
+    cpu: str,
+    netdev: str,
+    channels: Mapping[str, str],
+    variables: Path | None = None,
+) -> list[str]:
+    """Return QEMU's arguments, without the program itself.
+
+    :param accelerator: the options that choose the accelerator.
+    :param cpu: the CPU model, unless ``config.cpu`` names one.
+    :param netdev: the value of ``-netdev``, with the id ``net0``.
+    :param channels: a character device backend, such as ``socket,fd=10``, for each of
+        ``console``, ``qmp``, ``shell`` and ``agent``.
+    :param variables: the machine's own copy of the UEFI variable store.
+    """
+    row = architecture(config)
+    virt = config.arch != "x86_64"
+    arguments = [
+        "-name",
+        f"{_quoted(config.name)},debug-threads=on",
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-machine",
+        row.machines[config.firmware],
+        *accelerator,
+        "-cpu",
+        config.cpu or cpu,
+        "-smp",
+        str(config.cpus),
+        "-m",
+        f"{config.memory_mib}M",
+        "-uuid",
+        config.uuid,
+        "-smbios",
+        "type=1,"
+        + ",".join(
+            f"{key}={_quoted(value)}"
+            for key, value in {**config.smbios, "uuid": config.uuid, "serial": config.uuid}.items()
+        ),
+        "-rtc",
+        "base=utc",
+        # A guest that panics stays as it is, for the screenshot and the console's last words.
+        "-action",
+        "panic=pause" if config.reboot else "panic=pause,reboot=shutdown",
+    ]
+    if not virt:
+        arguments += ["-device", "pvpanic"]
+    if config.display:
+        arguments += ["-device", "virtio-gpu-pci" if virt else "VGA"]
+    for name, device in (("console", "serial"), ("qmp", "mon"), ("shell", ""), ("agent", "")):
+        arguments += ["-chardev", _chardev(channels[name], name)]
+        if device == "serial":
+            arguments += ["-serial", f"chardev:{name}"]
+        elif device == "mon":
+            arguments += ["-mon", f"chardev={name},mode=control"]
+    arguments += ["-device", "virtio-serial-pci,id=serial0"]
+    for name, port in (("shell", SHELL_PORT), ("agent", AGENT_PORT)):
+        arguments += ["-device", f"virtserialport,bus=serial0.0,chardev={name},name={port}"]
+    arguments += [
+        "-object",
+        "rng-random,id=rng0,filename=/dev/urandom",
+        "-device",
+        "virtio-rng-pci,rng=rng0",
+        "-netdev",
+        netdev,
+        # Without its option ROM the firmware does not try to boot from the network.
+        "-device",
+        f"virtio-net-pci,id=nic0,netdev=net0,mac={config.mac},romfile=",
+    ]
+    if config.firmware is Firmware.UEFI:
+        code = uefi_files(config)[0]
+        arguments += [
+            "-drive",
+            f"if=pflash,unit=0,format=raw,readonly=on,file={_quoted(code)}",
+            "-drive",
+            f"if=pflash,unit=1,format=raw,file={_quoted(variables)}",
+        ]
+    if config.disk is not None:
+        arguments += _drive("disk0", config.disk, config.disk_format, boot=True)
+    if config.config_drive is not None:
+        arguments += _drive("config0", config.config_drive, "raw", boot=False)
+    if config.kernel is not None:
+        arguments += ["-kernel", str(config.kernel), "-append", config.append]
+        if config.initrd is not None:
+            arguments += ["-initrd", str(config.initrd)]
+    return [*arguments, *config.extra]
+
+
+def _chardev(backend: str, name: str) -> str:
+    """Put the id into a character device's options, behind the name of the backend."""
+    kind, _, options = backend.partition(",")
+    return ",".join(part for part in (kind, f"id={name}", options) if part)
+
+
+def _drive(name: str, path: Path, kind: str, *, boot: bool) -> list[str]:
+    """Return the options of one virtio disk.
+
+    The cache mode is ``unsafe``: the disk is thrown away, and a guest's flush still writes what
+    QEMU holds to the host's page cache, so a killed QEMU loses what a power cut would lose.
+    """
+    options = f"if=none,id={name},file={_quoted(path)},format={kind},cache=unsafe,discard=unmap"
+    if not boot:
+        options += ",readonly=on"
+    device = f"virtio-blk-pci,drive={name}"
+    if boot:
+        device += ",bootindex=1"
+    return ["-drive", options, "-device", device]

@@ -1,0 +1,364 @@
+"""One virtual machine: power, monitor, console, channels."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.errors import HostError, MachineLostError
+from hotplate.events import EventLog
+from hotplate.machine import snapshot
+from hotplate.machine.accelerator import Accelerator
+from hotplate.machine.config import Firmware, MachineConfig, architecture, command_line, uefi_files
+from hotplate.machine.console import Console
+from hotplate.machine.process import FIRST_CHILD_FD, Child, find_tool
+from hotplate.machine.qmp import Qmp
+from hotplate.machine.wiring import Wiring
+
+CHANNELS = ("console", "qmp", "shell", "agent")
+GREETING_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a machine ended.
+
+    :param status: QEMU's exit status, or minus the signal that ended it.
+    :param reason: ``guest-shutdown``, ``guest-reset``, ``guest-panic``, ``host-qmp-quit``,
+        ``power-cut`` (:meth:`Machine.kill`), ``lost`` when QEMU failed or was killed by others.
+    """
+
+    status: int
+    reason: str
+
+
+class Machine:
+    """A machine that can be switched on, watched, cut off and switched on again.
+
+    A context manager: leaving it cuts the power.
+
+    :param config: what it is.
+    :param wiring: what it is connected to, already open; one for each machine.
+    :param accelerator: see :func:`hotplate.machine.accelerator.choose`.
+    :param directory: for the console, QEMU's messages, the UEFI variables and ``qemu.sh``.
+    :param events: gets ``machine/power-on``, ``power-off``, ``exit``, ``panic``, ``reset`` and
+        the console's lines.
+    :param server_id: goes into these events.
+    """
+
+    def __init__(
+        self,
+        config: MachineConfig,
+        *,
+        wiring: Wiring,
+        accelerator: Accelerator,
+        directory: Path,
+        events: EventLog,
+        server_id: str = "",
+    ) -> None:
+        self.config = config
+        self.wiring = wiring
+        self.accelerator = accelerator
+        self.directory = directory.absolute()
+        self.events = events
+        self.server_id = server_id
+        self.console = Console(self.directory / "console.log", events=events, server_id=server_id)
+        self._child: Child | None = None
+        self._qmp: Qmp | None = None
+        self._channels: dict[str, socket.socket] = {}
+        self._reason = ""
+        self._exit: Exit | None = None
+        self._program = find_tool(architecture(config).program)
+        self._migration = threading.Condition()
+        self._migration_status = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    # -- power ---------------------------------------------------------------------------------
+
+    def start(self, *, incoming: Path | None = None) -> None:
+        """Switch on.
+
+        :param incoming: a state that :meth:`save_state` wrote, which is continued.
+        :raises HostError: when QEMU refuses its command line or the host lacks something.
+        :raises MachineLostError: when QEMU ended before it answered, or the state does not fit.
+        """
+        if self._child is not None:
+            raise RuntimeError(f'the machine "{self.config.name}" is already on')
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._reason, self._exit, self._migration_status = "", None, ""
+        self._copy_uefi_variables()
+        self.write_script()
+        with contextlib.ExitStack() as theirs:
+            descriptors = []
+            for name in CHANNELS:
+                ours, other = socket.socketpair()
+                theirs.enter_context(other)
+                self._channels[name] = ours
+                descriptors.append(other.fileno())
+            arguments = self.arguments(
+                {name: f"socket,fd={FIRST_CHILD_FD + i}" for i, name in enumerate(CHANNELS)}
+            )
+            if incoming is not None:
+                arguments += ["-incoming", "defer"]
+            try:
+                self._child = self.wiring.keeper.spawn(
+                    [self._program, *arguments],
+                    directory=self.directory,
+                    stderr=self.directory / "qemu.log",
+                    fds=descriptors,
+                    on_exit=self._on_exit,
+                )
+            except BaseException:
+                self._close_channels()
+                raise
+        self._emit("power-on", pid=self._child.pid, restored=incoming is not None)
+        self.console.attach(self._channels.pop("console"))
+        self._qmp = Qmp(self._channels.pop("qmp"), on_event=self._on_qmp_event)
+        try:
+            self._qmp.negotiate(seconds=GREETING_SECONDS)
+            if incoming is not None:
+                snapshot.restore(self, incoming)
+        except BaseException as error:
+            child = self._child
+            self.kill()
+            if isinstance(error, MachineLostError):
+                complaint = child.complaint()
+                if incoming is not None:
+                    raise MachineLostError(
+                        f'the saved state "{incoming}" could not be restored: {complaint}'
+                    ) from error
+                raise HostError(
+                    f'QEMU could not start the machine "{self.config.name}": {complaint}',
+                    hint=f"sh {shlex.quote(str(self.directory / 'qemu.sh'))}",
+                ) from error
+            raise
+
+    def kill(self) -> None:
+        """Cut the power; nothing happens when the machine is off."""
+        child = self._child
+        if child is None:
+            return
+        self._reason = self._reason or "power-cut"
+        child.kill()
+        self._release()
+
+    def shutdown(self, deadline: Deadline) -> Exit:
+        """Press the power button and wait for the guest to switch itself off.
+
+        :raises DeadlineExceeded: when it did not; it still runs then.
+        """
+        self.qmp.execute("system_powerdown")
+        return self.wait(deadline)
+
+    def wait(self, deadline: Deadline) -> Exit:
+        """Wait until the machine is off.
+
+        :raises DeadlineExceeded: when it is still on then.
+        """
+        if self._child is not None:
+            self._child.wait(deadline)
+            self._release()
+        if self._exit is None:
+            raise RuntimeError(f'the machine "{self.config.name}" was never on')
+        return self._exit
+
+    @property
+    def running(self) -> bool:
+        """Whether QEMU runs."""
+        return self._child is not None and self._child.status is None
+
+    @property
+    def pid(self) -> int | None:
+        """QEMU's process id, or None when the machine is off."""
+        return self._child.pid if self._child is not None and self.running else None
+
+    def resident_mib(self) -> float:
+        """Return QEMU's resident memory in MiB, 0 when it is off."""
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) / 1024
+        return 0.0
+
+    # -- ways in ---------------------------------------------------------------------------------
+
+    @property
+    def qmp(self) -> Qmp:
+        """The monitor.
+
+        :raises MachineLostError: when the machine is off.
+        """
+        if self._qmp is None:
+            raise MachineLostError(f'the machine "{self.config.name}" is off')
+        return self._qmp
+
+    @property
+    def shell_channel(self) -> socket.socket:
+        """The socket to the guest's virtio port ``org.hotplate.shell``; new after each start."""
+        return self._channel("shell")
+
+    @property
+    def agent_channel(self) -> socket.socket:
+        """The socket to the guest's virtio port of the QEMU guest agent; new after each start."""
+        return self._channel("agent")
+
+    def _channel(self, name: str) -> socket.socket:
+        if name not in self._channels:
+            raise MachineLostError(f'the machine "{self.config.name}" is off')
+        return self._channels[name]
+
+    def set_link(self, *, up: bool) -> None:
+        """Plug the network cable in or out."""
+        self.qmp.execute("set_link", name="nic0", up=up)
+        self._emit("link", up=up)
+
+    def screenshot(self, path: Path) -> None:
+        """Write a PNG of what the guest's screen shows; the machine needs ``display``."""
+        self.qmp.execute("screendump", filename=str(path.absolute()), format="png")
+
+    def pause(self) -> None:
+        """Stop the guest's processors."""
+        self.qmp.execute("stop")
+
+    def resume(self) -> None:
+        """Let the guest's processors run on."""
+        self.qmp.execute("cont")
+
+    def save_state(self, path: Path) -> None:
+        """Write memory and devices to a file; the guest stands still after that.
+
+        The disk and the UEFI variables belong to it and must be copied before the guest runs on.
+
+        :raises HostError: when the file cannot be written.
+        """
+        snapshot.save(self, path)
+
+    def wait_migration(self, deadline: Deadline) -> str:
+        """Wait for the end of a migration; returns ``completed`` or ``failed``."""
+        with self._migration:
+            while self._migration_status not in ("completed", "failed"):
+                if not self.running:
+                    raise MachineLostError("QEMU ended while it moved the machine's state")
+                if not self._migration.wait(min(deadline.left, 1.0)):
+                    deadline.check()
+            return self._migration_status
+
+    # -- the command line ------------------------------------------------------------------------
+
+    def arguments(self, channels: Mapping[str, str], *, netdev: str = "") -> list[str]:
+        """Return QEMU's arguments for these character devices."""
+        console = channels["console"]
+        return command_line(
+            self.config,
+            accelerator=self.accelerator.options,
+            cpu=self.accelerator.cpu,
+            netdev=netdev or self.wiring.netdev(),
+            channels={**channels, "console": f"{console},logfile=console.log,logappend=on"},
+            variables=self.directory / "efi-vars.fd",
+        )
+
+    def write_script(self) -> Path:
+        """Write ``qemu.sh``, which starts the same machine by hand; returns its path.
+
+        The console is the terminal, the network is closed, and the disks are not written to.
+        """
+        by_hand = self.arguments(
+            {
+                "console": "stdio,mux=on,signal=off",
+                **{
+                    name: f"socket,path={name}.sock,server=on,wait=off"
+                    for name in CHANNELS
+                    if name != "console"
+                },
+            },
+            netdev="user,id=net0,restrict=on",
+        )
+        by_hand = [word.replace(",logfile=console.log,logappend=on", "") for word in by_hand]
+        path = self.directory / "qemu.sh"
+        words = [shlex.quote(word) for word in [self._program, *by_hand]]
+        text = " ".join(words).replace(" -", " \\\n    -")
+        path.write_text(
+            "#!/bin/sh\n"
+            "# The machine of this run, by hand: the console is this terminal (Ctrl-A X ends it,\n"
+            "# Ctrl-A C is the monitor), the network is closed, and no disk is written to.\n"
+            "# QMP, the shell port and the agent port are sockets in a new directory.\n"
+            'cd "$(mktemp -d)" && echo "sockets are in $PWD" >&2 || exit 1\n'
+            f'exec {text} \\\n    -mon chardev=console,mode=readline -snapshot "$@"\n'
+        )
+        path.chmod(0o755)
+        return path
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _copy_uefi_variables(self) -> None:
+        target = self.directory / "efi-vars.fd"
+        if self.config.firmware is Firmware.UEFI and not target.exists():
+            shutil.copyfile(uefi_files(self.config)[1], target)
+            target.chmod(0o600)
+
+    def _emit(self, kind: str, **detail: Any) -> None:
+        self.events.emit("machine", kind, server=self.server_id, **detail)
+
+    def _on_qmp_event(self, name: str, data: dict[str, Any]) -> None:
+        if name == "SHUTDOWN":
+            self._reason = self._reason or str(data.get("reason", ""))
+            self._emit("power-off", reason=self._reason)
+        elif name == "RESET":
+            self._emit("reset", reason=str(data.get("reason", "")), by_guest=bool(data["guest"]))
+        elif name == "GUEST_PANICKED":
+            self._emit("panic", action=str(data.get("action", "")))
+        elif name == "MIGRATION":
+            with self._migration:
+                self._migration_status = str(data["status"])
+                self._migration.notify_all()
+
+    def _on_exit(self, status: int) -> None:
+        # What is still in the monitor's socket comes first: the reason for the end.
+        if self._qmp is not None:
+            self._qmp.drain()
+        expected = status == 0 or self._reason == "power-cut"
+        self._exit = Exit(status, (self._reason or "lost") if expected else "lost")
+        complaint = "" if expected or self._child is None else self._child.complaint()
+        self._emit("exit", status=status, reason=self._exit.reason, message=complaint)
+
+    def _release(self) -> None:
+        """Forget a QEMU that has ended."""
+        self.console.detach()
+        if self._qmp is not None:
+            self._qmp.close()
+        self._close_channels()
+        self._qmp = None
+        self._child = None
+
+    def _close_channels(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        self._channels = {}
+
+
+def describe_exit(machine: Machine, deadline: Deadline) -> str:
+    """Return one sentence on how the machine ended, or that it runs."""
+    try:
+        end = machine.wait(deadline)
+    except DeadlineExceeded:
+        return f'the machine "{machine.config.name}" runs'
+    return f'the machine "{machine.config.name}" ended: {end.reason} (status {end.status})'

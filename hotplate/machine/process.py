@@ -1,0 +1,251 @@
+"""Children of the harness: they die with it, whatever kills it.
+
+:class:`Keeper` is the harness's end of :mod:`hotplate.machine.keeper`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.errors import HostError, MachineLostError
+from hotplate.machine import keeper as program
+
+FIRST_CHILD_FD = program.FIRST_CHILD_FD
+
+PACKAGES = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "qemu-system-aarch64": "qemu-system-arm",
+    "qemu-img": "qemu-utils",
+    "socat": "socat",
+    "zstd": "zstd",
+}
+"""The Debian package of each program that this room runs."""
+
+
+def find_tool(name: str) -> str:
+    """Return the path of a program.
+
+    :raises HostError: when it is not installed; the hint is the command that installs it.
+    """
+    path = shutil.which(name)
+    if path is None:
+        raise HostError(
+            f'the program "{name}" was not found in PATH',
+            hint=f"apt-get install --no-install-recommends {PACKAGES.get(name, name)}",
+        )
+    return path
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """Return the whole environment of a child; nothing is inherited."""
+    return {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": str(directory),
+        "TMPDIR": str(directory),
+        "LANG": "C.UTF-8",
+    }
+
+
+class Child:
+    """A running program that belongs to a :class:`Keeper`.
+
+    :param on_exit: called with the exit status, in a thread of its own, once it has ended.
+    :ivar pid: its process id, for people; signals go through a pidfd and never hit a stranger.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        *,
+        pidfd: int,
+        exit_pipe: int,
+        stderr: Path,
+        on_exit: Callable[[int], None],
+    ) -> None:
+        self.pid = pid
+        self.stderr = stderr
+        self.status: int | None = None
+        self._pidfd = pidfd
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        threading.Thread(
+            target=self._watch, args=(exit_pipe, on_exit), name=f"exit-{pid}", daemon=True
+        ).start()
+
+    def _watch(self, exit_pipe: int, on_exit: Callable[[int], None]) -> None:
+        with os.fdopen(exit_pipe, "rb") as stream:
+            text = stream.read()
+        with self._lock:
+            # Nothing was said: the keeper was killed, and the kernel then kills the child as well.
+            self.status = int(text or b"-9")
+            os.close(self._pidfd)
+        on_exit(self.status)
+        self._ended.set()
+
+    def wait(self, deadline: Deadline) -> int:
+        """Wait for the end; returns the exit status, or minus the signal that ended it.
+
+        :raises DeadlineExceeded: when it still runs then.
+        """
+        if not self._ended.wait(deadline.left) or self.status is None:
+            raise DeadlineExceeded(
+                f"gave up waiting for {deadline.what} after {deadline.seconds:.0f} s"
+            )
+        return self.status
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal; nothing happens when it has ended."""
+        with self._lock, contextlib.suppress(ProcessLookupError):
+            if self.status is None:
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def kill(self, *, seconds: float = 10.0) -> int:
+        """End it at once and wait until it is gone."""
+        self.send_signal(signal.SIGKILL)
+        return self.wait(Deadline(seconds, f"process {self.pid} to die of SIGKILL"))
+
+    def complaint(self) -> str:
+        """Return the last lines of its standard error, for an error sentence."""
+        with contextlib.suppress(OSError):
+            lines = self.stderr.read_text(errors="replace").strip().splitlines()
+            return "; ".join(line.strip() for line in lines[-3:])
+        return ""
+
+
+class Keeper:
+    """A helper process that owns the children of one machine and optionally a namespace.
+
+    A context manager: leaving it ends the helper and its child.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def __enter__(self) -> Keeper:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    program.__file__,
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+                start_new_session=True,
+            )
+        self._control = ours
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the helper and what it started."""
+        control, self._control = self._control, None
+        process, self._process = self._process, None
+        if control is not None:
+            control.close()
+        if process is not None:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the helper."""
+        if self._process is None:
+            raise RuntimeError("the keeper is not running")
+        return self._process.pid
+
+    def request(self, do: str, fds: Sequence[int] = (), **arguments: Any) -> tuple[Any, list[int]]:
+        """Ask the helper for something; returns its answer and the descriptors it handed out.
+
+        :raises OSError: when it could not be done; the text says what.
+        :raises MachineLostError: when the helper is gone.
+        """
+        message = json.dumps({"do": do, **arguments}).encode()
+        with self._lock:
+            if self._control is None:
+                raise MachineLostError("the helper process of this machine has been ended")
+            try:
+                socket.send_fds(self._control, [message], list(fds))
+                reply, received, _, _ = socket.recv_fds(
+                    self._control,
+                    program.MESSAGE_BYTES,
+                    program.MAX_DESCRIPTORS,
+                    socket.MSG_CMSG_CLOEXEC,
+                )
+            except (BrokenPipeError, ConnectionResetError):
+                reply, received = b"", []
+        if not reply:
+            raise MachineLostError("the helper process of this machine was killed")
+        answer = json.loads(reply)
+        if "error" in answer:
+            raise OSError(answer["errno"], answer["error"])
+        return answer["ok"], received
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        directory: Path,
+        stderr: Path,
+        fds: Sequence[int] = (),
+        on_exit: Callable[[int], None] = lambda _: None,
+    ) -> Child:
+        """Start a program as the helper's child.
+
+        :param argv: the program and its arguments.
+        :param directory: its working directory.
+        :param stderr: the file that its standard output and error are appended to.
+        :param fds: descriptors it gets, numbered from :data:`FIRST_CHILD_FD` on.
+        :param on_exit: see :class:`Child`.
+        :raises HostError: when it cannot be started.
+        """
+        read_end, write_end = os.pipe()
+        error_file = os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            pid, received = self.request(
+                "spawn",
+                [write_end, error_file, *fds],
+                argv=list(argv),
+                env=environment(directory),
+                cwd=str(directory),
+            )
+        except OSError as error:
+            os.close(read_end)
+            raise HostError(f'the program "{argv[0]}" cannot be started: {error}') from error
+        except MachineLostError:
+            os.close(read_end)
+            raise
+        finally:
+            os.close(write_end)
+            os.close(error_file)
+        return Child(pid, pidfd=received[0], exit_pipe=read_end, stderr=stderr, on_exit=on_exit)

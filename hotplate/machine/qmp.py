@@ -1,0 +1,133 @@
+"""A small client of the QEMU Machine Protocol over an already connected socket.
+
+Source of the format: QEMU's ``docs/interop/qmp-spec.txt``.  The package ``qemu.qmp`` wants an
+event loop of its own and a path to connect to; this is one thread, and a socket that was there
+before QEMU was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.errors import HotplateError, MachineLostError
+
+
+class QmpError(HotplateError):
+    """QEMU refused a command.
+
+    :ivar kind: QEMU's error class, such as ``GenericError``.
+    """
+
+    def __init__(self, command: str, error: dict[str, Any]) -> None:
+        super().__init__(f'QEMU refused the command "{command}": {error.get("desc", error)}')
+        self.kind = str(error.get("class", ""))
+
+
+class Qmp:
+    """The monitor of one running QEMU.
+
+    :param channel: the connected socket; it is closed by :meth:`close`.
+    :param on_event: called in the reader thread with the name and the data of each event.
+    """
+
+    def __init__(
+        self, channel: socket.socket, *, on_event: Callable[[str, dict[str, Any]], None]
+    ) -> None:
+        self._channel = channel
+        self._on_event = on_event
+        self._replies: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._read, name="qmp", daemon=True)
+        self._thread.start()
+
+    def negotiate(self, *, seconds: float) -> dict[str, Any]:
+        """Leave the negotiation mode; returns QEMU's version as it tells it.
+
+        :raises MachineLostError: when QEMU ended instead of greeting.
+        """
+        greeting = self._next("greeting", Deadline(seconds, "QEMU's greeting"))
+        self.execute("qmp_capabilities")
+        version: dict[str, Any] = greeting["QMP"]["version"]
+        return version
+
+    def execute(
+        self,
+        command: str,
+        *,
+        seconds: float = 30.0,
+        descriptor: int | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Run one command and return what it returns; ``_`` in argument names stands for ``-``.
+
+        :param descriptor: a file descriptor that goes along, for ``getfd``.
+        :raises QmpError: when QEMU refuses.
+        :raises MachineLostError: when QEMU has ended.
+        :raises DeadlineExceeded: when it does not answer in time.
+        """
+        message: dict[str, Any] = {"execute": command}
+        if arguments:
+            message["arguments"] = {
+                name.replace("_", "-"): value for name, value in arguments.items()
+            }
+        data = json.dumps(message).encode() + b"\n"
+        with self._lock:
+            try:
+                if descriptor is None:
+                    self._channel.sendall(data)
+                else:
+                    socket.send_fds(self._channel, [data], [descriptor])
+            except OSError as error:
+                raise MachineLostError(
+                    f'the machine is gone: QEMU took no command "{command}"'
+                ) from error
+            reply = self._next(command, Deadline(seconds, f'QEMU\'s answer to "{command}"'))
+        if "error" in reply:
+            raise QmpError(command, reply["error"])
+        return reply["return"]
+
+    def _next(self, command: str, deadline: Deadline) -> dict[str, Any]:
+        try:
+            reply = self._replies.get(timeout=deadline.left)
+        except queue.Empty:
+            # A late answer must not be taken for the next command's: this monitor is done with.
+            self._channel.shutdown(socket.SHUT_RDWR)
+            raise DeadlineExceeded(
+                f"gave up waiting for {deadline.what} after {deadline.seconds:.0f} s"
+            ) from None
+        if reply is None:
+            self._replies.put(None)
+            raise MachineLostError(f'the machine is gone: QEMU ended at the command "{command}"')
+        return reply
+
+    def _read(self) -> None:
+        try:
+            with self._channel.makefile("rb") as stream:
+                for line in stream:
+                    message = json.loads(line)
+                    if "event" in message:
+                        self._on_event(message["event"], message.get("data", {}))
+                    else:
+                        self._replies.put(message)
+        except (OSError, ValueError):
+            pass
+        finally:
+            self._replies.put(None)
+
+    def drain(self, *, seconds: float = 5.0) -> None:
+        """Wait until everything that an ended QEMU said has been read."""
+        self._thread.join(seconds)
+
+    def close(self) -> None:
+        """End the connection; QEMU goes on."""
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)
+        self._thread.join(5)
+        self._channel.close()

@@ -1,0 +1,238 @@
+"""How one machine reaches the metadata address, and nothing else.
+
+Two ways, chosen by trying (:func:`choose`):
+
+:class:`Namespace`
+    QEMU runs in a network namespace of its own, in which only ``lo`` exists.  QEMU's user-mode
+    network lies on 169.254.169.0/24 with 169.254.169.254 as its "host" address, so that a
+    connection of the guest to that address becomes one to 127.0.0.1, same port, inside the
+    namespace.  The listeners there are made by the :mod:`~hotplate.machine.keeper` and handed to
+    the harness.  There is no way out, no helper process for each connection, and no port clash.
+
+:class:`GuestForward`
+    For hosts without namespaces for ordinary users: QEMU's ``guestfwd`` starts one ``socat`` for
+    each connection, which relays to a unix socket; ``restrict=on`` closes everything else.
+
+Source of the option formats: qemu(1), ``-netdev user``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hotplate.errors import HostError
+from hotplate.machine.process import Keeper, find_tool
+
+METADATA_ADDRESS = "169.254.169.254"
+NETWORK = "169.254.169.0/24"
+DNS_ADDRESS = "169.254.169.3"
+FIRST_GUEST_ADDRESS = "169.254.169.15"
+FORWARDED_FROM = 20000
+"""A guest port N that the harness may connect to is port FORWARDED_FROM + N in the namespace."""
+
+
+class Wiring:
+    """What one machine is connected to; a context manager.
+
+    :param ports: the ports at 169.254.169.254 that the guest can reach.
+    :param guest_ports: the guest's ports that :meth:`connect` can reach, usually ssh's.
+    :ivar name: the way it is done, one word.
+    :ivar reason: why this way was chosen, a sentence.
+    :ivar listeners: by port, a listening socket on which that machine's connections arrive.
+    :ivar keeper: the process that QEMU must be started by.
+    """
+
+    name = ""
+
+    def __init__(self, ports: Iterable[int], *, guest_ports: Iterable[int] = (22,)) -> None:
+        self.ports = tuple(ports)
+        self.guest_ports = tuple(guest_ports)
+        self.reason = ""
+        self.listeners: dict[int, socket.socket] = {}
+        self.keeper = Keeper()
+
+    def __enter__(self) -> Self:
+        self.keeper.__enter__()
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the helper process, close the listeners that are still ours, remove the files."""
+        self.keeper.close()
+        for listener in self.listeners.values():
+            listener.close()
+
+    def _open(self) -> None:
+        raise NotImplementedError
+
+    def netdev(self) -> str:
+        """Return the value of QEMU's ``-netdev`` for this machine, with the id ``net0``."""
+        raise NotImplementedError
+
+    def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
+        """Connect to a port of the guest.
+
+        User-mode networking accepts for the guest: that this succeeds does not say that anything
+        listens there.
+
+        :raises HostError: when this way of wiring cannot.
+        """
+        raise NotImplementedError
+
+
+class Namespace(Wiring):
+    """A private network namespace with QEMU in it."""
+
+    name = "namespace"
+
+    def _open(self) -> None:
+        try:
+            kind = self.keeper.request("namespace")[0]
+        except OSError as error:
+            raise HostError(
+                f"this host gives no network namespace of our own: {error}",
+                hint="sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000",
+            ) from error
+        descriptors = self.keeper.request("listen", ports=self.ports)[1]
+        for port, descriptor in zip(self.ports, descriptors, strict=True):
+            self.listeners[port] = socket.socket(fileno=descriptor)
+        self.reason = f"a {kind} of its own could be entered"
+
+    def netdev(self) -> str:
+        """See :meth:`Wiring.netdev`."""
+        forwards = "".join(
+            f",hostfwd=tcp:127.0.0.1:{FORWARDED_FROM + port}-{FIRST_GUEST_ADDRESS}:{port}"
+            for port in self.guest_ports
+        )
+        return (
+            f"user,id=net0,ipv6=off,net={NETWORK},host={METADATA_ADDRESS},dns={DNS_ADDRESS},"
+            f"dhcpstart={FIRST_GUEST_ADDRESS}{forwards}"
+        )
+
+    def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
+        """See :meth:`Wiring.connect`."""
+        if port not in self.guest_ports:
+            raise HostError(
+                f"the guest's port {port} is not forwarded; these are: {self.guest_ports}"
+            )
+        try:
+            descriptors = self.keeper.request(
+                "connect", port=FORWARDED_FROM + port, seconds=seconds
+            )[1]
+        except OSError as error:
+            raise ConnectionError(f"no connection to the guest's port {port}: {error}") from error
+        return socket.socket(fileno=descriptors[0])
+
+
+class GuestForward(Wiring):
+    """QEMU's guest forwarding to unix sockets through one relay process a connection."""
+
+    name = "guestfwd"
+
+    def __init__(self, ports: Iterable[int], *, guest_ports: Iterable[int] = ()) -> None:
+        super().__init__(ports, guest_ports=guest_ports)
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._socat = ""
+
+    def _open(self) -> None:
+        self._socat = find_tool("socat")
+        # A path of its own: an AF_UNIX address has 108 bytes, and QEMU splits the command.
+        base = tempfile.gettempdir()
+        if len(base) > 80 or set(base) & set(" ,'\"\\"):
+            raise HostError(
+                f'the temporary directory "{base}" is too long or too odd a name for sockets',
+                hint="export TMPDIR=/tmp",
+            )
+        self._directory = tempfile.TemporaryDirectory(prefix="hotplate-", dir=base)
+        for port in self.ports:
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.listeners[port] = listener
+            listener.bind(str(self._path(port)))
+            listener.listen(128)
+        self.reason = "each connection goes through a relay process to a unix socket"
+
+    def _path(self, port: int) -> Path:
+        if self._directory is None:
+            raise RuntimeError("the wiring is not open")
+        return Path(self._directory.name) / str(port)
+
+    def netdev(self) -> str:
+        """See :meth:`Wiring.netdev`."""
+        # -t 0.05: end that long after one side's end of file instead of after 0.5 s.
+        forwards = "".join(
+            f",guestfwd=tcp:{METADATA_ADDRESS}:{port}-cmd:"
+            + f"{self._socat} -t 0.05 STDIO UNIX-CONNECT:{self._path(port)}"
+            for port in self.ports
+        )
+        return (
+            f"user,id=net0,ipv6=off,restrict=on,net={NETWORK},host=169.254.169.1,"
+            f"dns={DNS_ADDRESS},dhcpstart={FIRST_GUEST_ADDRESS}{forwards}"
+        )
+
+    def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:  # noqa: ARG002
+        """See :meth:`Wiring.connect`."""
+        raise HostError(
+            f'the guest\'s port {port} cannot be reached with the wiring "{self.name}"',
+            hint="use the guest agent or the shell channel, or allow user namespaces: "
+            "sysctl -w kernel.unprivileged_userns_clone=1",
+        )
+
+    def close(self) -> None:
+        """See :meth:`Wiring.close`."""
+        super().close()
+        if self._directory is not None:
+            with contextlib.suppress(OSError):
+                self._directory.cleanup()
+            self._directory = None
+
+
+WIRINGS: dict[str, type[Wiring]] = {kind.name: kind for kind in (Namespace, GuestForward)}
+"""The ways of wiring by name, in the order in which they are tried."""
+
+
+def choose(ports: Iterable[int], *, wanted: str = "") -> Wiring:
+    """Return the first wiring that this host can do, already open; close it or leave it.
+
+    :param ports: the ports at the metadata address that the guest shall reach.
+    :param wanted: a name out of :data:`WIRINGS` to try only that one.
+    :raises HostError: when none works; says why for each.
+
+    >>> with choose([80]) as wiring:  # doctest: +SKIP
+    ...     wiring.listeners[80].accept()
+    """
+    ports = tuple(ports)
+    refused = []
+    for name, kind in WIRINGS.items():
+        if wanted and name != wanted:
+            continue
+        wiring = kind(ports)
+        try:
+            wiring.__enter__()
+        except HostError as error:
+            refused.append(f"{name}: {error.message}")
+            continue
+        if refused:
+            wiring.reason = f"{wiring.reason} ({'; '.join(refused)})"
+        return wiring
+    raise HostError(
+        f"no way to wire a guest works on this host: {'; '.join(refused)}",
+        hint="apt-get install --no-install-recommends socat",
+    )

@@ -1,0 +1,165 @@
+"""A guest that boots in seconds under TCG: the distribution's cloud kernel and a static busybox.
+
+Both come from the host's own package sources; they are kept in a cache directory.  The guest's
+init brings up the disk, the network by DHCP, and the shell channel, and then says so.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from hotplate.guest.shell import guest_program
+
+NONCE = "tiny-nonce"
+READY = "tiny guest is ready"
+MODULES = (
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_net",
+    "virtio_console",
+    "virtio-rng",
+    "af_packet",
+    "pvpanic-mmio",
+    "ext4",
+)
+BUILD = "4"
+"""Raised when what is put into the initramfs changes."""
+
+DHCP = """\
+#!/bin/sh
+[ "$1" = bound ] || exit 0
+ip address add "$ip/$mask" dev "$interface"
+ip route add default via "${router%% *}"
+"""
+
+INIT = """\
+#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+mkdir -p /run /tmp
+for module in $(cat /modules/order); do insmod "/modules/$module"; done
+ip link set lo up
+ip link set eth0 up && udhcpc -q -n -t 5 -T 1 -i eth0 -s /dhcp >/dev/null 2>&1
+(while :; do sh /shell; sleep 1; done) 2>/dev/null &
+echo 'READY'
+while :; do sh </dev/console >/dev/console 2>&1; done
+""".replace("READY", READY)
+
+
+@dataclass(frozen=True)
+class TinyGuest:
+    """:param kernel: the kernel; :param initrd: the initramfs; :param append: the command line."""
+
+    kernel: Path
+    initrd: Path
+    append: str = "console=ttyS0 panic=-1 quiet"
+
+
+def make() -> TinyGuest:
+    """Return the guest, made when the cache has none.
+
+    :raises subprocess.CalledProcessError: when a package cannot be fetched.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hotplate-tests"
+    target = base / f"tiny-guest-{BUILD}"
+    if not target.exists():
+        base.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=base) as directory:
+            work = Path(directory)
+            build(work, work / "new")
+            try:
+                (work / "new").rename(target)
+            except OSError:
+                if not target.exists():
+                    raise
+    return TinyGuest(target / "vmlinuz", target / "initrd")
+
+
+def build(work: Path, target: Path) -> None:
+    """Fetch the packages into ``work`` and make ``target`` with the kernel and the initramfs."""
+    depends = subprocess.run(
+        ["apt-cache", "depends", "linux-image-cloud-amd64"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    image = re.search(r"Depends: (linux-image-\S+)", depends)
+    assert image, f"apt knows no cloud kernel: {depends!r}"
+    subprocess.run(
+        ["apt-get", "-q", "download", image[1], "busybox-static"],
+        cwd=work,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    for package in work.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", package, work / "root"], check=True)
+    root = work / "initramfs"
+    for name in ("bin", "proc", "sys", "dev", "modules", "run", "tmp"):
+        (root / name).mkdir(parents=True)
+    busybox = next((work / "root").rglob("bin/busybox"))
+    shutil.copy(busybox, root / "bin" / "busybox")
+    (root / "bin" / "sh").symlink_to("busybox")
+    modules = next((work / "root").rglob("kernel/drivers")).parents[1]
+    order = resolve(modules, MODULES)
+    for module in order:
+        shutil.copy(module, root / "modules" / module.name)
+    (root / "modules" / "order").write_text(" ".join(module.name for module in order))
+    for name, text in (("init", INIT), ("dhcp", DHCP), ("shell", guest_program(NONCE))):
+        (root / name).write_text(text)
+        (root / name).chmod(0o755)
+    target.mkdir()
+    (target / "initrd").write_bytes(gzip.compress(cpio(root), 1))
+    shutil.copy(next((work / "root" / "boot").glob("vmlinuz-*")), target / "vmlinuz")
+
+
+def resolve(modules: Path, wanted: tuple[str, ...]) -> list[Path]:
+    """Return the modules and what they depend on, in the order in which they are loaded."""
+    found = {path.name.split(".ko")[0].replace("-", "_"): path for path in modules.rglob("*.ko*")}
+    order: list[Path] = []
+
+    def add(name: str) -> None:
+        path = found.get(name.replace("-", "_"))
+        if path is None or path in order:
+            return  # built into the kernel, or there already
+        match = re.search(rb"\0depends=([^\0]*)\0", b"\0" + path.read_bytes())
+        for other in match[1].decode().split(",") if match else []:
+            if other:
+                add(other)
+        order.append(path)
+
+    for name in wanted:
+        add(name)
+    return order
+
+
+def cpio(root: Path) -> bytes:
+    """Return a directory as a cpio archive in the "newc" format that the kernel unpacks."""
+    parts = []
+
+    def entry(name: str, mode: int, data: bytes, number: int) -> None:
+        encoded = name.encode() + b"\0"
+        fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(encoded), 0)
+        head = b"070701" + b"".join(b"%08X" % field for field in fields) + encoded
+        parts.append(head + b"\0" * (-len(head) % 4) + data + b"\0" * (-len(data) % 4))
+
+    for number, path in enumerate(sorted(root.rglob("*")), 1):
+        mode = path.lstat().st_mode
+        if path.is_symlink():
+            data = str(path.readlink()).encode()
+        else:
+            data = path.read_bytes() if stat.S_ISREG(mode) else b""
+        entry(str(path.relative_to(root)), mode, data, number)
+    entry("TRAILER!!!", 0, b"", 0)
+    return b"".join(parts)
