@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hotplate.events import Event
@@ -44,15 +44,24 @@ def diagnose(
     *,
     stack_status: str = "",
     stack_reason: str = "",
+    said: Mapping[str, str] | None = None,
     now: float | None = None,
 ) -> Diagnosis | None:
     """Return why a run stopped short, None when nothing is wrong.
 
     :param stack_status: Heat's, such as ``CREATE_FAILED``; "" when there is none.
     :param stack_reason: Heat's reason for it.
+    :param said: what each failed deployment wrote to its ``deploy_stderr``, by resource.
     :param now: seconds on the monotonic clock; by default now.
     """
-    facts = gather(events, tracker, stack_status=stack_status, stack_reason=stack_reason, now=now)
+    facts = gather(
+        events,
+        tracker,
+        stack_status=stack_status,
+        stack_reason=stack_reason,
+        said=said,
+        now=now,
+    )
     if facts.missing is None and not facts.failed:
         return None
     label = facts.track.label if facts.track else ""

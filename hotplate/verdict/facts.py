@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hotplate.events import Event
@@ -21,6 +21,7 @@ class Facts:
     :param missing: the first stage that was not reached, None when all were.
     :param track: the deployment that stands there, None when it is none of them.
     :param user_data_parts: the file names of the user data's parts; None when nobody told.
+    :param said: what each failed deployment wrote to its ``deploy_stderr``, by resource.
     :param link_up: False while the guest's network link is cut.
     """
 
@@ -41,6 +42,7 @@ class Facts:
     stack: list[Event] = field(default_factory=list)
     markers: list[readings.Marker] = field(default_factory=list)
     probes: dict[str, str] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
     user_data_parts: list[str] | None = None
     exit: Event | None = None
     panic: Event | None = None
@@ -72,6 +74,14 @@ class Facts:
         found = re.search(rf"^{key}=(.*)$", self.probes.get("agent-unit", ""), re.MULTILINE)
         return found[1].strip() if found else ""
 
+    def told(self, pattern: str) -> re.Match[str] | None:
+        """Return where a failed deployment's own words, or the runner's, match a pattern."""
+        reasons = [marker.reason for marker in self.markers]
+        for text in [*self.said.values(), *reasons, self.stack_reason]:
+            if found := re.search(pattern, text):
+                return found
+        return None
+
     def log_line(self, pattern: str, *probes: str) -> str:
         """Return the last line of a probe's answer that matches, "" when none does."""
         for probe in probes:
@@ -87,6 +97,7 @@ def gather(
     *,
     stack_status: str = "",
     stack_reason: str = "",
+    said: Mapping[str, str] | None = None,
     now: float | None = None,
 ) -> Facts:
     """Return what the events say about the tracker's server.
@@ -101,6 +112,7 @@ def gather(
         stack_reason=stack_reason,
         now=time.monotonic() if now is None else now,
         powered=tracker.started,
+        said=dict(said or {}),
     )
     for event in events:
         if event.server == tracker.server:

@@ -7,6 +7,7 @@ is likely.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -255,6 +256,20 @@ def _rejected(*words: str) -> Callable[[Facts], str]:
     return sees
 
 
+def _not_executable(facts: Facts) -> str:
+    if told := _rejected("not executable", "permission denied")(facts):
+        return told
+    found = facts.marker("rejected")
+    if found:
+        # ls -l: a regular file of the group's name without an x in its mode.
+        line = facts.log_line(rf"^-[rw-]{{9}}\S? .* {re.escape(found.group)}$", "hooks")
+        if line:
+            return (
+                f'the hook for group "{found.group}" is there and not executable: {_quoted(line)}'
+            )
+    return ""
+
+
 def _hook_hangs(facts: Facts) -> str:
     started = facts.track.marks.get(Stage.HOOK_STARTED) if facts.track else None
     if not started or facts.track is None:
@@ -277,37 +292,46 @@ def _killed(facts: Facts) -> str:
     finished = facts.marker("finished")
     status = finished.status if finished else None
     number = 0
-    if status is not None:
+    if told := facts.told(r"(?:ended|killed) by signal (\d+)"):
+        number = int(told[1])
+    elif status is not None:
         number = -status if status < 0 else status - 128 if 128 < status < 160 else 0
-    if finished and number:
-        try:
-            name = signal.Signals(number).name
-        except ValueError:
-            name = f"signal {number}"
-        return f'the hook of group "{finished.group}" was killed ({name}, status {status})'
-    if finished and "killed" in finished.reason.lower():
-        return f'the hook of group "{finished.group}" was killed: {finished.reason}'
-    return ""
+    if not number:
+        return ""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    group = finished.group if finished else "unknown"
+    return f'the hook of group "{group}", or what it ran, was killed ({name})'
 
 
 def _bad_json(facts: Facts) -> str:
+    pattern = (
+        r"[^\n]*(?:not (?:valid )?JSON|JSON that is not|gave no answer|answered without)[^\n]*"
+    )
     finished = facts.marker("finished")
-    reason = finished.reason if finished else ""
-    for text in (reason, facts.stack_reason):
-        if "json" in text.lower():
-            group = finished.group if finished else "unknown"
-            return f'the hook of group "{group}" printed no valid JSON: {_quoted(text)}'
+    if told := facts.told(pattern):
+        group = finished.group if finished else "unknown"
+        return f'the hook of group "{group}" gave no valid JSON answer: {_quoted(told[0])}'
     return ""
+
+
+def _too_long(facts: Facts) -> str:
+    told = facts.told(r"[^\n]*it ran longer than[^\n]*")
+    return told[0] if told else ""
 
 
 def _hook_failed(facts: Facts) -> str:
     finished = facts.marker("finished")
-    if facts.failed and facts.missing is None and finished and finished.status:
-        return (
-            f'the hook of group "{finished.group}" ended with status {finished.status} for '
-            f'"{finished.name}"' + (f"; Heat says {facts.stack_reason}" * bool(facts.stack_reason))
-        )
-    return ""
+    if not (facts.failed and finished and finished.status):
+        return ""
+    text = next((each for each in facts.said.values() if each.strip()), facts.stack_reason)
+    last = text.strip().splitlines()[-1:]
+    return (
+        f'the hook of group "{finished.group}" ended with status {finished.status} for '
+        f'"{finished.name}"' + (f"; it said {_quoted(last[0])}" if last else "")
+    )
 
 
 def _stack_failed(facts: Facts) -> str:
@@ -508,7 +532,7 @@ RULES: tuple[Rule, ...] = (
         "hook-not-executable",
         Stage.HOOK_STARTED,
         (Stage.HOOK_STARTED,),
-        _rejected("not executable", "permission", "executable"),
+        _not_executable,
         "make the hook's file in /usr/libexec/heat-config/hooks executable (mode 0755)",
     ),
     Rule(
@@ -545,6 +569,14 @@ RULES: tuple[Rule, ...] = (
         _OUTCOME,
         _bad_json,
         "a hook prints one JSON object on stdout and nothing else: hotplate hook check tells where",
+    ),
+    Rule(
+        "hook-hanging",
+        Stage.HOOK_FINISHED,
+        (None,),
+        _too_long,
+        "see what it waited for: heat-config log in the guest; give it more time with the option "
+        "timeout",
     ),
     Rule(
         "hook-hanging",

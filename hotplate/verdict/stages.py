@@ -261,7 +261,7 @@ class StageTracker:
         self.deployments: list[DeploymentTrack] = []
         self.pending: dict[str, Event] = {}
         self._marks: dict[Stage, Mark] = {}
-        self._others: set[str] = set()
+        self._others: set[tuple[str, str]] = set()
         self._on_reached = on_reached
         self._lock = threading.RLock()
         # Subscribe before reading what is there: an event may be seen twice, which changes
@@ -324,7 +324,8 @@ class StageTracker:
         elif readings.is_deployment_resource(event):
             self._see_resource(event, fresh)
         elif event.source == "stack":
-            self._others.add(readings.resource_of(event)[1])
+            if event.detail.get("type") != "OS::Heat::Stack":
+                self._others.add(readings.resource_of(event))
             done = event.detail.get("status") in ("COMPLETE", "FAILED")
             if readings.is_wait_condition(event) and done and Stage.SIGNAL_RECEIVED in self._marks:
                 evidence = readings.describe(event)
@@ -332,8 +333,8 @@ class StageTracker:
 
     def _for_another(self, event: Event) -> bool:
         """True for the signal of a wait condition or of anything else that is no deployment."""
-        resource = readings.resource_of(event)[1]
-        return "/waitcondition/" in readings.path(event) or resource in self._others
+        named = readings.resource_of(event)
+        return "/waitcondition/" in readings.path(event) or named in self._others
 
     def _see_marker(self, found: readings.Marker, event: Event, fresh: list[Mark]) -> None:
         track = self._by_id(found.id)
@@ -352,15 +353,15 @@ class StageTracker:
     def _see_resource(self, event: Event, fresh: list[Mark]) -> None:
         stack, resource = readings.resource_of(event)
         state = event.detail.get("status")
-        track = next((each for each in self.deployments if each.named(stack, resource)), None)
-        if state == "IN_PROGRESS":
+        if state == "IN_PROGRESS" and event.detail.get("action") in ("CREATE", "UPDATE"):
             self.pending[resource] = event
         elif state in ("COMPLETE", "FAILED"):
             self.pending.pop(resource, None)
-            # Without a signal the resource came to its end otherwise, by a timeout for example.
-            if track and Stage.SIGNAL_RECEIVED in track.marks:
-                track.stack, track.resource = stack or track.stack, resource
-                self._advance(track, Stage.SIGNAL_ACCEPTED, event, fresh)
+            for track in self.deployments:
+                # Without a signal the resource ended otherwise, by a timeout for example.
+                if Stage.SIGNAL_RECEIVED in track.marks and track.named(stack, resource):
+                    track.stack, track.resource = stack or track.stack, resource
+                    self._advance(track, Stage.SIGNAL_ACCEPTED, event, fresh)
 
     def _by_id(self, identity: str) -> DeploymentTrack:
         for track in self.deployments:
@@ -373,13 +374,12 @@ class StageTracker:
     def _by_signal(self, event: Event) -> DeploymentTrack:
         stack, resource = readings.resource_of(event)
         identity = str(event.detail.get("deployment", ""))
-        for track in self.deployments:
-            if identity and track.id == identity:
-                return track
-            if resource and track.named(stack, resource):
-                track.stack, track.resource = stack, resource
-                return track
+        # After an update one resource has had several deployments: the one that waits is meant.
         waiting = [each for each in self.deployments if Stage.SIGNAL_RECEIVED not in each.marks]
+        for track in [*waiting, *self.deployments]:
+            if (identity and track.id == identity) or (resource and track.named(stack, resource)):
+                track.stack, track.resource = stack or track.stack, resource or track.resource
+                return track
         unnamed = [each for each in waiting if not each.resource]
         if len(unnamed) == 1:
             unnamed[0].stack, unnamed[0].resource = stack, resource

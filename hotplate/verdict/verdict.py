@@ -163,6 +163,7 @@ def judge(
     stack_status: str,
     stack_reason: str = "",
     outputs: Mapping[str, Any] | None = None,
+    said: Mapping[str, str] | None = None,
     problems: Sequence[str] = (),
     now: float,
     artefacts: str = "",
@@ -172,11 +173,17 @@ def judge(
     A run passes only by positive signs: Heat says COMPLETE, and every expected stage was seen or
     is proved by a later one.
 
+    :param said: what each failed deployment wrote to its ``deploy_stderr``, by resource.
     :param problems: expectations of the template's author that were not met, one sentence each.
     :param now: seconds on the monotonic clock when the run ended.
     """
     diagnosis = diagnose(
-        events, tracker, stack_status=stack_status, stack_reason=stack_reason, now=now
+        events,
+        tracker,
+        stack_status=stack_status,
+        stack_reason=stack_reason,
+        said=said,
+        now=now,
     )
     complete = stack_status.endswith("_COMPLETE")
     outcome = Outcome.PASSED

@@ -32,6 +32,7 @@ class Story:
         self.events = EventLog()
         self.reached: list[Stage] = []
         self.until = until
+        self.stderr = ""
         self.tracker = StageTracker(
             self.events,
             SERVER,
@@ -147,8 +148,16 @@ class Story:
 
     # -- what is made of it ----------------------------------------------------------------------
 
-    def diagnosis(self, status: str = "CREATE_IN_PROGRESS", reason: str = "") -> Diagnosis | None:
-        return diagnose(self.events, self.tracker, stack_status=status, stack_reason=reason)
+    def diagnosis(
+        self, status: str = "CREATE_IN_PROGRESS", reason: str = "", stderr: str = ""
+    ) -> Diagnosis | None:
+        return diagnose(
+            self.events,
+            self.tracker,
+            stack_status=status,
+            stack_reason=reason,
+            said={"deployment": stderr or self.stderr},
+        )
 
 
 @pytest.fixture

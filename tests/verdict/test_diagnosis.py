@@ -16,6 +16,7 @@ Traceback (most recent call last):
     from os_collect_config.collect import __main__
 ModuleNotFoundError: No module named 'oslo_config'
 """
+EXITED = "deploy_status_code : Deployment exited with non-zero status code: {}"
 REFUSED = (
     "[os_collect_config.cfn] ConnectionError HTTPConnectionPool(host='169.254.169.254', port=8000)"
     ": Max retries exceeded with url: /v1/ (Caused by NewConnectionError(': Failed to establish a "
@@ -132,12 +133,26 @@ def endpoint_down(s):
 
 def hook_missing(s):
     s.delivered()
-    s.marker("rejected", group="puppet", reason='there is no hook for the group "puppet"')
+    reason = (
+        'There is no hook for the group "puppet" on this machine; it is looked for in '
+        "/usr/libexec/heat-config/hooks. Install the element heat-config-puppet in the image, or "
+        "correct the group."
+    )
+    s.marker("rejected", group="puppet", reason=reason)
+    s.marker("finished", group="puppet", status=1)
+    s.signal()
+    s.deployment("FAILED", EXITED.format(1))
+    s.marker("signalled", group="puppet", status=1)
+    s.probe("hooks", "-rwxr-xr-x 1 root root 2311 Nov 21 09:00 script\n")
 
 
 def hook_not_executable(s):
     s.delivered()
-    s.marker("rejected", reason="/usr/libexec/heat-config/hooks/script is not executable")
+    s.marker("rejected", reason='There is no hook for the group "script" on this machine; ...')
+    s.marker("finished", status=1)
+    s.signal()
+    s.deployment("FAILED", EXITED.format(1))
+    s.probe("hooks", "total 4\n-rw-r--r-- 1 root root 2311 Nov 21 09:00 script\n")
 
 
 def hook_hanging(s):
@@ -147,15 +162,17 @@ def hook_hanging(s):
 
 
 def hook_killed(s):
-    s.finished(status=-9)
+    s.finished(status=137)
     s.signal()
-    s.deployment("FAILED", "deploy_status_code : Deployment exited with non-zero status code: 137")
+    s.stderr = 'The hook "script" gave no answer and was ended by signal 9.\n'
+    s.deployment("FAILED", EXITED.format(137))
 
 
 def invalid_json(s):
-    s.finished(status=1, reason="the hook printed something that is not JSON")
+    s.finished(status=1)
     s.signal()
-    s.deployment("FAILED", "deploy_status_code : Deployment exited with non-zero status code: 1")
+    s.stderr = 'warming up\nThe hook "script" answered with JSON that is not an object.\n'
+    s.deployment("FAILED", EXITED.format(1))
 
 
 def signal_refused(s):
@@ -190,7 +207,7 @@ PLANTED = [
     ("hook-not-executable", Stage.HOOK_STARTED, hook_not_executable, "not executable"),
     ("hook-hanging", Stage.HOOK_FINISHED, hook_hanging, "has not finished"),
     ("hook-killed", Stage.HOOK_FINISHED, hook_killed, "SIGKILL"),
-    ("hook-invalid-json", Stage.HOOK_FINISHED, invalid_json, "no valid JSON"),
+    ("hook-invalid-json", Stage.HOOK_FINISHED, invalid_json, "JSON that is not an object"),
     ("signal-refused", Stage.SIGNAL_ACCEPTED, signal_refused, "403 (4 times)"),
     ("signal-lost", Stage.SIGNAL_RECEIVED, signal_lost, "link is cut"),
 ]
@@ -242,11 +259,21 @@ def test_a_good_run_has_no_diagnosis(passed):
 def test_a_script_that_fails_is_the_scripts_failure(story):
     story.finished(status=3)
     story.signal()
-    reason = "deploy_status_code : Deployment exited with non-zero status code: 3"
-    story.deployment("FAILED", reason)
-    told = story.diagnosis("CREATE_FAILED", reason)
+    story.deployment("FAILED", EXITED.format(3))
+    told = story.diagnosis("CREATE_FAILED", EXITED.format(3), "trying\nno such package: apache\n")
     assert (told.fault, told.stage) == ("hook-failed", Stage.HOOK_FINISHED)
     assert "status 3" in told.seen
+    assert told.seen.endswith('it said "no such package: apache"')
+
+
+def test_a_hook_that_was_stopped_for_its_time(story):
+    story.finished(status=124)
+    story.signal()
+    story.deployment("FAILED", EXITED.format(124))
+    sentence = 'The hook "script" was stopped: it ran longer than 5 seconds.'
+    told = story.diagnosis("CREATE_FAILED", EXITED.format(124), sentence)
+    assert told.fault == "hook-hanging"
+    assert "5 seconds" in told.seen
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,18 @@ def test_a_deployment_that_heat_waits_for_and_nobody_saw(passed):
     assert passed.tracker.undelivered() == ["later"]
 
 
+def test_after_an_update_the_second_deployment_counts(passed):
+    name = "demo-deployment-3p6v2ckq7xan"
+    passed.deployment("IN_PROGRESS")
+    passed.console(f'heat-config: received id=second group=script name="{name}"')
+    assert passed.tracker.missing() == Stage.HOOK_STARTED
+    passed.signal()
+    assert passed.tracker.missing() == Stage.SIGNAL_ACCEPTED
+    assert passed.tracker.stuck().id == "second"
+    passed.deployment("COMPLETE")
+    assert passed.tracker.missing() is None
+
+
 def test_a_wait_condition_is_a_signal_too(story):
     story.up()
     story.poll()
