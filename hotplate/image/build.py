@@ -24,6 +24,7 @@ from hotplate.errors import HostError, HotplateError, ImageError, UsageError
 from hotplate.image import mirrors as mirrors_module
 from hotplate.image import plan as plan_module
 from hotplate.image import supervise
+from hotplate.image.checksum import hash_file
 from hotplate.image.plan import BuildRequest, Layout, Plan
 from hotplate.image.progress import TIMESTAMP, Progress, ignore_step
 
@@ -355,12 +356,6 @@ def hash_directory(directory: Path) -> str:
         mode = "x" if os.access(file, os.X_OK) else "-"
         total.update(f"{file.relative_to(directory)}\0{mode}\0{hash_file(file)}\n".encode())
     return total.hexdigest()
-
-
-def hash_file(file: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _stamp(tarball: Path) -> Path:

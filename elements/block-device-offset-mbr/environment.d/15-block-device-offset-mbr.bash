@@ -2,7 +2,7 @@
 case "$ARCH" in
     amd64|x86_64|i386) ;;
     *)
-        echo "block-device-offset-mbr boots through a BIOS, which $ARCH does not have." >&2
+        echo "block-device-offset-mbr boots through a BIOS; there is none for $ARCH." >&2
         exit 1
         ;;
 esac

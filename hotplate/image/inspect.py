@@ -1,0 +1,301 @@
+"""What an image is: told from its first sectors and from ``qemu-img``, without mounting it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hotplate.errors import HostError, ImageError
+from hotplate.image.checksum import sha256_of
+from hotplate.image.overlay import make_overlay
+from hotplate.image.plan import Layout
+
+FORMATS = ("qcow2", "raw")
+"""The formats a machine is given; others are to be converted first."""
+
+SECTOR = 512
+HEAD = 34 * SECTOR
+"""As much of the disk as a partition table takes: protective MBR, GPT header, its entries."""
+
+EXT_MAGIC_AT = 1024 + 56
+"""Where ext2, ext3 and ext4 have the bytes 53 ef (the superblock's ``s_magic``)."""
+
+FILE_SYSTEMS = ((EXT_MAGIC_AT, b"\x53\xef"), (0, b"XFSB"))
+"""Offset and magic bytes of the file systems that a partition image may have in ``HEAD``."""
+
+BIOS_BOOT = bytes.fromhex("4861682149646f6e744e656564454649")
+ESP = bytes.fromhex("28732ac11ff8d211ba4b00a0c93ec93b")
+"""GPT partition types as they are on the disk (UEFI specification, 5.3.3)."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A partition table, as far as it matters for starting from it.
+
+    :param kind: ``mbr`` or ``gpt``.
+    :param bios: there is boot code in the first sector.
+    :param uefi: there is an EFI system partition.
+    """
+
+    kind: str
+    bios: bool
+    uefi: bool
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that can be booted.
+
+    :param path: the file, absolute.
+    :param format: ``qcow2`` or ``raw``.
+    :param virtual_size: bytes of the disk that the guest sees.
+    :param layout: a whole disk, or one file system with kernel and initrd beside it.
+    :param table: the partition table of a whole disk.
+    :param kernel: of a partition image, else None.
+    :param initrd: of a partition image, else None.
+    """
+
+    path: Path
+    format: str
+    virtual_size: int
+    layout: Layout
+    table: Table | None = None
+    kernel: Path | None = None
+    initrd: Path | None = None
+
+    def __str__(self) -> str:
+        return self.path.name
+
+    @property
+    def bios_bootable(self) -> bool:
+        """Whether a BIOS can start it: it has boot code, or is given its kernel."""
+        return self.table is None or self.table.bios
+
+    @classmethod
+    def open(cls, path: Path | str) -> Image:
+        """Look at an image file.
+
+        :param path: a qcow2 or raw file, or its name without the suffix.
+        :raises ImageError: it cannot be booted; says why.
+        :raises HostError: ``qemu-img`` is missing.
+
+        Example::
+
+            image = Image.open("bookworm-disk.qcow2")
+            disk = image.overlay(directory)
+        """
+        file = _find(Path(path))
+        info = _info(file)
+        kind = str(info["format"])
+        if kind not in FORMATS:
+            raise ImageError(
+                f'"{file}" is an image in the format "{kind}"; expected {" or ".join(FORMATS)}',
+                hint=f"qemu-img convert -O qcow2 {file} {file.with_suffix('.qcow2')}",
+            )
+        if kind == "qcow2":
+            _check_qcow2(file, info)
+        head = _head(file, kind)
+        size = int(info["virtual-size"])
+        table = read_table(head)
+        if table is not None:
+            if not table.bios and not table.uefi:
+                raise ImageError(
+                    f'"{file}" has a partition table but nothing that boots: neither boot code '
+                    "for a BIOS nor an EFI system partition",
+                    hint="add a boot loader; with diskimage-builder that is the element vm",
+                )
+            return cls(file, kind, size, Layout.DISK, table)
+        if not is_file_system(head):
+            raise ImageError(
+                f'"{file}" is not an image: it has neither a partition table nor a file system '
+                "that is known",
+                hint=f"look at it with: file {file}",
+            )
+        return cls(
+            file,
+            kind,
+            size,
+            Layout.PARTITION,
+            kernel=_beside(file, ("vmlinuz", "kernel"), "kernel"),
+            initrd=_beside(file, ("initrd", "initramfs"), "initrd"),
+        )
+
+    def sha256(self, cache: Path | None = None) -> str:
+        """The SHA-256 of the image file, in hexadecimal.
+
+        :param cache: a directory in which it is remembered for as long as the file's device,
+            inode, size and time of change stay the same.
+        """
+        return sha256_of(self.path, cache)
+
+    def overlay(self, directory: Path, *, name: str = "disk.qcow2") -> Path:
+        """A disk to write to, with the image behind it; the image itself is never written.
+
+        :param directory: where the overlay is made.
+        :raises HostError: there is no space, or the directory cannot be written to.
+        """
+        return make_overlay(self.path, self.format, directory / name)
+
+
+def _find(path: Path) -> Path:
+    """The file meant by a path; the suffix may have been left out."""
+    candidates = [path, *(path.with_name(f"{path.name}.{suffix}") for suffix in FORMATS)]
+    for candidate in candidates:
+        if candidate.is_file():
+            file = candidate.resolve()
+            break
+    else:
+        if path.is_dir():
+            raise ImageError(f'"{path}" is a directory, not an image file')
+        raise ImageError(f'there is no image "{path}"', hint=f"hotplate build -o {path}")
+    if not os.access(file, os.R_OK):
+        raise ImageError(f'the image "{path}" cannot be read', hint=f"ls -l {path}")
+    if file.stat().st_size == 0:
+        raise ImageError(f'the image "{path}" is empty')
+    return file
+
+
+def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run ``qemu-img``.
+
+    :raises HostError: it is not installed.
+    """
+    program = shutil.which("qemu-img")
+    if program is None:
+        raise HostError("qemu-img was not found", hint="apt-get install qemu-utils")
+    return subprocess.run([program, *arguments], capture_output=True, check=False)
+
+
+def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+    return done.stderr.decode(errors="replace").strip().splitlines()[-1:][0].strip() or "no reason"
+
+
+def _info(file: Path) -> dict[str, Any]:
+    # -U: another machine may be running on it; it is only looked at.
+    done = qemu_img("info", "-U", "--output=json", str(file))
+    if done.returncode != 0:
+        raise ImageError(
+            f'"{file}" is not an image that qemu-img can read: {_reason(done)}',
+            hint=f"look at it with: qemu-img info {file}",
+        )
+    info: dict[str, Any] = json.loads(done.stdout)
+    return info
+
+
+def _check_qcow2(file: Path, info: dict[str, Any]) -> None:
+    backing = info.get("full-backing-filename") or info.get("backing-filename")
+    if backing and not str(backing).startswith("json:") and not Path(backing).exists():
+        raise ImageError(
+            f'"{file}" needs the backing file "{backing}", which is not there',
+            hint="put it there, or make the image stand alone where it is: qemu-img convert",
+        )
+    needed = qcow2_length(file)
+    if file.stat().st_size < needed:
+        raise ImageError(
+            f'"{file}" is truncated: it has {file.stat().st_size} bytes and refers to data up to '
+            f"{needed}",
+            hint="copy or build it again",
+        )
+
+
+def qcow2_length(file: Path) -> int:
+    """How long a qcow2 file has to be at least, by the tables that it points to.
+
+    Reads the header, the L1 table and the L2 tables (qcow2 specification, docs/interop/qcow2.txt
+    of QEMU).  ``qemu-img check`` finds the same, and takes as long as the image is large.
+    """
+    with file.open("rb") as image:
+
+        def read(offset: int, length: int) -> bytes:
+            image.seek(offset)
+            data = image.read(length)
+            return data + bytes(length - len(data))
+
+        header = read(0, 104)
+        cluster_bits, _size, _crypt, l1_entries, l1_offset = struct.unpack(">IQIIQ", header[20:48])
+        if not 9 <= cluster_bits <= 21 or l1_entries > 32 * 1024 * 1024 // 8:
+            raise ImageError(f'"{file}" has a damaged qcow2 header', hint="build it again")
+        incompatible: int = struct.unpack(">Q", header[72:80])[0] if header[7] >= 3 else 0
+        cluster = 1 << cluster_bits
+        entry = 16 if incompatible & 16 else 8
+        end: int = l1_offset + l1_entries * 8
+        length = file.stat().st_size
+        # Of a compressed cluster the descriptor has the offset and the number of sectors.
+        offset_bits = 62 - (cluster_bits - 8)
+        for table in struct.unpack(f">{l1_entries}Q", read(l1_offset, l1_entries * 8)):
+            l2_offset = table & 0x00FFFFFFFFFFFE00
+            if not l2_offset:
+                continue
+            end = max(end, l2_offset + cluster)
+            if l2_offset + cluster > length:
+                continue
+            words = struct.unpack(f">{cluster // 8}Q", read(l2_offset, cluster))
+            for descriptor in words[:: entry // 8]:
+                if descriptor & (1 << 62):
+                    # The last sector may be shorter than a sector at the end of the file.
+                    start = descriptor & ((1 << offset_bits) - 1)
+                    sectors = (descriptor & ((1 << 62) - 1)) >> offset_bits
+                    end = max(end, start // SECTOR * SECTOR + sectors * SECTOR + 1)
+                elif data := descriptor & 0x00FFFFFFFFFFFE00:
+                    # qemu lets the last cluster end with the file.
+                    end = max(end, data + 1)
+    return end
+
+
+def _head(file: Path, kind: str) -> bytes:
+    """The first sectors of the disk that the guest would see."""
+    if kind == "raw":
+        with file.open("rb") as image:
+            return image.read(HEAD)
+    done = qemu_img(
+        *("dd", "-U", "-f", kind, "-O", "raw", f"bs={HEAD}", "count=1"),
+        *(f"if={file}", "of=/dev/stdout"),
+    )
+    if done.returncode != 0:
+        raise ImageError(f'"{file}" cannot be read: {_reason(done)}', hint=f"qemu-img check {file}")
+    return done.stdout
+
+
+def read_table(head: bytes) -> Table | None:
+    """The partition table in the first sectors of a disk, or None when there is none.
+
+    A file system made on a whole disk may have 55 aa at the end of its first sector too, so an
+    MBR has to have a partition in it that is sound.
+    """
+    head = head.ljust(HEAD, b"\0")
+    code = any(head[:440])
+    if head[SECTOR : SECTOR + 8] == b"EFI PART":
+        size = struct.unpack("<I", head[SECTOR + 84 : SECTOR + 88])[0] or 128
+        entries = [head[at : at + 16] for at in range(2 * SECTOR, HEAD, size)]
+        return Table("gpt", bios=code, uefi=ESP in entries)
+    if head[510:512] != b"\x55\xaa" or is_file_system(head):
+        return None
+    partitions = [head[at : at + 16] for at in range(446, 510, 16)]
+    used = [entry for entry in partitions if entry[4] != 0 and entry[12:16] != bytes(4)]
+    if not used or any(entry[0] not in (0, 0x80) for entry in used):
+        return None
+    return Table("mbr", bios=code, uefi=any(entry[4] == 0xEF for entry in used))
+
+
+def is_file_system(head: bytes) -> bool:
+    """Whether a file system that is known begins at the very start of the disk."""
+    return any(head[at : at + len(magic)] == magic for at, magic in FILE_SYSTEMS)
+
+
+def _beside(file: Path, suffixes: tuple[str, ...], what: str) -> Path:
+    name = file.with_suffix("") if file.suffix.lstrip(".") in FORMATS else file
+    for suffix in suffixes:
+        candidate = name.with_name(f"{name.name}.{suffix}")
+        if candidate.is_file() and candidate.stat().st_size:
+            return candidate
+    raise ImageError(
+        f'"{file}" is one file system without a boot loader, and no {what} lies beside it; '
+        f'expected "{name.name}.{suffixes[0]}"',
+        hint="with diskimage-builder that is the element baremetal, or vm for a whole disk",
+    )

@@ -1,0 +1,79 @@
+"""A disk that a machine may write to, over an image that stays as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from hotplate.errors import HostError
+
+SPARE = 64 * 1024 * 1024
+"""Bytes that have to be free for a guest to get anywhere; what it writes needs more."""
+
+
+def make_overlay(image: Path, image_format: str, overlay: Path) -> Path:
+    """Make a qcow2 overlay; it is there whole or not at all.
+
+    :param image: the backing file, which is named in the overlay by its absolute path.
+    :param image_format: ``qcow2`` or ``raw``; written down, so that nothing guesses it later.
+    :raises HostError: no space, no right, or no ``qemu-img``.
+    """
+    program = shutil.which("qemu-img")
+    if program is None:
+        raise HostError("qemu-img was not found", hint="apt-get install qemu-utils")
+    directory = overlay.parent
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        check_space(directory)
+    except OSError as error:
+        raise _host_error(directory, error) from error
+    temporary = overlay.with_name(f".{overlay.name}.{os.getpid()}")
+    try:
+        done = subprocess.run(
+            [
+                *(program, "create", "-q", "-f", "qcow2", "-F", image_format),
+                *("-b", str(image.resolve()), str(temporary)),
+            ],
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+            raise HostError(
+                f'no disk could be made in "{directory}": {lines[-1]}',
+                hint=f"df -h {directory}",
+            )
+        temporary.replace(overlay)
+    except OSError as error:
+        raise _host_error(directory, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+    return overlay
+
+
+def check_space(directory: Path, needed: int = SPARE) -> None:
+    """Refuse to start on a disk that is full.
+
+    :param needed: bytes.
+    :raises HostError: fewer are free.
+    """
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise HostError(
+            f'there are only {free // 1_000_000} MB free in "{directory}"; '
+            f"at least {needed // 1_000_000} MB are needed",
+            hint=f"free some space, or choose another directory: df -h {directory}",
+        )
+
+
+def _host_error(directory: Path, error: OSError) -> HostError:
+    if error.errno == errno.ENOSPC:
+        return HostError(
+            f'there is no space left on the disk of "{directory}"', hint=f"df -h {directory}"
+        )
+    return HostError(f'"{directory}" cannot be written to: {error.strerror}')
