@@ -7,6 +7,7 @@ import os
 import shutil
 import struct
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -253,13 +254,17 @@ def _head(file: Path, kind: str) -> bytes:
     if kind == "raw":
         with file.open("rb") as image:
             return image.read(HEAD)
-    done = qemu_img(
-        *("dd", "-U", "-f", kind, "-O", "raw", f"bs={HEAD}", "count=1"),
-        *(f"if={file}", "of=/dev/stdout"),
-    )
-    if done.returncode != 0:
-        raise ImageError(f'"{file}" cannot be read: {_reason(done)}', hint=f"qemu-img check {file}")
-    return done.stdout
+    # A regular file: qemu-img sets the length of what it writes to.
+    with tempfile.NamedTemporaryFile(prefix="hotplate-head-") as head:
+        done = qemu_img(
+            *("dd", "-U", "-f", kind, "-O", "raw", f"bs={HEAD}", "count=1"),
+            *(f"if={file}", f"of={head.name}"),
+        )
+        if done.returncode != 0:
+            raise ImageError(
+                f'"{file}" cannot be read: {_reason(done)}', hint=f"qemu-img check {file}"
+            )
+        return Path(head.name).read_bytes()
 
 
 def read_table(head: bytes) -> Table | None:
