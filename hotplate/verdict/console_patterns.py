@@ -21,7 +21,7 @@ class Pattern:
     :param regex: what a console line contains.
     :param reason: what it means, as it reads after "the console shows".
     :param advice: what to do about it.
-    :param fatal: True when the guest cannot go on after it.
+    :param fatal: True when the guest never goes on after it, so that a run can be given up.
     """
 
     name: str
@@ -51,8 +51,8 @@ PATTERNS: tuple[Pattern, ...] = (
     # Firmware and boot loader.
     _row(
         "no-bootable-device",
-        r"No bootable device|Boot failed: not a bootable disk|No bootable option or device was"
-        r"|BdsDxe: failed to load Boot|Operating System not found|Missing operating system",
+        r"No bootable device|No bootable option or device was found|Operating System not found"
+        r"|Missing operating system",
         "the firmware found nothing to boot on the disk",
         "check that the image is a whole disk with a boot loader for this firmware (BIOS needs "
         'the "bootloader" element with a BIOS layout, UEFI an EFI system partition), or give a '
@@ -73,9 +73,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _row(
         "grub-rescue",
-        r"grub rescue>|error: (?:\S+:\d+: ?)?no such (?:partition|device)|error: (?:\S+:\d+: ?)?"
-        r"unknown filesystem|error: (?:\S+:\d+: ?)?file [^/ ]?/\S+ not found"
-        r"|Minimal BASH-like line editing",
+        r"grub rescue>|Minimal BASH-like line editing",
         "GRUB started but did not find its files or its partition",
         "check that grub-install ran on the finished disk and that the label or UUID in grub.cfg "
         "is that of the root file system",
@@ -84,8 +82,8 @@ PATTERNS: tuple[Pattern, ...] = (
     _row(
         "initramfs-shell",
         r"Gave up waiting for (?:root file system|root) device|ALERT! +\S+ +does not exist"
-        r"|\(initramfs\) ?$|dracut-initqueue.*timeout|Warning: /dev/disk/by-\S+ does not exist"
-        r"|Warning: dracut-initqueue|Entering emergency mode\. Exit the shell to continue",
+        r"|\(initramfs\) ?$|Warning: /dev/disk/by-\S+ does not exist"
+        r"|Entering emergency mode\. Exit the shell to continue",
         "the initrd did not find the root file system",
         "compare root= on the kernel command line with the label or UUID of the image's root file "
         "system, and check that the initrd holds the disk's driver (virtio_blk, virtio_scsi)",
@@ -135,6 +133,31 @@ PATTERNS: tuple[Pattern, ...] = (
         r"|CPU does not support x86-64-v[234]|Fatal glibc error: CPU does not support",
         "the image's programs need a CPU with more features than the machine has",
         "boot with a larger CPU model, or build the image for plain x86-64",
+    ),
+    # Signs of what went before; by themselves the guest may go on after them.
+    _row(
+        "boot-entry-failed",
+        r"BdsDxe: failed to (?:load|start) Boot|Boot failed: not a bootable disk",
+        "the firmware could not boot from one of its devices",
+        "check that the disk has a boot loader for this firmware",
+        fatal=False,
+    ),
+    _row(
+        "grub-error",
+        r"error: (?:\S+:\d+: ?)?(?:no such (?:partition|device)|unknown filesystem"
+        r"|file [^/ ]?/\S+ not found)",
+        "GRUB misses a file or a partition",
+        "check that the label or UUID in grub.cfg is that of the root file system",
+        fatal=False,
+    ),
+    _row(
+        "root-waited-for",
+        r"dracut-initqueue.*timeout|Warning: dracut-initqueue|Waiting for root file system \.\.\."
+        r"|Begin: Waiting for root file system",
+        "the initrd waits for the root file system",
+        "compare root= on the kernel command line with the label or UUID of the image's root file "
+        "system",
+        fatal=False,
     ),
     # The machine's resources.
     _row(

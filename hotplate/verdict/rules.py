@@ -20,7 +20,6 @@ from hotplate.verdict.stages import ORDER, Stage
 
 # As often as a guest may reset itself before that is a fault.
 BOOT_LOOP = 3
-_BEFORE_USER = (Stage.BOOTED, Stage.NETWORK_UP)
 _BEFORE_METADATA = (Stage.NETWORK_UP, Stage.METADATA_SERVED)
 _REACH = (
     r"Connection refused|Failed to establish a new connection|Max retries exceeded|timed out"
@@ -86,7 +85,9 @@ def _panic(facts: Facts) -> str:
 
 
 def _nothing_booted(facts: Facts) -> str:
-    if told := _found("no-bootable-device", "uefi-shell", "grub-no-kernel", "grub-rescue")(facts):
+    firmware = ("no-bootable-device", "uefi-shell")
+    loader = ("grub-no-kernel", "grub-rescue", "boot-entry-failed", "grub-error")
+    if told := _found(*firmware, *loader)(facts):
         return told
     kernel = ("Linux version", "] ", "Command line:", "systemd", "Welcome")
     if facts.powered is None or any(word in line for line in facts.lines for word in kernel):
@@ -389,8 +390,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "root-not-found",
         Stage.BOOTED,
-        _BEFORE_USER,
-        _found("initramfs-shell", "no-root-filesystem"),
+        (Stage.BOOTED,),
+        _found("initramfs-shell", "no-root-filesystem", "root-waited-for"),
         "compare root= on the kernel command line with the label or UUID of the image's root file "
         "system; check that the initrd has the disk's driver",
     ),

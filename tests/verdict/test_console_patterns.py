@@ -9,10 +9,22 @@ from hotplate.verdict.console_patterns import BY_NAME, PATTERNS, match, scan
 SAMPLES = {
     "no-bootable-device": [
         "No bootable device.",
+        "BdsDxe: No bootable option or device was found.",
+    ],
+    "boot-entry-failed": [
         "Boot failed: not a bootable disk",
         'BdsDxe: failed to load Boot0001 "UEFI QEMU HARDDISK QM00001 " from PciRoot(0x0): Not '
         "Found",
-        "BdsDxe: No bootable option or device was found.",
+    ],
+    "grub-error": [
+        "error: no such partition.",
+        "error: ../../grub-core/kern/disk.c:236:no such device: 8f3c-11",
+        "error: unknown filesystem.",
+        "error: file `/boot/grub/i386-pc/normal.mod' not found.",
+    ],
+    "root-waited-for": [
+        "dracut-initqueue[282]: Warning: dracut-initqueue: timeout, still waiting for following",
+        "Begin: Waiting for root file system ... Begin: Running /scripts/local-block ... done.",
     ],
     "uefi-shell": ["UEFI Interactive Shell v2.2", "Shell> "],
     "grub-no-kernel": [
@@ -21,18 +33,13 @@ SAMPLES = {
         "error: you need to load the kernel first.",
     ],
     "grub-rescue": [
-        "error: no such partition.",
         "grub rescue> ",
-        "error: ../../grub-core/kern/disk.c:236:no such device: 8f3c-11",
-        "error: unknown filesystem.",
-        "error: file `/boot/grub/i386-pc/normal.mod' not found.",
         "   Minimal BASH-like line editing is supported. For the first word, TAB",
     ],
     "initramfs-shell": [
         "Gave up waiting for root file system device.  Common problems:",
         "ALERT!  UUID=4d1f-ab does not exist.  Dropping to a shell!",
         "(initramfs) ",
-        "dracut-initqueue[282]: Warning: dracut-initqueue: timeout, still waiting for following",
         "Warning: /dev/disk/by-label/img-rootfs does not exist",
     ],
     "no-root-filesystem": [
@@ -162,6 +169,19 @@ def test_every_pattern_has_a_sample_and_says_what_to_do():
     for pattern in PATTERNS:
         assert pattern.reason
         assert pattern.advice
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'BdsDxe: failed to load Boot0001 "UEFI QEMU DVD-ROM QM00003 " from PciRoot(0x0): Not Found',
+        "error: no such device: /.disk/info.",
+        "Begin: Waiting for root file system ... Begin: Running /scripts/local-block ... done.",
+        "[   20.1] Out of memory: Killed process 900 (mandb)",
+    ],
+)
+def test_what_a_guest_may_get_over_does_not_end_a_run(line):
+    assert not match(line).fatal
 
 
 @pytest.mark.parametrize("line", GOOD_BOOT.splitlines())
