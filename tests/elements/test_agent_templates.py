@@ -1,0 +1,249 @@
+"""What the agent's templates make of metadata, by the real os-apply-config and os-collect-config."""
+
+import json
+import os
+import stat
+import string
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oslo_config import cfg
+
+ELEMENTS = Path(__file__).resolve().parents[2] / "elements"
+TREES = (ELEMENTS / "os-collect-config/os-apply-config", ELEMENTS / "heat-config/os-apply-config")
+CONF = ELEMENTS / "os-collect-config/os-apply-config/etc/os-collect-config.conf"
+BIN = Path(sys.executable).parent
+
+# What Heat's engine puts under os-collect-config, by transport.
+TRANSPORTS = {
+    "POLL_SERVER_CFN": {
+        "collectors": ["ec2", "cfn", "local"],
+        "cfn": {
+            "metadata_url": "http://192.0.2.1:8000/v1/",
+            "access_key_id": "ACCESS",
+            "secret_access_key": "SECRET",
+            "stack_name": "demo",
+            "path": "server.Metadata",
+        },
+    },
+    "POLL_SERVER_HEAT": {
+        "collectors": ["ec2", "heat", "local"],
+        "heat": {
+            "user_id": "user",
+            "password": "PASSWORD",
+            "auth_url": "http://192.0.2.1:5000/v3",
+            "project_id": "project",
+            "stack_id": "demo/11111111-2222-3333-4444-555555555555",
+            "resource_name": "server",
+            "region_name": "RegionTwo",
+        },
+    },
+    "POLL_TEMP_URL": {
+        "collectors": ["ec2", "request", "local"],
+        "request": {
+            "metadata_url": "http://192.0.2.1:8080/v1/AUTH_p/c/o?temp_url_sig=ab&temp_url_expires=9"
+        },
+    },
+    "ZAQAR_MESSAGE": {
+        "collectors": ["ec2", "zaqar", "local"],
+        "zaqar": {
+            "user_id": "user",
+            "password": "PASSWORD",
+            "auth_url": "http://192.0.2.1:5000/v3",
+            "project_id": "project",
+            "queue_id": "queue",
+            "region_name": "RegionTwo",
+        },
+    },
+}
+
+# Loads a configuration file as the agent does, and prints every option.
+AGENT_READS = """
+import json, sys
+from oslo_config import cfg
+from os_collect_config import collect
+collect.setup_conf()
+cfg.CONF(["--config-file", sys.argv[1]], prog="os-collect-config")
+unknown = set(cfg.CONF.collectors) - set(collect.COLLECTORS)
+print(json.dumps({
+    "unknown": sorted(unknown),
+    "DEFAULT": {name: cfg.CONF[name] for name in (
+        "command", "collectors", "polling_interval", "min_polling_interval", "splay", "cachedir")},
+    **{group: dict(cfg.CONF[group]) for group in ("cfn", "heat", "request", "zaqar", "ec2")},
+}))
+"""
+
+
+def render(metadata: object) -> "subprocess.CompletedProcess[str]":
+    """Run the template program alone."""
+    return subprocess.run(
+        [sys.executable, CONF],
+        input=json.dumps(metadata),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def apply_config(metadata: object, directory: Path) -> "subprocess.CompletedProcess[str]":
+    """Run the real os-apply-config on the elements' templates, into `directory`/out."""
+    tree = directory / "templates"
+    tree.mkdir(exist_ok=True)
+    for source in TREES:
+        subprocess.run(["cp", "-R", f"{source}/.", tree], check=True)
+    document = directory / "metadata.json"
+    document.write_text(json.dumps(metadata))
+    return subprocess.run(
+        [
+            BIN / "os-apply-config",
+            *("--templates", tree),
+            *("--output", directory / "out"),
+            *("--metadata", document),
+            *("--fallback-metadata", directory / "none"),
+        ],
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def agent_reads(conf: Path) -> dict:
+    """What the real os-collect-config understands of a configuration file."""
+    run = subprocess.run(
+        [sys.executable, "-c", AGENT_READS, conf],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_agent_reads_back_what_heat_sent(transport: str, tmp_path: Path) -> None:
+    sent = TRANSPORTS[transport]
+    run = apply_config({"os-collect-config": sent, "deployments": []}, tmp_path)
+    assert run.returncode == 0, run.stderr
+    read = agent_reads(tmp_path / "out/etc/os-collect-config.conf")
+    assert read["unknown"] == []
+    assert read["DEFAULT"]["collectors"] == sent["collectors"]
+    assert read["DEFAULT"]["command"] == "os-refresh-config"
+    for section, options in sent.items():
+        if section != "collectors":
+            for option, value in options.items():
+                expected = [value] if option == "path" else value
+                assert read[section][option] == expected
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_one_line_for_each_collector(transport: str) -> None:
+    sent = TRANSPORTS[transport]
+    lines = render({"os-collect-config": sent}).stdout.splitlines()
+    assert [line for line in lines if line.startswith("collectors")] == [
+        f"collectors = {name}" for name in sent["collectors"]
+    ]
+
+
+@pytest.mark.parametrize("name", ["etc/os-collect-config.conf", "var/run/heat-config/heat-config"])
+def test_files_with_credentials_are_private(name: str, tmp_path: Path) -> None:
+    previous = os.umask(0o022)
+    try:
+        apply_config({"os-collect-config": TRANSPORTS["POLL_SERVER_CFN"]}, tmp_path)
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE((tmp_path / "out" / name).stat().st_mode) == 0o600
+
+
+def test_no_metadata_gives_a_configuration_that_polls(tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    conf.write_text(render({}).stdout)
+    read = agent_reads(conf)
+    assert read["DEFAULT"]["command"] == "os-refresh-config"
+    assert "heat_local" in read["DEFAULT"]["collectors"]
+
+
+def test_intervals_arrive_and_splay_never_reaches_the_agent(tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    sent = {"polling_interval": 5, "min_polling_interval": "2", "splay": 30.7}
+    conf.write_text(render({"os-collect-config": sent}).stdout)
+    read = agent_reads(conf)["DEFAULT"]
+    assert (read["polling_interval"], read["min_polling_interval"], read["splay"]) == (5, 2, 0)
+    assert conf.read_text().endswith("[start]\nsplay = 30\n")
+
+
+def test_a_transport_that_was_switched_off_leaves_nothing() -> None:
+    sent = {**TRANSPORTS["POLL_SERVER_HEAT"], "cfn": dict.fromkeys(["metadata_url", "path"])}
+    assert "[cfn]" not in render({"os-collect-config": sent}).stdout
+
+
+def test_zaqar_verifies_certificates_unless_told_otherwise(tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    sent = TRANSPORTS["ZAQAR_MESSAGE"]
+    conf.write_text(render({"os-collect-config": sent}).stdout)
+    assert agent_reads(conf)["zaqar"]["ssl_certificate_validation"] is True
+    sent = {**sent, "zaqar": {**sent["zaqar"], "ssl_certificate_validation": False}}
+    conf.write_text(render({"os-collect-config": sent}).stdout)
+    assert agent_reads(conf)["zaqar"]["ssl_certificate_validation"] is False
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"cfn": {"stack_name": "x\ncommand = evil"}},
+        {"cfn": {"path": ["a.Metadata", "b\r\ncommand = evil"]}},
+        {"heat": {"password": "p\x0bcommand = evil"}},
+        {"heat": {"password": "p\u2028command = evil"}},
+        {"command": "a\0b"},
+        {"command": ["evil"]},
+        {"cfn": {"stack_name": {"evil": 1}}},
+        {"cfn": "evil"},
+        {"collectors": ["cfn", "evil"]},
+        {"collectors": '["cfn"]'},
+        {"polling_interval": "evil"},
+        {"polling_interval": -1},
+        {"splay": "evil"},
+        "evil",
+    ],
+    ids=repr,
+)
+def test_what_cannot_stand_on_a_line_is_refused_whole(config: object, tmp_path: Path) -> None:
+    old = tmp_path / "out/etc/os-collect-config.conf"
+    old.parent.mkdir(parents=True)
+    old.write_text("old")
+    run = apply_config({"os-collect-config": config}, tmp_path)
+    assert run.returncode == 1
+    assert old.read_text() == "old"
+    assert "refused: " in run.stderr
+    assert "evil" not in run.stderr.split("refused:")[1]
+
+
+@given(st.text(string.printable + "äß$€'\"", min_size=1))
+@settings(max_examples=300, deadline=None)
+def test_any_value_on_one_line_survives_oslo_config(tmp_path_factory, value: str) -> None:
+    render_in_process: dict = {"__name__": "template"}
+    exec(compile(CONF.read_text(), str(CONF), "exec"), render_in_process)
+    metadata = {"os-collect-config": {"heat": {"password": value}}}
+    if len(f"x{value}x".splitlines()) > 1:
+        with pytest.raises(render_in_process["Refused"]):
+            render_in_process["render"](metadata)
+        return
+    path = tmp_path_factory.mktemp("conf") / "conf"
+    path.write_text(render_in_process["render"](metadata))
+    conf = cfg.ConfigOpts()
+    conf.register_opt(cfg.StrOpt("password"), group="heat")
+    conf(["--config-file", str(path)])
+    assert conf.heat.password == value
+
+
+def test_deployments_arrive_as_the_json_they_were(tmp_path: Path) -> None:
+    deployments = [{"id": "1", "config": "#!/bin/sh\necho '<&>' {{x}} \"€\"\n", "inputs": []}]
+    apply_config({"deployments": deployments}, tmp_path)
+    written = (tmp_path / "out/var/run/heat-config/heat-config").read_text()
+    assert json.loads(written) == deployments
