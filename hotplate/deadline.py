@@ -48,9 +48,7 @@ class Deadline:
             raise DeadlineExceeded(f"gave up waiting for {self.what} after {self.seconds:.0f} s")
 
 
-def retry(
-    attempt: Callable[[bool], T | None], deadline: Deadline, *, every: float = 0.1
-) -> T:
+def retry(attempt: Callable[[bool], T | None], deadline: Deadline, *, every: float = 0.1) -> T:
     """Call ``attempt(last_try)`` until it returns something other than None.
 
     For the few things that tell nobody when they change.  The last call gets ``True``, so that it

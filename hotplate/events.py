@@ -94,9 +94,9 @@ class EventLog:
             with self._changed:
                 while position >= len(self._events):
                     left = end - time.monotonic()
-                    if left <= 0 or not self._changed.wait(left):
-                        if position >= len(self._events):
-                            return None
+                    if left <= 0:
+                        return None
+                    self._changed.wait(left)
                 event = self._events[position]
             position += 1
             if predicate(event):

@@ -1,0 +1,287 @@
+"""One run: an image and a template go in, a verdict comes out.
+
+Waits for events only: Heat's own events, requests, console lines.  A run is given up when nothing
+new has happened for :attr:`~hotplate.settings.Settings.patience` seconds; polls that repeat
+themselves are nothing new.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.errors import HotplateError, MachineLostError, TemplateError
+from hotplate.events import Event, EventLog
+from hotplate.image.inspect import Image
+from hotplate.server import Hotplate, Server
+from hotplate.settings import Settings
+from hotplate.template import Template
+from hotplate.verdict import console_patterns, probes, readings
+from hotplate.verdict.stages import Mark, Stage, StageTracker
+from hotplate.verdict.verdict import Subject, Verdict, judge
+
+STACK_NAME = "hotplate"
+PROBE_SECONDS = 20.0
+NO_SERVER = "no server"
+DONE = ("COMPLETE", "FAILED")
+STACK_TYPE = "OS::Heat::Stack"
+"""The resource type under which Heat reports what happens to a stack as a whole."""
+
+
+@dataclass(frozen=True)
+class StackEnd:
+    """How a stack ended.
+
+    :param status: such as ``CREATE_COMPLETE``; the last one seen when it did not end.
+    :param reason: Heat's words, or why it was not waited for any longer.
+    """
+
+    status: str
+    reason: str = ""
+
+
+class Watch:
+    """Waits for a stack, event by event.
+
+    :param on_server: called with the id of each server when its machine is switched on.
+    """
+
+    def __init__(
+        self, events: EventLog, settings: Settings, *, on_server: Callable[[str], None]
+    ) -> None:
+        self._queue: queue.Queue[Event] = queue.Queue()
+        self._settings = settings
+        self._seen: set[tuple[object, ...]] = set()
+        self._on_server = on_server
+        self._unsubscribe = events.subscribe(self._queue.put)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._unsubscribe()
+
+    def stack(self, name: str, action: str) -> StackEnd:
+        """Wait until the stack has ended ``action``, or nothing more is to be expected.
+
+        :return: how it ended; the status is ``<action>_IN_PROGRESS`` when it was given up.
+        """
+        silence = Deadline(self._settings.patience, "anything new")
+        limit = Deadline(self._settings.limit, f'the stack "{name}"')
+        while True:
+            try:
+                event = self._queue.get(timeout=max(0.0, min(silence.left, limit.left)))
+            except queue.Empty:
+                return StackEnd(f"{action}_IN_PROGRESS", self._why_given_up(limit))
+            if self._is_new(event):
+                silence.extend(self._settings.patience)
+            if limit.passed:
+                return StackEnd(f"{action}_IN_PROGRESS", self._why_given_up(limit))
+            if event.source == "machine" and event.kind == "power-on":
+                self._on_server(event.server)
+            if end := self._end(event, name, action):
+                return end
+
+    def _why_given_up(self, limit: Deadline) -> str:
+        if limit.passed:
+            return f"not finished {self._settings.limit:.0f} s after it was begun"
+        return f"nothing new was seen for {self._settings.patience:.0f} s"
+
+    def _end(self, event: Event, name: str, action: str) -> StackEnd | None:
+        detail = event.detail
+        if event.source == "stack" and detail.get("type") == STACK_TYPE:
+            ours = detail.get("resource") == name and detail.get("action") == action
+            if ours and detail.get("status") in DONE:
+                return StackEnd(f"{action}_{detail['status']}", str(detail.get("reason", "")))
+        if event.source == "machine" and event.kind == "panic":
+            return StackEnd(f"{action}_IN_PROGRESS", "the guest's kernel panicked")
+        if event.source == "machine" and event.kind == "exit" and detail.get("reason") == "lost":
+            return StackEnd(f"{action}_IN_PROGRESS", "the machine was lost")
+        if text := readings.console_text(event):
+            pattern = console_patterns.match(readings.clean(text))
+            if pattern is not None and pattern.fatal:
+                return StackEnd(f"{action}_IN_PROGRESS", f"the console shows: {pattern.reason}")
+        return None
+
+    def _is_new(self, event: Event) -> bool:
+        if not readings.is_request(event):
+            return True
+        key = (
+            event.server,
+            event.source,
+            event.detail.get("method"),
+            readings.path(event),
+            event.detail.get("status"),
+        )
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+
+class Run:
+    """One image, one template, one stack; a context manager.
+
+    :param folder: the run's own folder in the artefacts.
+    :param say: told what is going on, in sentences.
+    :param on_reached: told each stage of the first server as it is reached.
+    """
+
+    def __init__(
+        self,
+        image: Image,
+        template: Template,
+        *,
+        settings: Settings,
+        folder: Path,
+        events: EventLog,
+        say: Callable[[str], None],
+        on_reached: Callable[[Mark], None],
+    ) -> None:
+        self.image = image
+        self.template = template
+        self.settings = settings
+        self.folder = folder
+        self.events = events
+        self._say = say
+        self._on_reached = on_reached
+        self._owned = ExitStack()
+        self.trackers: dict[str, StageTracker] = {}
+        self.until = Stage.SIGNAL_ACCEPTED if template.has_deployments else Stage.METADATA_SERVED
+
+    def __enter__(self) -> Run:
+        with ExitStack() as owned:
+            began = time.monotonic()
+            self.plate = owned.enter_context(
+                Hotplate(
+                    self.image, settings=self.settings, directory=self.folder, events=self.events
+                )
+            )
+            accelerator = self.plate.compute.accelerator
+            self._say(f"accelerator: {accelerator.name}, because {accelerator.reason}")
+            self._say(f"Heat answers after {time.monotonic() - began:.1f} s")
+            self._watch = Watch(self.events, self.settings, on_server=self._track)
+            owned.callback(self._watch.close)
+            owned.callback(lambda: [tracker.close() for tracker in self.trackers.values()])
+            self._owned = owned.pop_all()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._owned.close()
+
+    def judge(self) -> Verdict:
+        """Create the stack, wait for it, and say how it went.
+
+        :raises TemplateError: when Heat refuses the template.
+        """
+        heat = self.plate.cloud.heat()
+        self._create(heat)
+        end = self._watch.stack(STACK_NAME, "CREATE")
+        outputs = self._outputs(heat)
+        problems: list[str] = []
+        if end.status == "CREATE_COMPLETE" and self.template.expect is not None:
+            problems = list(self.template.expect(outputs))
+        tracker = self._decisive()
+        now = time.monotonic()
+        if end.status != "CREATE_COMPLETE" or tracker.missing() is not None:
+            self._ask_guest(tracker)
+        return judge(
+            self._subject(tracker),
+            self.events,
+            tracker,
+            stack_status=end.status,
+            stack_reason=end.reason,
+            outputs=outputs,
+            problems=problems,
+            now=now,
+            artefacts=str(self.folder),
+        )
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _create(self, heat: Any) -> None:
+        from heatclient import exc
+
+        try:
+            heat.stacks.create(
+                stack_name=STACK_NAME,
+                timeout_mins=max(1, int(self.settings.limit / 60)),
+                disable_rollback=True,
+                **self.template.create_arguments(),
+            )
+        except exc.HTTPException as error:
+            told = " ".join(str(error).removeprefix("ERROR: ").split())
+            raise TemplateError(f'Heat refused "{self.template.source}": {told}') from error
+
+    def _outputs(self, heat: Any) -> dict[str, Any]:
+        stack = heat.stacks.get(STACK_NAME)
+        return {
+            each["output_key"]: each.get("output_value") for each in getattr(stack, "outputs", [])
+        }
+
+    def _track(self, server_id: str) -> None:
+        if server_id in self.trackers:
+            return
+        first = not self.trackers
+        self.trackers[server_id] = StageTracker(
+            self.events,
+            server_id,
+            until=self.until,
+            on_reached=self._on_reached if first else None,
+        )
+        server = self.plate.compute.servers.get(server_id)
+        wiring = server.machine.wiring if server else None
+        if wiring is not None:
+            self._say(f"network: {wiring.name}, because {wiring.reason}")
+
+    def _decisive(self) -> StageTracker:
+        """The tracker of the server that got least far, for it is the one to look at."""
+        order = list(Stage)
+        if not self.trackers:
+            # No machine was switched on: nothing but the stack's own events can be followed.
+            self.trackers[NO_SERVER] = StageTracker(self.events, NO_SERVER, until=self.until)
+        return min(
+            self.trackers.values(),
+            key=lambda each: order.index(stage) if (stage := each.missing()) else len(order),
+        )
+
+    def _ask_guest(self, tracker: StageTracker) -> None:
+        """Where the guest can be asked, let it say what is wrong; it may well be out of reach."""
+        server: Server | None = self.plate.compute.servers.get(tracker.server)
+        if server is None or not server.machine.running:
+            return
+        with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+            shell = server.shell(seconds=PROBE_SECONDS)
+            for probe in probes.for_stage(tracker.missing() or Stage.SIGNAL_ACCEPTED):
+                with contextlib.suppress(DeadlineExceeded):
+                    answer = shell.run(probe.command, timeout=PROBE_SECONDS)
+                    probes.report(
+                        self.events, tracker.server, probe, status=answer.rc, text=answer.text
+                    )
+        with contextlib.suppress(MachineLostError, OSError):
+            server.machine.screenshot(self.folder / "screen.png")
+
+    def _subject(self, tracker: StageTracker) -> Subject:
+        server = self.plate.compute.servers.get(tracker.server)
+        accelerator = self.plate.compute.accelerator
+        facts: dict[str, str] = {
+            "accelerator": f"{accelerator.name} ({accelerator.reason})",
+            "datasource": self.settings.datasource.value,
+        }
+        if server is not None:
+            facts["network"] = f"{server.machine.wiring.name} ({server.machine.wiring.reason})"
+            facts["firmware"] = server.machine.config.firmware.value
+            facts["memory"] = f"{server.machine.config.memory_mib} MiB"
+        stand_ins: Mapping[str, str] | list[str] = self.plate.cloud.stand_ins(STACK_NAME)
+        return Subject(
+            image=str(self.image.path),
+            template=self.template.source,
+            server=server.spec.name if server else "",
+            stand_ins=tuple(stand_ins),
+            facts=facts,
+        )

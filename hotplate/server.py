@@ -1,0 +1,310 @@
+"""The one place that composes image, cloud, machine and guest into running servers.
+
+Heat asks its :class:`~hotplate.cloud.compute.Compute` for a server; :class:`QemuCompute` answers
+with an overlay of the image, a wiring, the cloud's services on that wiring, and a machine.
+:class:`Hotplate` owns all of it and ends it on every path.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hotplate import settings as setting
+from hotplate.cloud.addresses import PORTS
+from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.compute import ServerSpec
+from hotplate.cloud.options import CloudOptions
+from hotplate.deadline import Deadline
+from hotplate.errors import MachineLostError
+from hotplate.events import Event, EventLog
+from hotplate.guest import shell
+from hotplate.image import config_drive
+from hotplate.image.inspect import Image
+from hotplate.machine import accelerator, wiring
+from hotplate.machine.config import ARCHITECTURES, Firmware, MachineConfig
+from hotplate.machine.machine import Machine
+from hotplate.settings import Datasource, Settings
+
+SMBIOS = {
+    Datasource.OPENSTACK: {"manufacturer": "OpenStack Foundation", "product": "OpenStack Nova"},
+}
+"""What the firmware says of the machine; other data sources are found without it."""
+
+
+class Server:
+    """One server: its machine, what connects it, and the ways into it.
+
+    :ivar nonce: known to this guest alone; proves that the one that answers is the one started.
+    """
+
+    def __init__(self, spec: ServerSpec, machine: Machine, *, nonce: str, owned: ExitStack) -> None:
+        self.spec = spec
+        self.machine = machine
+        self.nonce = nonce
+        self._owned = owned
+        self._shell: shell.Shell | None = None
+        self._shell_of: int | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def directory(self) -> Path:
+        """Where the console, QEMU's messages and ``qemu.sh`` of this server are."""
+        return self.machine.directory
+
+    def shell(self, *, seconds: float = 120.0) -> shell.Shell:
+        """A root shell in the guest, over a virtio port; made anew after a power cut.
+
+        :param seconds: how long to wait for the guest to answer on it.
+        :raises DeadlineExceeded: when the guest did not start it.
+        :raises MachineLostError: when the machine is off.
+        """
+        with self._lock:
+            if self._shell is None or self._shell_of != self.machine.pid:
+                way = shell.Shell(self.machine.shell_channel, nonce=self.nonce)
+                way.attach(Deadline(seconds, f'a root shell in the server "{self.spec.name}"'))
+                self._shell, self._shell_of = way, self.machine.pid
+            return self._shell
+
+    def close(self) -> None:
+        """Cut the power and give everything back."""
+        self._owned.close()
+
+
+class QemuCompute:
+    """Runs the servers of a cloud as QEMU machines; a :class:`~hotplate.cloud.compute.Compute`.
+
+    :param image: what every server boots, whatever image its template names.
+    :param directory: each server gets a folder of its own in it.
+    """
+
+    def __init__(
+        self, image: Image, *, settings: Settings, directory: Path, events: EventLog
+    ) -> None:
+        self.image = image
+        self.settings = settings
+        self.directory = directory
+        self.events = events
+        self.cloud: Cloud | None = None
+        self.servers: dict[str, Server] = {}
+        self.accelerator = accelerator.choose(settings.accelerator.value)
+        self._state: dict[str, tuple[str, str]] = {}
+        self._lock = threading.Lock()
+        events.subscribe(self._see)
+
+    # -- what Heat asks for -------------------------------------------------------------------
+
+    def boot(self, spec: ServerSpec) -> None:
+        """Start a server on an overlay of the image."""
+        if self.cloud is None:
+            raise RuntimeError("a server was asked for before the cloud was there")
+        nonce = secrets.token_hex(16)
+        directory = self._folder(spec)
+        with ExitStack() as owned:
+            link = owned.enter_context(wiring.choose(PORTS, wanted=self._wiring()))
+            owned.enter_context(
+                self.cloud.serve(spec.id, link.listeners, vendor_data=shell.vendor_data(nonce))
+            )
+            config = self._config(spec, directory)
+            machine = Machine(
+                config,
+                wiring=link,
+                accelerator=self.accelerator,
+                directory=directory,
+                events=self.events,
+                server_id=spec.id,
+            )
+            owned.enter_context(machine)
+            self._state[spec.id] = ("BUILD", "")
+            machine.write_script()
+            machine.start()
+            self._state[spec.id] = ("ACTIVE", "")
+            self.servers[spec.id] = Server(spec, machine, nonce=nonce, owned=owned.pop_all())
+
+    def delete(self, server_id: str) -> None:
+        """Cut a server's power and forget it; its folder stays."""
+        server = self.servers.pop(server_id, None)
+        self._state.pop(server_id, None)
+        if server is not None:
+            server.close()
+
+    def stop(self, server_id: str) -> None:
+        """Cut a server's power; its disk stays as it is."""
+        self._server(server_id).machine.kill()
+        self._state[server_id] = ("SHUTOFF", "")
+
+    def start(self, server_id: str) -> None:
+        """Switch a server on again, from its disk."""
+        self._server(server_id).machine.start()
+        self._state[server_id] = ("ACTIVE", "")
+
+    def suspend(self, server_id: str) -> None:
+        """Stop a server's processors."""
+        self._server(server_id).machine.pause()
+        self._state[server_id] = ("SUSPENDED", "")
+
+    def resume(self, server_id: str) -> None:
+        """Let a server's processors run on."""
+        self._server(server_id).machine.resume()
+        self._state[server_id] = ("ACTIVE", "")
+
+    def reboot(self, server_id: str) -> None:
+        """Press a server's reset button."""
+        self._server(server_id).machine.qmp.execute("system_reset")
+
+    def status(self, server_id: str) -> tuple[str, str]:
+        """Nova's word for the state of a server, and the reason."""
+        return self._state.get(server_id, ("ERROR", "there is no such server"))
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End every server."""
+        for server_id in list(self.servers):
+            self.delete(server_id)
+
+    def _server(self, server_id: str) -> Server:
+        try:
+            return self.servers[server_id]
+        except KeyError:
+            raise MachineLostError(f'there is no server "{server_id}"') from None
+
+    def _folder(self, spec: ServerSpec) -> Path:
+        """A folder named after the server; a second one of that name gets a number."""
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.name).strip("-.")[:60] or "server"
+        with self._lock:
+            for name in (plain, *(f"{plain}-{number}" for number in range(2, 10_000))):
+                folder = self.directory / name
+                if not folder.exists():
+                    folder.mkdir(mode=0o700, parents=True)
+                    return folder
+        raise RuntimeError(f'too many servers are called "{plain}"')
+
+    def _config(self, spec: ServerSpec, directory: Path) -> MachineConfig:
+        arch = "x86_64"
+        append = ""
+        if self.image.kernel is not None:
+            console = ARCHITECTURES[arch].console
+            append = f"root=/dev/vda ro console=tty0 console={console},115200"
+        source = self.settings.datasource
+        drive = None
+        if source is not Datasource.OPENSTACK and source is not Datasource.EC2:
+            drive = self._drive(spec, directory, source)
+        elif spec.config_drive:
+            drive = self._drive(spec, directory, Datasource.CONFIG_DRIVE)
+        # A UUID that begins with "ec2" is how ds-identify knows Amazon's machines.
+        return MachineConfig(
+            name=directory.name,
+            uuid=spec.id,
+            disk=self.image.overlay(directory),
+            kernel=self.image.kernel,
+            initrd=self.image.initrd,
+            append=append,
+            firmware=self._firmware(),
+            arch=arch,
+            memory_mib=self.settings.memory,
+            cpus=self.settings.cpus,
+            config_drive=drive,
+            smbios=SMBIOS.get(source, {}),
+            display=True,
+        )
+
+    def _wiring(self) -> str:
+        wanted = self.settings.wiring
+        return "" if wanted is setting.Wiring.AUTO else wanted.value
+
+    def _firmware(self) -> Firmware:
+        wanted = self.settings.firmware
+        if wanted is setting.Firmware.AUTO:
+            return Firmware.BIOS if self.image.bios_bootable else Firmware.UEFI
+        return Firmware(wanted.value)
+
+    def _drive(self, spec: ServerSpec, directory: Path, source: Datasource) -> Path:
+        if self.cloud is None:
+            raise RuntimeError("a drive was asked for before the cloud was there")
+        path = directory / "config-drive.img"
+        if source is Datasource.NOCLOUD:
+            tree, label = self.cloud.nocloud_tree(spec.id), "cidata"
+        else:
+            tree, label = self.cloud.metadata_tree(spec.id), "config-2"
+        kind = "vfat" if source is Datasource.CONFIG_DRIVE_VFAT else "iso9660"
+        config_drive.make(tree, path, fs=kind, label=label)
+        return path
+
+    def _see(self, event: Event) -> None:
+        """Keep Nova's word for the state true when a machine ends by itself."""
+        if event.source != "machine" or event.kind != "exit" or event.server not in self._state:
+            return
+        reason = str(event.detail.get("reason", ""))
+        if reason == "lost":
+            self._state[event.server] = ("ERROR", str(event.detail.get("message", "")))
+        else:
+            self._state[event.server] = ("SHUTOFF", reason)
+
+
+class Hotplate:
+    """An image on the hotplate: a cloud, and the servers that it boots; a context manager.
+
+    ::
+
+        with Hotplate(image, settings=settings, directory=folder, events=events) as plate:
+            plate.cloud.heat().stacks.create(...)
+
+    :param directory: for everything that this run writes.
+    """
+
+    def __init__(
+        self,
+        image: Image,
+        *,
+        settings: Settings,
+        directory: Path,
+        events: EventLog,
+        options: CloudOptions | None = None,
+    ) -> None:
+        self.image = image
+        self.settings = settings
+        self.directory = directory
+        self.events = events
+        self._options = options or CloudOptions()
+        self._owned = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as owned:
+            self.compute = QemuCompute(
+                self.image,
+                settings=self.settings,
+                directory=self.directory / "servers",
+                events=self.events,
+            )
+            self.cloud = owned.enter_context(
+                Cloud(
+                    directory=self.directory / "cloud",
+                    compute=self.compute,
+                    events=self.events,
+                    options=self._options,
+                )
+            )
+            self.compute.cloud = self.cloud
+            # Servers end before the cloud that they talk to.
+            owned.callback(self.compute.close)
+            self._owned = owned.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._owned.close()
+
+    @property
+    def servers(self) -> list[Server]:
+        """The servers that there are, oldest first."""
+        return list(self.compute.servers.values())

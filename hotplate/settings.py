@@ -1,0 +1,166 @@
+"""The settings of a run: parsed once, frozen, and passed down.
+
+Each comes from the command line, else from the environment (``HOTPLATE_<NAME>``), else from
+``hotplate.toml`` in the current directory, else it has its default; where it came from is kept.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from hotplate.errors import UsageError
+
+FILE = "hotplate.toml"
+
+
+class Accelerator(Enum):
+    """What runs the guest's instructions; AUTO believes KVM only after a probe has run on it."""
+
+    AUTO = "auto"
+    KVM = "kvm"
+    TCG = "tcg"
+
+
+class Wiring(Enum):
+    """How the guest reaches the harness; AUTO tries them in this order."""
+
+    AUTO = "auto"
+    NAMESPACE = "namespace"
+    GUESTFWD = "guestfwd"
+
+
+class Firmware(Enum):
+    """What starts the guest; AUTO takes UEFI only for a disk that BIOS cannot boot."""
+
+    AUTO = "auto"
+    BIOS = "bios"
+    UEFI = "uefi"
+
+
+class Datasource(Enum):
+    """Where the guest finds its metadata, by the names that cloud-init gives them."""
+
+    OPENSTACK = "openstack"
+    EC2 = "ec2"
+    CONFIG_DRIVE = "config-drive"
+    CONFIG_DRIVE_VFAT = "config-drive-vfat"
+    NOCLOUD = "nocloud"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run can be told.
+
+    :param artifacts: the directory in which each run gets a folder of its own.
+    :param memory: MiB of memory a guest has.
+    :param cpus: virtual processors a guest has.
+    :param patience: seconds without a line on the console, a request or a signal after which a
+        guest is given up, before the host's factor.
+    :param limit: seconds after which a run is given up, whatever it shows, before that factor.
+    :param keep: leave the guests running when the run has ended.
+    """
+
+    artifacts: Path = Path("artifacts")
+    memory: int = 1024
+    cpus: int = 2
+    accelerator: Accelerator = Accelerator.AUTO
+    wiring: Wiring = Wiring.AUTO
+    firmware: Firmware = Firmware.AUTO
+    datasource: Datasource = Datasource.OPENSTACK
+    patience: float = 180.0
+    limit: float = 1800.0
+    keep: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def load(
+        cls,
+        given: Mapping[str, Any],
+        *,
+        environ: Mapping[str, str],
+        directory: Path,
+    ) -> Settings:
+        """Put the settings of a run together.
+
+        :param given: what the command line said, by field name; None means it said nothing.
+        :param environ: the environment.
+        :param directory: where ``hotplate.toml`` may lie.
+        :raises UsageError: for a value that is not of the setting's kind; names its source.
+        """
+        file = directory / FILE
+        in_file = _read(file)
+        values: dict[str, Any] = {}
+        sources: dict[str, str] = {}
+        for setting in fields(cls):
+            if setting.name == "sources":
+                continue
+            variable = f"HOTPLATE_{setting.name.upper()}"
+            for source, value in (
+                ("the command line", given.get(setting.name)),
+                (variable, environ.get(variable)),
+                (str(file), in_file.pop(setting.name, None)),
+            ):
+                if value is not None:
+                    values[setting.name] = _convert(setting.name, setting.default, value, source)
+                    sources[setting.name] = source
+                    break
+            else:
+                sources[setting.name] = "default"
+            in_file.pop(setting.name, None)
+        if in_file:
+            unknown = '", "'.join(sorted(in_file))
+            known = ", ".join(f.name for f in fields(cls) if f.name != "sources")
+            raise UsageError(f'"{file}" has unknown settings: "{unknown}"', hint=f"known: {known}")
+        return cls(**values, sources=sources)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f'"{file}" cannot be read as TOML: {error}') from error
+
+
+def _convert(name: str, default: Any, value: Any, source: str) -> Any:
+    """``value`` as the type of ``default``, or a sentence that says what was expected."""
+    try:
+        if isinstance(default, Enum):
+            return value if isinstance(value, type(default)) else type(default)(str(value))
+        if isinstance(default, bool):
+            return _boolean(value)
+        if isinstance(default, (int, float)):
+            number = type(default)(value)
+            if number <= 0:
+                raise ValueError
+            return number
+        return type(default)(value)
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f'setting "{name}" from {source} is "{value}"; expected {_expected(default)}'
+        ) from error
+
+
+def _boolean(value: Any) -> bool:
+    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() not in words:
+        raise ValueError
+    return words[str(value).lower()]
+
+
+def _expected(default: Any) -> str:
+    if isinstance(default, Enum):
+        return "one of " + ", ".join(member.value for member in type(default))
+    if isinstance(default, bool):
+        return "true or false"
+    if isinstance(default, (int, float)):
+        return "a number greater than zero"
+    return "a path"

@@ -1,0 +1,136 @@
+"""A template as it is sent to Heat: its text, the files it names, environments and parameters."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hotplate.errors import TemplateError, UsageError
+
+BUILTIN = Path(__file__).parent / "templates" / "script.yaml"
+
+Expectation = Callable[[Mapping[str, Any]], Sequence[str]]
+"""Given the stack's outputs, the sentences that say what is wrong with them."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """What python-heatclient sends when a stack is made.
+
+    :param source: the file it was read from, for people.
+    :param files: the contents of the files it names, by the URL that Heat knows them by.
+    :param expect: what the outputs have to be.
+    """
+
+    source: str
+    template: Mapping[str, Any]
+    files: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    expect: Expectation | None = None
+
+    def create_arguments(self) -> dict[str, Any]:
+        """The arguments of heatclient's ``stacks.create`` and ``stacks.update``."""
+        return {
+            "template": dict(self.template),
+            "files": dict(self.files),
+            "environment": dict(self.environment),
+            "parameters": dict(self.parameters),
+        }
+
+    @property
+    def has_deployments(self) -> bool:
+        """True when anything in the template or its files is a software deployment."""
+        text = json.dumps([self.template, dict(self.files)], default=str)
+        return "Deployment" in text
+
+
+def load(
+    path: Path,
+    *,
+    parameters: Mapping[str, str] | None = None,
+    environments: Sequence[Path] = (),
+) -> Template:
+    """Read a template as ``openstack stack create`` does, with ``get_file`` and nested templates.
+
+    :raises TemplateError: when it, or a file that it names, cannot be read.
+    """
+    # Loaded here: heatclient takes a second, and most of hotplate does without it.
+    from heatclient import exc
+    from heatclient.common import template_utils
+
+    for each in (path, *environments):
+        if not each.is_file():
+            raise TemplateError(f'the file "{each}" does not exist or is not a file')
+    try:
+        files, template = template_utils.get_template_contents(str(path.absolute()))
+        env_files, environment = template_utils.process_multiple_environments_and_files(
+            [str(each.absolute()) for each in environments]
+        )
+    except exc.CommandError as error:
+        raise TemplateError(f'the template "{path}" cannot be used: {_one_line(error)}') from error
+    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+        raise TemplateError(
+            f'the template "{path}" cannot be read as YAML or JSON, '
+            f"or a file that it names cannot be read: {_one_line(error)}"
+        ) from error
+    return Template(
+        source=str(path),
+        template=template,
+        files={**files, **env_files},
+        environment=environment or {},
+        parameters=dict(parameters or {}),
+    )
+
+
+def builtin() -> Template:
+    """The template that proves an image with the script hook: inputs go in, outputs come back."""
+    word = f"hotplate-{secrets.token_hex(4)}"
+    loaded = load(BUILTIN, parameters={"word": word})
+
+    def expect(outputs: Mapping[str, Any]) -> list[str]:
+        wanted = {"word": word, "status_code": 0, "stderr": "script warned\n"}
+        problems = [
+            f'output "{name}" is {json.dumps(outputs.get(name))}, expected {json.dumps(value)}'
+            for name, value in wanted.items()
+            if outputs.get(name) != value
+        ]
+        said = str(outputs.get("stdout"))
+        problems += [
+            f'output "stdout" does not contain {part!r}'
+            for part in ("script started\n", "number=42 ", '"fruit": ["apple", "pear"]')
+            if part not in said
+        ]
+        return problems
+
+    return Template(
+        source="the built-in template",
+        template=loaded.template,
+        files=loaded.files,
+        parameters=loaded.parameters,
+        expect=expect,
+    )
+
+
+def parse_parameters(words: Sequence[str]) -> dict[str, str]:
+    """``name=value`` words as a mapping.
+
+    :raises UsageError: for a word without ``=`` or a name.
+    """
+    result = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UsageError(
+                f'the parameter "{word}" is not of the form name=value', hint="-P name=value"
+            )
+        result[name] = value
+    return result
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

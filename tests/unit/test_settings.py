@@ -1,0 +1,58 @@
+"""hotplate.settings: where each value came from, and one sentence for a bad one."""
+
+from pathlib import Path
+
+import pytest
+
+from hotplate.errors import UsageError
+from hotplate.settings import Accelerator, Settings
+
+
+def load(given=None, environ=None, directory=Path("/nonexistent")):
+    return Settings.load(given or {}, environ=environ or {}, directory=directory)
+
+
+def test_the_command_line_wins_over_the_environment_over_the_file(tmp_path):
+    (tmp_path / "hotplate.toml").write_text("memory = 512\ncpus = 1\npatience = 5\n")
+    settings = load({"memory": 2048}, {"HOTPLATE_MEMORY": "768", "HOTPLATE_CPUS": "4"}, tmp_path)
+    assert (settings.memory, settings.cpus, settings.patience) == (2048, 4, 5.0)
+    assert settings.sources["memory"] == "the command line"
+    assert settings.sources["cpus"] == "HOTPLATE_CPUS"
+    assert settings.sources["patience"].endswith("hotplate.toml")
+    assert settings.sources["limit"] == "default"
+
+
+def test_enums_and_booleans():
+    settings = load({}, {"HOTPLATE_ACCELERATOR": "tcg", "HOTPLATE_KEEP": "yes"})
+    assert settings.accelerator is Accelerator.TCG
+    assert settings.keep is True
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("MEMORY", "lots", "a number greater than zero"),
+        ("MEMORY", "-5", "a number greater than zero"),
+        ("ACCELERATOR", "warp", "one of auto, kvm, tcg"),
+        ("KEEP", "perhaps", "true or false"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_source(name, value, expected):
+    with pytest.raises(UsageError) as caught:
+        load({}, {f"HOTPLATE_{name}": value})
+    assert f"HOTPLATE_{name}" in str(caught.value)
+    assert f'"{value}"' in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def test_an_unknown_setting_in_the_file_is_named(tmp_path):
+    (tmp_path / "hotplate.toml").write_text("memmory = 1\n")
+    with pytest.raises(UsageError, match='"memmory"'):
+        load(directory=tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"memory = ", b"\xff\xfe"])
+def test_a_broken_file_is_named(tmp_path, content):
+    (tmp_path / "hotplate.toml").write_bytes(content)
+    with pytest.raises(UsageError, match=r"hotplate\.toml"):
+        load(directory=tmp_path)
