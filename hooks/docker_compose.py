@@ -1,0 +1,89 @@
+#!/usr/bin/python3 -I
+"""Heat hook "docker-compose": the config is a compose file; bring its services up."""
+
+import ast
+import os
+import sys
+
+sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
+from heat_config import compose, hook, tools, values, yamltext
+
+
+def _compose_file(deployment, config):
+    if not any(key in config for key in compose.TOP_LEVEL):
+        return values.encode(compose.modern(config))  # JSON is YAML
+    # Text goes in as it came: compose reads YAML 1.2, PyYAML would take a port 22:22 for 1342.
+    return deployment.config if isinstance(deployment.config, str) else values.encode(config)
+
+
+def _given_files(deployment):
+    """Return {file name: content} from the input "env_files".
+
+    It is a list of ``{"file_name":, "content":}``, as JSON or, as heat-agents wanted it, as a
+    Python literal.
+    """
+    given = deployment.inputs.get("env_files")
+    if isinstance(given, str) and given.strip():
+        try:
+            given = values.decode(given)
+        except ValueError:
+            try:
+                given = ast.literal_eval(given.strip())
+            except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                given = None
+            if not isinstance(given, list):
+                raise hook.HookError('The input "env_files" is not a list in JSON.') from None
+    found = {}
+    for item in given if isinstance(given, list) else ():
+        if not isinstance(item, dict) or not isinstance(item.get("file_name"), str):
+            raise hook.HookError('Each of "env_files" must have a file_name and a content.')
+        found[os.path.normpath(item["file_name"])] = values.text(item.get("content"))
+    return found
+
+
+def _write_env_files(project, config, given):
+    services = config.get("services", config)
+    for name, service in services.items() if isinstance(services, dict) else ():
+        wanted = service.get("env_file") if isinstance(service, dict) else None
+        for item in wanted if isinstance(wanted, list) else [wanted]:
+            path = item.get("path") if isinstance(item, dict) else item
+            if not isinstance(path, str) or os.path.normpath(path) not in given:
+                continue
+            plain = os.path.normpath(path)
+            if plain.startswith("..") or "\0" in plain:
+                raise hook.HookError(
+                    'The env_file of service "%s" leads out of the project\'s directory.'
+                    % values.clean(name)
+                )
+            target = os.path.join(project.directory, plain)
+            tools.private_directory(os.path.dirname(target))
+            hook.write_file(target, given[plain])
+
+
+@hook.main
+def main(deployment):
+    """Write the compose file and its env files, and bring the project up, or down on DELETE."""
+    config = yamltext.map_config(deployment)
+    directory = compose.working()
+    tools.private_directory(directory)
+    present = compose.projects(directory)
+    project = compose.project_for(directory, deployment, present)
+    mine = [p for p in present if p.deployment == project.deployment]
+    leave = deployment.action == "DELETE" or not config
+    if leave and not mine:
+        return hook.Response()
+    command = compose.find_command()
+    stdout, stderr = "", ""
+    for old in mine:
+        if leave or old.directory != project.directory:  # the name has changed with an update
+            result = old.take_down(command)
+            stdout, stderr = stdout + result.stdout, stderr + result.stderr
+            if result.status != 0:
+                return hook.Response(stdout, stderr, result.status)
+    if leave:
+        return hook.Response(stdout, stderr)
+    project.prepare()
+    _write_env_files(project, config, _given_files(deployment))
+    hook.write_file(project.file, _compose_file(deployment, config))
+    result = project.run(command, "up", "-d", "--no-build", "--remove-orphans")
+    return hook.Response(stdout + result.stdout, stderr + result.stderr, result.status)

@@ -1,0 +1,125 @@
+"""The containers of group "docker-cmd", seen through the command line of docker or podman."""
+
+import json
+import os
+
+from . import hook, standing, tools
+
+MANAGED = "managed_by=docker-cmd"
+
+
+class Container:
+    """One container that a docker-cmd deployment made; *labels* say which."""
+
+    def __init__(self, document):
+        config = document.get("Config") or {}
+        self.id = document.get("Id") or ""
+        self.name = (document.get("Name") or "").lstrip("/")
+        self.labels = config.get("Labels") or {}
+
+    @property
+    def config_id(self):
+        """The id of the config that it was made from."""
+        return self.labels.get("config_id", "")
+
+    @property
+    def wanted_name(self):
+        """The name that the template gives it."""
+        return self.labels.get("container_name", "")
+
+    @property
+    def deployment(self):
+        """The identity of its deployment, as in standing.py."""
+        return standing.identity(
+            self.labels.get("deploy_stack_id", ""),
+            self.labels.get("deploy_resource_name", ""),
+            self.config_id,
+        )
+
+
+class Engine:
+    """docker or podman: whatever HEAT_DOCKER_CMD says, else the first that is there."""
+
+    def __init__(self):
+        self.program = tools.find(
+            "A container engine",
+            ["docker", "podman"],
+            setting="HEAT_DOCKER_CMD",
+            hint="Build the image with the element heat-config-docker-cmd.",
+        )
+
+    def run(self, *arguments):
+        """Run the engine and return the hook.Result; its output is part of the answer."""
+        if any("\0" in argument for argument in arguments):
+            raise hook.HookError("A container's entry holds a NUL character; no command takes it.")
+        return hook.run([self.program, *arguments], env=tools.environment())
+
+    def ask(self, *arguments):
+        """Run the engine for something the hook wants to know; raises HookError if it fails."""
+        result = hook.run([self.program, *arguments], env=tools.environment(), quiet=True)
+        if result.status != 0:
+            raise hook.HookError(
+                '"%s %s" failed with status %d: %s'
+                % (
+                    os.path.basename(self.program),
+                    arguments[0],
+                    result.status,
+                    result.stderr.strip() or "it gave no reason",
+                ),
+                result.status,
+            )
+        return result.stdout
+
+    def names(self):
+        """Return the names of all containers, ours or not."""
+        return set(self.ask("ps", "--all", "--format", "{{.Names}}").replace(",", "\n").split())
+
+    def managed(self):
+        """Return the Containers that docker-cmd deployments made, running or not."""
+        ids = self.ask(
+            "ps", "--all", "--quiet", "--no-trunc", "--filter", "label=" + MANAGED
+        ).split()
+        if not ids:
+            return []
+        # One may vanish between the two questions; what is known of the others still counts.
+        found = hook.run(
+            [self.program, "inspect", "--type", "container", *ids],
+            env=tools.environment(),
+            quiet=True,
+        )
+        try:
+            documents = json.loads(found.stdout)
+        except ValueError:
+            raise hook.HookError(
+                '"%s inspect" did not answer with JSON: %s'
+                % (os.path.basename(self.program), found.stderr.strip())
+            ) from None
+        return [Container(document) for document in documents if isinstance(document, dict)]
+
+    def remove(self, containers):
+        """Remove the containers, running or not; raises HookError if one stays."""
+        if containers:
+            self.ask("rm", "--force", *(container.id for container in containers))
+
+
+def clean(engine):
+    """Remove what belongs to deployments that are gone, and give the others their own names.
+
+    Returns a sentence for each thing done.
+    """
+    done = []
+    stay = engine.managed()
+    known = standing.deployments()
+    if known is not None:
+        gone = [container for container in stay if container.deployment not in known]
+        engine.remove(gone)
+        done += ['container "%s" is removed: its deployment is gone' % c.name for c in gone]
+        stay = [container for container in stay if container.deployment in known]
+    late = [c for c in stay if c.wanted_name and c.wanted_name != c.name]
+    names = engine.names() if late else set()
+    for container in late:
+        if container.wanted_name not in names:
+            engine.ask("rename", container.id, container.wanted_name)
+            names.add(container.wanted_name)
+            done.append('container "%s" is now "%s"' % (container.name, container.wanted_name))
+    return done

@@ -1,0 +1,341 @@
+"""The docker-cmd hook and its clean-up, with real containers under podman."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+STACK = {"deploy_stack_id": "stack/8f0c", "deploy_resource_name": "containers"}
+
+
+@pytest.fixture
+def docker_cmd(run_hook, make_deployment, tmp_path: Path):
+    """Run the hook on a config, without an engine unless *env* names one."""
+
+    def run(config, *, env=None, **keywords):
+        return run_hook(
+            "docker_cmd.py",
+            make_deployment(config, group="docker-cmd", **keywords),
+            env={"HEAT_DOCKER_CMD_WORKING": str(tmp_path / "work"), **(env or {})},
+        )
+
+    return run
+
+
+@pytest.fixture
+def real(docker_cmd, podman):
+    """Run the hook with the real podman."""
+
+    def run(config, **keywords):
+        env = {**podman.environment, "HEAT_DOCKER_CMD": podman.program}
+        return docker_cmd(config, env=env, **keywords)
+
+    return run
+
+
+@pytest.fixture
+def clean_up(podman, hooks_dir: Path, tmp_path: Path):
+    """Run the step of os-refresh-config with these deployments in the list and from Heat."""
+
+    def run(listed, from_heat, *, source="cfn"):
+        (tmp_path / "heat-config").write_text(json.dumps(listed))
+        files = [str(tmp_path / "ec2.json")]
+        if from_heat is not None:
+            path = tmp_path / f"{source}.json"
+            path.write_text(json.dumps({"deployments": from_heat}))
+            files.append(str(path))
+        done = subprocess.run(
+            [sys.executable, "-I", str(hooks_dir / "50-heat-config-docker-cmd")],
+            env={
+                **podman.environment,
+                "HEAT_CONFIG_LIB": str(hooks_dir),
+                "HEAT_DOCKER_CMD": podman.program,
+                "HEAT_SHELL_CONFIG": str(tmp_path / "heat-config"),
+                "OS_CONFIG_FILES": ":".join(files),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    return run
+
+
+def test_an_empty_config_does_nothing(docker_cmd):
+    for config in ("", {}, None):
+        answer = docker_cmd(config, env={"HEAT_DOCKER_CMD": "/no/such/program"})
+        assert (answer.status, answer.stdout, answer.stderr) == (0, "", "")
+
+
+def test_no_engine_is_a_sentence(docker_cmd):
+    answer = docker_cmd({"a": {"image": "i"}}, env={"HEAT_DOCKER_CMD": "/no/such/program"})
+    assert answer.status == 127
+    assert "heat-config-docker-cmd" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        ([1], "must be a map"),
+        ("a: b\nc: [}", "is not YAML (line 2)"),
+        ({"a": "text"}, '"a" must be a map'),
+        ({"a": {}}, '"a" has no image'),
+        ({"../a": {"image": "i"}}, "cannot be the name"),
+        ({"-a": {"image": "i"}}, "cannot be the name"),
+        ({"a": {"action": "exec"}}, '"a" is empty'),
+        ({"a": {"action": "exec", "command": []}}, '"a" is empty'),
+        ({"a": {"action": "stop", "image": "i"}}, "must be run or exec"),
+        ({"a": {"image": "i", "start_order": "x"}}, "start_order"),
+        ({"a": {"image": "i", "exit_codes": ["x"]}}, "exit_codes"),
+    ],
+)
+def test_a_malformed_config_is_a_sentence_before_anything_runs(docker_cmd, config, part):
+    answer = docker_cmd(config, env={"HEAT_DOCKER_CMD": "/bin/true"})
+    assert answer.status == 1
+    assert part in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
+@pytest.mark.tool("podman")
+def test_run_and_exec_in_order_with_labels(real, podman):
+    config = {
+        "second": {
+            "action": "exec",
+            "start_order": 2,
+            "command": ["first", "/bin/sh", "-c", "echo in $NAME; id -u"],
+            "user": "0",
+        },
+        "first": {
+            "image": podman.image,
+            "start_order": 1,
+            "net": "host",
+            "environment": ["NAME=the first"],
+            "volumes": ["/etc:/host-etc:ro", ""],
+            "command": "sleep 300",
+        },
+    }
+    answer = real(config, inputs=STACK, id="c0ffee00-0000-4000-8000-000000000001")
+    assert (answer.status, answer.stderr) == (0, "")
+    assert answer.stdout.endswith("in the first\n0\n")
+    found = podman.inspect("first")
+    assert found["Config"]["Labels"] == {
+        "deploy_stack_id": "stack/8f0c",
+        "deploy_resource_name": "containers",
+        "config_id": "c0ffee00-0000-4000-8000-000000000001",
+        "container_name": "first",
+        "managed_by": "docker-cmd",
+    }
+    assert found["State"]["Running"]
+
+
+@pytest.mark.tool("podman")
+def test_yaml_text_and_attached_output(real, podman):
+    answer = real(
+        f"hello:\n  image: {podman.image}\n  detach: false\n"
+        "  environment: {GREETING: 'grüß ☃', NUMBER: 7, NONE: null}\n"
+        """  command: sh -c 'echo "$GREETING" $NUMBER "[$NONE]"; echo trouble >&2'\n"""
+    )
+    assert (answer.status, answer.stdout, answer.stderr) == (0, "grüß ☃ 7 []\n", "trouble\n")
+
+
+@pytest.mark.tool("podman")
+def test_a_failed_container_fails_though_another_printed(real, podman):
+    """K5, K6: heat-agents reports success, or the last status."""
+    config = {
+        "a": {"image": podman.image, "detach": False, "command": ["echo", "fine"]},
+        "b": {"image": podman.image, "detach": False, "command": ["sh", "-c", "exit 7"]},
+        "c": {"image": podman.image, "detach": False, "command": ["false"]},
+        "d": {"image": podman.image, "detach": False, "command": ["echo", "last"]},
+    }
+    answer = real(config)
+    assert (answer.status, answer.stdout) == (7, "fine\nlast\n")
+    assert '"b" ended with status 7' in answer.stderr
+    assert '"c" ended with status 1' in answer.stderr
+
+
+@pytest.mark.tool("podman")
+def test_exit_codes_say_what_is_expected(real, podman):
+    entry = {"image": podman.image, "detach": False, "exit_codes": [2]}
+    assert real({"a": {**entry, "command": ["sh", "-c", "exit 2"]}}).status == 0
+    answer = real({"a": {**entry, "command": ["true"]}})
+    assert answer.status == 1
+    assert '"a" ended with status 0' in answer.stderr
+
+
+@pytest.mark.tool("podman")
+def test_an_unknown_image_fails_with_the_engines_words(real):
+    answer = real({"a": {"image": "localhost/there-is-no-such-image"}})
+    assert answer.status == 125
+    assert "there-is-no-such-image" in answer.stderr
+
+
+@pytest.mark.tool("podman")
+def test_an_unknown_key_is_named(real, podman):
+    answer = real({"a": {"image": podman.image, "command": ["true"], "helthcheck": 1}})
+    assert answer.status == 0
+    assert '"a": helthcheck is not known' in answer.stderr
+
+
+@pytest.mark.tool("podman")
+def test_environment_is_neither_on_the_command_line_nor_left_behind(real, podman, tmp_path):
+    config = {
+        "a": {
+            "image": podman.image,
+            "detach": False,
+            "environment": ["SECRET=planted-password", "TWO=x\ny"],
+            "command": ["sh", "-c", 'echo "$SECRET"; echo "$TWO"'],
+        }
+    }
+    answer = real(config)
+    assert answer.stdout == "planted-password\nx\ny\n"
+    assert "planted-password" not in answer.log.replace(answer.stdout, "")
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+@pytest.mark.tool("podman")
+def test_two_megabytes_and_any_bytes(real, podman):
+    config = {
+        "a": {
+            "image": podman.image,
+            "detach": False,
+            "volumes": ["/dev:/host-dev"],
+            "command": [
+                "/bin/busybox",
+                "sh",
+                "-c",
+                r"busybox head -c 2097152 /dev/zero; busybox printf '\377\n'",
+            ],
+        }
+    }
+    answer = real(config)
+    assert answer.status == 0
+    assert len(answer.stdout) == 2097152 + 2
+    assert answer.stdout.endswith("\0�\n")
+
+
+def test_nul_in_a_command_is_a_sentence(docker_cmd, tmp_path):
+    engine = tmp_path / "engine"
+    engine.write_text("#!/bin/sh\nexit 0\n")
+    engine.chmod(0o755)
+    answer = docker_cmd(
+        {"a": {"image": "i", "command": ["a\0b"]}}, env={"HEAT_DOCKER_CMD": str(engine)}
+    )
+    assert answer.status == 1
+    assert "NUL" in answer.stderr
+
+
+@pytest.mark.tool("podman")
+def test_update_replaces_and_delete_removes(real, podman):
+    """K6: heat-agents' DELETE leaves the containers to a later pass."""
+    old = {name: {"image": podman.image, "command": "sleep 300"} for name in ("a", "b")}
+    other = {"z": {"image": podman.image, "command": "sleep 300"}}
+    assert real(old, inputs=STACK).status == 0
+    assert real(other, inputs={**STACK, "deploy_resource_name": "other"}).status == 0
+    before = podman.inspect("a")["Id"]
+    new = {"a": {"image": podman.image, "command": "sleep 301"}}
+    assert real(new, inputs=STACK, action="UPDATE").status == 0
+    assert podman.names() == ["a", "z"]
+    assert podman.inspect("a")["Id"] != before
+    assert real(new, inputs=STACK, action="DELETE").status == 0
+    assert podman.names() == ["z"]
+
+
+@pytest.mark.tool("podman")
+def test_suspend_leaves_what_runs(real, podman):
+    real({"a": {"image": podman.image, "command": "sleep 300"}}, inputs=STACK)
+    answer = real(
+        {"b": {"action": "exec", "command": "a echo suspending"}}, inputs=STACK, action="SUSPEND"
+    )
+    assert (answer.status, answer.stdout) == (0, "suspending\n")
+    assert podman.names() == ["a"]
+
+
+@pytest.mark.tool("podman")
+def test_a_second_run_of_the_same_config_starts_over(real, podman):
+    config = {"a": {"image": podman.image, "command": "sleep 300"}}
+    for _ in range(2):
+        assert real(config, inputs=STACK, id="c0ffee00-0000-4000-8000-000000000002").status == 0
+    assert podman.names() == ["a"]
+
+
+@pytest.mark.tool("podman")
+def test_a_name_that_is_taken_gets_a_suffix_and_later_its_own_name(real, podman, clean_up):
+    podman.run("run", "-d", "--name", "a", podman.image, "sleep", "300")
+    id = "c0ffee00-0000-4000-8000-000000000003"
+    assert real({"a": {"image": podman.image, "command": "sleep 300"}}, id=id).status == 0
+    assert podman.names() == ["a", "a-c0ffee00"]
+    podman.run("rm", "-f", "--time", "0", "a")
+    listed = [
+        {
+            "id": id,
+            "inputs": [
+                {"name": n, "value": v}
+                for n, v in {
+                    "deploy_stack_id": "stack/8f0c6e5e-0000-4000-8000-000000000002",
+                    "deploy_resource_name": "deployment",
+                }.items()
+            ],
+        }
+    ]
+    assert '"a-c0ffee00" is now "a"' in clean_up(listed, listed)
+    assert podman.names() == ["a"]
+
+
+@pytest.mark.tool("podman")
+def test_only_what_heat_itself_left_out_is_removed(real, podman, clean_up, make_deployment):
+    """C14: with heat-agents, an outage of Heat empties the list, and the containers go."""
+    config = {"a": {"image": podman.image, "command": "sleep 300"}}
+    listed = [make_deployment(config, inputs=STACK)]
+    real(config, inputs=STACK)
+    clean_up([], None)
+    assert podman.names() == ["a"]
+    clean_up([], [], source="heat_local")
+    assert podman.names() == ["a"]
+    clean_up([], listed)
+    assert podman.names() == ["a"]
+    clean_up(listed, listed)
+    assert podman.names() == ["a"]
+    assert '"a" is removed' in clean_up([], [])
+    assert podman.names() == []
+
+
+@pytest.mark.tool("podman")
+def test_an_update_that_has_not_run_yet_keeps_the_old_containers(
+    real, podman, clean_up, make_deployment
+):
+    config = {"a": {"image": podman.image, "command": "sleep 300"}}
+    real(config, inputs=STACK)
+    listed = [make_deployment(config, inputs=STACK, action="UPDATE")]
+    clean_up(listed, listed)
+    assert podman.names() == ["a"]
+
+
+@pytest.mark.tool("podman")
+def test_parallel_runs_keep_apart(real, podman):
+    def one(number: int):
+        config = {
+            f"c{number}": {
+                "image": podman.image,
+                "detach": False,
+                "environment": {"N": number},
+                "command": ["sh", "-c", "echo $N"],
+            }
+        }
+        return real(
+            config,
+            id=f"c0ffee00-0000-4000-8000-00000000001{number}",
+            inputs={**STACK, "deploy_resource_name": f"r{number}"},
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(one, range(4)))
+    assert [answer.stdout for answer in answers] == ["0\n", "1\n", "2\n", "3\n"]
+    assert podman.names() == ["c0", "c1", "c2", "c3"]
