@@ -161,7 +161,8 @@ def probe(program: str, *, accelerator: str, cpu: str, rom: bytes | None = None)
         if status == kvm_probe.SUCCESS:
             seconds = time.monotonic() - began
             return Verdict(True, f"a small program did its work in {seconds:.1f} s")
-        return Verdict(False, f"QEMU ended with status {status}: {child.complaint()}")
+        complaint = child.complaint().split("; ")[0].removeprefix(f"{Path(program).name}: ")
+        return Verdict(False, f"QEMU ended with status {status}: {complaint}")
 
 
 def _remembered(

@@ -49,6 +49,23 @@ def checked(status: int, what: str) -> None:
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
+def receive(control: socket.socket) -> tuple[bytes, list[int]]:
+    """Take one message and the descriptors that came along, which are closed at an exec.
+
+    ``socket.recv_fds`` of Python before 3.12 drops its flags, so that they would be inherited.
+    """
+    size = struct.calcsize("i")
+    message, ancillary, _, _ = control.recvmsg(
+        MESSAGE_BYTES, socket.CMSG_LEN(MAX_DESCRIPTORS * size), socket.MSG_CMSG_CLOEXEC
+    )
+    descriptors: list[int] = []
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            count = len(data) // size
+            descriptors += struct.unpack(f"{count}i", data[: count * size])
+    return message, descriptors
+
+
 def enter_namespace() -> str:
     """Enter a network namespace with ``lo`` up; as an ordinary user also a user namespace.
 
@@ -105,9 +122,7 @@ class Keeper:
     def answer(self) -> bool:
         """Take one request; False at end of file."""
         try:
-            message, descriptors, _, _ = socket.recv_fds(
-                self.control, MESSAGE_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-            )
+            message, descriptors = receive(self.control)
         except OSError:
             return False
         if not message:

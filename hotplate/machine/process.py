@@ -196,12 +196,7 @@ class Keeper:
                 raise MachineLostError("the helper process of this machine has been ended")
             try:
                 socket.send_fds(self._control, [message], list(fds))
-                reply, received, _, _ = socket.recv_fds(
-                    self._control,
-                    program.MESSAGE_BYTES,
-                    program.MAX_DESCRIPTORS,
-                    socket.MSG_CMSG_CLOEXEC,
-                )
+                reply, received = program.receive(self._control)
             except (BrokenPipeError, ConnectionResetError):
                 reply, received = b"", []
         if not reply:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -208,8 +208,9 @@ WIRINGS: dict[str, type[Wiring]] = {kind.name: kind for kind in (Namespace, Gues
 """The ways of wiring by name, in the order in which they are tried."""
 
 
-def choose(ports: Iterable[int], *, wanted: str = "") -> Wiring:
-    """Return the first wiring that this host can do, already open; close it or leave it.
+@contextlib.contextmanager
+def choose(ports: Iterable[int], *, wanted: str = "") -> Iterator[Wiring]:
+    """Open the first wiring that this host can do, as a context manager.
 
     :param ports: the ports at the metadata address that the guest shall reach.
     :param wanted: a name out of :data:`WIRINGS` to try only that one.
@@ -223,15 +224,16 @@ def choose(ports: Iterable[int], *, wanted: str = "") -> Wiring:
     for name, kind in WIRINGS.items():
         if wanted and name != wanted:
             continue
-        wiring = kind(ports)
-        try:
-            wiring.__enter__()
-        except HostError as error:
-            refused.append(f"{name}: {error.message}")
-            continue
-        if refused:
-            wiring.reason = f"{wiring.reason} ({'; '.join(refused)})"
-        return wiring
+        with contextlib.ExitStack() as stack:
+            try:
+                wiring = stack.enter_context(kind(ports))
+            except HostError as error:
+                refused.append(f"{name}: {error.message}")
+                continue
+            if refused:
+                wiring.reason = f"{wiring.reason} ({'; '.join(refused)})"
+            yield wiring
+            return
     raise HostError(
         f"no way to wire a guest works on this host: {'; '.join(refused)}",
         hint="apt-get install --no-install-recommends socat",

@@ -1,0 +1,111 @@
+"""The tiny guest and machines made of it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import tiny_guest
+
+from hotplate.deadline import Deadline
+from hotplate.events import EventLog
+from hotplate.guest.shell import Shell
+from hotplate.machine import accelerator, wiring
+from hotplate.machine.config import MachineConfig
+from hotplate.machine.machine import Machine
+
+BOOT_SECONDS = 90
+PORTS = (80, 8000)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> tiny_guest.TinyGuest:
+    return tiny_guest.make()
+
+
+def attached(machine: Machine, seconds: float = BOOT_SECONDS) -> Shell:
+    """A shell in the tiny guest, once it answers."""
+    shell = Shell(machine.shell_channel, nonce=tiny_guest.NONCE)
+    shell.attach(Deadline(seconds, "the tiny guest's shell"))
+    return shell
+
+
+class Answerer:
+    """Answers every connection on a wiring's listeners with the port and a name of its own."""
+
+    def __init__(self, link: wiring.Wiring, name: str) -> None:
+        self.name = name
+        self.taken: list[int] = []
+        for port, listener in link.listeners.items():
+            threading.Thread(target=self._serve, args=(port, listener), daemon=True).start()
+
+    def _serve(self, port: int, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    self.taken.append(port)
+                    connection.recv(4096)
+                    connection.sendall(f"{self.name} {port}\n".encode())
+
+
+@dataclass
+class Made:
+    """What the factory fixture gives."""
+
+    machine: Machine
+    wiring: wiring.Wiring
+    events: EventLog
+    answerer: Answerer
+
+
+@pytest.fixture
+def make(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> Iterator[Callable[..., Made]]:
+    """Make a machine of the tiny guest; options go to the configuration."""
+    with contextlib.ExitStack() as stack:
+
+        def factory(
+            *,
+            wanted: str = "",
+            link: wiring.Wiring | None = None,
+            name: str = "tiny",
+            directory: Path | None = None,
+            start: bool = True,
+            **options: Any,
+        ) -> Made:
+            events = EventLog()
+            link = stack.enter_context(link or wiring.choose(PORTS, wanted=wanted))
+            settings: dict[str, Any] = {
+                "name": name,
+                "uuid": str(uuid.uuid4()),
+                "kernel": tiny.kernel,
+                "initrd": tiny.initrd,
+                "append": tiny.append,
+                "memory_mib": 192,
+            } | options
+            machine = Machine(
+                MachineConfig(**settings),
+                wiring=link,
+                accelerator=accelerator.emulation("the tests shall run everywhere"),
+                directory=directory or tmp_path / name,
+                events=events,
+                server_id=name,
+            )
+            stack.enter_context(machine)
+            answerer = Answerer(link, name)
+            if start:
+                machine.start()
+            return Made(machine, link, events, answerer)
+
+        yield factory

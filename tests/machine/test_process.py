@@ -1,0 +1,142 @@
+"""The keeper: what it starts dies with the harness, whatever kills that."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.errors import HostError, MachineLostError
+from hotplate.machine.process import FIRST_CHILD_FD, Child, Keeper, find_tool
+
+HARNESS = """
+import os, sys, time
+from pathlib import Path
+from hotplate.machine.process import Keeper
+keeper = Keeper().__enter__()
+child = keeper.spawn(["sleep", "1000"], directory=Path("/"), stderr=Path(sys.argv[1]))
+if sys.argv[2] == "fork" and os.fork() == 0:
+    time.sleep(1000)
+print(os.getpid(), keeper.pid, child.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def gone(pidfd: int, seconds: float = 10.0) -> bool:
+    """Whether a process ends in time."""
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(seconds * 1000))
+
+
+@pytest.mark.parametrize(
+    ("how", "victim"),
+    [("plain", "harness"), ("fork", "harness"), ("plain", "keeper")],
+)
+def test_sigkill_leaves_no_child(tmp_path: Path, how: str, victim: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HARNESS, tmp_path / "log", how],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as harness:
+        try:
+            assert harness.stdout is not None
+            pid, keeper, child = (int(word) for word in harness.stdout.readline().split())
+            watched = {"keeper": os.pidfd_open(keeper), "child": os.pidfd_open(child)}
+            assert not gone(watched["child"], 0.1)
+            os.kill({"harness": pid, "keeper": keeper}[victim], signal.SIGKILL)
+            assert gone(watched["child"])
+            assert gone(watched["keeper"])
+        finally:
+            os.killpg(harness.pid, signal.SIGKILL)
+
+
+def spawn(keeper: Keeper, tmp_path: Path, script: str, **options: object) -> Child:
+    return keeper.spawn(
+        ["sh", "-c", script],
+        directory=tmp_path,
+        stderr=tmp_path / "log",
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def test_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+    with Keeper() as keeper:
+        children: list[Child] = []
+        thread = threading.Thread(
+            target=lambda: children.append(spawn(keeper, tmp_path, "sleep 1000"))
+        )
+        thread.start()
+        thread.join()
+        with pytest.raises(DeadlineExceeded, match="the child"):
+            children[0].wait(Deadline(0.3, "the child"))
+        assert children[0].kill() == -signal.SIGKILL
+
+
+def test_exit_status_and_last_words(tmp_path: Path) -> None:
+    told: list[int] = []
+    with Keeper() as keeper:
+        child = spawn(keeper, tmp_path, "echo no disk >&2; exit 7", on_exit=told.append)
+        assert child.wait(Deadline(10, "the child")) == 7
+        assert child.complaint() == "no disk"
+        child.send_signal(signal.SIGKILL)  # nothing is hit
+        # One child after the other is what a restart of the machine is.
+        assert spawn(keeper, tmp_path, "exit 0").wait(Deadline(10, "the child")) == 0
+    assert told == [7]
+
+
+def test_environment_and_descriptors_are_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_HARNESS", "x")
+    read_end, write_end = os.pipe()
+    inherited, inherited_writer = os.pipe()
+    os.set_inheritable(inherited, True)
+    with Keeper() as keeper, os.fdopen(read_end) as stream:
+        child = spawn(
+            keeper,
+            tmp_path,
+            f"exec bash -c 'env; ls /proc/self/fd; echo through the pipe >&{FIRST_CHILD_FD}'",
+            fds=[write_end],
+        )
+        os.close(write_end)
+        assert child.wait(Deadline(10, "the child")) == 0
+        assert stream.read() == "through the pipe\n"
+    os.close(inherited)
+    os.close(inherited_writer)
+    words = (tmp_path / "log").read_text().split()
+    assert not any(word.startswith("SECRET") for word in words)
+    assert f"HOME={tmp_path}" in words
+    # 3 is ls's own look at the directory.
+    numbers = {int(word) for word in words if word.isdigit()}
+    assert numbers == {0, 1, 2, 3, FIRST_CHILD_FD}
+
+
+def test_missing_program_is_a_sentence(tmp_path: Path) -> None:
+    with Keeper() as keeper, pytest.raises(HostError, match=r'"/nowhere/qemu" cannot be started'):
+        keeper.spawn(["/nowhere/qemu"], directory=tmp_path, stderr=tmp_path / "log")
+    with pytest.raises(HostError, match="was not found") as caught:
+        find_tool("qemu-system-x86_65")
+    assert caught.value.hint.startswith("apt-get install")
+
+
+def test_closed_keeper_refuses(tmp_path: Path) -> None:
+    with Keeper() as keeper:
+        child = spawn(keeper, tmp_path, "sleep 1000")
+    assert child.wait(Deadline(10, "the child")) == -signal.SIGKILL
+    with pytest.raises(MachineLostError):
+        spawn(keeper, tmp_path, "true")
+
+
+def test_interrupt_of_the_terminal_does_not_reach_the_child(tmp_path: Path) -> None:
+    with Keeper() as keeper:
+        child = spawn(keeper, tmp_path, "sleep 1000")
+        assert os.getpgid(child.pid) != os.getpgrp()
