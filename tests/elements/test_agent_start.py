@@ -1,9 +1,10 @@
-"""The agent's start program and heat-agent-forget, on a directory in place of /."""
+"""What precedes the agent at each start, and heat-agent-forget, on a directory in place of /."""
 
 import json
 import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ BOOT = {
 
 
 class Guest:
-    """A tree that looks like the image, with an agent that only says it ran."""
+    """A tree that looks like the image."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -38,9 +39,13 @@ class Guest:
             ELEMENT / "os-apply-config/etc/os-collect-config.conf"
         )
         (programs / "heat-agent-forget").symlink_to(FILES / "heat-agent-forget")
-        agent = root / "bin/os-collect-config"
-        agent.write_text('#!/bin/sh\necho agent "$@"; umask\n')
-        agent.chmod(0o755)
+        self.program("systemctl", 'echo "$@" >> $HEAT_AGENT_ROOT/systemctl')
+
+    def program(self, name: str, body: str) -> None:
+        """Put a shell program of this name first on the path."""
+        path = self.root / "bin" / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
 
     def run(self, name: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -57,9 +62,8 @@ class Guest:
         )
 
     def start(self) -> str:
-        result = self.run("start", "--debug")
+        result = self.run("prepare")
         assert result.returncode == 0, result.stderr
-        assert result.stdout == "agent --debug\n0022\n"
         return result.stderr
 
     def boot(self, instance: str, metadata: object = BOOT) -> None:
@@ -166,8 +170,41 @@ def test_forget_for_a_capture_leaves_no_credential(guest: Guest) -> None:
 
 def test_splay_waits_before_the_agent(guest: Guest) -> None:
     guest.boot("i-1", {"os-collect-config": {**BOOT["os-collect-config"], "splay": 7}})
-    sleep = guest.root / "bin/sleep"
-    sleep.write_text(f'#!/bin/sh\necho "$1" > {guest.root}/slept\n')
-    sleep.chmod(0o755)
+    guest.program("sleep", 'echo "$1" > $HEAT_AGENT_ROOT/slept')
     guest.start()
     assert 0 <= int((guest.root / "slept").read_text()) < 7
+
+
+def test_waits_for_the_stage_that_this_boot_has_queued_and_for_no_other(guest: Guest) -> None:
+    guest.boot("i-1")
+    guest.program(
+        "systemctl",
+        'echo "$@" >> $HEAT_AGENT_ROOT/systemctl\n'
+        'case "$*" in "list-jobs "*cloud-init-network*) echo "7 $3 start running";; esac',
+    )
+    guest.start()
+    calls = (guest.root / "systemctl").read_text().splitlines()
+    assert [call for call in calls if call.startswith("start")] == [
+        "start cloud-init-network.service"
+    ]
+
+
+@pytest.mark.parametrize("conf", ["", "[DEFAULT]\ncommand = true\n"])
+def test_start_runs_prepare_and_then_the_real_agent(conf: str, tmp_path: Path) -> None:
+    """The agent must read its configuration after `prepare` has written it."""
+    path = tmp_path / "os-collect-config.conf"
+    path.write_text(conf)
+    prepare = tmp_path / "prepare"
+    prepare.write_text(f"#!/bin/sh\nprintf '[DEFAULT]\\ncachedir = /prepared\\n' > {path}\n")
+    prepare.chmod(0o755)
+    start = tmp_path / "start"
+    start.write_text((FILES / "start").read_text())
+    result = subprocess.run(
+        [sys.executable, start, "--config-file", path, "--print-cachedir"],
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.stdout == "/prepared\n", result.stderr
