@@ -1,0 +1,163 @@
+"""A timeline as one SVG picture: text and shapes, no script, colours from the page's style."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+
+from hotplate.verdict.readings import clean
+from hotplate.verdict.timeline import Lane, Span, Timeline, Tone
+
+WIDTH = 1180
+GUTTER = 176
+RIGHT = 16
+ROW = 22
+BAR = 14
+FLAG_ROWS = 3
+# A picture with more rows of one lane is no picture any more.
+MOST_ROWS = 10
+# As wide as a letter of the picture's text, about, for the labels that fit into a bar.
+LETTER = 6.4
+MOST_TICKS = 12
+
+
+def _esc(text: str) -> str:
+    return escape(clean(text), quote=True)
+
+
+def ticks(first: float, last: float) -> list[float]:
+    """Return round times between two, at most :data:`MOST_TICKS` of them or so."""
+    length = max(last - first, 0.001)
+    rough = length / MOST_TICKS
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    count = math.floor(last / step + 1e-9) - math.ceil(first / step - 1e-9) + 1
+    begin = math.ceil(first / step - 1e-9)
+    return [round((begin + number) * step, 6) for number in range(count)]
+
+
+class Picture:
+    """Draws a timeline.
+
+    ::
+
+        svg = Picture(timeline.build(events, server)).svg()
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        length = timeline.last - timeline.first
+        self._first = timeline.first
+        self._scale = (WIDTH - GUTTER - RIGHT) / (length * 1.02)
+        self._parts: list[str] = []
+
+    def _x(self, seconds: float) -> float:
+        return GUTTER + (seconds - self._first) * self._scale
+
+    def svg(self) -> str:
+        """Return the picture as an ``<svg>`` element."""
+        top = 14 + FLAG_ROWS * 15 + 8
+        y = float(top)
+        for lane in self._timeline.lanes:
+            y = self._lane(lane, y)
+        bottom = y + 4
+        frame = self._axis(top, bottom) + self._flags(bottom)
+        height = bottom + 26
+        return (
+            f'<svg class="timeline" viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
+            'aria-label="timeline of the run" xmlns="http://www.w3.org/2000/svg">'
+            + "".join(frame + self._parts)
+            + "</svg>"
+        )
+
+    def _axis(self, top: float, bottom: float) -> list[str]:
+        parts = []
+        for tick in ticks(self._timeline.first, self._timeline.last):
+            x = self._x(tick)
+            parts.append(
+                f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom:.0f}"/>'
+                f'<text class="axis" x="{x:.1f}" y="{bottom + 16:.0f}">{tick:g} s</text>'
+            )
+        return parts
+
+    def _flags(self, bottom: float) -> list[str]:
+        """The stages, each with a line through all lanes, in rows so that names do not collide."""
+        parts = []
+        ends = [-1e9] * FLAG_ROWS
+        for name, seconds in self._timeline.flags:
+            x = self._x(seconds)
+            width = len(name) * LETTER
+            left = min(x, WIDTH - width - 4)
+            row = next((n for n, end in enumerate(ends) if end < left - 6), None)
+            if row is None:
+                row = min(range(FLAG_ROWS), key=lambda number: ends[number])
+                left = min(ends[row] + 8, WIDTH - width - 4)
+            ends[row] = left + width
+            y = 14 + row * 15
+            parts.append(
+                f'<line class="flag" x1="{x:.1f}" x2="{x:.1f}" y1="{y + 3}" y2="{bottom:.0f}"/>'
+                f'<text class="flag" x="{left + 3:.1f}" y="{y}">{_esc(name)}'
+                f"<title>{_esc(name)} after {seconds:.1f} s</title></text>"
+            )
+        return parts
+
+    def _lane(self, lane: Lane, y: float) -> float:
+        rows = self._rows(lane)
+        height = max(1, len(rows)) * ROW
+        self._parts.append(
+            f'<rect class="lane {_esc(lane.side)}" x="0" y="{y:.0f}" width="{WIDTH}" '
+            f'height="{height}"/>'
+            f'<text class="lane" x="{GUTTER - 10}" y="{y + 15:.0f}">{_esc(lane.title)}</text>'
+        )
+        for number, spans in enumerate(rows):
+            for span in spans:
+                self._span(span, y + number * ROW + (ROW - BAR) / 2)
+        return y + height + 2
+
+    def _rows(self, lane: Lane) -> list[list[Span]]:
+        """Put bars that overlap below each other; moments all share the first row."""
+        rows: list[list[Span]] = [[]]
+        ends = [-1e9]
+        for span in sorted(lane.spans, key=lambda each: (each.end is None, each.start)):
+            if span.end is None:
+                rows[0].append(span)
+                continue
+            row = next((n for n, end in enumerate(ends) if end <= span.start + 1e-6), None)
+            if row is None:
+                if len(rows) < MOST_ROWS:
+                    rows.append([])
+                    ends.append(-1e9)
+                    row = len(rows) - 1
+                else:
+                    row = min(range(MOST_ROWS), key=lambda number: ends[number])
+            ends[row] = max(ends[row], span.end)
+            rows[row].append(span)
+        return rows
+
+    def _span(self, span: Span, y: float) -> None:
+        x = self._x(span.start)
+        when = f"{span.start:.2f} s"
+        if span.end is not None:
+            when = f"{span.start:.2f} to {span.end:.2f} s ({span.end - span.start:.2f} s)"
+        title = f"<title>{_esc(span.detail)}\n{when}</title>"
+        if span.end is None:
+            # Bad moments differ in shape too, not in colour alone.
+            extra = 3 if span.tone is Tone.BAD else 0
+            width = 4 if span.tone is Tone.BAD else 2.4
+            self._parts.append(
+                f'<rect class="moment {span.tone}" x="{x - width / 2:.1f}" y="{y - extra:.1f}" '
+                f'width="{width}" height="{BAR + 2 * extra}">{title}</rect>'
+            )
+            return
+        width = max(3.0, self._x(span.end) - x)
+        self._parts.append(
+            f'<rect class="bar {span.tone}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
+            f'height="{BAR}" rx="2">{title}</rect>'
+        )
+        room = int((width - 8) / LETTER)
+        label = span.label if len(span.label) <= room else span.label[: max(0, room - 1)] + "…"
+        if room >= 4:
+            self._parts.append(
+                f'<text class="bar {span.tone}" x="{x + 4:.1f}" y="{y + 11:.1f}">{_esc(label)}'
+                f"{title}</text>"
+            )
