@@ -14,6 +14,10 @@ ROLLING = ("testing", "unstable")
 """Suites without an updates and a security suite of their own."""
 
 
+PLAIN_URI = re.compile(r"https?://[\w.:@/~+%,=-]+")
+"""What can be fetched from, and means nothing to a shell, through which it goes twice."""
+
+
 @dataclass(frozen=True)
 class Source:
     """One ``deb`` entry: a place and a suite there."""
@@ -98,7 +102,7 @@ def choose(sources: list[Source], release: str, host_codename: str) -> Mirrors:
     usable = [
         source
         for source in sources
-        if source.uri.startswith(("http://", "https://")) and "main" in source.components
+        if PLAIN_URI.fullmatch(source.uri) and "main" in source.components
     ]
 
     def find(suffix: str) -> str:

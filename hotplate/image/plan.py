@@ -239,18 +239,24 @@ def make(
 
 
 def _debian(release: str, mirrors: Mirrors) -> dict[str, str]:
-    include = ",".join(BASE_PACKAGES)
+    include = f"--include={','.join(BASE_PACKAGES)}"
     environment = {
         "DIB_DEBOOTSTRAP_CACHE": "1",
         "DIB_DEBIAN_USE_DEBOOTSTRAP_CACHE": "1",
-        "DIB_DEBOOTSTRAP_EXTRA_ARGS": f"--include={include}",
-        "DIB_MMDEBSTRAP_EXTRA_ARGS": f"--include={include}",
+        "DIB_DEBOOTSTRAP_EXTRA_ARGS": include,
+        "DIB_MMDEBSTRAP_EXTRA_ARGS": include,
         # Nothing in such an image reads the files that it would write.
         "DIB_APT_MINIMAL_CREATE_INTERFACES": "0",
     }
     if mirrors.main:
         environment["DIB_DISTRIBUTION_MIRROR"] = mirrors.main
         environment["DIB_APT_SOURCES_CONF"] = mirrors.sources_conf(release)
+        # The cached base system has the updates too then, and is not upgraded in every build.
+        updates = [line.partition(":")[2] for line in mirrors.sources_conf(release).splitlines()]
+        if lines := "".join(f"{line}\\n" for line in updates[1:]):
+            environment["DIB_MMDEBSTRAP_EXTRA_ARGS"] += (
+                f""" --setup-hook='printf "{lines}" >> "$1/etc/apt/sources.list.d/updates.list"'"""
+            )
     return environment
 
 
@@ -260,7 +266,7 @@ def image_cache(request: BuildRequest, mirrors: Mirrors) -> Path:
     diskimage-builder keys its cached base systems by release and architecture only, so the place
     they came from and what is in them are in the directory's name.
     """
-    key = "\n".join([mirrors.main, *BASE_PACKAGES])
+    key = "\n".join([mirrors.main, mirrors.updates, mirrors.security, *BASE_PACKAGES])
     return request.cache.absolute() / "dib" / hashlib.sha256(key.encode()).hexdigest()[:12]
 
 

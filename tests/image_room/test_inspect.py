@@ -1,0 +1,218 @@
+"""What an image is, and one sentence for each that cannot boot."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hotplate.errors import ImageError
+from hotplate.image.inspect import ESP, Image, Table, qcow2_length, read_table
+from hotplate.image.plan import Layout
+
+pytestmark = pytest.mark.tool("qemu-img")
+
+EXT4 = {1080: b"\x53\xef"}
+CODE = b"\xeb\x63\x90" + b"GRUB" * 20
+
+
+def mbr(kind: int = 0x83, *, code: bytes = CODE, status: int = 0x80) -> dict[int, bytes]:
+    entry = bytes([status, 0, 2, 0, kind, 0, 0, 0]) + struct.pack("<II", 2048, 8192)
+    return {0: code, 446: entry, 510: b"\x55\xaa"}
+
+
+def gpt(kind: bytes, *, code: bytes = b"") -> dict[int, bytes]:
+    protective = mbr(0xEE, code=code, status=0)
+    header = b"EFI PART".ljust(80, b"\0") + struct.pack("<II", 128, 128)
+    return protective | {512: header, 1024: kind + bytes(112)}
+
+
+def with_kernel(path: Path) -> Path:
+    path.with_suffix(".vmlinuz").write_bytes(b"kernel")
+    path.with_suffix(".initrd").write_bytes(b"initrd")
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["raw", "qcow2"])
+@pytest.mark.parametrize(
+    ("content", "table"),
+    [
+        (mbr(), Table("mbr", bios=True, uefi=False)),
+        (gpt(ESP), Table("gpt", bios=False, uefi=True)),
+        (gpt(ESP, code=CODE), Table("gpt", bios=True, uefi=True)),
+        (gpt(bytes(range(16)), code=CODE), Table("gpt", bios=True, uefi=False)),
+    ],
+    ids=["mbr", "gpt-uefi", "gpt-both", "gpt-bios"],
+)
+def test_a_whole_disk(make_image, suffix: str, content: dict[int, bytes], table: Table):
+    image = Image.open(make_image(f"disk.{suffix}", content))
+    assert (image.layout, image.table, image.format) == (Layout.DISK, table, suffix)
+    assert image.bios_bootable == table.bios
+    assert image.virtual_size == 8 << 20
+    assert image.kernel is None
+
+
+def test_the_suffix_may_be_left_out(make_image):
+    path = make_image("disk.qcow2", mbr())
+    assert Image.open(path.with_suffix("")).path == path
+
+
+def test_a_partition_with_its_kernel_beside_it(make_image):
+    path = with_kernel(make_image("part.qcow2", EXT4))
+    image = Image.open(path)
+    assert image.layout is Layout.PARTITION
+    assert image.kernel == path.with_suffix(".vmlinuz")
+    assert image.initrd == path.with_suffix(".initrd")
+    assert image.bios_bootable
+
+
+def test_a_real_file_system(tmp_path: Path):
+    path = tmp_path / "real.raw"
+    path.touch()
+    os.truncate(path, 16 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", path], check=True, env={"PATH": "/sbin:/usr/sbin"})
+    assert Image.open(with_kernel(path)).layout is Layout.PARTITION
+
+
+def test_a_real_partition_table(make_image):
+    path = make_image("real.raw", {0: CODE})
+    subprocess.run(["sfdisk", "-q", path], input=b"label: gpt\n,,U\n", check=True)
+    assert Image.open(path).table == Table("gpt", bios=True, uefi=True)
+
+
+def bad_none(make_image, tmp_path: Path) -> Path:
+    return tmp_path / "none.qcow2"
+
+
+def bad_directory(make_image, tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def bad_empty(make_image, tmp_path: Path) -> Path:
+    (tmp_path / "empty.qcow2").touch()
+    return tmp_path / "empty.qcow2"
+
+
+def bad_text(make_image, tmp_path: Path) -> Path:
+    (tmp_path / "text.qcow2").write_text("# not an image\n")
+    return tmp_path / "text.qcow2"
+
+
+def bad_zeros(make_image, tmp_path: Path) -> Path:
+    return make_image("zeros.raw", {})
+
+
+def bad_no_kernel(make_image, tmp_path: Path) -> Path:
+    return make_image("part.raw", EXT4)
+
+
+def bad_no_initrd(make_image, tmp_path: Path) -> Path:
+    path = with_kernel(make_image("part.raw", EXT4))
+    path.with_suffix(".initrd").unlink()
+    return path
+
+
+def bad_no_loader(make_image, tmp_path: Path) -> Path:
+    return make_image("noboot.raw", mbr(code=b""))
+
+
+def bad_truncated(make_image, tmp_path: Path) -> Path:
+    path = make_image("cut.qcow2", mbr() | {1 << 20: os.urandom(2 << 20)})
+    os.truncate(path, path.stat().st_size - (1 << 20))
+    return path
+
+
+def bad_header_only(make_image, tmp_path: Path) -> Path:
+    path = make_image("head.qcow2", mbr())
+    os.truncate(path, 64)
+    return path
+
+
+def bad_format(make_image, tmp_path: Path) -> Path:
+    path = tmp_path / "disk.vmdk"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "vmdk", path, "8M"], check=True)
+    return path
+
+
+def bad_backing(make_image, tmp_path: Path) -> Path:
+    base = make_image("base.raw", mbr())
+    path = tmp_path / "over.qcow2"
+    command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, path]
+    subprocess.run(command, check=True)
+    base.unlink()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make_bad", "sentence"),
+    [
+        (bad_none, "there is no image"),
+        (bad_directory, "is a directory"),
+        (bad_empty, "is empty"),
+        (bad_text, "is not an image"),
+        (bad_zeros, "is not an image"),
+        (bad_no_kernel, 'no kernel lies beside it; expected "part.vmlinuz"'),
+        (bad_no_initrd, 'no initrd lies beside it; expected "part.initrd"'),
+        (bad_no_loader, "nothing that boots"),
+        (bad_truncated, "is truncated"),
+        (bad_header_only, "image"),
+        (bad_format, 'in the format "vmdk"'),
+        (bad_backing, 'needs the backing file ".*base.raw"'),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_one_sentence_for_each_that_cannot_boot(make_image, tmp_path: Path, make_bad, sentence):
+    path = make_bad(make_image, tmp_path)
+    with pytest.raises(ImageError, match=sentence) as raised:
+        Image.open(path)
+    assert str(path.name) in raised.value.message
+    assert "\n" not in raised.value.message
+    assert raised.value.exit_status == 1
+
+
+def test_a_whole_qcow2_is_as_long_as_it_has_to_be(make_image):
+    path = make_image("full.qcow2", {0: os.urandom(6 << 20)})
+    assert qcow2_length(path) <= path.stat().st_size < qcow2_length(path) + 65536
+
+
+def test_an_uncompressed_qcow2_too(make_image, tmp_path: Path):
+    source, path = make_image("source.raw", {0: os.urandom(6 << 20)}), tmp_path / "plain.qcow2"
+    subprocess.run(["qemu-img", "convert", "-O", "qcow2", source, path], check=True)
+    assert qcow2_length(path) <= path.stat().st_size < qcow2_length(path) + 65536
+
+
+def test_a_file_system_whose_first_sector_ends_like_an_mbr_is_no_disk():
+    head = bytearray(4096)
+    head[510:512] = b"\x55\xaa"
+    head[1080:1082] = b"\x53\xef"
+    assert read_table(bytes(head)) is None
+
+
+def test_an_overlay_takes_the_writes_and_the_image_stays(make_image, tmp_path: Path):
+    path = make_image("disk.qcow2", mbr())
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    image = Image.open(path)
+    overlay = image.overlay(tmp_path / "run")
+    subprocess.run(["qemu-io", "-c", "write -P 7 0 64k", overlay], check=True, capture_output=True)
+    assert image.sha256() == before
+    assert Image.open(path).table is not None
+    with pytest.raises(ImageError):
+        Image.open(overlay)
+
+
+def test_a_hash_is_remembered_until_the_file_changes(make_image, tmp_path: Path):
+    image = Image.open(make_image("disk.raw", mbr()))
+    first = image.sha256(tmp_path / "cache")
+    (note,) = (tmp_path / "cache" / "sha256").iterdir()
+    note.write_text("0" * 64)
+    assert image.sha256(tmp_path / "cache") == "0" * 64
+    with image.path.open("r+b") as file:
+        file.seek(1 << 20)
+        file.write(b"changed")
+    changed = image.sha256(tmp_path / "cache")
+    assert changed not in ("0" * 64, first)
+    assert changed == image.sha256()

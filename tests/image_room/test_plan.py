@@ -1,0 +1,156 @@
+"""From what is asked for to the disk-image-create line."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hotplate import paths
+from hotplate.errors import UsageError
+from hotplate.image import plan
+from hotplate.image.mirrors import Mirrors
+from hotplate.image.plan import BuildRequest, Kernel, Layout
+
+MIRRORS = Mirrors("http://m.example/debian", "http://m.example/debian", "http://s.example/sec")
+
+
+def made(tmp_path: Path, *, mirrors: Mirrors = MIRRORS, **changes: object) -> plan.Plan:
+    request = replace(BuildRequest(tmp_path / "out", tmp_path / "cache"), **changes)
+    return plan.make(
+        request,
+        elements_dir=paths.elements_dir(),
+        dib_elements=plan.dib_elements_dir(),
+        mirrors=mirrors,
+    )
+
+
+def test_a_disk_by_default(tmp_path: Path):
+    line = made(tmp_path).argv("out")
+    assert line[0] == "disk-image-create"
+    assert line[-1] == "heat-config-script"
+    assert {"debian-minimal", "cloud-init", "vm", "block-device-offset-mbr"} <= set(line)
+    assert "baremetal" not in line
+
+
+def test_a_partition_has_its_kernel_beside_it(tmp_path: Path):
+    elements = made(tmp_path, layout=Layout.PARTITION).elements
+    assert "baremetal" in elements
+    assert "vm" not in elements
+
+
+def test_without_cloud_init(tmp_path: Path):
+    assert "cloud-init" not in made(tmp_path, cloud_init=False).elements
+
+
+def test_the_generic_kernel(tmp_path: Path):
+    assert made(tmp_path).environment.get("DIB_HEAT_LEAN_KERNEL") is None
+    asked = made(tmp_path, kernel=Kernel.GENERIC).environment
+    assert asked["DIB_HEAT_LEAN_KERNEL"] == "linux-image"
+
+
+def test_sid_is_called_unstable(tmp_path: Path):
+    environment = made(tmp_path, release="sid").environment
+    assert environment["DIB_RELEASE"] == "unstable"
+    assert "unstable-updates" not in environment["DIB_APT_SOURCES_CONF"]
+
+
+def test_a_group_without_an_element_names_those_that_there_are(tmp_path: Path):
+    with pytest.raises(UsageError, match='"heat-config-cobol"') as raised:
+        made(tmp_path, groups=("cobol",))
+    assert "script" in raised.value.hint
+
+
+def test_an_element_that_is_nowhere(tmp_path: Path):
+    with pytest.raises(UsageError, match='no element "gone"'):
+        made(tmp_path, elements=("gone",))
+
+
+def test_an_operating_system_of_ones_own_replaces_debian(tmp_path: Path, fake_elements: Path):
+    asked = made(tmp_path, elements=("fake-os",), element_path=(fake_elements,), groups=())
+    assert "debian-minimal" not in asked.elements
+    assert "cloud-init" not in asked.elements
+    assert "DIB_APT_SOURCES_CONF" not in asked.environment
+
+
+@pytest.mark.parametrize("name", ["with space", "with:colon"])
+def test_paths_that_disk_image_create_would_split(tmp_path: Path, name: str):
+    with pytest.raises(UsageError, match=name):
+        made(tmp_path, element_path=(tmp_path / name,))
+
+
+def test_the_mirrors_are_in_the_name_of_the_cache(tmp_path: Path):
+    here, there = made(tmp_path), made(tmp_path, mirrors=Mirrors("http://other.example/debian"))
+    assert here.environment["DIB_IMAGE_CACHE"] != there.environment["DIB_IMAGE_CACHE"]
+
+
+def test_a_host_that_is_not_debian_keeps_the_defaults_of_diskimage_builder(tmp_path: Path):
+    environment = made(tmp_path, mirrors=Mirrors()).environment
+    assert not {"DIB_DISTRIBUTION_MIRROR", "DIB_APT_SOURCES_CONF"} & set(environment)
+
+
+def test_the_printed_line_means_the_same_to_a_shell(tmp_path: Path):
+    """Pasted into a shell, the line runs the same words with the same environment."""
+    asked = made(tmp_path, packages=("htop", "jq"), size=4)
+    script = tmp_path / "disk-image-create"
+    script.write_text("#!/bin/sh\nenv -0\nprintf '\\1'\nprintf '%s\\0' \"$@\"\n")
+    script.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", "-c", asked.shell("some name")],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    environment, _, words = done.stdout.partition("\1")
+    seen = dict(entry.split("=", 1) for entry in environment.split("\0") if entry)
+    assert words.split("\0")[:-1] == asked.argv("some name")[1:]
+    assert {key: seen[key] for key in asked.environment} == dict(asked.environment)
+
+
+def test_the_hook_for_updates_survives_the_second_shell(tmp_path: Path):
+    """diskimage-builder puts the value into a line for ``sh -c`` once more."""
+    value = made(tmp_path).environment["DIB_MMDEBSTRAP_EXTRA_ARGS"]
+    hook = shlex.split(value)[-1]
+    assert hook.startswith("--setup-hook=")
+    (tmp_path / "etc/apt/sources.list.d").mkdir(parents=True)
+    subprocess.run(["sh", "-c", hook.partition("=")[2], "hook", tmp_path], check=True)
+    assert (tmp_path / "etc/apt/sources.list.d/updates.list").read_text().splitlines() == [
+        "deb http://m.example/debian bookworm-updates main",
+        "deb http://s.example/sec bookworm-security main",
+    ]
+
+
+def test_the_environment_is_built_and_not_inherited():
+    given = {
+        "http_proxy": "http://p.example",
+        "DIB_FOO": "1",
+        "PIP_INDEX_URL": "x",
+        "HOME": "/home/me",
+        "LD_LIBRARY_PATH": "/opt/lib",
+        "PYTHONPATH": "/opt/py",
+        "SECRET_TOKEN": "s",
+        "PATH": "/home/me/bin",
+    }
+    child = plan.child_environment(given)
+    assert child["http_proxy"] == "http://p.example"
+    assert child["DIB_FOO"] == "1"
+    assert not {"LD_LIBRARY_PATH", "PYTHONPATH", "SECRET_TOKEN"} & set(child)
+    assert "/home/me/bin" not in child["PATH"]
+
+
+@pytest.mark.parametrize(
+    ("output", "image", "log"),
+    [
+        ("out.qcow2", "out.qcow2", "out.log"),
+        ("out", "out.qcow2", "out.log"),
+        ("deb-12.5", "deb-12.5.qcow2", "deb-12.5.log"),
+    ],
+)
+def test_names_beside_the_image(tmp_path: Path, output: str, image: str, log: str):
+    request = BuildRequest(tmp_path / output, tmp_path)
+    assert request.image == tmp_path / image
+    assert request.beside(".log") == tmp_path / log
