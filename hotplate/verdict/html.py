@@ -175,10 +175,11 @@ def _stages(verdict: Verdict) -> str:
     before = 0.0
     for each in verdict.stages:
         kind = "fault" if each.stage == at_fault else "missing" if each.seconds is None else ""
+        shown = "" if kind == "missing" else redacted(each.evidence)
         rows.append(
             f'<tr class="{kind}"><td class="stage">{_esc(each.stage)}</td>'
             f'<td class="time">{_time(each)}</td><td>{_track(each, before, longest)}</td>'
-            f'<td class="evidence">{_esc(redacted(each.evidence))}</td></tr>'
+            f'<td class="evidence">{_esc(shown)}</td></tr>'
         )
         before = before if each.seconds is None else each.seconds
     return (

@@ -13,11 +13,12 @@ GUTTER = 176
 RIGHT = 16
 ROW = 22
 BAR = 14
-FLAG_ROWS = 3
+FLAG_ROW = 15
 # A picture with more rows of one lane is no picture any more.
 MOST_ROWS = 10
 # As wide as a letter of the picture's text, about, for the labels that fit into a bar.
 LETTER = 6.4
+BOLD = 7.0
 MOST_TICKS = 12
 
 
@@ -49,24 +50,27 @@ class Picture:
         length = timeline.last - timeline.first
         self._first = timeline.first
         self._scale = (WIDTH - GUTTER - RIGHT) / (length * 1.02)
-        self._parts: list[str] = []
+        self._under: list[str] = []
+        self._over: list[str] = []
 
     def _x(self, seconds: float) -> float:
         return GUTTER + (seconds - self._first) * self._scale
 
     def svg(self) -> str:
         """Return the picture as an ``<svg>`` element."""
-        top = 14 + FLAG_ROWS * 15 + 8
+        flags = self._place_flags()
+        rows = max((row for row, *_ in flags), default=0) + 1
+        top = 6 + rows * FLAG_ROW
         y = float(top)
         for lane in self._timeline.lanes:
             y = self._lane(lane, y)
         bottom = y + 4
-        frame = self._axis(top, bottom) + self._flags(bottom)
+        middle = self._axis(top, bottom) + self._flags(flags, bottom)
         height = bottom + 26
         return (
             f'<svg class="timeline" viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
             'aria-label="timeline of the run" xmlns="http://www.w3.org/2000/svg">'
-            + "".join(frame + self._parts)
+            + "".join(self._under + middle + self._over)
             + "</svg>"
         )
 
@@ -80,23 +84,28 @@ class Picture:
             )
         return parts
 
-    def _flags(self, bottom: float) -> list[str]:
-        """The stages, each with a line through all lanes, in rows so that names do not collide."""
-        parts = []
-        ends = [-1e9] * FLAG_ROWS
+    def _place_flags(self) -> list[tuple[int, float, str, float]]:
+        """Give each stage's name the first row in which it has room: (row, left, name, time)."""
+        ends: list[float] = []
+        placed = []
         for name, seconds in self._timeline.flags:
-            x = self._x(seconds)
-            width = len(name) * LETTER
-            left = min(x, WIDTH - width - 4)
-            row = next((n for n, end in enumerate(ends) if end < left - 6), None)
-            if row is None:
-                row = min(range(FLAG_ROWS), key=lambda number: ends[number])
-                left = min(ends[row] + 8, WIDTH - width - 4)
-            ends[row] = left + width
-            y = 14 + row * 15
+            width = len(name) * BOLD
+            left = self._x(seconds) + 3
+            if left + width > WIDTH:
+                left -= width + 6
+            row = next((n for n, end in enumerate(ends) if end < left - 6), len(ends))
+            ends[row:] = [left + width, *ends[row + 1 :]]
+            placed.append((row, left, name, seconds))
+        return placed
+
+    def _flags(self, flags: list[tuple[int, float, str, float]], bottom: float) -> list[str]:
+        """The stages, each with a line through all lanes."""
+        parts = []
+        for row, left, name, seconds in flags:
+            x, y = self._x(seconds), 14 + row * FLAG_ROW
             parts.append(
-                f'<line class="flag" x1="{x:.1f}" x2="{x:.1f}" y1="{y + 3}" y2="{bottom:.0f}"/>'
-                f'<text class="flag" x="{left + 3:.1f}" y="{y}">{_esc(name)}'
+                f'<line class="flag" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 9}" y2="{bottom:.0f}"/>'
+                f'<text class="flag" x="{left:.1f}" y="{y}">{_esc(name)}'
                 f"<title>{_esc(name)} after {seconds:.1f} s</title></text>"
             )
         return parts
@@ -104,7 +113,7 @@ class Picture:
     def _lane(self, lane: Lane, y: float) -> float:
         rows = self._rows(lane)
         height = max(1, len(rows)) * ROW
-        self._parts.append(
+        self._under.append(
             f'<rect class="lane {_esc(lane.side)}" x="0" y="{y:.0f}" width="{WIDTH}" '
             f'height="{height}"/>'
             f'<text class="lane" x="{GUTTER - 10}" y="{y + 15:.0f}">{_esc(lane.title)}</text>'
@@ -144,20 +153,20 @@ class Picture:
             # Bad moments differ in shape too, not in colour alone.
             extra = 3 if span.tone is Tone.BAD else 0
             width = 4 if span.tone is Tone.BAD else 2.4
-            self._parts.append(
+            self._over.append(
                 f'<rect class="moment {span.tone}" x="{x - width / 2:.1f}" y="{y - extra:.1f}" '
                 f'width="{width}" height="{BAR + 2 * extra}">{title}</rect>'
             )
             return
         width = max(3.0, self._x(span.end) - x)
-        self._parts.append(
+        self._over.append(
             f'<rect class="bar {span.tone}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
             f'height="{BAR}" rx="2">{title}</rect>'
         )
         room = int((width - 8) / LETTER)
         label = span.label if len(span.label) <= room else span.label[: max(0, room - 1)] + "…"
         if room >= 4:
-            self._parts.append(
+            self._over.append(
                 f'<text class="bar {span.tone}" x="{x + 4:.1f}" y="{y + 11:.1f}">{_esc(label)}'
                 f"{title}</text>"
             )

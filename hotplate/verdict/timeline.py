@@ -74,6 +74,9 @@ _USERSPACE = re.compile(r"Welcome to (?!.*[Ii]nitramfs).*!")
 _BOOTED = re.compile(r"login: ?$|Reached target .*[Mm]ulti-[Uu]ser")
 _AGENT = re.compile(r"os-collect-config|os-refresh-config|dib-run-parts")
 
+# cloud-init tries paths that a metadata service need not have.
+NOT_FOUND = 404
+
 TITLES = {
     "machine": ("machine", "guest"),
     "boot": ("firmware, kernel, init", "guest"),
@@ -156,7 +159,8 @@ class _Builder:
             bad = unit["state"] != "OK"
             self.moment("units", unit["what"], Tone.BAD if bad else Tone.GUEST, text.strip())
         if stage := _CLOUD_STAGE.search(text):
-            self.begin("cloud-init", "stage", stage["stage"], Tone.GUEST, text.strip())
+            name = stage["stage"].removeprefix("modules:")
+            self.begin("cloud-init", "stage", name, Tone.GUEST, text.strip())
         elif _CLOUD_END.search(text):
             self.finish("cloud-init", "stage")
         if _AGENT.search(text) and not unit:
@@ -214,6 +218,8 @@ class _Builder:
             lane = event.source
         good = readings.answered(event)
         tone = Tone.BAD if not good else Tone.GOOD if lane == "signals" else Tone.SERVED
+        if lane == "metadata" and readings.status(event) == NOT_FOUND:
+            tone = Tone.PLAIN
         seconds = event.detail.get("seconds")
         took = f", {seconds:.3f} s" if isinstance(seconds, int | float) else ""
         self.moment(
