@@ -1,0 +1,58 @@
+"""Where the services of the cloud are found, by the guest and by a client on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+#: The address every guest reaches its cloud at; Nova's metadata address serves the rest as well.
+GUEST_ADDRESS = "169.254.169.254"
+
+#: The port of each service on :data:`GUEST_ADDRESS`.
+PORTS: dict[int, str] = {
+    80: "metadata",
+    5000: "keystone",
+    8000: "cfn",
+    8004: "heat",
+    8080: "swift",
+    8888: "zaqar",
+    9000: "zaqar-websocket",
+}
+
+REGION = "RegionOne"
+
+
+class Side(Enum):
+    """Who asks, and so which URLs a catalogue must hold for him."""
+
+    GUEST = "guest"
+    HOST = "host"
+    #: Heat itself: it connects over loopback (``internal``), and hands out guest URLs (``public``).
+    ENGINE = "engine"
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """The base URL of every service (scheme, host and port) on both sides.
+
+    :param host: service name -> ``http://127.0.0.1:port``; only what listens.
+    """
+
+    host: dict[str, str]
+
+    def base(self, service: str, side: Side) -> str:
+        """The base URL of ``service`` as ``side`` connects to it, without a trailing slash."""
+        if side is Side.GUEST:
+            return guest_base(service)
+        return self.host[service]
+
+
+def guest_base(service: str) -> str:
+    """The base URL of ``service`` as every guest sees it.
+
+    >>> guest_base("cfn")
+    'http://169.254.169.254:8000'
+    """
+    port = next(port for port, name in PORTS.items() if name == service)
+    scheme = "ws" if service == "zaqar-websocket" else "http"
+    return f"{scheme}://{GUEST_ADDRESS}:{port}" if port != 80 else f"{scheme}://{GUEST_ADDRESS}"

@@ -1,0 +1,312 @@
+"""The cloud as a whole: Heat and its neighbours, started together and stopped together."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+from hotplate.cloud import engine as heat_engine
+from hotplate.cloud import keystone_api, keystone_backend, patches
+from hotplate.cloud.addresses import PORTS, REGION, Addresses, Side, guest_base
+from hotplate.cloud.compute import Compute
+from hotplate.cloud.faults import Fault, Faults
+from hotplate.cloud.front import Front, Serving, WSGIApp
+from hotplate.cloud.identity import Credentials, Identity
+from hotplate.cloud.options import CloudOptions
+from hotplate.cloud.servers import Servers
+from hotplate.cloud.store import Store
+from hotplate.errors import UsageError
+from hotplate.events import EventLog
+
+
+class Cloud:
+    """A real Heat with what it needs around it, in this process.
+
+    One at a time in a process.  Use it as a context manager::
+
+        with Cloud(directory=path, compute=compute, events=EventLog()) as cloud:
+            cloud.heat().stacks.create(stack_name="demo", template=template)
+
+    :param directory: holds the database (``cloud.db``) and Heat's log (``heat.log``); a cloud
+        started on the same directory again goes on with its stacks.
+    :param compute: boots the servers.
+    :param events: what every request, signal and change of a resource is written to.
+    """
+
+    PORTS = PORTS
+
+    def __init__(
+        self,
+        *,
+        directory: Path,
+        compute: Compute,
+        events: EventLog,
+        options: CloudOptions | None = None,
+    ) -> None:
+        self.directory = directory
+        self.events = events
+        self.options = options or CloudOptions()
+        self.faults = Faults()
+        self._compute = compute
+        self._exit = ExitStack()
+        self._apps: dict[str, WSGIApp] = {}
+        self._host: dict[str, str] = {}
+        self._guests: dict[str, list[Callable[[], None]]] = {}
+        self._lock = threading.Lock()
+        self.progress = patches.Progress()
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Cloud:
+        try:
+            self._start()
+        except BaseException:
+            self._exit.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop everything; the directory stays."""
+        self.faults.clear()
+        self._exit.close()
+
+    def _start(self) -> None:
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Heat must not be imported before its threading backend is chosen.
+        heat_engine.load()
+        from hotplate.cloud import cloud_backend, heat_api
+        from hotplate.cloud import metadata as metadata_service
+
+        options = self.options
+        self.store = Store(self.directory / "cloud.db")
+        self._exit.callback(self.store.close)
+        self.identity = Identity(self.store, token_ttl=options.token_ttl)
+        self.identity.skew = lambda: self.faults.skew("keystone") + self.faults.skew("cfn")
+        self.servers = Servers(
+            self.store,
+            self._compute,
+            self.events,
+            user_data_limit=options.user_data_limit,
+            request_limit=options.request_limit,
+            public_key=options.public_key,
+        )
+        self.metadata = metadata_service.Metadata(
+            self.servers,
+            project=self.identity.owner.project_id,
+            network_data=options.network_data,
+        )
+
+        listeners = self._listen()
+        self.identity.addresses = Addresses(self._host)
+        keystone_backend.use(self.identity)
+        self._exit.callback(keystone_backend.use, None)
+        cloud_backend.use(self.servers, self._host)
+        self._exit.callback(cloud_backend.use, None, {})
+
+        # Heat asks Keystone and Swift over HTTP while it works, so these serve first.
+        self._serving = Serving(threads=options.threads)
+        self._exit.callback(self._serving.stop)
+        self._apps["keystone"] = keystone_api.app(
+            self.identity, signature_ttl=options.signature_ttl
+        )
+        self._apps["metadata"] = metadata_service.app(self.metadata, self.servers)
+
+        environment_dir = options.environment_dir or self.directory / "environment.d"
+        environment_dir.mkdir(exist_ok=True)
+        service = self.identity.service
+        self._engine = heat_engine.Engine(
+            database=self.directory / "cloud.db",
+            log=self.directory / "heat.log",
+            environment_dir=environment_dir,
+            keystone_url=self._host["keystone"] + "/v3",
+            trustee={
+                "auth_url": self._host["keystone"] + "/v3",
+                "user_id": service.user_id,
+                "password": service.password,
+            },
+            keystone_backend=keystone_backend.NAME,
+            cloud_backend=cloud_backend.NAME,
+            end_tasks=self.progress.stop,
+        )
+        self._exit.enter_context(
+            patches.apply(
+                progress=self.progress,
+                on_event=self._on_event,
+                guest_to_host=self._guest_to_host,
+            )
+        )
+        self._engine.start()
+        self._exit.callback(self._engine.stop)
+        self._apps["heat"] = heat_api.heat_app(self.identity)
+        self._apps["cfn"] = self._noticed(
+            heat_api.cfn_app(self.identity, signature_ttl=options.signature_ttl)
+        )
+        for service_name, listener in ((k, v) for k, v in listeners.items() if k in self._apps):
+            self._serve(service_name, listener, Side.HOST, "")
+
+    def _listen(self) -> dict[str, socket.socket]:
+        """A loopback listener for each service but the metadata service, the port the kernel's."""
+        listeners = {}
+        for name in PORTS.values():
+            if name in ("metadata",):
+                continue
+            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            self._exit.callback(listener.close)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(256)
+            scheme = "ws" if name == "zaqar-websocket" else "http"
+            self._host[name] = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+            listeners[name] = listener
+        return listeners
+
+    # -- serving ------------------------------------------------------------------------------------
+
+    def _serve(
+        self, service: str, listener: socket.socket, side: Side, server_id: str
+    ) -> Callable[[], None]:
+        front = Front(
+            service,
+            self._apps[service],
+            side=side,
+            server_id=server_id,
+            events=self.events,
+            faults=self.faults,
+        )
+        return self._serving.add(listener, front)
+
+    def serve(
+        self,
+        server_id: str,
+        listeners: Mapping[int, socket.socket],
+        *,
+        vendor_data: str = "",
+    ) -> AbstractContextManager[None]:
+        """Answer one guest on listeners of its own; it is known by them.
+
+        :param listeners: a port of :attr:`PORTS` -> a listening socket, TCP or unix, that the
+            guest reaches at that port of 169.254.169.254.  They are closed when the result is.
+        :param vendor_data: a cloud-config that the guest finds in ``vendor_data.json``.
+        :return: closes the listeners when its ``with`` block, or ``close()`` of its stack, ends.
+        """
+        unknown = set(listeners) - set(PORTS)
+        if unknown:
+            raise UsageError(f"the cloud serves nothing on port {sorted(unknown)[0]}")
+        if vendor_data:
+            self.metadata.set_vendor_data(server_id, vendor_data)
+        served = ExitStack()
+        for port, listener in ((p, s) for p, s in listeners.items() if PORTS[p] in self._apps):
+            served.callback(self._serve(PORTS[port], listener, Side.GUEST, server_id))
+        return served
+
+    def _noticed(self, app: WSGIApp) -> WSGIApp:
+        """``app``, and the engine's tasks look again after each change it made."""
+
+        def noticed(environ: dict[str, Any], start_response: Any) -> Any:
+            result = app(environ, start_response)
+            if environ["REQUEST_METHOD"] != "GET":
+                self.progress.notify()
+            return result
+
+        return noticed
+
+    def _guest_to_host(self, url: str) -> str:
+        for service, host in self._host.items():
+            base = guest_base(service)
+            if url.startswith(base + "/"):
+                return host + url.removeprefix(base)
+        return url
+
+    def _on_event(self, stack: Any, event: Any) -> None:
+        self.events.emit(
+            "stack",
+            "resource",
+            server=event.physical_resource_id or "" if "Server" in event.resource_type else "",
+            stack=stack.name,
+            stack_id=stack.id,
+            resource=event.resource_name,
+            type=event.resource_type,
+            action=event.action,
+            status=event.status,
+            reason=event.reason or "",
+        )
+        self.progress.notify()
+
+    # -- for clients -------------------------------------------------------------------------------
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        """Service -> its URL on loopback, without a path."""
+        return dict(self._host)
+
+    @property
+    def credentials(self) -> Credentials:
+        """How a client on the host logs in."""
+        return self.identity.owner
+
+    def heat(self) -> Any:
+        """python-heatclient (v1), over HTTP on loopback."""
+        from heatclient import client
+        from keystoneauth1 import session
+        from keystoneauth1.identity import v3
+
+        owner = self.identity.owner
+        auth = v3.Password(
+            auth_url=self._host["keystone"] + "/v3",
+            user_id=owner.user_id,
+            password=owner.password,
+            project_id=owner.project_id,
+        )
+        return client.Client(
+            "1",
+            session=session.Session(auth=auth),
+            service_type="orchestration",
+            interface="public",
+            region_name=REGION,
+        )
+
+    def clouds_yaml(self) -> str:
+        """A ``clouds.yaml`` with one cloud, ``hotplate``, for the ``openstack`` command."""
+        owner = self.identity.owner
+        return (
+            "clouds:\n"
+            "  hotplate:\n"
+            f"    region_name: {REGION}\n"
+            "    identity_api_version: 3\n"
+            "    auth_type: password\n"
+            "    auth:\n"
+            f"      auth_url: {self._host['keystone']}/v3\n"
+            f"      username: {owner.username}\n"
+            f"      password: {owner.password}\n"
+            f"      project_id: {owner.project_id}\n"
+            f"      user_domain_id: {owner.domain}\n"
+        )
+
+    def metadata_tree(self, server_id: str, *, config_drive: bool = True) -> dict[str, bytes]:
+        """Path -> content of what a server's config drive holds."""
+        return self.metadata.tree(server_id, config_drive=config_drive)
+
+    def fault(
+        self,
+        *,
+        endpoint: str,
+        kind: str,
+        status: int = 500,
+        delay: float = 5.0,
+        count: int = 0,
+        seconds: float = 0.0,
+        server: str = "",
+        method: str = "",
+        path: str = "",
+    ) -> AbstractContextManager[Fault]:
+        """Plant a fault for a ``with`` block; see :class:`~hotplate.cloud.faults.Fault`."""
+        return self.faults.planted(
+            Fault(endpoint, kind, status, delay, count, seconds, server, method, path)
+        )

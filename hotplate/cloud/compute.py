@@ -1,0 +1,76 @@
+"""What the cloud asks of whoever runs its servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """One server as a template wants it.
+
+    :param id: the Nova id, a UUID; the SMBIOS system UUID must be the same.
+    :param user_data: the bytes the metadata service will serve, assembled by Heat.
+    :param public_keys: key name -> OpenSSH public key line.
+    :param metadata: Nova's key-value metadata of the server.
+    :param config_drive: the template asked for a config drive.
+    :param stack_name: the stack the server belongs to, "" when made outside of Heat.
+    :param resource_name: the logical name in the template, for people.
+    """
+
+    id: str
+    name: str
+    user_data: bytes = b""
+    image: str = ""
+    flavor: str = ""
+    key_name: str = ""
+    public_keys: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+    config_drive: bool = False
+    stack_name: str = ""
+    resource_name: str = ""
+    availability_zone: str = "nova"
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ServerSpec:
+        """The inverse of :meth:`to_json`."""
+        return cls(**{**value, "user_data": value["user_data"].encode("latin-1")})
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types, to be kept over a restart."""
+        return {**self.__dict__, "user_data": self.user_data.decode("latin-1")}
+
+
+class Compute(Protocol):
+    """Runs servers.  Each call returns at once; :meth:`status` tells how it went.
+
+    Implementations must be thread-safe.
+    """
+
+    def boot(self, spec: ServerSpec) -> None:
+        """Start the server; raises to refuse it."""
+
+    def delete(self, server_id: str) -> None:
+        """End the server and forget it."""
+
+    def stop(self, server_id: str) -> None:
+        """Stop the server, so that :meth:`start` can go on with its disk."""
+
+    def start(self, server_id: str) -> None:
+        """Start a stopped server."""
+
+    def suspend(self, server_id: str) -> None:
+        """Freeze the server."""
+
+    def resume(self, server_id: str) -> None:
+        """Go on with a suspended server."""
+
+    def reboot(self, server_id: str) -> None:
+        """Restart the server."""
+
+    def status(self, server_id: str) -> tuple[str, str]:
+        """Nova's word for the state and the reason for people.
+
+        The words are ``BUILD``, ``ACTIVE``, ``SUSPENDED``, ``SHUTOFF`` and ``ERROR``.
+        """

@@ -1,0 +1,265 @@
+"""The real Heat engine, in this process: SQLite, an in-memory message bus, threads.
+
+Import order matters: oslo.service's backend is chosen before anything of Heat is imported, so
+nothing of Heat may be imported before :func:`load`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hotplate.cloud.addresses import guest_base
+from hotplate.errors import HostError, UsageError
+
+#: Loggers whose lines go to the file, and not to the terminal of whoever runs the harness.
+LOGGERS = (
+    "heat",
+    "oslo",
+    "oslo_db",
+    "oslo_messaging",
+    "oslo_policy",
+    "oslo_service",
+    "keystonemiddleware",
+    "keystoneauth",
+    "keystoneclient",
+    "swiftclient",
+    "stevedore",
+    "urllib3",
+    "routes",
+    "py.warnings",
+)
+
+_loaded = False
+_running = threading.Lock()
+
+
+def load() -> None:
+    """Import Heat; once in a process.
+
+    :raises HostError: when it is not installed.
+    """
+    global _loaded
+    if _loaded:
+        return
+    if "heat.engine.service" in sys.modules:
+        raise UsageError("Heat was imported before the cloud could choose its threading backend")
+    try:
+        with warnings.catch_warnings():
+            # futurist warns of eventlet, which nothing here uses.
+            warnings.simplefilter("ignore")
+            import oslo_service.backend as backend
+
+            backend.init_backend(backend.BackendType.THREADING)
+            import heat.engine.clients.os.keystone.heat_keystoneclient
+            import heat.engine.service
+            from oslo_config import cfg
+
+        # Configured from here alone: no file of this host, and not our command line.
+        cfg.CONF([], project="heat", default_config_files=[], default_config_dirs=[])
+    except ImportError as error:
+        raise HostError(
+            f"OpenStack Heat cannot be imported: {error}",
+            hint="pip install 'openstack-heat>=27,<28'",
+        ) from error
+    _loaded = True
+
+
+class Engine:
+    """One running engine service with its database and message bus.
+
+    :param database: the SQLite file; made when it does not exist.
+    :param log: where Heat's own log goes.
+    :param end_tasks: makes the threads of stacks in progress end soon.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Path,
+        log: Path,
+        environment_dir: Path,
+        keystone_url: str,
+        trustee: dict[str, str],
+        keystone_backend: str,
+        cloud_backend: str,
+        end_tasks: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._log = log
+        self._environment_dir = environment_dir
+        self._keystone_url = keystone_url
+        self._trustee = trustee
+        self._backends = {"keystone_backend": keystone_backend, "cloud_backend": cloud_backend}
+        self._end_tasks = end_tasks
+        self._service: Any = None
+        self._overridden: list[tuple[str, str | None]] = []
+        self._handler: logging.Handler | None = None
+        self._undo_log: list[tuple[logging.Logger, int, bool]] = []
+        self._restore_database: Any = None
+        self._db_engine: Any = None
+        #: Types that a stand-in answers for, known after :meth:`start`.
+        self.stood_in: list[str] = []
+
+    def start(self) -> None:
+        """Start the engine; it answers when this returns.
+
+        :raises UsageError: when another engine runs in this process.
+        """
+        if not _running.acquire(blocking=False):
+            raise UsageError("only one cloud can run in a process")
+        try:
+            self._start_log()
+            load()
+            self._configure()
+            self._open_database()
+            self._start_service()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop the engine, wait for its threads, and leave no trace in Heat's globals."""
+        try:
+            if self._service is not None:
+                self._stop_service()
+            if self._restore_database is not None:
+                self._restore_database()
+                self._restore_database = None
+            if self._db_engine is not None:
+                self._db_engine.dispose()
+                self._db_engine = None
+            if _loaded:
+                from heat.common import messaging
+                from oslo_config import cfg
+
+                messaging.cleanup()
+                while self._overridden:
+                    name, group = self._overridden.pop()
+                    cfg.CONF.clear_override(name, group)
+        finally:
+            self._stop_log()
+            if _running.locked():
+                _running.release()
+
+    # -- the parts -------------------------------------------------------------------------------
+
+    def _start_log(self) -> None:
+        self._handler = logging.FileHandler(self._log, encoding="utf-8")
+        self._handler.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s")
+        )
+        for name in LOGGERS:
+            logger = logging.getLogger(name)
+            self._undo_log.append((logger, logger.level, logger.propagate))
+            logger.addHandler(self._handler)
+            logger.setLevel(logging.INFO if name == "heat" else logging.WARNING)
+            logger.propagate = False
+
+    def _stop_log(self) -> None:
+        for logger, level, propagate in self._undo_log:
+            if self._handler is not None:
+                logger.removeHandler(self._handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
+        self._undo_log.clear()
+        if self._handler is not None:
+            self._handler.close()
+            self._handler = None
+
+    def _configure(self) -> None:
+        from keystoneauth1 import loading
+        from oslo_config import cfg
+        from oslo_policy import opts as policy_opts
+
+        conf = cfg.CONF
+
+        # As deployments do: under the new defaults the cfn API turns its own stack users away.
+        policy_opts.set_defaults(conf, enforce_new_defaults=False, enforce_scope=False)
+        cfn = guest_base("cfn")
+        options: dict[str, Any] = {
+            **self._backends,
+            "convergence_engine": False,
+            "heat_metadata_server_url": cfn,
+            "heat_waitcondition_server_url": f"{cfn}/v1/waitcondition",
+            "environment_dir": str(self._environment_dir),
+            "template_dir": str(self._environment_dir),
+            "plugin_dirs": [],
+            "region_name_for_services": None,
+            "stack_user_domain_id": "heat",
+            # So that a server knows which stack and resource it is of.
+            "stack_scheduler_hints": True,
+            "enable_stack_adopt": True,
+            "enable_stack_abandon": True,
+            "max_resources_per_stack": -1,
+            "max_json_body_size": 4 * 1024 * 1024,
+        }
+        for name, value in options.items():
+            self._override(name, value)
+        self._override("endpoint_type", "internalURL", "clients")
+        self._override("auth_uri", self._keystone_url, "clients_keystone")
+        loading.register_auth_conf_options(conf, "trustee")
+        self._override("auth_type", "password", "trustee")
+        for option in loading.get_auth_plugin_conf_options("password"):
+            conf.register_opt(option, group="trustee")
+        for name, value in self._trustee.items():
+            self._override(name, value, "trustee")
+
+    def _override(self, name: str, value: Any, group: str | None = None) -> None:
+        from oslo_config import cfg
+
+        cfg.CONF.set_override(name, value, group)
+        self._overridden.append((name, group))
+
+    def _open_database(self) -> None:
+        from heat.db import api as db_api
+        from heat.db import models
+        from oslo_db.sqlalchemy import enginefacade
+
+        manager = enginefacade.transaction_context()
+        manager.configure(
+            connection=f"sqlite:///{self._database}?timeout=30",
+            sqlite_synchronous=False,
+            max_pool_size=32,
+            max_overflow=64,
+        )
+        self._db_engine = manager.writer.get_engine()
+        models.BASE.metadata.create_all(self._db_engine)
+        self._restore_database = db_api.context_manager.patch_factory(manager)
+
+    def _start_service(self) -> None:
+        from heat.common import messaging
+        from heat.engine import resources, service
+        from heat.rpc import api as rpc_api
+
+        from hotplate.cloud import stand_ins
+
+        messaging.setup("fake://")
+        # The global environment belongs to a cloud, not to the process.
+        resources._environment = None
+        resources.initialise()
+        self.stood_in = stand_ins.register(resources.global_env())
+        self._service = service.EngineService("hotplate", rpc_api.ENGINE_TOPIC)
+        self._service.start()
+
+    def _stop_service(self) -> None:
+        running = self._service
+        self._service = None
+        # Stacks in progress are not waited for: their servers are going away.  Their threads end
+        # at their next sleep, while there still is an engine to answer what they ask until then.
+        self._end_tasks()
+        self._override("rpc_response_timeout", 5)
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            groups = list(running.thread_group_mgr.groups.values())
+            alive = [t for group in groups for t in list(group.threads) if t.is_alive()]
+            if not alive:
+                break
+            alive[0].join(max(0.0, end - time.monotonic()))
+        running.stop()

@@ -1,0 +1,134 @@
+"""Everything in Heat that is changed from outside, and nothing else.
+
+What is here has no option and no plug-in point in Heat.  Each entry names the attribute, why, and
+what it must look like to fit; :func:`misfits` says what a new Heat has changed, and a test asks it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+#: The versions of openstack-heat these patches are known to fit.
+FITS = (27, 28)
+
+
+class Progress:
+    """Wakes the engine's tasks when something happened that they may be waiting for.
+
+    Heat's tasks look once a second; a signal that has come in need not wait for that.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End every task that sleeps or goes to sleep; for good."""
+        self._stopped = True
+        self.notify()
+
+    def notify(self) -> None:
+        """Something happened."""
+        with self._changed:
+            self._count += 1
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something happens, at most ``seconds``.
+
+        :raises SystemExit: when the engine is being stopped; ends the thread and nothing else.
+        """
+        with self._changed:
+            count = self._count
+            self._changed.wait_for(lambda: self._count != count, seconds)
+        if self._stopped:
+            raise SystemExit
+
+
+def misfits() -> list[str]:
+    """What in the installed Heat is not as the patches need it; empty when all is well."""
+    from importlib.metadata import version
+
+    from heat.engine import scheduler, service, service_software_config, stack
+
+    found = []
+    major = int(version("openstack-heat").split(".")[0])
+    if not FITS[0] <= major < FITS[1]:
+        found.append(f"openstack-heat is {major}, these patches were tried with {FITS[0]}")
+    expected: dict[str, tuple[Any, list[str]]] = {
+        "TaskRunner._sleep": (scheduler.TaskRunner._sleep, ["self", "wait_time"]),
+        "ThreadWithCallback.run": (service.ThreadWithCallback.run, ["self"]),
+        "Stack.dispatch_event": (stack.Stack.dispatch_event, ["self", "ev"]),
+    }
+    for name, (function, parameters) in expected.items():
+        if list(inspect.signature(function).parameters) != parameters:
+            found.append(f"{name} no longer takes {parameters}")
+    source = inspect.getsource(scheduler.TaskRunner._sleep)
+    if "time.sleep(wait_time)" not in source:
+        found.append("TaskRunner._sleep no longer sleeps by time.sleep(wait_time)")
+    source = inspect.getsource(service_software_config.SoftwareConfigService)
+    if source.count("requests.put(") != 1 or source.count("requests.") != 2:
+        found.append("SoftwareConfigService uses requests for more than one PUT")
+    return found
+
+
+def apply(
+    *,
+    progress: Progress,
+    on_event: Callable[[Any, Any], None],
+    guest_to_host: Callable[[str], str],
+) -> ExitStack:
+    """Change Heat; closing the result changes it back.
+
+    :param on_event: called with (stack, event) after an event is stored.
+    :param guest_to_host: turns a URL for the guest into one that this process can reach.
+    """
+    import requests
+    from heat.engine import scheduler, service, service_software_config, stack
+
+    undo = ExitStack()
+
+    # Heat's tasks sleep a second between two looks; they wake early when there is news.
+    def sleep(self: Any, wait_time: float | None) -> None:  # noqa: ARG001
+        if scheduler.ENABLE_SLEEP and wait_time is not None:
+            progress.wait(wait_time)
+
+    undo.enter_context(mock.patch.object(scheduler.TaskRunner, "_sleep", sleep))
+
+    # ... and end when the engine is stopped, without a word from the interpreter.
+    run = service.ThreadWithCallback.run
+
+    def run_quietly(self: Any) -> None:
+        with suppress(SystemExit):
+            run(self)
+
+    undo.enter_context(mock.patch.object(service.ThreadWithCallback, "run", run_quietly))
+
+    # Event sinks are part of a stack's own environment, which is the user's; there is no global one.
+    dispatch = stack.Stack.dispatch_event
+
+    def dispatch_event(self: Any, ev: Any) -> None:
+        on_event(self, ev)
+        dispatch(self, ev)
+
+    undo.enter_context(mock.patch.object(stack.Stack, "dispatch_event", dispatch_event))
+
+    # Heat PUTs metadata to the TempURL that it made for the guest's side of the network.
+    def put(url: str, *args: Any, **kwargs: Any) -> Any:
+        return requests.put(guest_to_host(url), *args, **kwargs)  # noqa: S113 - Heat gives one
+
+    undo.enter_context(
+        mock.patch.object(
+            service_software_config,
+            "requests",
+            SimpleNamespace(put=put, RequestException=requests.RequestException),
+        )
+    )
+    return undo

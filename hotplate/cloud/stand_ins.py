@@ -1,0 +1,134 @@
+"""Resources of services that do not run here: accepted, checked against their schema, done at once.
+
+A template keeps its ports, volumes and floating IPs; its ``get_attr`` gets a harmless value.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from heat.engine import attributes, constraints, resource
+
+#: What runs for real, by the beginning of the type's name.
+REAL = (
+    "OS::Heat::",
+    "OS::Nova::Server",
+    "OS::Nova::KeyPair",
+    "OS::Swift::",
+    "OS::Zaqar::",
+    "AWS::CloudFormation::",
+    "AWS::AutoScaling::",
+    "AWS::EC2::Instance",
+    "AWS::IAM::",
+)
+#: Begins like a real one and is not.
+NOT_REAL = ("OS::Nova::ServerGroup", "OS::Zaqar::MistralTrigger")
+
+#: An address that is nobody's (RFC 5737).
+ADDRESS = "192.0.2.10"
+
+
+class StandIn(resource.Resource):  # type: ignore[misc]
+    """Base of every stand-in; the schemas come from the type it stands in for."""
+
+    requires_deferred_auth = False
+    properties_schema: dict[str, Any] = {}
+    attributes_schema: dict[str, Any] = {}
+
+    @classmethod
+    def is_service_available(cls, context: Any) -> tuple[bool, str | None]:  # noqa: ARG003
+        return True, None
+
+    def handle_create(self) -> None:
+        self.resource_id_set(str(uuid.uuid4()))
+
+    def handle_update(self, json_snippet: Any, tmpl_diff: Any, prop_diff: Any) -> None:
+        """Accepted."""
+
+    def handle_delete(self) -> None:
+        """Nothing is left behind."""
+
+    def handle_suspend(self) -> None:
+        """Accepted."""
+
+    def handle_resume(self) -> None:
+        """Accepted."""
+
+    def handle_check(self) -> None:
+        """Always there."""
+
+    def handle_signal(self, details: Any = None) -> None:
+        """Accepted."""
+
+    def get_live_state(self, resource_properties: Any) -> dict[str, Any]:  # noqa: ARG002
+        return {}
+
+    def get_reference_id(self) -> str:
+        if self.resource_id is not None and self.type() == "AWS::EC2::EIP":
+            return ADDRESS
+        return str(self.resource_id if self.resource_id is not None else self.name)
+
+    def _show_resource(self) -> dict[str, Any]:
+        return {"id": self.resource_id, "name": self.physical_resource_name()}
+
+    def _resolve_attribute(self, name: str) -> Any:
+        if name in self.properties_schema:
+            given = self.properties.get(name)
+            if given is not None:
+                return given
+        if name == "fixed_ips":
+            return [{"ip_address": ADDRESS, "subnet_id": str(self.resource_id)}]
+        lowered = name.lower()
+        if "address" in lowered or lowered.endswith(("_ip", "publicip", "privateip")):
+            return ADDRESS
+        schema = self.attributes_schema.get(name)
+        return {
+            attributes.Schema.MAP: {},
+            attributes.Schema.LIST: [],
+            attributes.Schema.INTEGER: 0,
+            attributes.Schema.BOOLEAN: True,
+        }.get(getattr(schema, "type", None), self.physical_resource_name())
+
+
+class _Accept(constraints.BaseCustomConstraint):  # type: ignore[misc]
+    """A name of something that is not looked up."""
+
+    def validate(self, value: Any, context: Any, template: Any = None) -> bool:  # noqa: ARG002
+        return True
+
+
+def is_real(kind: str) -> bool:
+    """Whether resources of the type ``kind`` do their work here."""
+    return kind.startswith(REAL) and kind not in NOT_REAL
+
+
+def register(environment: Any) -> list[str]:
+    """Put a stand-in in the place of every type that does not run here.
+
+    :param environment: Heat's global environment.
+    :return: the types stood in for.
+    """
+    from heat.engine.resources import _get_mapping
+
+    stood_in = []
+    for kind in environment.get_types():
+        if is_real(kind):
+            continue
+        real = environment.get_class(kind)
+        made = type(
+            f"StandIn_{kind.replace('::', '_')}",
+            (StandIn,),
+            {
+                "properties_schema": dict(real.properties_schema),
+                "attributes_schema": dict(real.attributes_schema),
+                "support_status": real.support_status,
+                "__doc__": f"Stands in for {kind}.",
+            },
+        )
+        environment.register_class(kind, made)
+        stood_in.append(kind)
+    for name, constraint in _get_mapping("heat.constraints"):
+        if getattr(constraint, "resource_client_name", None) not in (None, "nova", "zaqar", "heat"):
+            environment.register_constraint(name, _Accept)
+    return sorted(stood_in)

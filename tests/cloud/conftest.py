@@ -1,0 +1,143 @@
+"""A cloud for each test module, and what a test boots in it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hotplate.cloud import Cloud, CloudOptions, ServerSpec
+from hotplate.deadline import Deadline, retry
+from hotplate.events import EventLog
+
+# The helpers beside the tests (wire_guest) are imported by name.
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+class RecordingCompute:
+    """Servers that are only remembered; a test plays the guest."""
+
+    def __init__(self) -> None:
+        self.specs: dict[str, ServerSpec] = {}
+        self.states: dict[str, tuple[str, str]] = {}
+        self.boot_state = ("ACTIVE", "")
+        self.on_boot: Callable[[ServerSpec], None] = lambda spec: None
+        self.calls: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+
+    def boot(self, spec: ServerSpec) -> None:
+        with self._lock:
+            self.specs[spec.id] = spec
+            self.states[spec.id] = self.boot_state
+        self.on_boot(spec)
+
+    def _note(self, call: str, server_id: str, state: str) -> None:
+        self.calls.append((call, server_id))
+        self.states[server_id] = (state, "")
+
+    def delete(self, server_id: str) -> None:
+        self.calls.append(("delete", server_id))
+        del self.specs[server_id]
+
+    def stop(self, server_id: str) -> None:
+        self._note("stop", server_id, "SHUTOFF")
+
+    def start(self, server_id: str) -> None:
+        self._note("start", server_id, "ACTIVE")
+
+    def suspend(self, server_id: str) -> None:
+        self._note("suspend", server_id, "SUSPENDED")
+
+    def resume(self, server_id: str) -> None:
+        self._note("resume", server_id, "ACTIVE")
+
+    def reboot(self, server_id: str) -> None:
+        self._note("reboot", server_id, "ACTIVE")
+
+    def status(self, server_id: str) -> tuple[str, str]:
+        return self.states[server_id]
+
+
+@pytest.fixture(scope="module")
+def compute() -> RecordingCompute:
+    return RecordingCompute()
+
+
+@pytest.fixture(scope="module")
+def cloud_options() -> CloudOptions:
+    """A module that needs other options overrides this."""
+    return CloudOptions()
+
+
+@pytest.fixture(scope="module")
+def cloud(
+    tmp_path_factory: pytest.TempPathFactory,
+    compute: RecordingCompute,
+    cloud_options: CloudOptions,
+) -> Iterator[Cloud]:
+    with Cloud(
+        directory=tmp_path_factory.mktemp("cloud"),
+        compute=compute,
+        events=EventLog(),
+        options=cloud_options,
+    ) as running:
+        yield running
+
+
+class Stacks:
+    """Makes stacks through heatclient and waits for them."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.client = cloud.heat()
+        self._made: list[str] = []
+
+    def create(self, template: Any, *, name: str = "", **fields: Any) -> str:
+        number = len(self._made) + 1
+        made = self.client.stacks.create(
+            stack_name=name or f"test-{number}-{id(self) % 10000}", template=template, **fields
+        )
+        stack_id: str = made["stack"]["id"]
+        self._made.append(stack_id)
+        return stack_id
+
+    def wait(self, stack_id: str, status: str, *, seconds: float = 30) -> Any:
+        def look(last: bool) -> Any:
+            stack = self.client.stacks.get(stack_id)
+            if stack.stack_status == status:
+                return stack
+            if last or stack.stack_status.endswith(("_FAILED", "_COMPLETE")):
+                raise AssertionError(
+                    f"{stack.stack_status}, not {status}: {stack.stack_status_reason}"
+                )
+            return None
+
+        return retry(look, Deadline(seconds, status), every=0.05)
+
+    def outputs(self, stack_id: str) -> dict[str, Any]:
+        stack = self.client.stacks.get(stack_id)
+        return {output["output_key"]: output.get("output_value") for output in stack.outputs}
+
+    def clean(self) -> None:
+        for stack_id in self._made:
+            try:
+                self.client.stacks.delete(stack_id)
+            except Exception as error:
+                if getattr(error, "code", None) != 404:
+                    raise
+
+
+@pytest.fixture
+def stacks(cloud: Cloud) -> Iterator[Stacks]:
+    made = Stacks(cloud)
+    yield made
+    made.clean()
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    return tmp_path / "agent"

@@ -1,0 +1,171 @@
+"""A script deployment over the real wire: user data, signed polls, signed signals."""
+
+from __future__ import annotations
+
+import json
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wire_guest import Guest, collect, describe, guest
+
+TEMPLATE: dict[str, Any] = {
+    "heat_template_version": "2018-08-31",
+    "resources": {
+        "config": {
+            "type": "OS::Heat::SoftwareConfig",
+            "properties": {
+                "group": "script",
+                "config": "#!/bin/sh\necho hello\n",
+                "inputs": [{"name": "greeting"}],
+                "outputs": [{"name": "result"}],
+            },
+        },
+        "deployment": {
+            "type": "OS::Heat::SoftwareDeployment",
+            "properties": {
+                "config": {"get_resource": "config"},
+                "server": {"get_resource": "server"},
+                "input_values": {"greeting": "hello"},
+            },
+        },
+        "server": {
+            "type": "OS::Nova::Server",
+            "properties": {
+                "image": "any",
+                "flavor": "any",
+                "key_name": "demo-key",
+                "user_data_format": "SOFTWARE_CONFIG",
+            },
+        },
+    },
+    "outputs": {
+        "result": {"value": {"get_attr": ["deployment", "result"]}},
+        "stdout": {"value": {"get_attr": ["deployment", "deploy_stdout"]}},
+        "status_code": {"value": {"get_attr": ["deployment", "deploy_status_code"]}},
+    },
+}
+
+
+def metadata_of(response: Any) -> dict[str, Any]:
+    assert response.status_code == 200, response.text
+    assert response.headers["Content-Type"].startswith("application/xml")
+    assert not response.text.startswith("<?xml")
+    text = ET.fromstring(response.text).findtext(
+        "DescribeStackResourceResult/StackResourceDetail/Metadata"
+    )
+    assert text is not None
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def inputs_of(deployment: dict[str, Any]) -> dict[str, Any]:
+    return {item["name"]: item["value"] for item in deployment["inputs"]}
+
+
+def booted(stacks: Any, compute: Any, stack_id: str) -> str:
+    """The id of the server that the stack booted."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        name = stacks.client.stacks.get(stack_id).stack_name
+        for spec in list(compute.specs.values()):
+            if spec.stack_name == name:
+                found: str = spec.id
+                return found
+        time.sleep(0.05)
+    raise AssertionError("no server was booted")
+
+
+def poll_for_deployment(guest: Guest, cfn: dict[str, str]) -> dict[str, Any]:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        deployments = metadata_of(describe(guest, cfn))["deployments"]
+        if deployments:
+            first: dict[str, Any] = deployments[0]
+            return first
+        time.sleep(0.1)
+    raise AssertionError("no deployment was delivered")
+
+
+def test_script_deployment_completes(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> None:
+    stack_id = stacks.create(TEMPLATE)
+    server_id = booted(stacks, compute, stack_id)
+    with guest(cloud, server_id) as vm:
+        cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
+        assert cfn["metadata_url"] == "http://169.254.169.254:8000/v1/"
+        deployment = poll_for_deployment(vm, cfn)
+        assert deployment["group"] == "script"
+        inputs = inputs_of(deployment)
+        assert inputs["greeting"] == "hello"
+        assert inputs["deploy_server_id"] == server_id
+
+        # The real agent reads the same.
+        collected = collect(vm, tmp_path / "occ", cfn, "cfn")
+        assert collected.deployments("cfn") == [deployment], collected.errors
+
+        response = vm.request(
+            inputs["deploy_signal_verb"],
+            inputs["deploy_signal_id"],
+            headers={"Content-Type": "application/json"},
+            data=json.dumps(
+                {"deploy_stdout": "out", "deploy_status_code": 0, "result": "fine", "more": 1}
+            ),
+        )
+        assert (response.status_code, response.content) == (200, b"")
+        stacks.wait(stack_id, "CREATE_COMPLETE")
+    assert stacks.outputs(stack_id) == {"result": "fine", "stdout": "out", "status_code": 0}
+
+
+def test_wrong_secret_is_refused(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> None:
+    stack_id = stacks.create(TEMPLATE)
+    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
+        cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
+        wrong = {**cfn, "secret_access_key": "0" * 32}
+        response = describe(vm, wrong)
+        assert response.status_code == 403
+        error = ET.fromstring(response.text)
+        assert error.tag == "ErrorResponse"
+        assert error.findtext("Error/Code") == "AccessDenied"
+        assert collect(vm, tmp_path / "occ", wrong, "cfn").documents.get("cfn") is None
+
+        refused = [
+            event
+            for event in cloud.events
+            if event.source == "cfn" and event.detail.get("status") == 403
+        ]
+        assert refused
+        assert refused[0].detail["action"] == "DescribeStackResource"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"LogicalResourceId": "nothing"}, 403, "AccessDenied"),
+        ({"StackName": "nothing"}, 400, "InvalidParameterValue"),
+        ({"AWSAccessKeyId": "0" * 32}, 403, "AccessDenied"),
+    ],
+)
+def test_describe_errors(
+    cloud: Any, compute: Any, stacks: Any, change: dict[str, str], status: int, code: str
+) -> None:
+    stack_id = stacks.create(TEMPLATE)
+    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
+        cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
+        response = describe(vm, cfn, **change)
+        assert response.status_code == status, response.text
+        assert ET.fromstring(response.text).findtext("Error/Code") == code
+
+
+def test_nothing_secret_in_the_events(cloud: Any, compute: Any, stacks: Any) -> None:
+    stack_id = stacks.create(TEMPLATE)
+    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
+        cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
+        deployment = poll_for_deployment(vm, cfn)
+        vm.request("POST", inputs_of(deployment)["deploy_signal_id"])
+        stacks.wait(stack_id, "CREATE_COMPLETE")
+        told = json.dumps([event.detail for event in cloud.events])
+        assert cfn["secret_access_key"] not in told
+        assert cfn["access_key_id"] not in told
+        assert "Signature=" not in told
