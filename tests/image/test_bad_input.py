@@ -1,0 +1,123 @@
+"""What cannot be tested: one sentence, the right exit status, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+@pytest.fixture
+def good(bookworm, tmp_path) -> Path:
+    """A copy that a test may spoil."""
+    path = tmp_path / "copy.qcow2"
+    shutil.copyfile(bookworm, path)
+    return path
+
+
+def refused(done, status: int, *said: str) -> None:
+    assert done.status == status, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    sentence = done.stderr.strip().splitlines()
+    assert len(sentence) <= 2, done.stderr
+    for part in said:
+        assert part in done.stderr
+
+
+def test_no_such_file(test_image, tmp_path):
+    refused(test_image(tmp_path / "gone.qcow2"), 1, "gone.qcow2")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello\n", b"\0" * 1_000_000], ids=["0", "text", "zero"])
+def test_not_an_image(test_image, tmp_path, content):
+    path = tmp_path / "thing.qcow2"
+    path.write_bytes(content)
+    refused(test_image(path), 1, "thing.qcow2")
+
+
+@pytest.mark.builds
+def test_a_truncated_qcow2(test_image, good):
+    os.truncate(good, good.stat().st_size // 3)
+    refused(test_image(good), 1, "copy.qcow2")
+
+
+@pytest.mark.builds
+def test_a_partition_image_without_its_kernel(test_image, trixie, tmp_path):
+    path = tmp_path / "alone.qcow2"
+    path.symlink_to(trixie)
+    # The link leads to an image whose kernel lies beside it; a copy has nothing beside it.
+    path.unlink()
+    shutil.copyfile(trixie, path)
+    refused(test_image(path), 1, "alone.qcow2", "kernel")
+
+
+@pytest.mark.boots
+def test_a_whole_disk_with_nothing_to_boot(test_image, tmp_path):
+    path = tmp_path / "empty.raw"
+    subprocess.run(["truncate", "-s", "64M", path], check=True)
+    subprocess.run(["sfdisk", "-q", path], input="label: dos\n2048,,L,*\n", text=True, check=True)
+    done = test_image(path, "--patience", "120")
+    assert done.status == 1
+    assert "Traceback" not in done.stderr
+    last = (done.stdout + done.stderr).strip()
+    assert "boot" in last.lower(), last
+
+
+@pytest.mark.builds
+class TestTemplates:
+    """Refused before anything boots."""
+
+    def test_unreadable(self, test_image, bookworm, tmp_path):
+        refused(test_image(bookworm, "-t", tmp_path / "gone.yaml"), 1, "gone.yaml")
+
+    def test_missing_get_file(self, test_image, bookworm, seeds, tmp_path):
+        shutil.copy(seeds / "one-template-sample" / "template.yaml", tmp_path)
+        done = test_image(bookworm, "-t", tmp_path / "template.yaml")
+        refused(done, 1, "scripts/web.sh")
+
+    def test_unknown_resource_type(self, test_image, bookworm, tmp_path):
+        path = tmp_path / "t.yaml"
+        path.write_text(
+            "heat_template_version: 2018-08-31\nresources:\n  thing:\n    type: OS::No::Such\n"
+        )
+        refused(test_image(bookworm, "-t", path), 1, "OS::No::Such")
+
+    def test_missing_parameter(self, test_image, bookworm, tmp_path):
+        path = tmp_path / "t.yaml"
+        path.write_text(
+            "heat_template_version: 2018-08-31\n"
+            "parameters:\n  flavour_of_the_day:\n    type: string\n"
+        )
+        refused(test_image(bookworm, "-t", path), 1, "flavour_of_the_day")
+
+
+def test_wrong_usage(test_image, tmp_path):
+    path = tmp_path / "x"
+    assert test_image(path, "--memory", "none").status == 2
+    assert test_image(path, "-P", "a=b").status == 2
+
+
+@pytest.mark.root
+@pytest.mark.boots
+def test_a_full_disk(bookworm, tmp_path, hotplate):
+    mount = tmp_path / "small"
+    mount.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "small", mount], check=True)
+    try:
+        done = hotplate("test", bookworm, "--artifacts", mount / "artifacts", "--patience", "60")
+    finally:
+        subprocess.run(["umount", mount], check=True)
+    assert done.status in (1, 3), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "full" in done.stderr + done.stdout or "space" in done.stderr + done.stdout
+
+
+@pytest.mark.root
+def test_artefacts_that_cannot_be_written(bookworm, tmp_path, hotplate):
+    done = hotplate("test", bookworm, "--artifacts", "/proc/artifacts")
+    refused(done, 3, "/proc/artifacts")
