@@ -13,6 +13,23 @@ HERE = "localhost,"
 OLDEST = (2, 9)
 
 
+def environment(deployment, inventory):
+    """Return Ansible's environment; what an administrator has set already stays."""
+    made = tools.environment()
+    plugins = tools.joined(deployment, "callback_plugins", os.pathsep)
+    if plugins:
+        made["ANSIBLE_CALLBACK_PLUGINS"] = plugins
+    # Modules log their arguments, and so the inputs, to the journal unless told not to.
+    made.setdefault("ANSIBLE_NO_TARGET_SYSLOG", "True")
+    made.setdefault("ANSIBLE_NOCOLOR", "True")
+    made.setdefault("ANSIBLE_RETRY_FILES_ENABLED", "False")
+    made.setdefault("ANSIBLE_PYTHON_INTERPRETER", "auto_silent")
+    if inventory == HERE:
+        # Otherwise a play that does not say "connection: local" goes through ssh to itself.
+        made.setdefault("ANSIBLE_TRANSPORT", "local")
+    return made
+
+
 @hook.main
 def main(deployment):
     """Write playbook and variables to private files, run it, and hand back what it wrote."""
@@ -63,20 +80,3 @@ def main(deployment):
         result.status,
         hook.file_outputs(deployment, outputs.directory),
     )
-
-
-def environment(deployment, inventory):
-    """Return Ansible's environment; what an administrator has set already stays."""
-    made = tools.environment()
-    plugins = tools.joined(deployment, "callback_plugins", os.pathsep)
-    if plugins:
-        made["ANSIBLE_CALLBACK_PLUGINS"] = plugins
-    # Modules log their arguments, and so the inputs, to the journal unless told not to.
-    made.setdefault("ANSIBLE_NO_TARGET_SYSLOG", "True")
-    made.setdefault("ANSIBLE_NOCOLOR", "True")
-    made.setdefault("ANSIBLE_RETRY_FILES_ENABLED", "False")
-    made.setdefault("ANSIBLE_PYTHON_INTERPRETER", "auto_silent")
-    if inventory == HERE:
-        # Otherwise a play that does not say "connection: local" goes through ssh to itself.
-        made.setdefault("ANSIBLE_TRANSPORT", "local")
-    return made

@@ -39,63 +39,6 @@ MEANINGS = {
 }
 
 
-@hook.main
-def main(deployment):
-    """Write attributes and a configuration of its own, converge, and hand back the outputs."""
-    run_list = wanted_run_list(deployment)
-    chef = tools.find(
-        "Chef",
-        PROGRAMS,
-        setting="HEAT_CHEF_CMD",
-        places=PLACES,
-        hint="Build the image with the element heat-config-chef, whose README says how Cinc or "
-        "Chef gets into it.",
-    )
-    work = hook.workspace(deployment, env="HEAT_CHEF_WORKING", default=WORKING)
-    outputs = hook.workspace(deployment, env="HEAT_CHEF_OUTPUTS", default=OUTPUTS)
-    environment = tools.environment()
-    environment["heat_outputs_path"] = outputs.path()
-    accepted = acceptance(deployment)
-    if accepted:
-        environment["CHEF_LICENSE"] = accepted
-    text = configuration(deployment, work)
-    attributes = {
-        name: value
-        for name, value in deployment.inputs.items()
-        if name not in tools.HEAT_INPUTS and name != "environment"
-    }
-    attributes["run_list"] = run_list
-
-    with open(os.path.join(work.directory, ".lock"), "w", encoding="ascii") as lock:
-        # Two converges at once would share a kitchen and the packages of the server.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        kitchen(deployment, work, environment)
-        own = tools.private_directory(work.path())
-        config = os.path.join(own, "client.rb")
-        given = os.path.join(own, "attributes.json")
-        # A node object from before would bring back attributes that are no longer inputs.
-        tools.remove_tree(os.path.join(own, "nodes"))
-        hook.write_file(config, text)
-        hook.write_file(given, values.encode(attributes))
-        try:
-            result = hook.run(
-                [chef, "-z", "-c", config, "-j", given], env=environment, cwd=work.directory
-            )
-        finally:
-            os.unlink(given)  # and the saved node: the inputs are in both
-            tools.remove_tree(os.path.join(own, "nodes"))
-
-    late = MEANINGS.get(result.status, "")
-    if result.status:
-        late = (late + "\n" if late else "") + tools.age("Chef", chef, OLDEST)
-    return hook.Response(
-        result.stdout,
-        result.stderr + late,
-        0 if result.status in good(deployment) else result.status,
-        hook.file_outputs(deployment, outputs.directory),
-    )
-
-
 def wanted_run_list(deployment):
     """Return the config as a list of run list items; HookError when it is not one."""
     config = deployment.config
@@ -200,3 +143,60 @@ def kitchen(deployment, work, environment):
         raise hook.HookError("The kitchen could not be cloned.\n" + said.strip(), result.status)
     tools.remove_tree(path)
     os.rename(fresh, path)
+
+
+@hook.main
+def main(deployment):
+    """Write attributes and a configuration of its own, converge, and hand back the outputs."""
+    run_list = wanted_run_list(deployment)
+    chef = tools.find(
+        "Chef",
+        PROGRAMS,
+        setting="HEAT_CHEF_CMD",
+        places=PLACES,
+        hint="Build the image with the element heat-config-chef, whose README says how Cinc or "
+        "Chef gets into it.",
+    )
+    work = hook.workspace(deployment, env="HEAT_CHEF_WORKING", default=WORKING)
+    outputs = hook.workspace(deployment, env="HEAT_CHEF_OUTPUTS", default=OUTPUTS)
+    environment = tools.environment()
+    environment["heat_outputs_path"] = outputs.path()
+    accepted = acceptance(deployment)
+    if accepted:
+        environment["CHEF_LICENSE"] = accepted
+    text = configuration(deployment, work)
+    attributes = {
+        name: value
+        for name, value in deployment.inputs.items()
+        if name not in tools.HEAT_INPUTS and name != "environment"
+    }
+    attributes["run_list"] = run_list
+
+    with open(os.path.join(work.directory, ".lock"), "w", encoding="ascii") as lock:
+        # Two converges at once would share a kitchen and the packages of the server.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kitchen(deployment, work, environment)
+        own = tools.private_directory(work.path())
+        config = os.path.join(own, "client.rb")
+        given = os.path.join(own, "attributes.json")
+        # A node object from before would bring back attributes that are no longer inputs.
+        tools.remove_tree(os.path.join(own, "nodes"))
+        hook.write_file(config, text)
+        hook.write_file(given, values.encode(attributes))
+        try:
+            result = hook.run(
+                [chef, "-z", "-c", config, "-j", given], env=environment, cwd=work.directory
+            )
+        finally:
+            os.unlink(given)  # and the saved node: the inputs are in both
+            tools.remove_tree(os.path.join(own, "nodes"))
+
+    late = MEANINGS.get(result.status, "")
+    if result.status:
+        late = (late + "\n" if late else "") + tools.age("Chef", chef, OLDEST)
+    return hook.Response(
+        result.stdout,
+        result.stderr + late,
+        0 if result.status in good(deployment) else result.status,
+        hook.file_outputs(deployment, outputs.directory),
+    )

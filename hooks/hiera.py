@@ -11,35 +11,6 @@ from heat_config import hook, tools, values
 LEGACY_CHECK = "os-apply-config --key hiera.datafiles --type raw --key-default empty"
 
 
-@hook.main
-def main(deployment):
-    """Write the data files first, then the configuration that names them."""
-    config = tools.map_config(deployment)
-    hierarchy = config.get("hierarchy")
-    data = config.get("datafiles") or {}
-    if hierarchy is not None and not (
-        isinstance(hierarchy, list) and all(isinstance(item, str) for item in hierarchy)
-    ):
-        raise hook.HookError('"hierarchy" in a config of group "hiera" must be a list of names.')
-    if not isinstance(data, dict):
-        raise hook.HookError(
-            '"datafiles" in a config of group "hiera" must be a map of names to data.'
-        )
-    directory = tools.datadir()
-    text = None if hierarchy is None else configuration(deployment, hierarchy, directory)
-    paths = {name: data_path(directory, name) for name in data}
-    refuse_legacy_data()
-    for name, path in paths.items():
-        tools.private_directory(os.path.dirname(path))
-        content = json.dumps(data[name], indent=4, sort_keys=True, separators=(",", ": "))
-        hook.write_file(path, content)
-    if text is not None:
-        file = tools.hiera_config()
-        tools.private_directory(os.path.dirname(file))
-        hook.write_file(file, text)
-    return hook.Response()
-
-
 def configuration(deployment, hierarchy, directory):
     """Return the configuration in the format of the option "hiera_version", 5 when not given.
 
@@ -76,3 +47,32 @@ def refuse_legacy_data():
             "os-apply-config writes over what this hook writes. Move it to deployments of group "
             '"hiera" first.'
         )
+
+
+@hook.main
+def main(deployment):
+    """Write the data files first, then the configuration that names them."""
+    config = tools.map_config(deployment)
+    hierarchy = config.get("hierarchy")
+    data = config.get("datafiles") or {}
+    if hierarchy is not None and not (
+        isinstance(hierarchy, list) and all(isinstance(item, str) for item in hierarchy)
+    ):
+        raise hook.HookError('"hierarchy" in a config of group "hiera" must be a list of names.')
+    if not isinstance(data, dict):
+        raise hook.HookError(
+            '"datafiles" in a config of group "hiera" must be a map of names to data.'
+        )
+    directory = tools.datadir()
+    text = None if hierarchy is None else configuration(deployment, hierarchy, directory)
+    paths = {name: data_path(directory, name) for name in data}
+    refuse_legacy_data()
+    for name, path in paths.items():
+        tools.private_directory(os.path.dirname(path))
+        content = json.dumps(data[name], indent=4, sort_keys=True, separators=(",", ": "))
+        hook.write_file(path, content)
+    if text is not None:
+        file = tools.hiera_config()
+        tools.private_directory(os.path.dirname(file))
+        hook.write_file(file, text)
+    return hook.Response()

@@ -11,18 +11,6 @@ sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/l
 from heat_config import hook, tools, values
 
 
-@hook.main
-def main(deployment):
-    """Check every path, then write every file."""
-    mode = wanted_mode(deployment)
-    targets = [(target(path), data) for path, data in tools.map_config(deployment).items()]
-    for path, data in targets:
-        tools.private_directory(os.path.dirname(path))
-        text = json.dumps(data, indent=4, sort_keys=True, separators=(",", ": "))
-        write(path, text, mode)
-    return hook.Response()
-
-
 def wanted_mode(deployment):
     """Return the option "mode" (octal text, as "0644") as a number, None when it is not given."""
     given = deployment.options.get("mode")
@@ -63,3 +51,15 @@ def write(path, text, mode):
     hook.write_file(path, text, mode=0o600)
     os.chown(path, old.st_uid, old.st_gid)
     return os.chmod(path, mode)
+
+
+@hook.main
+def main(deployment):
+    """Check every path, then write every file."""
+    mode = wanted_mode(deployment)
+    targets = [(target(path), data) for path, data in tools.map_config(deployment).items()]
+    for path, data in targets:
+        tools.private_directory(os.path.dirname(path))
+        text = json.dumps(data, indent=4, sort_keys=True, separators=(",", ": "))
+        write(path, text, mode)
+    return hook.Response()

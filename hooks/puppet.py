@@ -18,6 +18,51 @@ OLDEST = (5, 0)
 GOOD = (0, 2)
 
 
+def hiera_arguments(deployment, work):
+    """Write the inputs, typed, as Hiera data; return what Puppet needs to be told to find them."""
+    name = "heat_config_%s" % deployment.name
+    if "/" in name or "\0" in name or len(name.encode()) > 240:
+        raise hook.HookError(
+            "With enable_hiera the deployment's name becomes a file name, and this one cannot: "
+            'it is too long, or has a "/" in it. Give the deployment another name.'
+        )
+    directory = tools.private_directory(tools.datadir())
+    hook.write_file(os.path.join(directory, name + ".json"), values.encode(deployment.inputs))
+    if hierarchy_is_set():
+        return []
+    # Nobody said how Hiera finds data: Debian ships a configuration with an empty hierarchy.
+    config = work.path(".hiera.yaml")
+    hook.write_file(config, tools.hiera5([name], directory))
+    return ["--hiera_config", config]
+
+
+def hierarchy_is_set():
+    """Return whether the global Hiera configuration says anything."""
+    try:
+        with open(tools.hiera_config(), encoding="utf-8", errors="replace") as file:
+            lines = [line.split("#")[0].strip() for line in file]
+    except OSError:
+        return False
+    return any(line not in ("", "---", "version: 5", "hierarchy: []") for line in lines)
+
+
+def tool_log(level):
+    """Return the log file that the options enable_debug and enable_verbose promise, private."""
+    path = os.path.join(tools.private_directory(TOOL_LOGS), "heat-%s.log" % level)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+    os.chmod(path, 0o600)
+    return path
+
+
+def keep_logs(deployment, result):
+    """Keep both streams where people look for them, named by the time of the deployment."""
+    directory = tools.private_directory(os.environ.get("HEAT_PUPPET_LOGDIR") or LOGS)
+    time = re.sub("[^0-9A-Za-z-]", "", re.sub("[:T]", "-", deployment.creation_time))
+    for stream in ("stdout", "stderr"):
+        path = os.path.join(directory, "%s-%s-%s.log" % (time, deployment.id, stream))
+        hook.write_file(path, getattr(result, stream))
+
+
 @hook.main
 def main(deployment):
     """Write the manifest to a private file, apply it, and hand back what it wrote."""
@@ -63,48 +108,3 @@ def main(deployment):
         status,
         hook.file_outputs(deployment, outputs.directory),
     )
-
-
-def hiera_arguments(deployment, work):
-    """Write the inputs, typed, as Hiera data; return what Puppet needs to be told to find them."""
-    name = "heat_config_%s" % deployment.name
-    if "/" in name or "\0" in name or len(name.encode()) > 240:
-        raise hook.HookError(
-            "With enable_hiera the deployment's name becomes a file name, and this one cannot: "
-            'it is too long, or has a "/" in it. Give the deployment another name.'
-        )
-    directory = tools.private_directory(tools.datadir())
-    hook.write_file(os.path.join(directory, name + ".json"), values.encode(deployment.inputs))
-    if hierarchy_is_set():
-        return []
-    # Nobody said how Hiera finds data: Debian ships a configuration with an empty hierarchy.
-    config = work.path(".hiera.yaml")
-    hook.write_file(config, tools.hiera5([name], directory))
-    return ["--hiera_config", config]
-
-
-def hierarchy_is_set():
-    """Return whether the global Hiera configuration says anything."""
-    try:
-        with open(tools.hiera_config(), encoding="utf-8", errors="replace") as file:
-            lines = [line.split("#")[0].strip() for line in file]
-    except OSError:
-        return False
-    return any(line not in ("", "---", "version: 5", "hierarchy: []") for line in lines)
-
-
-def tool_log(level):
-    """Return the log file that the options enable_debug and enable_verbose promise, private."""
-    path = os.path.join(tools.private_directory(TOOL_LOGS), "heat-%s.log" % level)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-    os.chmod(path, 0o600)
-    return path
-
-
-def keep_logs(deployment, result):
-    """Keep both streams where people look for them, named by the time of the deployment."""
-    directory = tools.private_directory(os.environ.get("HEAT_PUPPET_LOGDIR") or LOGS)
-    time = re.sub("[^0-9A-Za-z-]", "", re.sub("[:T]", "-", deployment.creation_time))
-    for stream in ("stdout", "stderr"):
-        path = os.path.join(directory, "%s-%s-%s.log" % (time, deployment.id, stream))
-        hook.write_file(path, getattr(result, stream))

@@ -16,46 +16,6 @@ PLACES = ["/opt/heat-salt/bin", "/opt/saltstack/salt"]
 OLDEST = (3000,)
 
 
-@hook.main
-def main(deployment):
-    """Write the state and a configuration of its own, apply it, and read Salt's result."""
-    state = state_text(deployment)
-    salt = tools.find(
-        "Salt",
-        ["salt-call"],
-        setting="HEAT_SALT_CMD",
-        places=PLACES,
-        hint="Build the image with the element heat-config-salt.",
-    )
-    work = hook.workspace(deployment, env="HEAT_SALT_WORKING", default=WORKING)
-    outputs = hook.workspace(deployment, env="HEAT_SALT_OUTPUTS", default=OUTPUTS)
-    hook.write_file(work.path(".sls"), state)
-    # Beside the states, not below them: what is below is served to Salt as its file tree.
-    run = os.path.join(os.path.abspath(work.directory) + ".run", deployment.id)
-    tools.remove_tree(run)
-    tools.private_directory(run)
-    try:
-        write_configuration(deployment, work, outputs, run)
-        answer = os.path.join(run, "answer.json")
-        argv = [salt, "--local", "--config-dir", run, "--metadata", "--retcode-passthrough"]
-        argv += ["--out", "json", "--out-file", answer, "--no-color", "state.sls", deployment.id]
-        result = hook.run(argv, env=tools.environment(), cwd=work.directory)
-        answered = read_answer(answer)
-    finally:
-        tools.remove_tree(run)  # the inputs are in it
-
-    if answered is None:
-        late = tools.age("Salt", salt, OLDEST)
-        return hook.Response(result.stdout, result.stderr + late, result.status or 1)
-    status = judge(answered, result.status)
-    returned = json.dumps(answered.get("return"), indent=2, ensure_ascii=False) + "\n"
-    found = {name: answered[name] for name in deployment.outputs if name in answered}
-    found.update(hook.file_outputs(deployment, outputs.directory))
-    if status:
-        return hook.Response(result.stdout, returned + result.stderr, status, found)
-    return hook.Response(returned, result.stderr, 0, found)
-
-
 def state_text(deployment):
     """Return the config as SLS text; a map or list becomes YAML."""
     config = deployment.config
@@ -126,3 +86,43 @@ def judge(answered, status):
     if all(results):
         return 0
     return code or int(False in results)
+
+
+@hook.main
+def main(deployment):
+    """Write the state and a configuration of its own, apply it, and read Salt's result."""
+    state = state_text(deployment)
+    salt = tools.find(
+        "Salt",
+        ["salt-call"],
+        setting="HEAT_SALT_CMD",
+        places=PLACES,
+        hint="Build the image with the element heat-config-salt.",
+    )
+    work = hook.workspace(deployment, env="HEAT_SALT_WORKING", default=WORKING)
+    outputs = hook.workspace(deployment, env="HEAT_SALT_OUTPUTS", default=OUTPUTS)
+    hook.write_file(work.path(".sls"), state)
+    # Beside the states, not below them: what is below is served to Salt as its file tree.
+    run = os.path.join(os.path.abspath(work.directory) + ".run", deployment.id)
+    tools.remove_tree(run)
+    tools.private_directory(run)
+    try:
+        write_configuration(deployment, work, outputs, run)
+        answer = os.path.join(run, "answer.json")
+        argv = [salt, "--local", "--config-dir", run, "--metadata", "--retcode-passthrough"]
+        argv += ["--out", "json", "--out-file", answer, "--no-color", "state.sls", deployment.id]
+        result = hook.run(argv, env=tools.environment(), cwd=work.directory)
+        answered = read_answer(answer)
+    finally:
+        tools.remove_tree(run)  # the inputs are in it
+
+    if answered is None:
+        late = tools.age("Salt", salt, OLDEST)
+        return hook.Response(result.stdout, result.stderr + late, result.status or 1)
+    status = judge(answered, result.status)
+    returned = json.dumps(answered.get("return"), indent=2, ensure_ascii=False) + "\n"
+    found = {name: answered[name] for name in deployment.outputs if name in answered}
+    found.update(hook.file_outputs(deployment, outputs.directory))
+    if status:
+        return hook.Response(result.stdout, returned + result.stderr, status, found)
+    return hook.Response(returned, result.stderr, 0, found)

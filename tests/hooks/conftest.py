@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -11,6 +12,23 @@ from typing import Any
 import pytest
 
 HOOKS = Path(__file__).resolve().parents[2] / "hooks"
+
+TOOLS = {"puppet": "puppet", "ansible": "ansible-playbook", "os-apply-config": "os-apply-config"}
+"""The program by which a real tool, named by the marker ``tool``, is known to be on the host."""
+
+
+def tool_path(program: str) -> str | None:
+    """Where *program* is on this host: on PATH, or beside the Python that runs the tests."""
+    beside = str(Path(sys.executable).parent)
+    return shutil.which(program, path=os.pathsep.join([os.environ["PATH"], beside]))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose real tool is not on this host; CI, which has them all, counts the skips."""
+    for mark in item.iter_markers("tool"):
+        program = TOOLS.get(mark.args[0])
+        if program is not None and tool_path(program) is None:
+            pytest.skip(f'"{program}" is not on this host; tools/setup test installs it')
 
 
 @dataclass(frozen=True)

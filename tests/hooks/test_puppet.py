@@ -1,0 +1,222 @@
+"""The puppet hook with the real Puppet."""
+
+import json
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+JSON_VALUES = [
+    "text",
+    "",
+    "two\nlines 'quoted' \"twice\"",
+    "ünïcode ☃ 🍲",
+    None,
+    True,
+    False,
+    7,
+    1.5,
+    [1, "a", None],
+    {"a": {"b": [True]}},
+]
+
+real = pytest.mark.tool("puppet")
+
+
+def write(what: str, name: str = "result") -> str:
+    """A manifest that writes the Puppet expression *what* to an output."""
+    return f'file {{ "${{::heat_outputs_path}}.{name}": content => {what} }}\n'
+
+
+@pytest.fixture
+def puppet(run_hook, make_deployment, tmp_path: Path):
+    """Run the puppet hook on a manifest; keywords go to make_deployment."""
+
+    def run(config, *, env=None, **keywords):
+        return run_hook(
+            "puppet.py",
+            make_deployment(config, group="puppet", **keywords),
+            env={
+                "HEAT_PUPPET_WORKING": str(tmp_path / "work"),
+                "HEAT_PUPPET_OUTPUTS": str(tmp_path / "out"),
+                "HEAT_PUPPET_LOGDIR": str(tmp_path / "logs"),
+                "HEAT_PUPPET_HIERA_DATADIR": str(tmp_path / "hieradata"),
+                "HEAT_HIERA_CONFIG": str(tmp_path / "hiera.yaml"),
+                **(env or {}),
+            },
+            timeout=240,
+        )
+
+    return run
+
+
+@real
+def test_inputs_of_every_json_type_are_facts_and_text(puppet):
+    inputs = {f"in{number}": value for number, value in enumerate(JSON_VALUES)}
+    config = "".join(write(f'"${{::{name}}}"', name) for name in inputs)
+    answer = puppet(config, inputs=inputs, outputs=list(inputs))
+    expected = {
+        name: value if isinstance(value, str) else "" if value is None else json.dumps(value)
+        for name, value in inputs.items()
+    }
+    assert answer.status == 0, answer.stderr
+    assert answer.outputs == expected
+
+
+@real
+def test_changes_are_success_and_derived_inputs_are_facts(puppet, tmp_path: Path):
+    config = write('"${::deploy_action} ${::deploy_config_name} ${::fqdn}"') + 'notice("hällo")'
+    answer = puppet(config, outputs=["result", "absent"], name="some name", action="UPDATE")
+    assert answer.status == 0, answer.stderr
+    assert answer.outputs["result"].startswith("UPDATE some name ")
+    assert len(answer.outputs["result"].split()) == 4
+    assert "absent" not in answer.outputs
+    assert "hällo" in answer.stdout
+    assert "\x1b[" not in answer.stdout
+
+
+@real
+def test_hiera_data_keeps_types_and_is_found_without_a_hierarchy(puppet, tmp_path: Path):
+    inputs = {"n": 5, "deep": {"a": [1, None]}, "t": "x"}
+    config = (
+        write('String(lookup("n") + 1)', "n")
+        + write('String(lookup("deep")["a"][0] + 1)', "deep")
+        + write('"${::n}"', "fact")
+    )
+    answer = puppet(
+        config,
+        inputs=inputs,
+        outputs=["n", "deep", "fact"],
+        options={"enable_hiera": True, "enable_facter": "false"},
+        name="typed",
+    )
+    assert answer.status == 0, answer.stderr
+    assert answer.outputs == {"n": "6", "deep": "2", "fact": ""}
+    data = tmp_path / "hieradata" / "heat_config_typed.json"
+    assert stat.S_IMODE(data.stat().st_mode) == 0o600
+    assert stat.S_IMODE(data.parent.stat().st_mode) == 0o700
+
+
+@real
+def test_failing_resource_and_manifest_that_does_not_compile(puppet):
+    failed = puppet("exec { '/bin/false': }")
+    assert failed.status in (4, 6)
+    assert "/bin/false" in failed.stderr
+    broken = puppet("this is { not a manifest")
+    assert broken.status == 1
+    assert "Syntax error" in broken.stderr
+
+
+@real
+def test_tags_modulepath_and_verbosity(puppet, tmp_path: Path):
+    module = tmp_path / "modules" / "greet" / "manifests"
+    module.mkdir(parents=True)
+    (module / "init.pp").write_text("class greet { " + write("'from the module'") + " }")
+    options = {"modulepath": str(tmp_path / "modules"), "tags": ["greet"]}
+    config = "include greet\n" + write("'not tagged'", "other")
+    answer = puppet(config, outputs=["result", "other"], options=options)
+    assert answer.status == 0, answer.stderr
+    assert answer.outputs == {"result": "from the module"}
+
+
+@real
+def test_files_are_private_and_logs_are_kept(puppet, tmp_path: Path):
+    puppet("notice('one')\nnotice('two')\n", id="the-id")
+    puppet("notice('three')", id="the-id")
+    script = tmp_path / "work" / "the-id.pp"
+    assert script.read_text() == "notice('three')"
+    log = tmp_path / "logs" / "2026-01-02-03-04-05Z-the-id-stdout.log"
+    assert "three" in log.read_text()
+    assert "one" not in log.read_text()
+    for path in (script, log):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@real
+def test_any_bytes_and_two_megabytes(puppet):
+    config = """
+exec { 'bytes':
+  command => "/usr/bin/printf '\\\\377\\\\000y' > ${::heat_outputs_path}.result",
+  provider => shell,
+}
+exec { 'much':
+  command => '/usr/bin/head -c 2000000 /dev/zero | /usr/bin/tr "\\0" a',
+  provider => shell, logoutput => true,
+}
+"""
+    answer = puppet(config, outputs=["result"])
+    assert answer.status == 0, answer.stderr
+    assert answer.outputs == {"result": "\ufffd\0y"}
+    assert "a" * 2_000_000 in answer.stdout
+
+
+@real
+def test_parallel_runs_do_not_meet(puppet):
+    def one(number: int) -> str:
+        answer = puppet(write('"${::n}"'), inputs={"n": number}, outputs=["result"])
+        assert answer.status == 0, answer.stderr
+        return answer.outputs["result"]
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(one, range(3))) == ["0", "1", "2"]
+
+
+def test_missing_puppet_is_a_failed_deployment_that_says_so(puppet, tmp_path: Path):
+    answer = puppet("notice('x')", env={"HEAT_PUPPET_CMD": str(tmp_path / "no-puppet")})
+    assert answer.status == 127
+    assert "Puppet is not installed" in answer.stderr
+    assert "heat-config-puppet" in answer.stderr
+
+
+def test_old_puppet_that_fails_is_named(puppet, tmp_path: Path):
+    old = tmp_path / "puppet"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo 3.8.7 && exit\necho no >&2; exit 1\n')
+    old.chmod(0o755)
+    answer = puppet("notice('x')", env={"HEAT_PUPPET_CMD": str(old)})
+    assert answer.status == 1
+    assert "Puppet 3.8.7 is too old" in answer.stderr
+
+
+@pytest.mark.parametrize("name", ["../../evil", "a/b", "x" * 300], ids=["up", "slash", "long"])
+def test_name_that_cannot_be_a_data_file(puppet, tmp_path: Path, name):
+    fake = tmp_path / "puppet"
+    fake.write_text("#!/bin/sh\n")
+    fake.chmod(0o755)
+    env = {"HEAT_PUPPET_CMD": str(fake)}
+    answer = puppet("x", name=name, options={"enable_hiera": True}, env=env)
+    assert answer.status == 1
+    assert "file name" in answer.stderr
+    assert not list(tmp_path.rglob("*evil*"))
+
+
+@pytest.mark.parametrize("config", [{"a": 1}, ["x"], "a\0b"], ids=repr)
+def test_config_that_is_no_text(puppet, config):
+    answer = puppet(config)
+    assert answer.status == 1
+    assert "config" in answer.stderr
+
+
+@real
+def test_nul_in_an_input_is_a_sentence_that_names_it(puppet):
+    answer = puppet("notice('x')", inputs={"foo": "se\0cret"})
+    assert answer.status == 1
+    assert '"foo"' in answer.stderr
+    assert "cret" not in answer.stderr
+    assert puppet("notice('x')", inputs={"foo": "a"}, options={"enable_facter": False}).status == 0
+
+
+@real
+def test_inputs_stay_out_of_logs_and_readable_files(puppet, tmp_path: Path):
+    answer = puppet(
+        'file { "/dev/null": }',
+        inputs={"secret": "planted-in-a-fact"},
+        options={"enable_hiera": True, "enable_verbose": False},
+    )
+    assert answer.status == 0, answer.stderr
+    assert b"planted" not in answer.raw
+    assert "planted" not in answer.log
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and b"planted" in path.read_bytes():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert path.parent.name == "hieradata"
