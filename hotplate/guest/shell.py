@@ -37,6 +37,7 @@ UNIT = "hotplate-shell"
 DIRECTORY = "/run/hotplate-shell"
 HELLO = "hotplate-hello"
 REPLY = "hotplate-reply"
+OFF = "the machine is off: nothing answers its shell"
 CHUNK = 48 * 1024
 GRACE_SECONDS = 30.0
 """How much longer than a command's own time limit the answer may take."""
@@ -172,7 +173,8 @@ class Shell:
 
     def set_time(self, seconds: float) -> None:
         """See :meth:`hotplate.guest.base.Guest.set_time`."""
-        self.run(f"date -u -s @{seconds:.3f}").check()
+        # busybox's date knows no fractions.
+        self.run(f"date -u -s @{seconds:.3f} || date -u -s @{seconds:.0f}").check()
 
     def close(self) -> None:
         """See :meth:`hotplate.guest.base.Guest.close`."""
@@ -195,10 +197,16 @@ class Shell:
                     status, out, err = (int(word) for word in words[2:])
                     return status, self._bytes(out, deadline), self._bytes(err, deadline)
 
+    def _poller(self, mask: int) -> select.poll:
+        if self._channel.fileno() < 0:
+            raise MachineLostError(OFF)
+        poller = select.poll()
+        poller.register(self._channel, mask)
+        return poller
+
     def _send(self, data: bytes, deadline: Deadline) -> None:
         view = memoryview(data)
-        poller = select.poll()
-        poller.register(self._channel, select.POLLOUT)
+        poller = self._poller(select.POLLOUT)
         while view:
             # The guest takes nothing before it has opened its end.
             if not poller.poll(deadline.left * 1000):
@@ -209,12 +217,11 @@ class Shell:
             except BlockingIOError:
                 continue
             except OSError as error:
-                raise MachineLostError("the machine is off: nothing answers its shell") from error
+                raise MachineLostError(OFF) from error
             view = view[sent:]
 
     def _receive(self, deadline: Deadline) -> None:
-        poller = select.poll()
-        poller.register(self._channel, select.POLLIN)
+        poller = self._poller(select.POLLIN)
         if not poller.poll(deadline.left * 1000):
             deadline.check()
             return
@@ -223,7 +230,7 @@ class Shell:
         except OSError:
             data = b""
         if not data:
-            raise MachineLostError("the machine is off: nothing answers its shell")
+            raise MachineLostError(OFF)
         self._buffer += data
 
     def _line(self, deadline: Deadline) -> bytes:

@@ -103,10 +103,9 @@ class Machine:
         """
         if self._child is not None:
             raise RuntimeError(f'the machine "{self.config.name}" is already on')
-        self.directory.mkdir(parents=True, exist_ok=True)
         self._reason, self._exit, self._migration_status = "", None, ""
-        self._copy_uefi_variables()
         self.write_script()
+        self._copy_uefi_variables()
         with contextlib.ExitStack() as theirs:
             descriptors = []
             for name in CHANNELS:
@@ -293,6 +292,7 @@ class Machine:
             netdev="user,id=net0,restrict=on",
         )
         by_hand = [word.replace(",logfile=console.log,logappend=on", "") for word in by_hand]
+        self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / "qemu.sh"
         words = [shlex.quote(word) for word in [self._program, *by_hand]]
         text = " ".join(words).replace(" -", " \\\n    -")
@@ -351,6 +351,9 @@ class Machine:
 
     def _close_channels(self) -> None:
         for channel in self._channels.values():
+            # Whoever waits on it is woken by this, and not by closing.
+            with contextlib.suppress(OSError):
+                channel.shutdown(socket.SHUT_RDWR)
             channel.close()
         self._channels = {}
 

@@ -1,0 +1,365 @@
+"""Machines that really boot: the tiny guest under TCG, a few seconds each."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tiny_guest
+from conftest import BOOT_SECONDS, Answerer, Made, attached
+
+from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.errors import HostError, MachineLostError
+from hotplate.guest.shell import Shell
+from hotplate.machine import wiring
+from hotplate.machine.config import Firmware
+
+pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
+
+Make = Callable[..., Made]
+
+
+def ask(shell: Shell, address: str, port: int, *, seconds: int = 4) -> str:
+    """What the guest is told when it asks at an address; "" when it gets nothing."""
+    return shell.run(f"echo ask | timeout {seconds} nc {address} {port}").text
+
+
+class OpenWiring(wiring.Namespace):
+    """A wiring that forgets the namespace: what the real ones must not be like."""
+
+    def _open(self) -> None:
+        self.listeners = {}
+
+    def netdev(self) -> str:
+        return super().netdev().split(",hostfwd=", 1)[0]
+
+
+@pytest.fixture
+def bystander() -> Iterator[int]:
+    """A server on the host's loopback that has nothing to do with any machine; its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+
+        class Wire:
+            listeners = {port: listener}
+
+        Answerer(Wire(), "bystander")  # type: ignore[arg-type]
+        yield port
+
+
+@pytest.mark.parametrize("wanted", [*wiring.WIRINGS, "open"])
+def test_guest_reaches_what_is_served_and_nothing_else(
+    make: Make, wanted: str, bystander: int
+) -> None:
+    made = make(link=OpenWiring([])) if wanted == "open" else make(wanted=wanted)
+    shell = attached(made.machine)
+    assert shell.run("ip address show dev eth0").text.count("inet 169.254.169.15/24") == 1
+    if wanted == "open":
+        # Shows that the question below finds a hole where there is one.
+        assert ask(shell, "169.254.169.254", bystander) == f"bystander {bystander}"
+        return
+    assert ask(shell, "169.254.169.254", 80) == "tiny 80"
+    assert ask(shell, "169.254.169.254", 8000) == "tiny 8000"
+    began = time.monotonic()
+    assert [ask(shell, "169.254.169.254", 80) for _ in range(5)] == ["tiny 80"] * 5
+    print(f"{wanted}: {(time.monotonic() - began) / 5:.3f} s a request")
+    for address in ("169.254.169.254", "169.254.169.3", "169.254.169.2", "127.0.0.1"):
+        assert ask(shell, address, bystander) == "", address
+    assert ask(shell, "169.254.169.254", 22) == ""
+    outside = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), 22, socket.AF_INET)}
+    for address in (*outside, "192.0.2.1"):
+        assert ask(shell, str(address), bystander, seconds=2) == ""
+    assert shell.run("timeout 5 nslookup example.org 169.254.169.3").rc != 0
+    # Neither a router that announces IPv6 nor an address from it.
+    assert "scope global" not in shell.run("ip -6 address show dev eth0").text
+
+
+def test_two_machines_at_once_do_not_meet(make: Make) -> None:
+    one, two = make(name="one"), make(name="two")
+    shells = [attached(made.machine) for made in (one, two)]
+    assert [ask(shell, "169.254.169.254", 8000) for shell in shells] == ["one 8000", "two 8000"]
+    assert (one.answerer.taken, two.answerer.taken) == ([8000], [8000])
+
+
+def test_power_cut_keeps_what_was_synced(make: Make, tmp_path: Path) -> None:
+    disk = tmp_path / "disk.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "64M"], check=True)
+    made = make(disk=disk)
+    shell = attached(made.machine)
+    shell.run("echo kept >/x; dd if=/x of=/dev/vda bs=512 seek=90000 conv=fsync,notrunc").check()
+    made.machine.kill()
+    assert not made.machine.running
+    assert made.machine.wait(Deadline(1, "the end")).reason == "power-cut"
+    with pytest.raises(MachineLostError, match="is off"):
+        made.machine.pause()
+    with pytest.raises(MachineLostError, match="is off"):
+        shell.run("true")
+    subprocess.run(["qemu-img", "check", "-q", disk], check=True)
+    made.machine.start()
+    again = attached(made.machine)
+    assert again.run("dd if=/dev/vda bs=512 skip=90000 count=1").stdout[:5] == b"kept\n"
+    # The same listeners serve the machine after it was switched on again.
+    assert ask(again, "169.254.169.254", 80) == "tiny 80"
+    kinds = [event.kind for event in made.events if event.source == "machine"]
+    assert kinds == ["power-on", "exit", "power-on"]
+
+
+def test_ends_by_itself_and_by_the_guests_reboot(make: Make) -> None:
+    made = make(reboot=False)
+    attached(made.machine)._send(b"reboot -f\n", Deadline(5, "the shell"))
+    end = made.machine.wait(Deadline(30, "the end"))
+    assert (end.status, end.reason) == (0, "guest-reset")
+    made.machine.start()
+    attached(made.machine)._send(b"poweroff -f\n", Deadline(5, "the shell"))
+    end = made.machine.wait(Deadline(30, "the end"))
+    assert (end.status, end.reason) == (0, "guest-shutdown")
+    last = [event for event in made.events if event.kind == "exit"][-1]
+    assert last.detail == {"status": 0, "reason": "guest-shutdown", "message": ""}
+    assert last.server == "tiny"
+
+
+def test_a_reboot_is_an_event_and_the_shell_comes_again(make: Make) -> None:
+    made = make()
+    shell = attached(made.machine)
+    before = shell.run("cat /proc/sys/kernel/random/boot_id").text
+    mark = len(made.events)
+    with pytest.raises(MachineLostError, match="started anew"):
+        shell.run("reboot -f; sleep 30")
+    shell.attach(Deadline(BOOT_SECONDS, "the shell after the reboot"))
+    assert shell.run("cat /proc/sys/kernel/random/boot_id").text != before
+    assert made.events.wait(
+        lambda event: event.kind == "reset" and event.detail["by_guest"], seconds=1, since=mark
+    )
+
+
+def test_panic_is_an_event(make: Make) -> None:
+    made = make(append="console=ttyS0 panic=0 quiet")
+    attached(made.machine)._send(b"echo c >/proc/sysrq-trigger\n", Deadline(5, "the shell"))
+    made.machine.console.wait_for("Kernel panic - not syncing", Deadline(30, "the panic"))
+    assert made.events.wait(lambda event: event.kind == "panic", seconds=20)
+
+
+def test_killed_by_a_stranger_is_lost(make: Make) -> None:
+    made = make()
+    assert made.machine.pid is not None
+    os.kill(made.machine.pid, signal.SIGKILL)
+    end = made.machine.wait(Deadline(10, "the end"))
+    assert (end.status, end.reason) == (-9, "lost")
+
+
+def test_console_is_in_the_file_in_events_and_can_be_typed_on(make: Make) -> None:
+    made = make()
+    console = made.machine.console
+    console.wait_for(r"^/ # $", Deadline(BOOT_SECONDS, "the prompt"))
+    mark = console.position
+    console.write("echo 'umlaut: \\303\\244' | sed s/x/y/; printf '\\033[31mred\\033[0m\\n'\n")
+    console.wait_for(r"^red$", Deadline(10, "the answer"), since=mark)
+    assert made.events.wait(
+        lambda event: event.kind == "line" and tiny_guest.READY in event.detail["text"], seconds=5
+    )
+    with pytest.raises(DeadlineExceeded, match='the last line on the console was "/ # "'):
+        console.wait_for("never said", Deadline(0.3, "what is never said"))
+    assert tiny_guest.READY.encode() in console.path.read_bytes()
+    made.machine.kill()
+    assert tiny_guest.READY in console.text()
+    with pytest.raises(BrokenPipeError):
+        console.write("x")
+
+
+def test_link_is_cut_and_mended(make: Make) -> None:
+    made = make()
+    shell = attached(made.machine)
+    made.machine.set_link(up=False)
+    assert ask(shell, "169.254.169.254", 80) == ""
+    made.machine.set_link(up=True)
+    assert ask(shell, "169.254.169.254", 80, seconds=8) == "tiny 80"
+
+
+def test_state_is_saved_and_continued(make: Make, tmp_path: Path) -> None:
+    made = make()
+    shell = attached(made.machine)
+    shell.run("echo before >/tmp/mark").check()
+    boot = shell.run("cat /proc/sys/kernel/random/boot_id").text
+    state = tmp_path / "state"
+    made.machine.save_state(state)
+    assert state.stat().st_mode & 0o777 == 0o600
+    made.machine.kill()
+    began = time.monotonic()
+    made.machine.start(incoming=state)
+    again = attached(made.machine, 20)
+    print(f"restored in {time.monotonic() - began:.2f} s from {state.stat().st_size >> 20} MiB")
+    assert again.run("cat /proc/sys/kernel/random/boot_id").text == boot
+    assert again.run("cat /tmp/mark").text == "before"
+    now = 2_000_000_000
+    again.set_time(now)
+    assert now <= int(again.run("date +%s").text) <= now + 20
+    again.renew("another")
+    with pytest.raises(MachineLostError, match="not the one that was started"):
+        attached(made.machine, 20)
+    assert ask(again, "169.254.169.254", 80) == "tiny 80"
+    # A clone runs beside it from the same state.
+    clone = make(name="clone", start=False)
+    clone.machine.start(incoming=state)
+    assert attached(clone.machine, 20).run("cat /tmp/mark").text == "before"
+
+
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "missing", "other memory"])
+def test_state_that_does_not_fit_is_said(make: Make, tmp_path: Path, damage: str) -> None:
+    made = make()
+    made.machine.pause()
+    state = tmp_path / "state"
+    made.machine.save_state(state)
+    made.machine.kill()
+    if damage == "truncated":
+        state.write_bytes(state.read_bytes()[:100_000])
+    elif damage == "foreign":
+        state.write_bytes(b"no such thing" * 1000)
+    elif damage == "missing":
+        state.unlink()
+    options = {"memory_mib": 320} if damage == "other memory" else {}
+    other = make(name="other", start=False, **options)
+    with pytest.raises(MachineLostError, match=f'"{state}"'):
+        other.machine.start(incoming=state)
+    assert not other.machine.running
+
+
+@pytest.mark.root
+def test_full_disk_is_said_and_the_guest_goes_on(make: Make, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "none", small], check=True)
+    try:
+        made = make()
+        shell = attached(made.machine)
+        with pytest.raises(HostError, match="could not be written"):
+            made.machine.save_state(small / "state")
+        assert list(small.iterdir()) == []
+        made.machine.resume()
+        assert shell.run("echo on").text == "on"
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_screenshot(make: Make, tmp_path: Path) -> None:
+    made = make(display=True)
+    made.machine.screenshot(tmp_path / "screen.png")
+    assert (tmp_path / "screen.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_uefi_boots_and_keeps_its_variables(make: Make) -> None:
+    if not Path("/usr/share/OVMF").exists():
+        pytest.skip("this host has no UEFI firmware: apt-get install ovmf")
+    made = make(firmware=Firmware.UEFI, memory_mib=320)
+    shell = attached(made.machine)
+    assert shell.run("ls /sys/firmware").text.split().count("efi") == 1
+    assert (made.machine.directory / "efi-vars.fd").stat().st_mode & 0o777 == 0o600
+
+
+def test_smbios_and_config_drive(make: Make, tmp_path: Path) -> None:
+    drive = tmp_path / "config.img"
+    drive.write_bytes(b"config-2 data".ljust(1 << 20, b"\0"))
+    disk = tmp_path / "disk.raw"
+    disk.write_bytes(b"the disk".ljust(1 << 20, b"\0"))
+    made = make(disk=disk, disk_format="raw", config_drive=drive)
+    shell = attached(made.machine)
+    shown = shell.run("cd /sys/class/dmi/id; cat sys_vendor product_name product_uuid").text
+    assert shown.splitlines() == [
+        "OpenStack Foundation",
+        "OpenStack Nova",
+        made.machine.config.uuid,
+    ]
+    assert shell.run("head -c 8 /dev/vda; head -c 8 /dev/vdb").text == "the diskconfig-2"
+    assert shell.run("cat /sys/block/vdb/ro").text == "1"
+
+
+@pytest.mark.parametrize("name", ["a, comma and spaces", "x" * 120])
+def test_odd_directories(make: Make, tmp_path: Path, name: str) -> None:
+    directory = tmp_path / name
+    directory.mkdir()
+    disk = directory / "disk.raw"
+    disk.write_bytes(b"\0" * (1 << 20))
+    made = make(directory=directory, disk=disk, disk_format="raw")
+    assert attached(made.machine).run("cat /sys/block/vda/size").text == "2048"
+
+
+def test_refused_command_line_is_a_sentence(make: Make) -> None:
+    with pytest.raises(HostError, match=r'could not start the machine "tiny": .*no-such-device'):
+        make(extra=("-device", "no-such-device"))
+    with pytest.raises(HostError, match="could not start"):
+        make(disk=Path("/nowhere/disk.qcow2"))
+
+
+def test_script_starts_the_machine_by_hand(make: Make) -> None:
+    made = make(start=False)
+    script = made.machine.write_script()
+    subprocess.run(["sh", "-n", script], check=True)
+    with subprocess.Popen(
+        [script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        timer = threading.Timer(BOOT_SECONDS, process.kill)
+        timer.start()
+        seen = b""
+        while tiny_guest.READY.encode() not in seen:
+            data = os.read(process.stdout.fileno(), 4096)
+            assert data, seen
+            seen += data
+        process.stdin.write(b"\x01x")  # as a person would end it
+        process.stdin.flush()
+        assert process.wait(20) == 0
+        timer.cancel()
+
+
+HARNESS = """
+import sys, time, uuid
+from pathlib import Path
+from hotplate.events import EventLog
+from hotplate.machine import accelerator, wiring
+from hotplate.machine.config import MachineConfig
+from hotplate.machine.machine import Machine
+with wiring.choose([80], wanted=sys.argv[4]) as link:
+    config = MachineConfig(name="tiny", uuid=str(uuid.uuid4()), memory_mib=192,
+        kernel=Path(sys.argv[1]), initrd=Path(sys.argv[2]), append="console=ttyS0")
+    machine = Machine(config, wiring=link, accelerator=accelerator.emulation("test"),
+        directory=Path(sys.argv[3]), events=EventLog())
+    machine.start()
+    print(machine.pid, flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("wanted", wiring.WIRINGS)
+def test_sigkill_of_the_harness_leaves_no_qemu(
+    tiny: tiny_guest.TinyGuest, tmp_path: Path, wanted: str
+) -> None:
+    for moment in (0.0, 0.7):
+        arguments = [tiny.kernel, tiny.initrd, tmp_path, wanted]
+        with subprocess.Popen(
+            [sys.executable, "-c", HARNESS, *arguments], stdout=subprocess.PIPE, text=True
+        ) as harness:
+            assert harness.stdout is not None
+            qemu = os.pidfd_open(int(harness.stdout.readline()))
+            poller = select.poll()
+            poller.register(qemu, select.POLLIN)
+            assert not poller.poll(moment * 1000)
+            harness.kill()
+            assert poller.poll(10_000), "QEMU outlived the harness"
+            os.close(qemu)
+
+
+def test_resident_memory_is_told(make: Make) -> None:
+    made = make()
+    attached(made.machine)
+    assert 50 < made.machine.resident_mib() < 1200
+    made.machine.kill()
+    assert made.machine.resident_mib() == 0
