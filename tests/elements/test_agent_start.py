@@ -198,7 +198,7 @@ def test_start_runs_prepare_and_then_the_real_agent(conf: str, tmp_path: Path) -
     prepare.write_text(f"#!/bin/sh\nprintf '[DEFAULT]\\ncachedir = /prepared\\n' > {path}\n")
     prepare.chmod(0o755)
     start = tmp_path / "start"
-    start.write_text((FILES / "start").read_text())
+    start.write_text((FILES / "start.py").read_text())
     result = subprocess.run(
         [sys.executable, start, "--config-file", path, "--print-cachedir"],
         env={"PATH": os.environ["PATH"], "LC_ALL": "C"},

@@ -5,31 +5,30 @@ install-hooks.py COLLECTED
 
 import compileall
 import json
-import os
 import py_compile
 import shutil
 import sys
+from pathlib import Path
 
-LIBRARY = "/usr/libexec/heat-config/lib"
+HOOKS = Path("/usr/libexec/heat-config/hooks")
+LIBRARY = Path("/usr/libexec/heat-config/lib")
 
 
 def main():
     """Copy each program to its target, 0755, and compile the libraries."""
-    collected = sys.argv[1]
-    with open(os.path.join(collected, "index.json"), encoding="utf-8") as stream:
-        index = json.load(stream)
-    os.makedirs("/usr/libexec/heat-config/hooks", exist_ok=True)
-    for entry in index:
-        source = os.path.join(collected, entry["stored"])
-        os.makedirs(os.path.dirname(entry["target"]), exist_ok=True)
-        if os.path.isdir(source):
-            shutil.copytree(source, entry["target"], copy_function=shutil.copyfile)
+    collected = Path(sys.argv[1])
+    HOOKS.mkdir(parents=True, exist_ok=True)
+    for entry in json.loads((collected / "index.json").read_text()):
+        source, target = collected / entry["stored"], Path(entry["target"])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, copy_function=shutil.copyfile)
         else:
-            shutil.copyfile(source, entry["target"])
-            os.chmod(entry["target"], 0o755)
+            shutil.copyfile(source, target)
+            target.chmod(0o755)
     # "checked": an edited module counts at once, whatever its time stamp.
     mode = py_compile.PycInvalidationMode.CHECKED_HASH
-    if not compileall.compile_dir(LIBRARY, quiet=1, invalidation_mode=mode):
+    if not compileall.compile_dir(str(LIBRARY), quiet=1, invalidation_mode=mode):
         sys.exit("heat-config: a library does not compile with the image's Python")
 
 

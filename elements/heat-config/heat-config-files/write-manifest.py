@@ -7,28 +7,26 @@ and SHA-256 of each), `agent` (name and version of each distribution in the
 agent's virtual environment, empty for distribution packages), `python`.
 """
 
-import glob
 import importlib.metadata
 import json
-import os
 import platform
 import sys
+from pathlib import Path
 
 
 def main():
     """Print the manifest of this image."""
     collected, elements, venv = sys.argv[1:]
-    with open(os.path.join(collected, "index.json"), encoding="utf-8") as stream:
-        programs = json.load(stream)
+    programs = json.loads((Path(collected) / "index.json").read_text())
     for program in programs:
         del program["stored"]
-    site = glob.glob(os.path.join(venv, "lib", "python3.*", "site-packages"))
+    site = [str(path) for path in Path(venv).glob("lib/python3.*/site-packages")]
     agent = {
         found.metadata["Name"]: found.version
-        for found in importlib.metadata.distributions(path=site)
+        for found in (importlib.metadata.distributions(path=site) if site else ())
     }
     manifest = {
-        "agent": agent if site else {},
+        "agent": agent,
         "elements": sorted(elements.split()),
         "programs": programs,
         "python": platform.python_version(),

@@ -6,21 +6,21 @@ cloud-init is still at work; `prepare` waits for that.  At build time the
 first line is made to name the Python that has the agent.
 """
 
-import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from os_collect_config import collect
 
-PREPARE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "prepare")
+PREPARE = Path(__file__).resolve().with_name("prepare")
 
 
 def main():
     """Run `prepare`, then the agent's own main program."""
     status = subprocess.call([PREPARE])
     if status:
-        print("os-collect-config: prepare ended with status %d" % status, file=sys.stderr)
+        print(f"os-collect-config: prepare ended with status {status}", file=sys.stderr)
     # The agent executes argv[0] again whenever its configuration changes.
     sys.argv[0] = shutil.which("os-collect-config") or sys.argv[0]
     return collect.main(sys.argv)
