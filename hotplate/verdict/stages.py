@@ -35,9 +35,9 @@ ORDER: tuple[Stage, ...] = tuple(Stage)
 # From this stage on, each deployment has its own progress.
 PER_DEPLOYMENT = ORDER[ORDER.index(Stage.DEPLOYMENT_DELIVERED) :]
 
-# Lines that only a running init of the image writes; an initramfs writes some like them.
+# Lines that only a running init of the image writes; an initramfs and GRUB write some like them.
 _USERSPACE = re.compile(
-    r"Welcome to (?!.*[Ii]nitramfs).*!|login: ?$|Cloud-init v\. |"
+    r"Welcome to (?!GRUB|.*[Ii]nitramfs).*!|login: ?$|Cloud-init v\. |"
     r"Reached target .*(?:[Mm]ulti-[Uu]ser|[Gg]raphical|[Cc]loud-|[Ll]ogin)"
 )
 # cloud-init's table of network devices, a device that is up and has an IPv4 address.

@@ -1,0 +1,110 @@
+"""``hotplate doctor``: what this host can do, and what to install."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from hotplate.cli.host_probes import PROBES, Finding, State, Use
+from hotplate.errors import HostError
+
+NAME = "doctor"
+HELP = "say what this host can do, and what to install"
+TITLES = {
+    Use.TEST: "to test an image (hotplate test)",
+    Use.BUILD: "to build an image (hotplate build)",
+    Use.EXTRA: "besides",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+
+
+def examine() -> list[Finding]:
+    """Run every probe; one that breaks is itself a finding."""
+    found: list[Finding] = []
+    for probe in PROBES:
+        try:
+            found += probe()
+        except (OSError, HostError) as error:
+            name = probe.__name__.replace("_", " ")
+            found.append(Finding(name, Use.EXTRA, State.FAILS, f"could not be tried: {error}"))
+    return found
+
+
+def can(found: Sequence[Finding], use: Use) -> bool:
+    """True when nothing that ``use`` needs is missing."""
+    return not any(each.use is use and each.state is State.FAILS for each in found)
+
+
+def command(found: Sequence[Finding], *states: State, root: bool) -> str:
+    """Return the one command that installs what is missing, "" when no package would help.
+
+    :param states: of the findings to mend.
+    """
+    packages = [each.package for each in found if each.state in states and each.package]
+    if not packages:
+        return ""
+    words = " ".join(dict.fromkeys(packages))
+    return f"{'' if root else 'sudo '}apt-get install --no-install-recommends {words}"
+
+
+def as_json(found: Sequence[Finding], *, root: bool) -> dict[str, Any]:
+    """Return the findings as JSON types."""
+    return {
+        "can_test": can(found, Use.TEST),
+        "can_build": can(found, Use.BUILD),
+        "install": command(found, State.FAILS, root=root),
+        "install_also": command(found, State.OTHERWISE, root=root),
+        "findings": [
+            {
+                "name": each.name,
+                "for": str(each.use),
+                "works": each.state is State.WORKS,
+                "needed": each.use is not Use.EXTRA,
+                "sentence": each.sentence,
+                "package": each.package,
+            }
+            for each in found
+        ],
+    }
+
+
+def as_text(found: Sequence[Finding], *, root: bool) -> str:
+    """Return the findings for people; the last lines say what is possible and what to install."""
+    width = max((len(each.name) for each in found), default=0)
+    lines = []
+    for use, title in TITLES.items():
+        lines.append(title)
+        lines += [
+            f"  {each.state}  {each.name.ljust(width)}  {each.sentence}"
+            for each in found
+            if each.use is use
+        ]
+        lines.append("")
+    if also := command(found, State.OTHERWISE, root=root):
+        lines.append(f"for the rest: {also}")
+    if install := command(found, State.FAILS, root=root):
+        lines.append(f"to install what is missing: {install}")
+    for use in (Use.BUILD, Use.TEST):
+        missing = [each.name for each in found if each.use is use and each.state is State.FAILS]
+        if missing:
+            lines.append(f"hotplate {use} cannot run here; missing: {', '.join(missing)}")
+        else:
+            lines.append(f"hotplate {use} can run here")
+    return "\n".join(lines) + "\n"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Say what was found; 0 when ``hotplate test`` can run, 3 otherwise."""
+    found = examine()
+    root = os.geteuid() == 0
+    if args.json:
+        print(json.dumps(as_json(found, root=root), indent=2))
+    else:
+        print(as_text(found, root=root), end="")
+    return 0 if can(found, Use.TEST) else HostError.exit_status

@@ -1,0 +1,378 @@
+"""What a host can do, found out by doing it: the probes of ``hotplate doctor``.
+
+Each probe uses what it asks about, leaves nothing behind, and says in one sentence what it saw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+
+from hotplate.errors import HostError
+from hotplate.paths import cache_dir
+
+SECONDS = 20.0
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class Use(StrEnum):
+    """What something is needed for."""
+
+    TEST = "test"
+    BUILD = "build"
+    EXTRA = "extra"
+
+
+class State(StrEnum):
+    """How a probe ended: it works; it does not; it does not, and there is another way."""
+
+    WORKS = "ok"
+    FAILS = "no"
+    OTHERWISE = "--"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a probe saw.
+
+    :param package: the Debian package that would mend it, "" when a package does not.
+    """
+
+    name: str
+    use: Use
+    state: State
+    sentence: str
+    package: str = ""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program.
+
+    :param ask: the argument that makes it say its version.
+    :param why: what is not possible without it.
+    """
+
+    name: str
+    ask: str
+    package: str
+    use: Use
+    why: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool("qemu-system-x86_64", "--version", "qemu-system-x86", Use.TEST, "it runs the image"),
+    Tool("qemu-img", "--version", "qemu-utils", Use.TEST, "it makes the overlay over the image"),
+    Tool("debootstrap", "--version", "debootstrap", Use.BUILD, "it makes the base system"),
+    Tool("sudo", "--version", "sudo", Use.BUILD, "disk-image-create calls it"),
+    Tool("unshare", "--version", "util-linux", Use.BUILD, "it keeps a build's mounts apart"),
+    Tool("losetup", "--version", "util-linux", Use.BUILD, "it attaches the image being built"),
+    Tool("fstrim", "--version", "util-linux", Use.BUILD, "it makes the image small"),
+    Tool("sfdisk", "--version", "fdisk", Use.BUILD, "it writes partition tables"),
+    Tool("mkfs.ext4", "-V", "e2fsprogs", Use.BUILD, "it makes the root file system"),
+    Tool("mmdebstrap", "--version", "mmdebstrap", Use.EXTRA, "base systems are made faster"),
+    Tool("sgdisk", "--version", "gdisk", Use.EXTRA, "for GPT, which UEFI images have"),
+    Tool("mkfs.vfat", "-?", "dosfstools", Use.EXTRA, "for the boot partition of UEFI images"),
+    Tool("xorriso", "--version", "xorriso", Use.EXTRA, "for configuration drives (ISO 9660)"),
+    Tool("mcopy", "--version", "mtools", Use.EXTRA, "for configuration drives (VFAT)"),
+    Tool("socat", "-V", "socat", Use.EXTRA, "for hosts without network namespaces"),
+    Tool("zstd", "--version", "zstd", Use.EXTRA, "for compressed machine states"),
+)
+
+PACKAGES = {
+    "openstack-heat": Use.TEST,
+    "python-heatclient": Use.TEST,
+    "python-keystoneclient": Use.TEST,
+    "waitress": Use.TEST,
+    "paramiko": Use.TEST,
+    "pytest-testinfra": Use.TEST,
+    "diskimage-builder": Use.BUILD,
+}
+"""Python packages that hotplate is installed with."""
+
+Probe = Callable[[], Iterator[Finding]]
+
+
+def _run(*command: str, seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
+    """Run a program in the C locale; one that does not end, or is not there, has failed."""
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 124, "", f"no answer in {seconds:.0f} s")
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 127, "", error.strerror or str(error))
+
+
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the last line that a failed program wrote."""
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return lines[-1].strip() if lines else f"exit status {done.returncode}"
+
+
+def _search_path() -> str:
+    """Where programs are looked for: beside this Python, and where administrators' tools lie."""
+    return os.pathsep.join(
+        [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]
+    )
+
+
+def probe_tool(tool: Tool) -> Finding:
+    """Let a program say its version."""
+    path = shutil.which(tool.name, path=_search_path())
+    if path is None:
+        state = State.OTHERWISE if tool.use is Use.EXTRA else State.FAILS
+        sentence = f"is not installed; {tool.why}"
+        return Finding(tool.name, tool.use, state, sentence, tool.package)
+    done = _run(path, tool.ask)
+    text = done.stdout + done.stderr
+    found = re.search(r"\d+(?:\.\d+)+\S*", text) or re.search(r"\d+", text)
+    if done.returncode in (126, 127) or found is None:
+        sentence = f"does not run: {_said(done)}"
+        return Finding(tool.name, tool.use, State.FAILS, sentence, tool.package)
+    return Finding(tool.name, tool.use, State.WORKS, f"version {found[0].rstrip(',')} runs")
+
+
+def tools() -> Iterator[Finding]:
+    """Every program of the table."""
+    for tool in TOOLS:
+        yield probe_tool(tool)
+
+
+def python_packages() -> Iterator[Finding]:
+    """The Python packages, by their installed metadata."""
+    for name, use in PACKAGES.items():
+        try:
+            yield Finding(name, use, State.WORKS, f"version {metadata.version(name)} is installed")
+        except metadata.PackageNotFoundError:
+            hint = f"is not installed; mend it with: {sys.executable} -m pip install hotplate"
+            yield Finding(name, use, State.FAILS, hint)
+
+
+def disk_image_create() -> Iterator[Finding]:
+    """diskimage-builder's program."""
+    path = shutil.which("disk-image-create", path=_search_path())
+    if path is None:
+        yield Finding("disk-image-create", Use.BUILD, State.FAILS, "is not on PATH")
+    else:
+        yield Finding("disk-image-create", Use.BUILD, State.WORKS, f"is {path}")
+
+
+def accelerator() -> Iterator[Finding]:
+    """Which accelerator a guest would get; KVM is believed only after it has run something."""
+    from hotplate.machine import accelerator as chooser
+
+    try:
+        chosen = chooser.choose()
+    except HostError as error:
+        yield Finding("accelerator", Use.TEST, State.FAILS, error.message)
+        return
+    yield Finding("accelerator", Use.TEST, State.WORKS, f"{chosen.name}: {chosen.reason}")
+
+
+def wiring() -> Iterator[Finding]:
+    """How a guest would reach the metadata address: opened, and closed again."""
+    from hotplate.machine import wiring as ways
+
+    try:
+        with ways.choose([80]) as chosen:
+            told = f"{chosen.name}: {chosen.reason}"
+            yield Finding("network for guests", Use.TEST, State.WORKS, told)
+    except HostError as error:
+        yield Finding("network for guests", Use.TEST, State.FAILS, error.message, "socat")
+
+
+def namespaces() -> Iterator[Finding]:
+    """A user and a network namespace of our own, by entering them."""
+    done = _run("unshare", "--user", "--map-root-user", "--net", "true")
+    if done.returncode == 0:
+        sentence = "user and network namespaces can be made"
+        yield Finding("namespaces", Use.EXTRA, State.WORKS, sentence)
+    else:
+        sentence = f"cannot be made by this user ({_said(done)}); guests are wired through socat"
+        yield Finding("namespaces", Use.EXTRA, State.OTHERWISE, sentence)
+
+
+def firmware() -> Iterator[Finding]:
+    """UEFI firmware for guests; BIOS comes with QEMU."""
+    from hotplate.machine.config import ARCHITECTURES
+
+    for name, row in ARCHITECTURES.items():
+        there = [code for code, variables in row.uefi if Path(code).exists() and variables]
+        title = f"UEFI {name}"
+        if there:
+            yield Finding(title, Use.EXTRA, State.WORKS, f"is {there[0]}")
+        else:
+            sentence = "is not installed; UEFI images cannot be booted"
+            yield Finding(title, Use.EXTRA, State.OTHERWISE, sentence, row.package)
+
+
+def memory(meminfo: Path = Path("/proc/meminfo")) -> Iterator[Finding]:
+    """Memory for one guest: 1 GiB of its own, and what QEMU takes to emulate it."""
+    needed = 1800
+    found = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text(encoding="ascii"))
+    free = int(found[1]) // 1024 if found else 0
+    state = State.WORKS if free >= needed else State.FAILS
+    sentence = f"{free} MiB are available, a guest takes up to {needed} MiB"
+    yield Finding("memory", Use.TEST, state, sentence)
+
+
+def disk() -> Iterator[Finding]:
+    """Room for overlays and builds, by allocating some of it."""
+    needs = (
+        ("disk for tests", Use.TEST, Path(tempfile.gettempdir()), 1 * GIB),
+        ("disk for builds", Use.BUILD, cache_dir(), 6 * GIB),
+    )
+    for name, use, folder, needed in needs:
+        there = folder
+        while not there.exists():
+            there = there.parent
+        try:
+            with tempfile.TemporaryFile(dir=there) as stream:
+                os.posix_fallocate(stream.fileno(), 0, 16 * MIB)
+        except OSError as error:
+            yield Finding(name, use, State.FAILS, f'"{folder}" cannot be used: {error.strerror}')
+            continue
+        free = shutil.disk_usage(there).free
+        sentence = f'{free / GIB:.1f} GiB are free for "{folder}", {needed / GIB:.0f} are needed'
+        yield Finding(name, use, State.WORKS if free >= needed else State.FAILS, sentence)
+
+
+def privileges() -> Iterator[Finding]:
+    """Root, which disk-image-create needs: being it, or sudo without a password."""
+    if os.geteuid() == 0:
+        yield Finding("root", Use.BUILD, State.WORKS, "this user is root")
+        return
+    done = _run("sudo", "-n", "true")
+    if done.returncode == 0:
+        yield Finding("root", Use.BUILD, State.WORKS, "sudo works without a password")
+    else:
+        yield Finding("root", Use.BUILD, State.FAILS, f"sudo does not let us in: {_said(done)}")
+
+
+def _as_root(*command: str) -> subprocess.CompletedProcess[str]:
+    return _run(*(() if os.geteuid() == 0 else ("sudo", "-n")), *command)
+
+
+@contextlib.contextmanager
+def _loop(file: Path, *options: str) -> Iterator[str]:
+    """Attach a file to a loop device; raises HostError with the reason when that fails."""
+    done = _as_root("losetup", "--find", "--show", *options, str(file))
+    if done.returncode != 0:
+        raise HostError(_said(done))
+    device = done.stdout.strip()
+    try:
+        yield device
+    finally:
+        _as_root("losetup", "--detach", device)
+
+
+def loop_devices() -> Iterator[Finding]:
+    """Loop devices, and whether the kernel finds a partition on one."""
+    name, parsing = "loop devices", "partition parsing"
+    other = "hotplate's block-device plug-in does without"
+    with tempfile.TemporaryDirectory(prefix="hotplate-doctor-") as folder:
+        file = Path(folder) / "disk"
+        with file.open("wb") as stream:
+            stream.truncate(8 * MIB)
+            # A master boot record with one Linux partition from sector 2048 on.
+            stream.seek(446)
+            stream.write(struct.pack("<B3sB3sII", 0, b"\0" * 3, 0x83, b"\0" * 3, 2048, 8192))
+            stream.seek(510)
+            stream.write(b"\x55\xaa")
+        try:
+            with _loop(file, "--partscan") as device:
+                yield Finding(name, Use.BUILD, State.WORKS, f"a file could be attached to {device}")
+                base = Path(device).name
+                if Path(f"/sys/block/{base}/{base}p1").exists():
+                    yield Finding(parsing, Use.EXTRA, State.WORKS, "the kernel found a partition")
+                else:
+                    sentence = f"the kernel finds no partition on a loop device; {other}"
+                    yield Finding(parsing, Use.EXTRA, State.OTHERWISE, sentence)
+        except HostError as error:
+            yield Finding(name, Use.BUILD, State.FAILS, f"cannot be used: {error.message}")
+
+
+def device_mapper() -> Iterator[Finding]:
+    """The kernel's device-mapper, by asking it for its version (DM_VERSION of linux/dm-ioctl.h)."""
+    other = "hotplate's block-device plug-in does without"
+    size = 312
+    request = (3 << 30) | (size << 16) | (0xFD << 8)
+    answer = bytearray(struct.pack("<IIIII", 4, 0, 0, size, 0).ljust(size, b"\0"))
+    try:
+        with Path("/dev/mapper/control").open("rb") as control:
+            fcntl.ioctl(control, request, answer)
+    except OSError as error:
+        sentence = f"is not usable ({error.strerror}); {other}"
+        yield Finding("device-mapper", Use.EXTRA, State.OTHERWISE, sentence)
+        return
+    version = ".".join(str(part) for part in struct.unpack_from("<III", answer))
+    yield Finding("device-mapper", Use.EXTRA, State.WORKS, f"version {version} answers")
+
+
+def vfat() -> Iterator[Finding]:
+    """VFAT, by mounting some: builds of UEFI images need it."""
+    maker = shutil.which("mkfs.vfat", path=_search_path())
+    if maker is None:
+        return
+    with tempfile.TemporaryDirectory(prefix="hotplate-doctor-") as folder:
+        file, mount = Path(folder) / "vfat", Path(folder) / "mount"
+        mount.mkdir()
+        with file.open("wb") as stream:
+            stream.truncate(4 * MIB)
+        _run(maker, str(file))
+        try:
+            # In a mount namespace of its own, so that the mount goes whatever happens.
+            with _loop(file) as device:
+                done = _as_root(
+                    "unshare", "--mount", "mount", "-t", "vfat", "-o", "ro", device, str(mount)
+                )
+        except HostError as error:
+            done = subprocess.CompletedProcess([], 1, "", error.message)
+    if done.returncode == 0:
+        yield Finding("vfat", Use.EXTRA, State.WORKS, "a VFAT file system could be mounted")
+    else:
+        # What mount says first is the reason, and last where else to look.
+        reason = done.stderr.strip().partition("\n")[0].rpartition(": ")[2].rstrip(".")
+        sentence = f"cannot be mounted ({reason}); UEFI images cannot be built here"
+        yield Finding("vfat", Use.EXTRA, State.OTHERWISE, sentence)
+
+
+PROBES: tuple[Probe, ...] = (
+    tools,
+    accelerator,
+    wiring,
+    memory,
+    disk,
+    python_packages,
+    privileges,
+    disk_image_create,
+    loop_devices,
+    device_mapper,
+    vfat,
+    namespaces,
+    firmware,
+)

@@ -1,0 +1,146 @@
+"""``hotplate doctor`` on this host, and on hosts that lack something."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotplate.cli import doctor, host_probes
+from hotplate.cli.host_probes import TOOLS, Finding, State, Tool, Use
+
+
+def doctor_with(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hotplate", "doctor", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+        timeout=120,
+    )
+
+
+def loops() -> str:
+    return subprocess.run(["losetup", "--all"], capture_output=True, text=True).stdout
+
+
+@pytest.mark.tool("qemu-system-x86_64")
+def test_this_host_is_examined_and_left_as_it_was():
+    before = loops()
+    done = doctor_with(os.environ["PATH"], "--json")
+    told = json.loads(done.stdout)
+    assert done.returncode == (0 if told["can_test"] else 3)
+    assert done.stderr == ""
+    names = {each["name"] for each in told["findings"]}
+    assert {tool.name for tool in TOOLS} <= names
+    assert {"accelerator", "network for guests", "memory", "disk for tests", "root"} <= names
+    assert {"device-mapper", "namespaces", "loop devices"} <= names
+    assert all(each["sentence"] and "\n" not in each["sentence"] for each in told["findings"])
+    assert [each["name"] for each in told["findings"] if each["works"]]
+    assert "hotplate-doctor-" not in loops().replace(before, "")
+
+
+@pytest.mark.tool("qemu-system-x86_64")
+def test_text_ends_with_what_is_possible():
+    done = doctor_with(os.environ["PATH"])
+    assert done.stdout.splitlines()[-1].startswith("hotplate test can")
+    assert done.stdout.splitlines()[-2].startswith("hotplate build can")
+
+
+def test_a_host_without_qemu_gets_status_3_and_the_command(tmp_path):
+    for name in ("python3", "sh"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    done = doctor_with(str(tmp_path))
+    assert done.returncode == 3
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith("hotplate test cannot run here; missing: qemu-system-x86_64")
+    install = next(line for line in lines if line.startswith("to install what is missing: "))
+    assert "apt-get install --no-install-recommends" in install
+    assert "qemu-system-x86" in install.split()
+    assert "qemu-utils" in install.split()
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=str)
+def test_each_tool_that_is_here_says_its_version(tool):
+    if shutil.which(tool.name, path=host_probes._search_path()) is None:
+        pytest.skip(f"{tool.name} is not installed")
+    found = host_probes.probe_tool(tool)
+    assert found.state is State.WORKS
+    assert found.sentence.startswith("version ")
+
+
+@pytest.mark.parametrize(
+    "text", ["#!/bin/sh\nexit 127\n", "#!/bin/sh\necho nothing to say\n", "#!/no/interpreter\n"]
+)
+def test_a_program_that_does_not_run_is_not_believed(tmp_path, monkeypatch, text):
+    program = tmp_path / "broken"
+    program.write_text(text)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = host_probes.probe_tool(Tool("broken", "--version", "pkg", Use.TEST, "it matters"))
+    assert (found.state, found.package) == (State.FAILS, "pkg")
+    assert "\n" not in found.sentence
+
+
+def test_a_program_that_hangs_does_not_hang_the_doctor():
+    done = host_probes._run("sleep", "60", seconds=0.2)
+    assert done.returncode == 124
+    assert "no answer" in host_probes._said(done)
+
+
+def test_too_little_memory_is_said(tmp_path):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 1000000 kB\nMemAvailable:  512000 kB\n")
+    (found,) = host_probes.memory(meminfo)
+    assert found.state is State.FAILS
+    assert found.sentence.startswith("500 MiB are available")
+
+
+def test_a_probe_that_breaks_is_a_finding_and_no_traceback(monkeypatch):
+    def breaks():
+        raise PermissionError(13, "Permission denied", "/dev/loop-control")
+        yield
+
+    monkeypatch.setattr(doctor, "PROBES", (breaks,))
+    (found,) = doctor.examine()
+    assert found.state is State.FAILS
+    assert "Permission denied" in found.sentence
+
+
+MISSING = [
+    Finding("qemu-img", Use.TEST, State.FAILS, "is not installed", "qemu-utils"),
+    Finding("qemu-nbd", Use.TEST, State.FAILS, "is not installed", "qemu-utils"),
+    Finding("memory", Use.TEST, State.FAILS, "too little"),
+    Finding("socat", Use.EXTRA, State.OTHERWISE, "is not installed", "socat"),
+]
+
+
+def test_one_command_names_each_package_once():
+    assert doctor.command(MISSING, State.FAILS, root=False) == (
+        "sudo apt-get install --no-install-recommends qemu-utils"
+    )
+    assert doctor.command(MISSING, State.OTHERWISE, root=True) == (
+        "apt-get install --no-install-recommends socat"
+    )
+    assert doctor.command(MISSING[2:3], State.FAILS, root=True) == ""
+
+
+def test_what_is_only_nice_to_have_stops_nothing():
+    assert not doctor.can(MISSING, Use.TEST)
+    assert doctor.can(MISSING, Use.BUILD)
+    assert doctor.can(MISSING[3:], Use.TEST)
+
+
+@pytest.mark.root
+def test_loop_devices_are_given_back():
+    before = loops()
+    assert list(host_probes.loop_devices())
+    list(host_probes.vfat())
+    assert loops() == before
+    assert not list(Path("/tmp").glob("hotplate-doctor-*"))
