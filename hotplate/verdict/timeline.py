@@ -70,7 +70,7 @@ class Timeline:
 _UNIT = re.compile(r"^\W*(?P<state>OK|FAILED|DEPEND|TIME)\W+(?P<what>\w.*)$")
 _CLOUD_STAGE = re.compile(r"Cloud-init v\. \S+ running '(?P<stage>[^']+)'")
 _CLOUD_END = re.compile(r"Cloud-init v\. \S+ finished")
-_USERSPACE = re.compile(r"Welcome to (?!.*[Ii]nitramfs).*!")
+_USERSPACE = re.compile(r"Welcome to (?!GRUB|.*[Ii]nitramfs).*!")
 _BOOTED = re.compile(r"login: ?$|Reached target .*[Mm]ulti-[Uu]ser")
 _AGENT = re.compile(r"os-collect-config|os-refresh-config|dib-run-parts")
 

@@ -46,6 +46,7 @@ def test_an_initramfs_is_not_a_booted_image(story):
     story.power()
     story.console(
         "Welcome to Fedora Linux 40 dracut-059 (Initramfs)!",
+        "Welcome to GRUB!",
         "[  OK  ] Reached target initrd-root-device.target - Initrd Root Device.",
     )
     assert story.tracker.missing() == Stage.BOOTED
