@@ -1,0 +1,164 @@
+"""The host-side steps of the agent's elements, run as diskimage-builder runs them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ELEMENTS = Path(__file__).resolve().parents[2] / "elements"
+
+
+def run_step(
+    script: Path, hooks: Path, elements: dict[str, Path], **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run one extra-data.d script after environment.d of its element, as dib does."""
+    words = " ".join(f"[{name}]={path}" for name, path in elements.items())
+    defaults = sorted(path for path in script.parents[1].glob("environment.d/*"))
+    sources = "".join(f"set -eu; source {path}\n" for path in defaults)
+    return subprocess.run(
+        [
+            *("bash", "-c"),
+            f"get_image_element_array() {{ echo '{words}'; }}\n"
+            f"export -f get_image_element_array\n{sources}exec {script}",
+        ],
+        env={
+            "PATH": os.environ["PATH"],
+            "TMP_HOOKS_PATH": str(hooks),
+            "TMP_MOUNT_PATH": str(hooks / "mnt"),
+            "DIB_IMAGE_CACHE": str(hooks / "cache"),
+            "DIB_PYTHON_EXEC": sys.executable,
+            "IMAGE_ELEMENT": " ".join(elements),
+            "ARCH": "amd64",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def element(root: Path, name: str, **files: str) -> Path:
+    """Make an element whose files are executable; '__' stands for '/', '_D_' for '.'."""
+    folder = root / name
+    folder.mkdir(parents=True)
+    for key, text in files.items():
+        path = folder / key.replace("__", "/").replace("_D_", ".").replace("_H_", "-")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    return folder
+
+
+CHECK = ELEMENTS / "os-refresh-config/extra-data.d/60-os-refresh-config-check"
+
+
+def test_phase_scripts_that_would_never_run_stop_the_build(tmp_path: Path) -> None:
+    script = "#!/bin/sh\n"
+    a = element(
+        tmp_path,
+        "a",
+        os_H_refresh_H_config__configure_D_d__10_D_sh=script,
+        os_H_refresh_H_config__configured_D_d__10=script,
+        os_H_refresh_H_config__migration_D_d__20=script,
+        os_H_refresh_H_config__environment_D_d__10_D_bash=script,
+    )
+    (a / "os-refresh-config/migration.d/20").chmod(0o644)
+    result = run_step(CHECK, tmp_path, {"a": a})
+    assert result.returncode == 1
+    assert sorted(result.stderr.splitlines()) == [
+        "os-refresh-config: a: 'configure.d/10.sh' would never run: only letters, digits, - and _"
+        " in its name",
+        "os-refresh-config: a: 'configured.d/10' is in no phase of os-refresh-config",
+        "os-refresh-config: a: 'migration.d/20' would never run: it is not executable",
+    ]
+
+
+@pytest.mark.parametrize("tree", ["os-refresh-config/configure.d/10", "os-apply-config/etc/x"])
+def test_two_elements_cannot_bring_the_same_file(tree: str, tmp_path: Path) -> None:
+    key = tree.replace("/", "__").replace("-", "_H_").replace(".", "_D_")
+    elements = {name: element(tmp_path, name, **{key: "#!/bin/sh\n"}) for name in ("a", "b")}
+    result = run_step(CHECK, tmp_path, elements)
+    assert result.returncode == 1
+    assert f"both ship {tree}; remove one of them" in result.stderr
+
+
+def test_this_collection_passes_its_own_check(tmp_path: Path) -> None:
+    elements = {path.name: path for path in ELEMENTS.iterdir() if path.is_dir()}
+    result = run_step(CHECK, tmp_path, elements)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_one_template_a_file_and_one_runner() -> None:
+    """The incumbents shipped these twice, and the last element copied won."""
+    for name in ("etc/os-collect-config.conf", "configure.d/20-os-apply-config"):
+        assert len(list(ELEMENTS.glob(f"*/os-*-config/{name}"))) == 1
+
+
+def test_the_collector_runs_in_its_phase(tmp_path: Path) -> None:
+    elements = {name: ELEMENTS / name for name in ("heat-config", "heat-config-script")}
+    hooks = tmp_path / "hooks"
+    subprocess.run(["cp", "-R", ELEMENTS / "heat-config", hooks], check=True)
+    result = run_step(hooks / "extra-data.d/50-heat-config-hooks", hooks, elements)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (hooks / "heat-config-collected/index.json").is_file()
+
+
+def test_an_element_that_hides_the_user_data_is_refused(tmp_path: Path) -> None:
+    script = ELEMENTS / "heat-config-cloud-init/extra-data.d/40-heat-config-cloud-init"
+    result = run_step(script, tmp_path, {"cloud-init": tmp_path, "cloud-init-nocloud": tmp_path})
+    assert result.returncode == 1
+    assert "'cloud-init-nocloud' hides Heat's user data" in result.stderr
+    assert run_step(script, tmp_path, {"cloud-init": tmp_path}).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "venv venv venv"),
+        ({"DIB_DEFAULT_INSTALLTYPE": "source"}, "venv venv venv"),
+        ({"DIB_DEFAULT_INSTALLTYPE": "package"}, "package package package"),
+        ({"DIB_INSTALLTYPE_os_apply_config": "package"}, "venv package venv"),
+        (
+            {"DIB_DEFAULT_INSTALLTYPE": "package", "DIB_INSTALLTYPE_os_refresh_config": "source"},
+            "package package venv",
+        ),
+    ],
+)
+def test_install_types(given: dict[str, str], expected: str) -> None:
+    defaults = ELEMENTS / "heat-agent-venv/environment.d/12-heat-agent-venv.bash"
+    names = "$DIB_INSTALLTYPE_os_{}_config"
+    shown = " ".join(names.format(name) for name in ("collect", "apply", "refresh"))
+    result = subprocess.run(
+        ["bash", "-euc", f"source {defaults}; source {defaults}; echo {shown}"],
+        env={"PATH": os.environ["PATH"], **given},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert result.stdout.strip() == expected
+
+
+def test_an_unknown_install_type_is_refused_and_package_fetches_nothing(tmp_path: Path) -> None:
+    script = ELEMENTS / "heat-agent-venv/extra-data.d/50-heat-agent-wheels"
+    result = run_step(script, tmp_path, {}, DIB_INSTALLTYPE_os_apply_config="pip")
+    assert result.returncode == 1
+    assert "DIB_INSTALLTYPE_os_apply_config is 'pip'; use 'venv' or 'package'" in result.stderr
+    result = run_step(script, tmp_path, {}, DIB_DEFAULT_INSTALLTYPE="package")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("python", ["39", "311", "313", "314"])
+def test_locks_are_whole_and_name_no_index(python: str) -> None:
+    text = (ELEMENTS / f"heat-agent-venv/heat-agent-lock/cp{python}.txt").read_text()
+    assert "://" not in text
+    pins = [line for line in text.splitlines() if line and not line.startswith(" ")]
+    assert all("==" in pin and pin.endswith("\\") for pin in pins)
+    names = {pin.split("==")[0] for pin in pins}
+    assert {"os-collect-config", "os-apply-config", "os-refresh-config"} <= names
+    # Needed below 3.10 only; a resolver that runs on another Python misses it.
+    assert ("importlib-metadata" in names) == (python == "39")
