@@ -111,7 +111,8 @@ class Shell:
         :raises MachineLostError: when another guest answers, or the machine is off.
         """
         ask = (
-            f'printf "\\n{REPLY} %s 0 %s 0\\n" {{token}} {len(self._nonce)}; cat {DIRECTORY}/nonce'
+            f'printf "\\n{REPLY} %s 0 %s 0\\n" {{token}} $(wc -c <{DIRECTORY}/nonce); '
+            f"cat {DIRECTORY}/nonce"
         )
         while True:
             try:

@@ -1,0 +1,145 @@
+"""Ssh into the guest over a socket that is already connected to its port 22."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import paramiko
+
+from hotplate.deadline import Deadline, DeadlineExceeded, retry
+from hotplate.errors import MachineLostError, SubjectError
+from hotplate.guest.base import (
+    COMMAND_SECONDS,
+    CommandResult,
+    GuestGoneError,
+    contents,
+    shell_text,
+)
+
+ATTEMPT_SECONDS = 15.0
+GRACE_SECONDS = 30.0
+
+
+class Ssh:
+    """One ssh connection; a :class:`~hotplate.guest.base.Guest`.
+
+    The guest's host key is not checked: the socket leads to this machine and to no other.
+
+    :param connect: makes a socket to the guest's ssh, at every (re)connection.
+    :param key: the private key to log in with.
+    :param user: who to be; anybody but root gets root by ``sudo -n``.
+    """
+
+    name = "ssh"
+
+    def __init__(
+        self, connect: Callable[[], socket.socket], *, key: paramiko.PKey, user: str = "root"
+    ) -> None:
+        self._connect = connect
+        self._key = key
+        self._user = user
+        self._transport: paramiko.Transport | None = None
+
+    def attach(self, deadline: Deadline) -> None:
+        """Connect, again and again until the guest's ssh server answers.
+
+        :raises DeadlineExceeded: when none answers in time.
+        :raises SubjectError: when it answers and does not take the key.
+        """
+        self.close()
+        refused = ""
+
+        def attempt(_: bool) -> paramiko.Transport | None:
+            nonlocal refused
+            try:
+                transport = paramiko.Transport(self._connect())
+            except (OSError, paramiko.SSHException):
+                return None
+            try:
+                transport.banner_timeout = ATTEMPT_SECONDS
+                transport.start_client(timeout=ATTEMPT_SECONDS)
+                transport.auth_publickey(self._user, self._key)
+            except paramiko.AuthenticationException as error:
+                transport.close()
+                # While the guest starts, the key may not be there yet.
+                refused = str(error)
+                return None
+            except (OSError, EOFError, paramiko.SSHException):
+                transport.close()
+                return None
+            return transport
+
+        try:
+            self._transport = retry(attempt, deadline, every=0.5)
+        except DeadlineExceeded as error:
+            if refused:
+                raise SubjectError(
+                    f'the guest\'s ssh server does not let "{self._user}" in: {refused}',
+                    hint="the image must take Nova's public keys (cloud-init's ssh module)",
+                ) from error
+            raise
+
+    def run(
+        self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
+    ) -> CommandResult:
+        """See :meth:`hotplate.guest.base.Guest.run`."""
+        text = shell_text(command)
+        return self._run(text, timeout)
+
+    def _run(self, text: str, timeout: float, data: bytes = b"") -> CommandResult:
+        if self._transport is None:
+            raise MachineLostError("there is no ssh connection: attach first")
+        limit = Deadline(timeout, f'the command "{text}" in the guest')
+        root = "" if self._user == "root" else "sudo -n "
+        line = f"{root}timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)}"
+        try:
+            with self._transport.open_session(timeout=ATTEMPT_SECONDS) as session:
+                session.settimeout(timeout + GRACE_SECONDS)
+                session.exec_command(line)
+                session.sendall(data)
+                session.shutdown_write()
+                # Both at once: they share one window, and a full one stops the other.
+                with (
+                    ThreadPoolExecutor(1) as reader,
+                    session.makefile_stderr("rb") as errors,
+                    session.makefile("rb") as output,
+                ):
+                    pending = reader.submit(errors.read)
+                    stdout, stderr = output.read(), pending.result()
+                status = session.recv_exit_status()
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"gave up waiting for {limit.what} after {limit.seconds:.0f} s"
+            ) from None
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            raise GuestGoneError(f"the ssh connection was lost: {error}") from error
+        if status == 137 and limit.passed:
+            limit.check()
+        if status < 0:
+            raise GuestGoneError("the ssh connection was lost before the command ended")
+        return CommandResult(text, status, stdout, stderr)
+
+    def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
+        """See :meth:`hotplate.guest.base.Guest.copy_in`."""
+        quoted = shlex.quote(target)
+        self._run(
+            f"cat >{quoted} && chmod {mode:o} {quoted}", COMMAND_SECONDS, contents(data)
+        ).check()
+
+    def copy_out(self, source: str) -> bytes:
+        """See :meth:`hotplate.guest.base.Guest.copy_out`."""
+        return self.run(["cat", "--", source]).check().stdout
+
+    def set_time(self, seconds: float) -> None:
+        """See :meth:`hotplate.guest.base.Guest.set_time`."""
+        self.run(f"date -u -s @{seconds:.3f} || date -u -s @{seconds:.0f}").check()
+
+    def close(self) -> None:
+        """See :meth:`hotplate.guest.base.Guest.close`."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None

@@ -1,0 +1,73 @@
+"""A testinfra host over any way into a guest.
+
+>>> host = testinfra_host(lambda: server.shell())  # doctest: +SKIP
+>>> host.file("/etc/motd").contains("hello")  # doctest: +SKIP
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from testinfra.backend.base import BaseBackend
+from testinfra.backend.base import CommandResult as TestinfraResult
+from testinfra.host import Host
+
+from hotplate.errors import MachineLostError
+from hotplate.guest.base import COMMAND_SECONDS, Guest
+
+
+class GuestBackend(BaseBackend):  # type: ignore[misc]
+    """Runs testinfra's commands by a :class:`~hotplate.guest.base.Guest`.
+
+    :param connect: returns the way in, attached; it is kept, and asked for again after the guest
+        went away, as at a reboot or a power cut.
+    :param name: the host's name in reports.
+    """
+
+    NAME = "hotplate"
+
+    def __init__(
+        self,
+        connect: Callable[[], Guest],
+        *,
+        name: str = "guest",
+        timeout: float = COMMAND_SECONDS,
+    ) -> None:
+        super().__init__(name)
+        self._connect = connect
+        self._guest: Guest | None = None
+        self._timeout = timeout
+
+    def run(self, command: str, *args: str, **_: Any) -> TestinfraResult:
+        """Run a command of testinfra's."""
+        text = self.get_command(command, *args)
+        if self._guest is None:
+            self._guest = self._connect()
+        try:
+            result = self._guest.run(text, timeout=self._timeout)
+        except MachineLostError:
+            # Whether the command ran is not known, so it is the next one that finds a new
+            # connection: nothing is run twice.
+            self._guest = None
+            raise
+        return self.result(result.rc, text.encode(), result.stdout, result.stderr)
+
+    def get_encoding(self) -> str:
+        """Return the encoding of what commands write; without asking a Python in the guest."""
+        return "utf-8"
+
+
+def testinfra_host(
+    connect: Callable[[], Guest], *, name: str = "guest", timeout: float = COMMAND_SECONDS
+) -> Host:
+    """Return a testinfra host; nothing is connected before the first command.
+
+    :param connect: see :class:`GuestBackend`.
+    :param timeout: seconds that one command may take.
+    """
+    backend = GuestBackend(connect, name=name, timeout=timeout)
+    host = Host(backend)
+    backend.set_host(host)
+    return host
