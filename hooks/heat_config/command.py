@@ -82,7 +82,7 @@ def _status(records):
         rows.append(_row(record))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        _out("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        _out("  ".join(row[at].ljust(width) for at, width in enumerate(widths)).rstrip())
     return 0
 
 
@@ -112,8 +112,8 @@ def _since(record):
 
 def _details(record):
     row = _row(record)
-    for label, value in zip(("id", "group", "name", "state", "status"), row):
-        _out("%-12s %s" % (label, value))
+    for at, label in enumerate(("id", "group", "name", "state", "status")):
+        _out("%-12s %s" % (label, row[at]))
     _out("%-12s %s" % ("runs", record.mark.get("runs", "-")))
     for state in ORDER:
         stamp = record.mark.get("time_" + state)

@@ -127,7 +127,7 @@ class Store:
         return os.path.join(self.directory, key + suffix)
 
     def load(self, clear=True):
-        """Return {key: Record} of everything here; *clear* removes what a cut run left half-done."""
+        """Return {key: Record} of all that is here; *clear* removes what a cut run left over."""
         records = {}
         others = []
         for name in os.listdir(self.directory):

@@ -1,0 +1,294 @@
+"""A guest in a directory: the runner, its state, hooks, logs and console, and a Heat to signal."""
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOOKS = Path(__file__).resolve().parents[3] / "hooks"
+
+# Counts its runs, then does what the test wants: the config is the rest of the hook, in shell.
+SHELL_HOOK = """#!/bin/sh
+cat >"$COUNT_DIR/stdin.$$"
+id=$(sed -n 's/.*"id": *"\\([^"]*\\)".*/\\1/p' "$COUNT_DIR/stdin.$$" | head -n1)
+rm "$COUNT_DIR/stdin.$$"
+echo run >>"$COUNT_DIR/$id"
+"""
+GOOD = 'echo \'{"deploy_stdout":"out","deploy_stderr":"","deploy_status_code":0,"r":"value"}\'\n'
+
+
+@dataclass
+class Request:
+    """One request that the stand-in of Heat got."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    at: float
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Reply:
+    """What the stand-in answers; *act* may take the connection over instead."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    act: Callable[[BaseHTTPRequestHandler], None] | None = None
+
+
+class Heat:
+    """A real HTTP server on loopback that checks and keeps what it is sent."""
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.requests: list[Request] = []
+        self.reply: Callable[[Request], Reply] = lambda request: Reply()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                request = Request(
+                    self.command, self.path, dict(self.headers), body, time.monotonic()
+                )
+                outer.requests.append(request)
+                reply = outer.reply(request)
+                if reply.act is not None:
+                    self.close_connection = True
+                    reply.act(self)
+                    return
+                self.send_response(reply.status)
+                for name, value in {"Content-Type": "text/html", **reply.headers}.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(reply.body)))
+                self.end_headers()
+                self.wfile.write(reply.body)
+
+            do_GET = do_POST = do_PUT = answer
+
+            def log_message(self, *arguments: Any) -> None:
+                return
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                return  # a runner that gave up, as some tests want
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.scheme = "http"
+        if context is not None:
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self.scheme = "https"
+        self.port = self._server.server_address[1]
+        self.url = f"{self.scheme}://127.0.0.1:{self.port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def signals(self) -> list[Any]:
+        """The bodies of the signals, parsed."""
+        return [request.json for request in self.requests]
+
+
+@pytest.fixture
+def heat() -> Iterator[Heat]:
+    """A control plane that accepts everything, until ``heat.reply`` says otherwise."""
+    server = Heat()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def make_heat() -> Iterator[Callable[..., Heat]]:
+    """More than one control plane: ``make_heat(ssl_context)``."""
+    made: list[Heat] = []
+
+    def make(context: ssl.SSLContext | None = None) -> Heat:
+        made.append(Heat(context))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+@dataclass
+class Done:
+    """How a run of the runner ended, and what it said."""
+
+    status: int
+    log: str
+
+
+class Guest:
+    """The directories of one machine, and its runner."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state = root / "deployed"
+        self.logs = root / "log"
+        self.document = root / "heat-config"
+        self.console = root / "console"
+        self.config = root / "heat-config.conf"
+        self.counts = root / "counts"
+        self.hooks = root / "hooks"
+        for directory in (self.counts, self.hooks):
+            directory.mkdir()
+        self.console.touch()
+        self.config.write_text("kill_after = 0.3\nrequest_timeout = 2\n")
+        self.settings: dict[str, str] = {}
+        self.shell_hook("shell")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "LC_ALL": "C",
+            "HEAT_CONFIG_LIB": str(HOOKS),
+            "HEAT_SHELL_CONFIG": str(self.document),
+            "HEAT_CONFIG_DEPLOYED": str(self.state),
+            "HEAT_CONFIG_HOOKS": str(self.hooks),
+            "HEAT_CONFIG_LOGS": str(self.logs),
+            "HEAT_CONFIG_CONSOLE": str(self.console),
+            "HEAT_CONFIG_FILE": str(self.config),
+            "HEAT_SCRIPT_WORKING": str(self.root / "script"),
+            "HEAT_SCRIPT_OUTPUTS": str(self.root / "script-outputs"),
+            "COUNT_DIR": str(self.counts),
+            **self.settings,
+        }
+
+    def shell_hook(self, group: str, body: str = GOOD) -> None:
+        """Install a hook in shell that counts its runs."""
+        self.hook(group, SHELL_HOOK + body)
+
+    def hook(self, group: str, text: str) -> None:
+        path = self.hooks / group
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def real_hook(self, group: str, file: str) -> None:
+        (self.hooks / group).symlink_to(HOOKS / file)
+
+    def metadata(self, *deployments: Any) -> None:
+        self.document.write_text(json.dumps(list(deployments)))
+
+    def start(self, *, python: str = sys.executable) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [python, "-IS", str(HOOKS / "55-heat-config")],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def run(self, *, python: str = sys.executable, timeout: float = 60) -> Done:
+        """Do one pass; it must not print a traceback, nor anything on stdout."""
+        process = self.start(python=python)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        log = err.decode()
+        assert "Traceback" not in log, log
+        assert out == b""
+        return Done(process.returncode, log)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-IS", str(HOOKS / "heat-config"), *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def runs(self, key: str) -> int:
+        """How often the shell hook ran for this id."""
+        path = self.counts / key
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def record(self, key: str) -> dict[str, Any]:
+        return json.loads((self.state / f"{key}.json").read_text())
+
+    def state_of(self, key: str) -> str:
+        return self.record(key)["heat_config"]["state"]
+
+    def result(self, key: str) -> dict[str, Any]:
+        return json.loads((self.state / f"{key}.notify.json").read_text())
+
+    def log(self, key: str) -> str:
+        return (self.logs / f"{key}.log").read_text()
+
+    def text_everywhere(self) -> bytes:
+        """All that state, logs and console hold."""
+        found = [self.console.read_bytes()]
+        for directory in (self.state, self.logs):
+            found += [p.read_bytes() for p in directory.rglob("*") if p.is_file()]
+        return b"\n".join(found)
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> Guest:
+    """A machine whose runner has not run yet, with the hook ``shell``."""
+    root = tmp_path / "guest"
+    root.mkdir()
+    return Guest(root)
+
+
+@pytest.fixture
+def cfn(heat: Heat, make_deployment):
+    """A factory of deployments that signal to *heat* with CFN_SIGNAL."""
+
+    def make(config: Any = "", *, server: Heat | None = None, id: str = "d-1", **keywords: Any):
+        keywords.setdefault("group", "shell")
+        verb = keywords.pop("verb", "POST")
+        stamp = keywords.pop("stamp", time.strftime("%Y-%m-%dT%H%%3A%M%%3A%SZ", time.gmtime()))
+        inputs = dict(keywords.pop("inputs", {}))
+        inputs.update(
+            deploy_signal_transport="CFN_SIGNAL" if verb == "POST" else "TEMP_URL_SIGNAL",
+            deploy_signal_id=f"{(server or heat).url}/v1/signal/arn%3Aopenstack%3Aheat%3A%3At1%3A"
+            f"stacks/demo/sid-1/resources/{id.replace('/', '_')}?SignatureMethod=HmacSHA256&"
+            f"Timestamp={stamp}&AWSAccessKeyId=key&Signature=c2VjcmV0",
+            deploy_signal_verb=verb,
+        )
+        return make_deployment(config, id=id, inputs=inputs, **keywords)
+
+    return make
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., None]:
+    """``wait_until(condition, seconds=20)``: return when it is true, fail when it never is."""
+
+    def wait(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    return wait

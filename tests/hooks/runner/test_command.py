@@ -1,0 +1,41 @@
+"""heat-config, the command for a person on the guest."""
+
+
+def test_settings_and_states_are_told_to_a_person(guest, heat, cfn):
+    guest.metadata(cfn(name="a\x1b[31mname"), cfn(id="d-2", group="none"))
+    assert "No deployment" in guest.command("status").stdout
+    guest.run()
+    status = guest.command("status")
+    assert status.returncode == 0
+    assert "\x1b" not in status.stdout
+    assert [line.split()[0] for line in status.stdout.splitlines()] == ["ID", "d-1", "d-2"]
+    assert "signalled" in guest.command("status", "d-1").stdout
+    assert "finished id=d-2" in guest.command("log", "d-2").stdout
+    assert guest.command("log", "d-").returncode == 3
+    assert guest.command("log", "no").returncode == 3
+    assert guest.command("frobnicate").returncode == 2
+    assert guest.command().returncode == 2
+    assert guest.command("--help").returncode == 0
+
+
+def test_the_log_can_be_followed_while_the_tool_runs(guest, heat, cfn, wait_until):
+    guest.real_hook("script", "script.py")
+    guest.metadata(cfn("echo working; sleep 3", group="script"))
+    process = guest.start()
+    wait_until(lambda: "working" in guest.command("log", "d-1").stdout)
+    assert "started" in guest.command("status").stdout
+    assert process.poll() is None
+    process.communicate(timeout=30)
+
+
+def test_rerun_runs_once_more_and_signals_again(guest, heat, cfn):
+    guest.metadata(cfn(), cfn(id="d-2"))
+    guest.run()
+    assert guest.command("rerun", "d-1").returncode == 0
+    assert (guest.runs("d-1"), guest.runs("d-2")) == (2, 1)
+    assert len(heat.signals) == 3
+    assert guest.state_of("d-1") == "signalled"
+    guest.metadata(cfn(id="d-2"))
+    done = guest.command("rerun", "d-1")
+    assert done.returncode == 1
+    assert "not among the deployments" in done.stderr

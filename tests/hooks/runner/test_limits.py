@@ -1,0 +1,108 @@
+"""Time limits, process groups and what a hook is started with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+RUNNER = Path(__file__).resolve().parents[3] / "hooks" / "55-heat-config"
+
+
+def test_a_hook_that_runs_too_long_is_stopped_with_all_it_started(guest, heat, cfn):
+    guest.real_hook("script", "script.py")
+    pids = guest.root / "pids"
+    config = (
+        "#!/bin/sh\ntrap '' TERM\necho half way\necho worried >&2\n"
+        f"sleep 300 & echo $! $$ >{pids}\nsleep 301\n"
+    )
+    guest.metadata(cfn(config, group="script", options={"timeout": 1}), cfn(id="d-2"))
+    start = time.monotonic()
+    assert guest.run().status == 0
+    assert time.monotonic() - start < 20
+    first, second = heat.signals
+    assert first["deploy_status_code"] == 124
+    assert first["deploy_stdout"] == "half way\n"
+    assert first["deploy_stderr"].startswith("worried\n")
+    assert "longer than 1 seconds" in first["deploy_stderr"]
+    assert second["deploy_status_code"] == 0
+    for pid in pids.read_text().split():
+        assert not _alive(int(pid))
+
+
+def test_the_default_time_limit_is_in_the_config_file(guest, heat, cfn):
+    guest.config.write_text("[ignored]\n# comment\ntimeout = 0.5\nkill_after=0.2\nnonsense\n")
+    guest.hook("shell", "#!/bin/sh\necho started\nsleep 60\n")
+    guest.metadata(cfn())
+    done = guest.run()
+    assert heat.signals[0]["deploy_status_code"] == 124
+    assert heat.signals[0]["deploy_stdout"] == "started\n"
+    assert "line 5 is not understood" in done.log
+
+
+@pytest.mark.parametrize("bad", ["soon", -1, [], {}, True, "nan", 1e400], ids=repr)
+def test_a_time_limit_that_is_none_is_left_out(guest, heat, cfn, bad):
+    guest.document.write_text(json.dumps([cfn(options={"timeout": bad})]))
+    assert "option timeout" in guest.run().log
+    assert heat.signals[0]["deploy_status_code"] == 0
+
+
+def test_a_background_child_neither_blocks_nor_dies(guest, heat, cfn):
+    pid_file = guest.root / "pid"
+    guest.shell_hook(
+        "shell", f"sleep 30 &\necho $! >{pid_file}\n" + "echo '{\"deploy_status_code\":0}'\n"
+    )
+    guest.metadata(cfn())
+    start = time.monotonic()
+    assert guest.run().status == 0
+    assert time.monotonic() - start < 10
+    pid = int(pid_file.read_text())
+    assert _alive(pid)
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_killed_hook_is_failed_with_what_it_had_said(guest, heat, cfn):
+    guest.real_hook("script", "script.py")
+    guest.metadata(cfn("echo so far; kill -9 $PPID; sleep 60", group="script"))
+    start = time.monotonic()
+    guest.run()
+    assert time.monotonic() - start < 20
+    (body,) = heat.signals
+    assert body["deploy_status_code"] == 137
+    assert body["deploy_stdout"] == "so far\n"
+    assert "signal 9" in body["deploy_stderr"]
+
+
+def test_hooks_get_default_signal_dispositions_their_own_session_and_a_private_umask(
+    guest, heat, cfn
+):
+    guest.hook(
+        "shell",
+        '#!/bin/sh\nprintf \'{"deploy_status_code":0,"deploy_stdout":"%s %s %s"}\' '
+        "$(sed -n 's/SigIgn:.//p;s/SigBlk:.//p' /proc/$$/status | tr '\\n' :) $(umask) "
+        "$(test $(cut -d' ' -f6 /proc/$$/stat) = $$ && echo leader)\n",
+    )
+    guest.metadata(cfn())
+    process = subprocess.Popen(
+        [sys.executable, "-IS", str(RUNNER)],
+        env=guest.environment,
+        preexec_fn=_ignore_signals,
+    )
+    assert process.wait(60) == 0
+    assert heat.signals[0]["deploy_stdout"] == "0000000000000000:0000000000000000: 0077 leader"
+
+
+def _ignore_signals():
+    for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

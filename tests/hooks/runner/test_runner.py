@@ -1,0 +1,386 @@
+"""What a pass does with deployments; each thing that heat-agents get wrong is a test here."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+RUNNER = Path(__file__).resolve().parents[3] / "hooks" / "55-heat-config"
+
+
+def test_a_deployment_runs_once_and_is_signalled_once(guest, heat, cfn):
+    guest.metadata(cfn(outputs=["r"]))
+    for _ in range(3):
+        assert guest.run().status == 0
+    assert guest.runs("d-1") == 1
+    assert heat.signals == [
+        {"r": "value", "deploy_stdout": "out", "deploy_stderr": "", "deploy_status_code": 0}
+    ]
+    assert guest.state_of("d-1") == "signalled"
+
+
+def test_the_steps_are_on_the_console_in_order(guest, heat, cfn):
+    guest.metadata(cfn(name="two\nlines"))
+    log = guest.run().log
+    wanted = [
+        f'heat-config: {event} id=d-1 group=shell name="two\\nlines"'
+        for event in ("received", "started", "finished", "signalled")
+    ]
+    wanted[2] += " status=0"
+    wanted[3] += " status=0"
+    assert guest.console.read_text().splitlines() == wanted
+    assert log.splitlines() == wanted
+    assert [line.partition(" ")[2] for line in guest.log("d-1").splitlines()] == wanted
+
+
+def test_every_file_is_private(guest, heat, cfn):
+    guest.metadata(cfn())
+    guest.document.chmod(0o644)
+    guest.run()
+    assert stat.S_IMODE(guest.document.stat().st_mode) == 0o600
+    for directory in (guest.state, guest.logs):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        for path in directory.iterdir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+def test_no_value_and_no_credential_is_left_or_logged(guest, heat, cfn):
+    deployment = cfn(inputs={"password": "planted-input"}, outputs=["r"])
+    deployment["inputs"].append({"name": "deploy_password", "value": "planted-deploy"})
+    guest.shell_hook("shell", "cat >/dev/null; " + "echo '{\"deploy_status_code\":0}'\n")
+    guest.metadata(deployment)
+    log = guest.run().log
+    everything = guest.text_everywhere() + log.encode()
+    for planted in (b"planted", b"c2VjcmV0", b"Signature"):
+        assert planted not in everything
+
+
+def test_a_failed_signal_does_not_show_the_signature(guest, cfn, make_heat):
+    gone = make_heat()
+    gone.close()
+    guest.metadata(cfn(server=gone))
+    done = guest.run()
+    assert "Signature" not in done.log
+    assert "c2VjcmV0" not in done.log + guest.console.read_text() + guest.log("d-1")
+
+
+@pytest.mark.parametrize("group", ["nix", "", "../shell", "☃"])
+def test_a_group_without_a_hook_is_signalled_as_failed(guest, heat, cfn, group):
+    guest.metadata(cfn(group=group, id="x"))
+    if group == "../shell":  # reduced to "shell", as heat-agents do, and never a path
+        guest.hooks.joinpath("shell").unlink()
+    assert guest.run().status == 0
+    (body,) = heat.signals
+    assert body["deploy_status_code"] == 1
+    assert body["deploy_stderr"].startswith("There is no hook for the group ")
+    assert "rejected" in guest.console.read_text()
+    guest.run()
+    assert len(heat.signals) == 1
+
+
+@pytest.mark.parametrize("group", ["os-apply-config", "Heat::Ungrouped"])
+def test_groups_that_need_no_program_are_complete(guest, heat, cfn, group):
+    guest.metadata(cfn(group=group))
+    assert guest.run().status == 0
+    assert heat.signals == [{"deploy_stdout": "", "deploy_stderr": "", "deploy_status_code": 0}]
+
+
+@pytest.mark.parametrize("action", ["CREATE", "UPDATE", "DELETE", "SUSPEND", "RESUME", "BACKUP"])
+def test_a_component_runs_the_config_of_the_action(guest, heat, cfn, action):
+    config = {
+        "configs": [
+            {"actions": ["CREATE", "UPDATE"], "config": "one", "tool": "shell"},
+            {"actions": ["DELETE", "CREATE"], "config": "two", "tool": "shell"},
+            {"actions": ["SUSPEND"], "config": "three", "tool": "shell"},
+            {"actions": ["RESUME", "BACKUP"], "config": "four", "tool": "shell"},
+        ]
+    }
+    wanted = {"CREATE": "one", "UPDATE": "one", "DELETE": "two", "SUSPEND": "three"}
+    guest.shell_hook("shell")
+    guest.hook(
+        "shell",
+        f"#!{sys.executable} -IS\nimport json, sys\nd = json.load(sys.stdin)\n"
+        "print(json.dumps({'deploy_stdout': d['config'] + d['group'], 'deploy_status_code': 0}))\n",
+    )
+    guest.metadata(cfn(config, group="component", action=action))
+    guest.run()
+    assert heat.signals[0]["deploy_stdout"] == wanted.get(action, "four") + "shell"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"configs": [{"actions": ["CREATE"], "config": "x", "tool": "shell"}]},
+        {"configs": []},
+        {"configs": [5, {"actions": 7}]},
+        {"configs": None},
+        {},
+        "text",
+        None,
+    ],
+    ids=repr,
+)
+def test_a_component_without_the_action_is_signalled_as_failed(guest, heat, cfn, config):
+    guest.metadata(cfn(config, group="component", action="DELETE"))
+    assert guest.run().status == 0
+    (body,) = heat.signals
+    assert body["deploy_status_code"] == 1
+    assert "component" in body["deploy_stderr"]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "../../x/evil",
+        "..",
+        "",
+        "a/b",
+        "a.b",
+        "x\n",
+        "x\0",
+        "-rf",
+        "ü",
+        "a" * 500,
+        None,
+        7,
+        ["x"],
+        {},
+    ],
+    ids=repr,
+)
+def test_an_id_that_is_no_plain_name_is_signalled_as_failed(guest, heat, cfn, hostile):
+    deployment = cfn(id="x")
+    deployment["id"] = hostile
+    guest.metadata(deployment)
+    before = set(guest.root.rglob("*")) | {guest.state, guest.logs}
+    for _ in range(2):
+        assert guest.run().status == 0
+    (body,) = heat.signals
+    assert body["deploy_status_code"] == 1
+    assert "id" in body["deploy_stderr"]
+    for path in set(guest.root.rglob("*")) - before:
+        assert path.parent in (guest.state, guest.logs)
+    assert not list(guest.counts.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("answer", "exit_status", "status", "part"),
+    [
+        ('{"deploy_stdout":"x","deploy_status_code":0}', 0, 0, ""),
+        ('{"deploy_stdout":"x","deploy_status_code":"0"}', 0, 0, ""),
+        ('{"deploy_stdout":"x","deploy_status_code":5}', 0, 5, ""),
+        ('{"deploy_stdout":"x","deploy_status_code":true}', 0, 1, ""),
+        ('{"deploy_stdout":"x","deploy_status_code":0}', 9, 9, "exit status 9"),
+        ('{"deploy_stdout":"x","deploy_status_code":5}', 9, 5, ""),
+        ('{"deploy_stdout":"x"}', 0, 1, "without a deploy_status_code"),
+        ('{"deploy_status_code":null}', 0, 1, "deploy_status_code"),
+        ('{"deploy_status_code":"five"}', 0, 1, "deploy_status_code"),
+        ("", 0, 1, "gave no answer"),
+        ("   ", 0, 1, "gave no answer"),
+        ("", 3, 3, "gave no answer"),
+        ("[1]", 0, 1, "not an object"),
+        ("plain text", 0, 0, ""),
+        ("plain text", 4, 4, ""),
+        ('{"cut', 4, 4, ""),
+        ('{"deploy_status_code":NaN}', 0, 1, "deploy_status_code"),
+    ],
+)
+def test_answers_are_read_without_trust(guest, heat, cfn, answer, exit_status, status, part):
+    guest.hook("shell", f"#!/bin/sh\nprintf %s '{answer}'\nexit {exit_status}\n")
+    guest.metadata(cfn())
+    guest.run()
+    (body,) = heat.signals
+    assert body["deploy_status_code"] == status
+    assert part in body["deploy_stderr"]
+    if answer == "plain text":
+        assert body["deploy_stdout"] == "plain text"
+
+
+def test_only_declared_outputs_are_signalled(guest, heat, cfn):
+    guest.hook(
+        "shell", '#!/bin/sh\necho \'{"unset_hook":1,"r":[1,{"a":null}],"deploy_status_code":0}\'\n'
+    )
+    guest.metadata(cfn(outputs=["r", "s"]))
+    guest.run()
+    assert heat.signals[0].keys() == {"r", "deploy_stdout", "deploy_stderr", "deploy_status_code"}
+    assert heat.signals[0]["r"] == [1, {"a": None}]
+
+
+def test_lone_surrogates_become_something_a_database_takes(guest, heat, cfn):
+    guest.hook(
+        "shell",
+        '#!/bin/sh\nprintf %s \'{"r":["\\ud800"],"deploy_stdout":"\\udfff","deploy_status_code":0}\'\n',
+    )
+    guest.metadata(cfn(outputs=["r"]))
+    guest.run()
+    assert heat.signals[0]["r"] == ["?"]
+    assert heat.signals[0]["deploy_stdout"] == "?"
+
+
+def test_a_hook_that_cannot_be_run_is_a_sentence(guest, heat, cfn):
+    guest.hook("shell", "#!/no/such/interpreter\n")
+    guest.metadata(cfn())
+    assert guest.run().status == 0
+    assert heat.signals[0]["deploy_status_code"] == 126
+    assert "cannot be run" in heat.signals[0]["deploy_stderr"]
+
+
+@pytest.mark.parametrize("marker", ["", "{}", '{"id": "d-1", "inputs": []}', "junk"])
+def test_marks_of_heat_agents_count_as_run(guest, heat, cfn, marker):
+    guest.state.mkdir(mode=0o755)
+    (guest.state / "d-1.json").write_text(marker)
+    guest.metadata(cfn(inputs={"deploy_password": "planted"}))
+    for _ in range(2):
+        assert guest.run().status == 0
+    assert guest.runs("d-1") == 0
+    assert heat.requests == []
+    assert b"c2VjcmV0" not in guest.text_everywhere()
+    assert "run by heat-agents" in guest.command("status").stdout
+
+
+def test_values_are_never_missing_where_heat_leaves_them_out(guest, heat, cfn):
+    guest.real_hook("script", "script.py")
+    deployment = cfn('echo "[$gone]"', group="script")
+    deployment["inputs"] += [{"name": "gone", "type": "String"}, {"type": "String"}, 5, None]
+    deployment["outputs"] = [None, {}, {"name": 5}, {"name": "r"}]
+    deployment["options"] = None
+    guest.metadata(deployment)
+    assert guest.run().status == 0
+    assert heat.signals[0]["deploy_stdout"] == "[]\n"
+
+
+def test_an_id_that_is_there_twice_runs_once(guest, heat, cfn):
+    guest.metadata(cfn(), cfn())
+    assert "twice" in guest.run().log
+    assert guest.runs("d-1") == 1
+    assert len(heat.signals) == 1
+
+
+def test_two_deployments_of_one_name_are_both_run_in_order(guest, heat, cfn):
+    guest.metadata(*(cfn(id=f"d-{n}", name="same") for n in range(5)))
+    guest.run()
+    assert [r.path.partition("?")[0][-3:] for r in heat.requests] == [f"d-{n}" for n in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "part"),
+    [
+        (None, 1, "cannot be read"),
+        ("", 0, ""),
+        ("\n", 0, ""),
+        ("null", 0, ""),
+        ("[]", 0, ""),
+        ("{}", 1, "no JSON list"),
+        ("{", 1, "no JSON list"),
+        ('"x"', 1, "no JSON list"),
+        ("7", 1, "no JSON list"),
+        ("[" * 50_000, 1, "no JSON list"),
+        ("[null, 5, []]", 0, "no object"),
+    ],
+    ids=lambda v: repr(v)[:12],
+)
+def test_a_document_that_is_no_list(guest, text, status, part):
+    if text is not None:
+        guest.document.write_text(text)
+    done = guest.run()
+    assert done.status == status
+    assert part in done.log
+
+
+def test_an_undelivered_result_is_sent_although_the_document_is_unreadable(guest, heat, cfn):
+    heat.reply = lambda request: _refuse(403)
+    guest.metadata(cfn())
+    assert guest.run().status == 1
+    heat.reply = lambda request: _refuse(200)
+    guest.document.unlink()
+    guest.run()
+    assert guest.state_of("d-1") == "signalled"
+
+
+def _refuse(status):
+    from types import SimpleNamespace
+
+    return SimpleNamespace(status=status, body=b"", headers={}, act=None)
+
+
+def test_state_of_what_is_gone_is_forgotten_after_a_while(guest, heat, cfn):
+    guest.config.write_text("forget_after = 0\nkeep_logs = 0\n")
+    guest.metadata(cfn(), cfn(id="d-2"))
+    guest.run()
+    guest.metadata(cfn(id="d-2"))
+    guest.run()
+    assert not list(guest.state.glob("d-1*"))
+    assert not list(guest.logs.glob("d-1*"))
+    assert guest.state_of("d-2") == "signalled"
+
+
+@pytest.mark.parametrize("outage", ["", "null", "[]", None, "[{}]"])
+def test_metadata_that_lost_its_deployments_for_a_while_runs_nothing_twice(
+    guest, heat, cfn, outage
+):
+    guest.metadata(cfn())
+    guest.run()
+    if outage is None:
+        guest.document.unlink()
+    else:
+        guest.document.write_text(outage)
+    guest.run()
+    guest.metadata(cfn())
+    guest.run()
+    assert guest.runs("d-1") == 1
+    assert sum("resources/d-1" in r.path for r in heat.requests) == 1
+    assert "gone" not in guest.record("d-1")["heat_config"]
+
+
+def test_two_runners_do_not_meet(guest, heat, cfn, wait_until):
+    guest.shell_hook("shell", "sleep 1.5\n" + "echo '{\"deploy_status_code\":0}'\n")
+    guest.metadata(cfn())
+    first = guest.start()
+    wait_until(lambda: guest.runs("d-1") == 1)
+    done = guest.run()
+    assert done.status == 75
+    assert "another" in done.log
+    first.communicate(timeout=30)
+    assert first.returncode == 0
+    assert len(heat.signals) == 1
+    assert guest.runs("d-1") == 1
+
+
+def test_a_full_answer_is_on_disk_and_a_trimmed_one_is_signalled(guest, heat, cfn):
+    guest.real_hook("script", "script.py")
+    config = (
+        "#!/bin/sh\necho first; head -c 2000000 /dev/zero | tr '\\0' '\\1'; echo last\n"
+        "head -c 2000000 /dev/urandom >$heat_outputs_path.r\nprintf small >$heat_outputs_path.s"
+    )
+    guest.metadata(cfn(config, group="script", outputs=["r", "s"]))
+    assert guest.run().status == 0
+    (request,) = heat.requests
+    assert len(request.body) <= 950_000
+    body = request.json
+    assert body["s"] == "small"
+    assert body["deploy_status_code"] == 0
+    assert body["deploy_stdout"].startswith("first\n")
+    assert body["deploy_stdout"].endswith("last\n")
+    whole = guest.logs / "d-1.stdout"
+    assert (
+        f"characters are left out here; the whole is on the server in {whole}"
+        in body["deploy_stdout"]
+    )
+    assert "d-1.notify.json" in body["r"]
+    assert whole.stat().st_size == 2_000_011
+    assert len(guest.result("d-1")["deploy_stdout"]) == 2_000_011
+
+
+@pytest.mark.parametrize("version", ["3.9.18", "3.10.13", "3.11.7", "3.12.1", "3.13.0"])
+def test_every_python_the_distributions_have(guest, heat, cfn, version):
+    python = (
+        Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+        / f"versions/{version}/bin/python"
+    )
+    if not python.exists():
+        pytest.skip(f"no Python {version} under pyenv on this host")
+    guest.metadata(cfn(), cfn(id="d-2", group="none"), cfn(id="d-3", options={"timeout": 5}))
+    assert guest.run(python=str(python)).status == 0
+    assert [body["deploy_status_code"] for body in heat.signals] == [0, 1, 0]
