@@ -1,0 +1,179 @@
+"""What is in an image that was really built: nothing to mend, and nothing needless."""
+
+import json
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.builds,
+    pytest.mark.network,
+    pytest.mark.tool("debootstrap"),
+    pytest.mark.tool("qemu-img"),
+]
+
+
+@dataclass(frozen=True)
+class Kind:
+    release: str
+    install_type: str
+
+    def __str__(self) -> str:
+        return f"{self.release}-{self.install_type}"
+
+
+KINDS = [
+    Kind("bookworm", "venv"),
+    Kind("trixie", "venv"),
+    Kind("unstable", "venv"),
+    Kind("bookworm", "package"),
+    Kind("trixie", "package"),
+]
+
+
+class Tree:
+    """The root file system of an image, mounted read-only."""
+
+    def __init__(self, root: Path, kind: Kind) -> None:
+        self.root = root
+        self.kind = kind
+
+    def __truediv__(self, path: str) -> Path:
+        return self.root / path
+
+    def run(self, *command: str) -> str:
+        """Run a program of the image; return what it prints."""
+        result = subprocess.run(
+            ["chroot", self.root, *command],
+            env={"PATH": "/usr/local/bin:/usr/sbin:/usr/bin", "LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=str)
+def tree(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Tree]:
+    kind: Kind = request.param
+    directory = tmp_path_factory.mktemp(str(kind))
+    image, root = directory / "image.raw", directory / "root"
+    root.mkdir()
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "hotplate", "build", "--partition", "--type", "raw"),
+            *("--release", kind.release, "--install-type", kind.install_type, "-o", image),
+        ],
+        timeout=1500,
+        check=True,
+    )
+    subprocess.run(["mount", "-o", "loop,ro,noload", image, root], check=True)
+    try:
+        yield Tree(root, kind)
+    finally:
+        subprocess.run(["umount", root], check=True)
+        shutil.rmtree(directory)
+
+
+def test_the_agent_programs_run(tree: Tree) -> None:
+    assert "os-collect-config" in tree.run("os-collect-config", "--help")
+    assert tree.run("os-apply-config", "--print-templates").strip() == (
+        "/usr/libexec/os-apply-config/templates"
+    )
+    assert tree.run("os-refresh-config", "--print-phases").split()[:2] == [
+        "pre-configure",
+        "configure",
+    ]
+    assert tree.run("os-refresh-config", "--print-base").strip() == "/usr/libexec/os-refresh-config"
+
+
+def test_the_start_program_has_the_agent_even_on_a_disk_it_cannot_write(tree: Tree) -> None:
+    printed = tree.run("/usr/libexec/os-collect-config/start", "--print-cachedir")
+    assert printed.strip() == "/var/lib/os-collect-config"
+
+
+def test_phases_have_their_scripts(tree: Tree) -> None:
+    base = "/usr/libexec/os-refresh-config"
+    assert tree.run("dib-run-parts", "--list", f"{base}/configure.d").split() == [
+        f"{base}/configure.d/20-os-apply-config",
+        f"{base}/configure.d/55-heat-config",
+    ]
+    assert tree.run("dib-run-parts", "--list", f"{base}/pre-configure.d").split() == [
+        f"{base}/pre-configure.d/10-wait-for-cloud-init"
+    ]
+
+
+def test_the_configuration_is_private_from_the_first_boot(tree: Tree) -> None:
+    conf = tree / "etc/os-collect-config.conf"
+    assert stat.S_IMODE(conf.stat().st_mode) == 0o600
+    assert "command = os-refresh-config\n" in conf.read_text()
+    for path in ("var/lib/os-collect-config", "var/lib/heat-config"):
+        assert stat.S_IMODE((tree / path).stat().st_mode) == 0o700
+
+
+def test_units_are_enabled_and_whole(tree: Tree) -> None:
+    wants = tree / "etc/systemd/system/multi-user.target.wants"
+    for unit in ("os-collect-config.service", "systemd-networkd.service"):
+        assert (wants / unit).is_symlink()
+    result = subprocess.run(
+        ["chroot", tree.root, "systemd-analyze", "verify", "os-collect-config.service"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert [line for line in result.stderr.splitlines() if "os-collect-config" in line] == []
+
+
+def test_the_network_and_the_data_source_are_found(tree: Tree) -> None:
+    for program in ("usr/sbin/ip", "usr/sbin/resize2fs"):
+        assert (tree / program).exists()
+    text = (tree / "etc/cloud/cloud.cfg.d/90_heat-config.cfg").read_text()
+    assert text == "datasource_list: [ OpenStack, ConfigDrive, NoCloud, Ec2, None ]\n"
+    resolv = tree / "etc/resolv.conf"
+    assert str(resolv.readlink()).endswith("run/systemd/resolve/stub-resolv.conf")
+
+
+def test_no_build_tool_and_no_trace_of_the_build(tree: Tree) -> None:
+    found = [
+        str(path.relative_to(tree.root))
+        for folder in ("usr/bin", "usr/local/bin", "opt/heat-agent/bin")
+        for path in sorted((tree / folder).glob("*"))
+        if path.name.startswith(("pip", "gcc", "g++", "cc", "make", "git", "pkg-map", "package-"))
+    ]
+    assert found == []
+    assert list((tree.root / "opt").glob("heat-agent/lib/python3*/site-packages/pip*")) == []
+    assert list((tree / "etc").glob("resolv.conf.*")) == []
+
+
+def test_the_manifest_names_what_was_put_in(tree: Tree) -> None:
+    manifest = json.loads((tree / "usr/share/heat-config/manifest.json").read_text())
+    assert {"heat-config-script", "os-collect-config"} <= set(manifest["elements"])
+    assert "script" in {program["group"] for program in manifest["programs"]}
+    if tree.kind.install_type == "venv":
+        assert manifest["agent"]["os-collect-config"] == "14.1.0"
+        listed = tree.run("/opt/heat-agent/bin/python", "-c", "import sys; print(sys.prefix)")
+        assert listed.strip() == "/opt/heat-agent"
+    else:
+        assert manifest["agent"] == {}
+        assert not (tree / "opt/heat-agent").exists()
+
+
+def test_everything_the_agent_imports_is_compiled(tree: Tree) -> None:
+    if tree.kind.install_type != "venv":
+        return
+    site = next((tree / "opt/heat-agent/lib").glob("python3*")) / "site-packages"
+    sources = set(site.glob("os_*_config/*.py"))
+    compiled = {path.name.split(".")[0] for path in site.glob("os_*_config/__pycache__/*.pyc")}
+    assert {path.stem for path in sources} <= compiled
