@@ -99,6 +99,8 @@ def request_from(args: argparse.Namespace) -> BuildRequest:
     suffix = output.suffix.lstrip(".")
     if suffix in TYPES and args.type not in (None, suffix):
         raise UsageError(f'"{output}" has the suffix of another type than --type {args.type}')
+    if not output.name or output.is_dir():
+        raise UsageError(f'"{output}" is a directory; name the image file to write')
     if args.size is not None and args.size < 1:
         raise UsageError(f"--size {args.size} is too small; expected GiB, at least 1")
     groups = [name for given in args.group or ["script"] for name in given.split(",") if name]

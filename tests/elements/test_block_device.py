@@ -1,0 +1,170 @@
+"""Partitioned disks, made with offset loop devices by a plain disk-image-create."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotplate.image.offset_partitioning import partition_extents
+
+ROOT = Path(__file__).parents[2]
+
+HOOK = """#!/bin/bash
+set -eu
+sudo mkdir -p "$TARGET_ROOT"/{dev/pts,etc,proc,root,sys,tmp,var/log}
+echo was here | sudo tee "$TARGET_ROOT/etc/witness" > /dev/null
+"""
+
+
+def test_extents_are_in_bytes():
+    table = """warning: something
+    {"partitiontable": {"sectorsize": 4096, "partitions": [
+        {"node": "/dev/loop7p1", "start": 256, "size": 16},
+        {"node": "/dev/loop7p15", "start": 512, "size": 1024}]}}
+    more noise"""
+    assert partition_extents(table) == {
+        1: (256 * 4096, 16 * 4096),
+        15: (512 * 4096, 1024 * 4096),
+    }
+
+
+@pytest.mark.parametrize("table", ["", "sfdisk: failed", "{}", '{"partitiontable": {}}', "{]"])
+def test_no_table_is_an_error_of_the_block_device_layer(table: str):
+    from diskimage_builder.block_device.exception import BlockDeviceSetupException
+
+    with pytest.raises(BlockDeviceSetupException):
+        partition_extents(table)
+
+
+needs_builds = [
+    pytest.mark.root,
+    pytest.mark.builds,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root for mounts and loop devices"),
+    pytest.mark.skipif(shutil.which("sfdisk") is None, reason="needs sfdisk on this host"),
+]
+
+
+def loops() -> list[str]:
+    return sorted(
+        path.parent.parent.name for path in Path("/sys/block").glob("loop*/loop/autoclear")
+    )
+
+
+def build(directory: Path, element: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run disk-image-create as a user would, on an operating system that is one directory."""
+    fake = directory / "elements" / "fake-os"
+    (fake / "root.d").mkdir(parents=True)
+    (fake / "root.d" / "10-fake-os").write_text(HOOK)
+    (fake / "root.d" / "10-fake-os").chmod(0o755)
+    (fake / "element-provides").write_text("operating-system\n")
+    tmp = directory / "tmp"
+    tmp.mkdir()
+    given = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": str(directory),
+        "TMPDIR": str(tmp),
+        "ELEMENTS_PATH": f"{ROOT}/elements:{fake.parent}",
+        "DIB_IMAGE_SIZE": "1",
+        "DIB_JOURNAL_SIZE": "4",
+    }
+    return subprocess.run(
+        ["disk-image-create", "-n", "--no-tmpfs", "-t", "raw", "-o", "disk", "fake-os", element],
+        cwd=directory,
+        env=given | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def table_of(disk: Path) -> dict:
+    done = subprocess.run(["sfdisk", "--json", disk], capture_output=True, check=True, text=True)
+    return json.loads(done.stdout)["partitiontable"]
+
+
+def root_file(disk: Path, offset: int, name: str) -> str:
+    """Read a file of an ext4 file system inside a disk, without mounting it."""
+    command = ["debugfs", "-R", f"cat {name}", f"{disk}?offset={offset}"]
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "partitions"), [("mbr", "dos", 1), ("gpt", "gpt", 2)], ids=["mbr", "gpt"]
+)
+class TestBuilds:
+    pytestmark = needs_builds
+
+    def test_the_root_file_system_is_in_its_partition(
+        self, tmp_path: Path, kind: str, label: str, partitions: int
+    ):
+        before = loops()
+        done = build(tmp_path, f"block-device-offset-{kind}")
+        assert done.returncode == 0, done.stdout[-3000:]
+        assert loops() == before
+        table = table_of(tmp_path / "disk.raw")
+        assert table["label"] == label
+        assert len(table["partitions"]) == partitions
+        root = table["partitions"][-1]
+        assert root["start"] % 2048 == 0
+        offset = root["start"] * 512
+        assert root_file(tmp_path / "disk.raw", offset, "/etc/witness") == "was here\n"
+        assert "LABEL=cloudimg-rootfs / ext4" in root_file(
+            tmp_path / "disk.raw", offset, "/etc/fstab"
+        )
+
+    def test_a_failure_while_creating_leaves_no_loop_device_and_no_mount(
+        self, tmp_path: Path, kind: str, label: str, partitions: int
+    ):
+        before = loops()
+        # It is mounted when the second file system cannot be made.
+        config = ROOT / "elements" / f"block-device-offset-{kind}" / "block-device-default.yaml"
+        broken = config.read_text().replace("size: 100%", "size: 60%")
+        broken += """\
+      - name: broken
+        size: 100%
+        mkfs:
+          type: no-such-file-system
+          mount:
+            mount_point: /var
+"""
+        done = build(tmp_path, f"block-device-offset-{kind}", DIB_BLOCK_DEVICE_CONFIG=broken)
+        assert done.returncode != 0
+        assert "no-such-file-system" in done.stdout
+        assert loops() == before
+        assert str(tmp_path) not in Path("/proc/mounts").read_text()
+
+
+@pytest.mark.parametrize("how", ["installed", "checkout"])
+def test_diskimage_builder_finds_the_plug_in(tmp_path: Path, how: str):
+    """From an installed hotplate, and from a checkout by PYTHONPATH alone."""
+    python = [sys.executable, "-c"]
+    environment = {}
+    if how == "checkout":
+        # -S leaves out site-packages, and with it the installed hotplate.
+        import diskimage_builder
+        import stevedore
+
+        bare = tmp_path / "site"
+        bare.mkdir()
+        site = Path(stevedore.__file__).parents[1]
+        for entry in site.iterdir():
+            if "hotplate" not in entry.name and entry.suffix != ".pth":
+                (bare / entry.name).symlink_to(entry)
+        assert Path(diskimage_builder.__file__).is_relative_to(site)
+        python = [sys.executable, "-S", "-c"]
+        environment = {"PYTHONPATH": f"{ROOT}:{ROOT}/tools/dib-plugin:{bare}"}
+    program = (
+        "from diskimage_builder.block_device.config import _extensions\n"
+        "print(_extensions['offset_partitioning'].plugin.__name__)"
+    )
+    done = subprocess.run(
+        [*python, program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "OffsetPartitioning\n", done.stderr

@@ -1,0 +1,210 @@
+"""Real builds with disk-image-create, of an operating system that takes no time to install."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hotplate.image import supervise
+from hotplate.image.inspect import Image
+from hotplate.image.plan import Layout
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.builds,
+    pytest.mark.tool("debootstrap"),
+    pytest.mark.tool("qemu-img"),
+]
+
+WAIT = """#!/bin/bash
+set -eu
+touch "{marker}"
+sleep 300
+"""
+
+
+class Builder:
+    """``hotplate build`` of the fake operating system, in directories of the test's own."""
+
+    def __init__(self, directory: Path, elements: Path) -> None:
+        self.tmp = directory / "tmp"
+        self.out = directory / "out"
+        self.tmp.mkdir()
+        self.out.mkdir()
+        self.command = [sys.executable, "-m", "hotplate", "build", "--partition", "--group", ""]
+        self.command += ["--element", "fake-os", "--element-path", str(elements), "--size", "1"]
+        self.command += ["--cache", str(directory / "cache"), "-o", str(self.out / "image.qcow2")]
+        self.environment = dict(os.environ, TMPDIR=str(self.tmp), DIB_JOURNAL_SIZE="4")
+
+    def run(self, *more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.command, *more],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self.command, *more],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def leftovers(self) -> list[str]:
+        """What a build has left behind, besides its output and log."""
+        found = [str(path) for path in self.tmp.iterdir()]
+        found += [str(path) for path in self.out.glob(".*")]
+        mounts = Path("/proc/mounts").read_text().splitlines()
+        found += [line for line in mounts if str(self.tmp) in line]
+        for loop in Path("/sys/block").glob("loop*/loop/backing_file"):
+            try:
+                if supervise.PREFIX in (backing := loop.read_text()):
+                    found.append(backing.strip())
+            except OSError:
+                continue
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if f"{self.tmp}/{supervise.PREFIX}".encode() in environ.read_bytes():
+                    found.append(environ.parent.name)
+            except OSError:
+                continue
+        return found
+
+    def wait_until_clean(self) -> None:
+        end = time.monotonic() + 30
+        while self.leftovers() and time.monotonic() < end:
+            time.sleep(0.05)
+        assert self.leftovers() == []
+
+
+@pytest.fixture
+def builder(tmp_path: Path, fake_elements: Path) -> Builder:
+    return Builder(tmp_path, fake_elements)
+
+
+def test_an_image_with_its_kernel_log_and_manifest(builder: Builder):
+    done = builder.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "compress" in done.stdout
+    names = {path.name for path in builder.out.iterdir()}
+    suffixes = ("qcow2", "vmlinuz", "initrd", "log", "manifest.json")
+    assert names == {f"image.{suffix}" for suffix in suffixes}
+    image = Image.open(builder.out / "image.qcow2")
+    assert image.layout is Layout.PARTITION
+    manifest = json.loads((builder.out / "image.manifest.json").read_text())
+    assert manifest["sha256"] == image.sha256()
+    assert len(manifest["elements"]["fake-os"]) == 64
+    assert builder.leftovers() == []
+
+
+def test_the_image_replaces_an_older_one_whole(builder: Builder):
+    old = builder.out / "image.qcow2"
+    old.write_text("old")
+    reader = old.open()
+    assert builder.run().returncode == 0
+    assert reader.read() == "old"
+    assert Image.open(old).format == "qcow2"
+    assert len(list(builder.out.glob("*.qcow2"))) == 1
+
+
+def test_a_hook_that_fails_is_named_with_what_it_said(
+    builder: Builder, fake_elements: Path, add_hook
+):
+    text = "#!/bin/bash\necho the disk is on fire >&2\nexit 9\n"
+    add_hook(fake_elements / "fake-os", "pre-finalise.d/42-burning", text)
+    done = builder.run()
+    assert done.returncode == 1
+    assert '"pre-finalise.d/42-burning"' in done.stderr
+    assert "the disk is on fire" in done.stderr
+    assert "image.log" in done.stderr
+    assert [path.name for path in builder.out.iterdir()] == ["image.log"]
+    assert builder.leftovers() == []
+
+
+def test_a_full_disk_is_the_hosts_fault(builder: Builder, fake_elements: Path, add_hook):
+    text = "#!/bin/bash\nset -eu\nhead -c 2G /dev/zero > $TMP_BUILD_DIR/mnt/big\n"
+    add_hook(fake_elements / "fake-os", "pre-finalise.d/42-large", text)
+    done = builder.run()
+    assert done.returncode == 3
+    assert "no space left" in done.stderr
+    assert builder.leftovers() == []
+
+
+MOMENTS = [
+    ("root.d/50-wait", signal.SIGKILL),
+    ("extra-data.d/50-wait", signal.SIGINT),
+    ("pre-finalise.d/50-wait", signal.SIGKILL),
+    ("pre-finalise.d/50-wait", signal.SIGTERM),
+    ("cleanup.d/50-wait", signal.SIGINT),
+]
+
+
+@pytest.mark.parametrize(
+    ("hook", "number"), MOMENTS, ids=[f"{hook[:-8]}-{number.name}" for hook, number in MOMENTS]
+)
+def test_an_interrupted_build_leaves_nothing(
+    builder: Builder, fake_elements: Path, add_hook, hook: str, number: signal.Signals
+):
+    marker = builder.out / "there"
+    add_hook(fake_elements / "fake-os", hook, WAIT.format(marker=marker))
+    with builder.start() as build:
+        end = time.monotonic() + 60
+        while not marker.exists():
+            assert build.poll() is None, build.stdout.read()
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert builder.leftovers() != []
+        build.send_signal(number)
+        output, _ = build.communicate(timeout=30)
+    builder.wait_until_clean()
+    expected = {signal.SIGKILL: -9, signal.SIGINT: 130, signal.SIGTERM: 143}
+    assert build.returncode == expected[number]
+    assert "Traceback" not in output
+    assert sorted(path.name for path in builder.out.iterdir()) == ["image.log", "there"]
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "sentence"),
+    [
+        (["--group", "cobol"], 2, "heat-config-cobol"),
+        (["--element", "gone"], 2, '"gone"'),
+        (["--size", "0"], 2, "--size 0"),
+        (["--type", "raw"], 2, "suffix of another type"),
+        (["-o", "/proc/image"], 3, "cannot be written to"),
+        (["-o", "/"], 2, "directory"),
+    ],
+    ids=lambda value: value[0].strip("-") if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_sentence(builder: Builder, more: list[str], status: int, sentence: str):
+    done = builder.run(*more)
+    assert done.returncode == status, done.stderr
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert builder.leftovers() == []
+
+
+def test_the_line_of_a_dry_run_works_when_pasted(builder: Builder, tmp_path: Path):
+    line = builder.run("--dry-run", "--type", "raw", "-o", str(builder.out / "pasted.raw")).stdout
+    path = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+    done = subprocess.run(
+        ["bash", "-c", line],
+        env={"PATH": path, "HOME": str(tmp_path), "TMPDIR": str(builder.tmp)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert Image.open(builder.out / "pasted.raw").kernel == builder.out / "pasted.vmlinuz"

@@ -1,0 +1,178 @@
+"""Nothing outlives a supervised command: tried with real mounts, loop devices and processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hotplate.image import supervise
+
+pytestmark = [pytest.mark.root, pytest.mark.tool("unshare"), pytest.mark.tool("losetup")]
+
+MESS = """
+set -e
+echo $$ > "$1/pid"
+truncate -s 16M "$TMPDIR/disk"
+loop=$(losetup --show --find "$TMPDIR/disk")
+mkfs.ext4 -q "$loop"
+mkdir "$TMPDIR/mnt"
+mount "$loop" "$TMPDIR/mnt"
+touch partial
+setsid sleep 1000 &
+touch "$1/ready"
+"""
+
+
+def until(condition, *, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+class Supervised:
+    """A supervised shell script, with its lifeline in our hand."""
+
+    def __init__(self, directory: Path, script: str, *, tmpfs_mib: int) -> None:
+        self.base = directory / "tmp"
+        self.staging = directory / f".out.hotplate-{os.urandom(4).hex()}"
+        self.notes = directory / "notes"
+        for path in (self.base, self.staging, self.notes):
+            path.mkdir(exist_ok=True)
+        self.work = self.base / f"{supervise.PREFIX}{os.urandom(4).hex()}"
+        self.config = {
+            "argv": ["bash", "-c", script, "bash", str(self.notes)],
+            "environment": {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+            "staging": str(self.staging),
+            "work": str(self.work),
+            "tmpfs_mib": tmpfs_mib,
+            "uid": 0,
+            "gid": 0,
+        }
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[subprocess.Popen[str]]:
+        command = ["unshare", "--mount", "--propagation", "private", "--"]
+        with subprocess.Popen(
+            [*command, sys.executable, "-I", supervise.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            text=True,
+        ) as child:
+            try:
+                child.stdin.write(json.dumps(self.config) + "\n")
+                child.stdin.flush()
+                yield child
+            finally:
+                child.stdin.close()
+                child.wait(20)
+
+    def ready(self) -> None:
+        until((self.notes / "ready").exists)
+
+    def assert_nothing_left(self, *, staging: bool = False) -> None:
+        assert supervise.loops_of(self.work.name) == []
+        assert self.work.name not in Path("/proc/mounts").read_text()
+        assert list(self.base.iterdir()) == []
+        assert self.staging.exists() is staging
+        # Its pid is of the namespace; in the host's table it is found by what it had open.
+        assert processes_below(self.work) == []
+
+
+def processes_below(directory: Path) -> list[str]:
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if str(directory).encode() in environ.read_bytes():
+                found.append(environ.parent.name)
+    return found
+
+
+@pytest.mark.parametrize("tmpfs_mib", [0, 64], ids=["disk", "memory"])
+class TestBoth:
+    def test_a_command_that_succeeds(self, tmp_path: Path, tmpfs_mib: int):
+        run = Supervised(tmp_path, "echo $TMPDIR > result; echo said", tmpfs_mib=tmpfs_mib)
+        with run.running() as child:
+            assert child.stdout.read() == "said\n"
+            assert child.wait(20) == 0
+        assert str(run.work) in (run.staging / "result").read_text()
+        run.assert_nothing_left(staging=True)
+
+    def test_a_command_that_fails_in_a_mess(self, tmp_path: Path, tmpfs_mib: int):
+        run = Supervised(tmp_path, MESS + "exit 7", tmpfs_mib=tmpfs_mib)
+        with run.running() as child:
+            assert child.wait(20) == 7
+        run.assert_nothing_left()
+
+    def test_the_lifeline_closes(self, tmp_path: Path, tmpfs_mib: int):
+        run = Supervised(tmp_path, MESS + "sleep 1000", tmpfs_mib=tmpfs_mib)
+        with run.running() as child:
+            run.ready()
+            assert supervise.loops_of(run.work.name) != []
+            child.stdin.close()
+            assert child.wait(20) == supervise.LOST
+        run.assert_nothing_left()
+
+    def test_killed_itself_it_leaves_what_the_next_one_sweeps(self, tmp_path: Path, tmpfs_mib: int):
+        dead = Supervised(tmp_path, MESS + "sleep 1000", tmpfs_mib=tmpfs_mib)
+        with dead.running() as child:
+            dead.ready()
+            child.kill()
+            until(lambda: processes_below(dead.work) == [])
+        assert supervise.loops_of(dead.work.name) != []
+        after = Supervised(tmp_path, "true", tmpfs_mib=tmpfs_mib)
+        with after.running() as child:
+            assert child.wait(20) == 0
+        dead.assert_nothing_left()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_the_callers_to_decide_on(tmp_path: Path, number: signal.Signals):
+    script = 'touch "$1/ready"; while ! [ -e "$1/go" ]; do sleep 0.05; done; trap - INT; exit 0'
+    run = Supervised(tmp_path, script, tmpfs_mib=0)
+    with run.running() as child:
+        run.ready()
+        child.send_signal(number)
+        (run.notes / "go").touch()
+        assert child.wait(20) == 0
+
+
+def test_a_build_that_is_alive_is_not_swept(tmp_path: Path):
+    alive = Supervised(tmp_path, MESS + "sleep 1000", tmpfs_mib=0)
+    with alive.running():
+        alive.ready()
+        assert supervise.sweep(alive.base) == []
+        assert supervise.loops_of(alive.work.name) != []
+    alive.assert_nothing_left()
+
+
+def test_only_staging_directories_are_removed(tmp_path: Path):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    work = tmp_path / "tmp" / f"{supervise.PREFIX}0"
+    work.mkdir(parents=True)
+    (work / supervise.STATE).write_text(json.dumps({"staging": str(precious)}))
+    assert supervise.sweep(work.parent) == [work]
+    assert precious.exists()
+
+
+def test_a_link_is_not_followed(tmp_path: Path):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / supervise.STATE).write_text("{}")
+    base = tmp_path / "tmp"
+    base.mkdir()
+    (base / f"{supervise.PREFIX}0").symlink_to(precious)
+    assert supervise.sweep(base) == []
+    assert (precious / supervise.STATE).exists()
