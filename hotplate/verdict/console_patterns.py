@@ -178,7 +178,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _row(
         "read-only-root",
-        r"Remounting filesystem read-only|Read-only file system",
+        r"Remounting filesystem read-only|(?<!ignoring: )Read-only file system",
         "the root file system is read-only",
         "check the root file system with e2fsck, and the options of / in /etc/fstab",
         fatal=False,

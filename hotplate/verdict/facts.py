@@ -115,10 +115,10 @@ def gather(
         said=dict(said or {}),
     )
     for event in events:
-        if event.server == tracker.server:
-            _take(facts, event)
-        elif event.source == "stack":
+        if event.source == "stack":
             facts.stack.append(event)
+        elif readings.concerns(event, tracker.server):
+            _take(facts, event)
     facts.findings = {each.pattern.name: each for each in console_patterns.scan(facts.lines)}
     return facts
 
@@ -134,8 +134,6 @@ def _take(facts: Facts, event: Event) -> None:
         _take_machine(facts, event)
     elif event.source == "guest" and event.kind == "probe":
         facts.probes[str(event.detail.get("probe", ""))] = str(event.detail.get("text", ""))
-    elif event.source == "stack":
-        facts.stack.append(event)
     elif event.kind == "user-data":
         facts.user_data_parts = [str(part) for part in event.detail.get("parts", [])]
     elif event.kind == "refused":

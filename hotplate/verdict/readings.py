@@ -119,6 +119,16 @@ def path(event: Event) -> str:
     return unquote(str(event.detail.get("path", "")))
 
 
+def concerns(event: Event, server: str) -> bool:
+    """True when an event is about a server, or about the stack as a whole.
+
+    What the host's own clients ask for is about no server.
+    """
+    if event.detail.get("side") == "host":
+        return False
+    return event.server == server or (event.source == "stack" and not event.server)
+
+
 def is_request(event: Event) -> bool:
     """True for a request that a guest's service was asked."""
     return event.source in GUEST_SERVICES and event.kind in ("request", "signal")
@@ -218,6 +228,19 @@ def user_data_parts(data: bytes) -> list[str]:
     if not message.is_multipart():
         return []
     return [part.get_filename() or part.get_content_type() for part in message.walk()][1:]
+
+
+def is_signal_taken(event: Event) -> bool:
+    """True for Heat's own word that it took a signal for a deployment.
+
+    Heat's event of the action SIGNAL says "Signal: deployment ... succeeded" (or failed) when the
+    signal counted, and something else when it was ignored.
+    """
+    return (
+        is_deployment_resource(event)
+        and event.detail.get("action") == "SIGNAL"
+        and str(event.detail.get("reason", "")).startswith("Signal: deployment")
+    )
 
 
 def is_wait_condition(event: Event) -> bool:

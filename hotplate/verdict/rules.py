@@ -335,6 +335,16 @@ def _hook_failed(facts: Facts) -> str:
     )
 
 
+def _never_started(facts: Facts) -> str:
+    if facts.powered is not None:
+        return ""
+    failed = [e for e in facts.stack if e.detail.get("status") == "FAILED"]
+    if failed or facts.failed:
+        why = facts.stack_reason or str(failed[0].detail.get("reason", ""))
+        return f"Heat failed before a machine was switched on: {why or 'it gave no reason'}"
+    return "no machine was switched on"
+
+
 def _stack_failed(facts: Facts) -> str:
     if facts.failed and facts.missing is None:
         return f"Heat ended the stack as {facts.stack_status}: {facts.stack_reason or 'no reason'}"
@@ -386,6 +396,14 @@ _AGENT = (Stage.METADATA_SERVED, Stage.AGENT_POLLED)
 _OUTCOME: tuple[Stage | None, ...] = (Stage.HOOK_FINISHED, Stage.SIGNAL_RECEIVED, None)
 
 RULES: tuple[Rule, ...] = (
+    # There is no guest.
+    Rule(
+        "stack-failed",
+        Stage.BOOTED,
+        (Stage.BOOTED,),
+        _never_started,
+        "look at the stack's events in the timeline, and at Heat's log in the artefacts",
+    ),
     # The guest does not boot, or stopped.
     Rule(
         "root-not-found",

@@ -231,6 +231,11 @@ def _first_missing(reached: set[Stage], order: tuple[Stage, ...]) -> Stage | Non
     return missing
 
 
+def _finished_at(track: DeploymentTrack) -> float:
+    mark = track.marks.get(Stage.HOOK_FINISHED)
+    return mark.at if mark else 0.0
+
+
 class StageTracker:
     """Follows one server through the stages while the events come in.
 
@@ -281,7 +286,7 @@ class StageTracker:
 
     def see(self, event: Event) -> None:
         """Take one event into account."""
-        if event.server != self.server and not (event.source == "stack" and not event.server):
+        if not readings.concerns(event, self.server):
             return
         fresh: list[Mark] = []
         with self._lock:
@@ -349,19 +354,32 @@ class StageTracker:
         elif found.event == "finished":
             track.status = found.status
             self._advance(track, Stage.HOOK_FINISHED, event, fresh)
+        elif found.event == "signalled":
+            self._advance(track, Stage.SIGNAL_RECEIVED, event, fresh)
 
     def _see_resource(self, event: Event, fresh: list[Mark]) -> None:
         stack, resource = readings.resource_of(event)
         state = event.detail.get("status")
-        if state == "IN_PROGRESS" and event.detail.get("action") in ("CREATE", "UPDATE"):
+        if readings.is_signal_taken(event):
+            self._accept(stack, resource, event, fresh)
+        elif state == "IN_PROGRESS" and event.detail.get("action") in ("CREATE", "UPDATE"):
             self.pending[resource] = event
         elif state in ("COMPLETE", "FAILED"):
             self.pending.pop(resource, None)
-            for track in self.deployments:
-                # Without a signal the resource ended otherwise, by a timeout for example.
-                if Stage.SIGNAL_RECEIVED in track.marks and track.named(stack, resource):
-                    track.stack, track.resource = stack or track.stack, resource
-                    self._advance(track, Stage.SIGNAL_ACCEPTED, event, fresh)
+            self._accept(stack, resource, event, fresh)
+
+    def _accept(self, stack: str, resource: str, event: Event, fresh: list[Mark]) -> None:
+        """Heat took a signal, or the resource came to its end."""
+        # Without a signal the resource ended otherwise, by a timeout for example.
+        sent = [
+            each
+            for each in self.deployments
+            if Stage.SIGNAL_RECEIVED in each.marks and Stage.SIGNAL_ACCEPTED not in each.marks
+        ]
+        named = [each for each in sent if each.named(stack, resource)]
+        for track in named or [each for each in sent if not each.resource][:1]:
+            track.stack, track.resource = stack or track.stack, resource
+            self._advance(track, Stage.SIGNAL_ACCEPTED, event, fresh)
 
     def _by_id(self, identity: str) -> DeploymentTrack:
         for track in self.deployments:
@@ -372,20 +390,31 @@ class StageTracker:
         return track
 
     def _by_signal(self, event: Event) -> DeploymentTrack:
+        """Return the deployment that a signal is of."""
         stack, resource = readings.resource_of(event)
         identity = str(event.detail.get("deployment", ""))
-        # After an update one resource has had several deployments: the one that waits is meant.
         waiting = [each for each in self.deployments if Stage.SIGNAL_RECEIVED not in each.marks]
-        for track in [*waiting, *self.deployments]:
-            if (identity and track.id == identity) or (resource and track.named(stack, resource)):
-                track.stack, track.resource = stack or track.stack, resource or track.resource
-                return track
-        unnamed = [each for each in waiting if not each.resource]
-        if len(unnamed) == 1:
-            unnamed[0].stack, unnamed[0].resource = stack, resource
-            return unnamed[0]
-        track = DeploymentTrack(id=identity, stack=stack, resource=resource)
-        self.deployments.append(track)
+        tried = [each for each in self.deployments if Stage.SIGNAL_ACCEPTED not in each.marks]
+        # A deployment may be named after its config only.  The runner signals right after a hook's
+        # end, so the one that finished last is meant.
+        nameless = sorted(
+            (each for each in waiting if not each.resource), key=_finished_at, reverse=True
+        )
+
+        def named(tracks: list[DeploymentTrack]) -> list[DeploymentTrack]:
+            return [
+                each
+                for each in tracks
+                if (identity and each.id == identity) or (resource and each.named(stack, resource))
+            ]
+
+        # After an update one resource has had several deployments: those that wait come first.
+        meant = [*named(waiting), *named(tried), *nameless, *named(self.deployments)]
+        if not meant:
+            meant = [DeploymentTrack(id=identity)]
+            self.deployments += meant
+        track = meant[0]
+        track.stack, track.resource = stack or track.stack, resource or track.resource
         return track
 
     def marks(self) -> list[Mark]:
@@ -444,11 +473,17 @@ class StageTracker:
     def undelivered(self) -> list[str]:
         """Return the deployments that Heat waits for and that this server never showed."""
         with self._lock:
-            return [
+            unmatched = [
                 resource
                 for resource, event in self.pending.items()
-                if not any(
-                    track.named(*readings.resource_of(event)) or not (track.name or track.resource)
-                    for track in self.deployments
-                )
+                if not any(track.named(*readings.resource_of(event)) for track in self.deployments)
             ]
+            # Those that are on their way under a name that does not tell the resource.
+            unassigned = [
+                track
+                for track in self.deployments
+                if not track.resource
+                and Stage.SIGNAL_ACCEPTED not in track.marks
+                and not any(track.named("", resource) for resource in self.pending)
+            ]
+            return unmatched[len(unassigned) :]

@@ -201,9 +201,11 @@ class _Builder:
     def _stack(self, event: Event) -> None:
         detail = event.detail
         name = str(detail.get("resource", ""))
-        key = f"{detail.get('stack')}/{name}"
+        key = f"{detail.get('stack')}/{name}/{detail.get('action')}"
         told = readings.describe(event)
-        if detail.get("status") == "IN_PROGRESS":
+        if detail.get("action") == "SIGNAL":
+            self.moment("stack", "signal", Tone.PLAIN, told)
+        elif detail.get("status") == "IN_PROGRESS":
             self.begin("stack", key, f"{name} {detail.get('action')}", Tone.PLAIN, told)
         elif detail.get("status") in ("COMPLETE", "FAILED"):
             good = detail["status"] == "COMPLETE"
@@ -233,9 +235,7 @@ def build(events: Iterable[Event], server: str) -> Timeline:
     :param server: the Nova id of the server; events of Heat's stacks belong to every one.
     """
     mine = [
-        event
-        for event in events
-        if event.server == server or (event.source == "stack" and event.detail)
+        event for event in events if readings.concerns(event, server) or event.source == "stack"
     ]
     power = next((e.at for e in mine if e.source == "machine" and e.kind == "power-on"), None)
     start = power if power is not None else (mine[0].at if mine else 0.0)

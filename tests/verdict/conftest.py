@@ -13,7 +13,8 @@ from hotplate.verdict.stages import Stage, StageTracker
 
 SERVER = "0b9f9f0e-1c8a-4a38-8f2c-7a41a53c6a11"
 CONFIG = "5c9f8f66-0f50-4b80-b0c4-7d7f5a6f0b7e"
-NAME = "demo-deployment-3p6v2ckq7xan"
+# Heat names a deployment after its config unless the template names it.
+NAME = "demo-config-3p6v2ckq7xan"
 PARTS = ["cloud-config", "boothook.sh", "part-handler.py", "cfn-init-data", "loguserdata.py"]
 
 KERNEL = "[    0.000000] Linux version 6.1.0-28-cloud-amd64 (debian-kernel@lists.debian.org)"
@@ -57,9 +58,18 @@ class Story:
         self.power()
         self.console("SeaBIOS (version 1.16.2-debian-1.16.2-1)", KERNEL, SYSTEMD)
 
-    def request(self, service: str, method: str, path: str, status: int, **detail: Any) -> None:
-        facts = {"seconds": 0.01, "side": "guest", **detail}
-        self.emit(service, "request", method=method, path=path, status=status, **facts)
+    def request(
+        self,
+        service: str,
+        method: str,
+        path: str,
+        status: int,
+        *,
+        server: str = SERVER,
+        **detail: Any,
+    ) -> None:
+        facts = {"method": method, "path": path, "status": status, "seconds": 0.01, "side": "guest"}
+        self.emit(service, "request", server=server, **{**facts, **detail})
 
     def metadata(self, status: int = 200) -> None:
         self.request("metadata", "GET", "/openstack", status)
@@ -109,6 +119,20 @@ class Story:
             action="CREATE",
             status=status,
             reason=reason,
+        )
+
+    def taken(self, word: str = "succeeded") -> None:
+        """Heat's own word that it took the signal."""
+        self.emit(
+            "stack",
+            "resource",
+            server="",
+            stack="demo",
+            resource="deployment",
+            type="OS::Heat::SoftwareDeployment",
+            action="SIGNAL",
+            status="IN_PROGRESS",
+            reason=f"Signal: deployment 82cfabcb {word}",
         )
 
     def delivered(self) -> None:
@@ -170,6 +194,8 @@ def passed(story: Story) -> Story:
     """A run in which everything went well."""
     story.finished()
     story.signal()
+    story.taken()
     story.marker("signalled")
     story.deployment("COMPLETE")
+    story.emit("machine", "exit", status=-9, reason="power-cut", message="")
     return story

@@ -128,6 +128,7 @@ SAMPLES = {
     "unit-failed": ["[FAILED] Failed to start systemd-modules-load.service - Load Kernel Modules."],
 }
 
+# ruff: noqa: E501
 GOOD_BOOT = """\
 SeaBIOS (version 1.16.2-debian-1.16.2-1)
 Booting from Hard Disk...
@@ -137,6 +138,7 @@ GRUB loading.
 [    0.312] Trying to unpack rootfs image as initramfs...
 [    1.201] EXT4-fs (vda1): mounted filesystem with ordered data mode. Quota mode: none.
 [    1.9] systemd[1]: Detected virtualization qemu.
+[   16.3] systemd[1]: Failed to populate /etc with preset unit settings, ignoring: Read-only file system
 Welcome to Debian GNU/Linux 12 (bookworm)!
 [  OK  ] Created slice system-getty.slice - Slice /system/getty.
 [  OK  ] Reached target local-fs.target - Local File Systems.
@@ -147,6 +149,7 @@ cloud-init[301]: Cloud-init v. 22.4.2 running 'init' at Sat, 21 Nov 2026 09:00:0
 ci-info: |   lo   |  True |   127.0.0.1    |   255.0.0.0   |  host  |         .         |
 ci-info: |   lo   |  True |    ::1/128     |       .       |  host  |         .         |
 ci-info: |  eth0  |  True | 169.254.169.15 | 255.255.255.0 | global | fa:16:3e:11:22:33 |
+[   54.7] cloud-init[299]: util.py[WARNING]: Failed generating key type ed25519 to file /etc/ssh/x
 heat-config: finished id=5c9f group=script name="demo-deployment-3p6v2ckq7xan" status=0
 Cloud-init v. 22.4.2 finished at Sat, 21 Nov. Datasource DataSourceOpenStackLocal.  Up 31 seconds
 Debian GNU/Linux 12 debian ttyS0

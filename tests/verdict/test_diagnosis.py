@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from hotplate.verdict.rules import RULES
-from hotplate.verdict.stages import Stage
+from hotplate.verdict.stages import Stage, StageTracker
 
 TRACEBACK = """\
 Starting os-collect-config
@@ -335,3 +335,27 @@ def test_a_known_console_line_speaks_where_no_rule_does(story):
     told = story.diagnosis()
     assert told.stage == Stage.HOOK_STARTED
     assert "disk of the guest is full" in told.seen
+
+
+def test_a_stack_that_fails_before_there_is_a_machine(story):
+    story.request("heat", "POST", "/v1/p/stacks", 201, side="host")
+    story.emit(
+        "stack",
+        "resource",
+        server="",
+        stack="demo",
+        resource="demo",
+        type="OS::Heat::Stack",
+        action="CREATE",
+        status="FAILED",
+        reason="Resource CREATE failed: no such flavor",
+    )
+    told = story.diagnosis("CREATE_FAILED", "Resource CREATE failed: no such flavor")
+    assert (told.fault, told.stage) == ("stack-failed", Stage.BOOTED)
+    assert "no such flavor" in told.seen
+
+
+def test_a_server_that_was_never_there_has_no_stages_of_its_own(story):
+    tracker = StageTracker(story.events, "")
+    story.request("heat", "GET", "/v1/p/stacks/demo", 200, side="host", server="")
+    assert tracker.marks() == []

@@ -45,6 +45,7 @@ def test_a_silent_image_is_proved_by_the_servers_side_alone(story):
 def test_an_initramfs_is_not_a_booted_image(story):
     story.power()
     story.console(
+        "Welcome to GRUB!",
         "Welcome to Fedora Linux 40 dracut-059 (Initramfs)!",
         "Welcome to GRUB!",
         "[  OK  ] Reached target initrd-root-device.target - Initrd Root Device.",
@@ -114,6 +115,63 @@ def test_the_slowest_deployment_decides(passed, second):
     assert passed.tracker.stuck().resource == "second"
 
 
+def resource(story, name, status):
+    story.emit(
+        "stack",
+        "resource",
+        server="",
+        stack="demo",
+        resource=name,
+        type="OS::Heat::SoftwareDeployment",
+        action="CREATE",
+        status=status,
+    )
+
+
+def test_deployments_that_are_named_after_one_config_are_told_apart(story):
+    """Two at once, by names that do not tell the resource: the runner takes them in turn."""
+    story.up()
+    for name in ("one", "two"):
+        resource(story, name, "IN_PROGRESS")
+    story.poll()
+    for each in "ab":
+        story.console(
+            f'heat-config: received id={each} group=script name="demo-config-{each * 12}"'
+        )
+    assert story.tracker.undelivered() == []
+    for each, name in zip("ab", ("two", "one"), strict=True):
+        line = f'id={each} group=script name="demo-config-{each * 12}"'
+        story.console(f"heat-config: started {line}")
+        assert story.tracker.missing() == (
+            Stage.HOOK_STARTED if each == "a" else Stage.HOOK_FINISHED
+        )
+        story.console(f"heat-config: finished {line} status=0")
+        path = f"/v1/signal/arn:openstack:heat::t:stacks/demo/1/resources/{name}"
+        story.request("cfn", "POST", path, 200)
+        story.console(f"heat-config: signalled {line} status=0")
+        resource(story, name, "COMPLETE")
+    assert story.tracker.missing() is None
+    assert {track.id: track.resource for track in story.tracker.deployments} == {
+        "a": "two",
+        "b": "one",
+    }
+
+
+def test_a_hook_that_hangs_was_delivered(story):
+    story.delivered()
+    story.marker("started")
+    assert story.tracker.undelivered() == []
+    assert story.tracker.missing() == Stage.HOOK_FINISHED
+
+
+def test_heats_own_word_accepts_a_signal(story):
+    story.finished()
+    story.signal()
+    assert story.tracker.missing() == Stage.SIGNAL_ACCEPTED
+    story.taken()
+    assert story.tracker.missing() is None
+
+
 def test_a_deployment_that_heat_waits_for_and_nobody_saw(passed):
     passed.emit(
         "stack",
@@ -130,7 +188,7 @@ def test_a_deployment_that_heat_waits_for_and_nobody_saw(passed):
 
 
 def test_after_an_update_the_second_deployment_counts(passed):
-    name = "demo-deployment-3p6v2ckq7xan"
+    name = "demo-config-3p6v2ckq7xan"
     passed.deployment("IN_PROGRESS")
     passed.console(f'heat-config: received id=second group=script name="{name}"')
     assert passed.tracker.missing() == Stage.HOOK_STARTED
