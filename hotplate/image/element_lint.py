@@ -243,7 +243,7 @@ def _package_entry(package: str, entry: Any) -> Iterator[str]:
     if "arch" in entry and "not-arch" in entry:
         yield f'"{package}" has both "arch" and "not-arch"'
     for condition in _conditions(entry):
-        if not re.fullmatch(r"\s*\w+\s*!?=\s*\S.*", condition):
+        if not re.fullmatch(r"\w+\s*!?=.*", condition):
             yield f'"{package}" has the condition "{condition}"; expected "VARIABLE = value"'
 
 
@@ -291,8 +291,11 @@ def check_files(collection: Collection) -> Iterator[Finding]:
                     yield collection.finding(path, "files", message)
             elif path.name.startswith((".", "README")) or path.suffix == ".pyc":
                 continue
-            elif not re.fullmatch(KNOWN_FILES, path.name):
-                yield collection.finding(path, "files", "no program looks at a file of this name")
+            elif not re.fullmatch(KNOWN_FILES, path.name) and not path.name.startswith(
+                f"{element.name}-"
+            ):
+                message = "nothing reads a file of this name; call one of the element's own"
+                yield collection.finding(path, "files", f'{message} "{element.name}-..."')
 
 
 def _scripts(element: Path) -> Iterator[Path]:

@@ -38,10 +38,11 @@ GOOD = {
     "good/install.d/good-venv-install/60-more!": "#!/bin/bash\n",
     "good/package-installs.yaml": (
         "one:\ntwo:\n  phase: pre-install.d\n  build-only: true\n"
-        "three:\n  - when: DIB_GOOD = 1\n    arch: amd64,arm64\n  - when: DIB_GOOD != 1\n"
+        "three:\n  - when: DIB_GOOD =\n    arch: amd64,arm64\n  - when: DIB_GOOD != 1\n"
         "four:\n  when:\n    - ARCH != i386\n    - DIB_GOOD = 1\n"
     ),
     "good/pkg-map": '{"family": {"debian": {"one": "uno"}}}',
+    "good/good-choices": "a file of one's own\n",
     "good/heat-files/anything.txt": "a directory of one's own\n",
     "good/os-refresh-config/configure.d/50-good!": "#!/bin/bash\n",
 }
@@ -90,7 +91,7 @@ MISTAKES = {
     ),
     "misspelt file": ({"a/elements-deps": "vm\n"}, 'is it "element-deps"?'),
     "misspelt directory": ({"a/post-instal.d/50-x!": SCRIPT}, "no phase has this name"),
-    "unknown file": ({"a/element-depz": "vm\n"}, "no program looks at a file of this name"),
+    "unknown file": ({"a/element-depz": "vm\n"}, "nothing reads a file of this name"),
     "dot in name": ({"a/install.d/50-x.sh!": SCRIPT}, "dib-run-parts runs only names"),
     "no number": ({"a/install.d/x!": SCRIPT}, "no number of two digits"),
     "not executable": ({"a/install.d/50-x": SCRIPT}, "not executable, so it is not run"),
