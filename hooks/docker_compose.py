@@ -75,7 +75,10 @@ def main(deployment):
     command = compose.find_command()
     stdout, stderr = "", ""
     for old in mine:
-        if leave or old.directory != project.directory:  # the name has changed with an update
+        # The name may have changed with an update; and podman-compose takes --remove-orphans
+        # with "up" and does not obey it, so that only "down" removes a service.
+        renamed = old.directory != project.directory
+        if leave or renamed or os.path.basename(command[0]) == "podman-compose":
             result = old.take_down(command)
             stdout, stderr = stdout + result.stdout, stderr + result.stderr
             if result.status != 0:
@@ -85,5 +88,5 @@ def main(deployment):
     project.prepare()
     _write_env_files(project, config, _given_files(deployment))
     hook.write_file(project.file, _compose_file(deployment, config))
-    result = project.run(command, "up", "-d", "--no-build", "--remove-orphans")
+    result = project.bring_up(command)
     return hook.Response(stdout + result.stdout, stderr + result.stderr, result.status)

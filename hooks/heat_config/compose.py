@@ -15,8 +15,11 @@ NOTE = ".deployment.json"
 
 # How compose is called, the best first. "podman compose" needs podman 4.7, and tells a
 # docker-compose, which it calls, where podman listens.
-COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), ("podman-compose",))
-COMMANDS_OF_PODMAN = (("podman", "compose"), ("podman-compose",), ("docker-compose",))
+PODMAN_COMPOSE = ("podman-compose",)
+COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), PODMAN_COMPOSE)
+COMMANDS_OF_PODMAN = (("podman", "compose"), PODMAN_COMPOSE, ("docker-compose",))
+PODMAN_SOCKET = "/run/podman/podman.sock"
+TOO_OLD = re.compile(r"podman-composer? version:? *(0|1\.0)\.")
 
 TOP_LEVEL = ("services", "include")
 """The keys by which a compose file is told from the old layout, with the services at the top."""
@@ -46,9 +49,13 @@ class Project:
         """Run a compose command for this project and return the hook.Result."""
         return hook.run(
             [*command, "-p", self.name, "-f", self.file, *arguments],
-            env=tools.environment(),
+            env=environment(),
             cwd=self.directory,
         )
+
+    def bring_up(self, command):
+        """Start the services, and stop those that the file no longer has. Returns the Result."""
+        return self.run(command, "up", "-d", "--no-build", "--remove-orphans")
 
     def take_down(self, command):
         """Stop and remove what runs, then the directory; named volumes stay. Returns the Result."""
@@ -101,20 +108,31 @@ def project_name(name):
     return plain or "heat"
 
 
+def environment():
+    """Return the environment for compose; without docker, docker-compose is sent to podman."""
+    made = tools.environment()
+    if "DOCKER_HOST" not in made and not shutil.which("docker") and os.path.exists(PODMAN_SOCKET):
+        made["DOCKER_HOST"] = "unix://" + PODMAN_SOCKET
+    return made
+
+
 def find_command():
     """Return the words that call compose: HEAT_DOCKER_COMPOSE_CMD, else the first that works."""
     chosen = os.environ.get("HEAT_DOCKER_COMPOSE_CMD")
     if chosen:
         return shlex.split(chosen)
-    environment = tools.environment()
     commands = COMMANDS if shutil.which("docker") else COMMANDS_OF_PODMAN
+    old = ""
     for words in commands:
-        if hook.run([*words, "version"], env=environment, quiet=True, timeout=60).status == 0:
+        said = hook.run([*words, "version"], env=environment(), quiet=True, timeout=60)
+        if words == PODMAN_COMPOSE and TOO_OLD.search(said.stdout + said.stderr):
+            old = " podman-compose is too old: before 1.1 it reports success when services fail."
+        elif said.status == 0:
             return list(words)
     raise hook.HookError(
-        "Compose is not installed on this server: none of %s works. Build the image with the "
+        "Compose is not installed on this server: none of %s works.%s Build the image with the "
         "element heat-config-docker-compose."
-        % ", ".join('"%s"' % " ".join(words) for words in commands),
+        % (", ".join('"%s"' % " ".join(words) for words in commands), old),
         127,
     )
 

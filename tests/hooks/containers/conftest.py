@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,3 +117,92 @@ def podman(podman_storage: Podman) -> Iterator[Podman]:
     """The podman, without containers before and after."""
     yield podman_storage
     podman_storage.run("rm", "--all", "--force", "--time", "0", check=False)
+
+
+@pytest.fixture(scope="session")
+def engine_socket(podman_storage: Podman) -> Iterator[str]:
+    """The address of podman's engine, which speaks docker's protocol."""
+    path = Path(podman_storage.environment["HOME"]) / "engine.sock"
+    with subprocess.Popen(
+        [podman_storage.program, "system", "service", "--time=0", f"unix://{path}"],
+        env=podman_storage.environment,
+        stderr=subprocess.DEVNULL,
+    ) as service:
+        try:
+            for _ in range(100):
+                if path.exists():
+                    break
+                assert service.poll() is None, "podman's service ended"
+                time.sleep(0.1)
+            yield f"unix://{path}"
+        finally:
+            service.terminate()
+
+
+@pytest.fixture
+def docker_environment(podman: Podman, engine_socket: str, tmp_path: Path) -> dict[str, str]:
+    """The environment for docker's command line, with podman's engine behind it."""
+    if shutil.which("docker") is None:
+        pytest.skip("docker's command line is not installed (docker-cli, or docker.io)")
+    return {
+        **podman.environment,
+        "DOCKER_HOST": engine_socket,
+        "DOCKER_CONFIG": str(tmp_path / "docker-config"),
+    }
+
+
+@pytest.fixture(scope="session")
+def compose_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compose plug-in (v2): the host's, else Debian trixie's from the host's own mirror."""
+    for path in (
+        "/usr/libexec/docker/cli-plugins/docker-compose",
+        "/usr/lib/docker/cli-plugins/docker-compose",
+        "/usr/local/lib/docker/cli-plugins/docker-compose",
+    ):
+        if os.access(path, os.X_OK):
+            return Path(path)
+    directory = tmp_path_factory.mktemp("compose")
+    try:
+        _download_from_trixie("docker-compose", directory)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", "") or str(error)
+        pytest.skip(f"no compose plug-in here, and none to be had: {said.strip()[-300:]}")
+    return directory / "usr/libexec/docker/cli-plugins/docker-compose"
+
+
+def _download_from_trixie(package: str, directory: Path) -> None:
+    """Unpack a package of trixie, with apt's own client, state kept apart from the host's."""
+    mirror = None
+    for path in [
+        Path("/etc/apt/sources.list"),
+        *sorted(Path("/etc/apt/sources.list.d").glob("debian*")),
+    ]:
+        for line in path.read_text().splitlines() if path.exists() else ():
+            words = line.split()
+            if words[:1] in (["URIs:"], ["deb"]) and mirror is None:
+                mirror = next((word for word in words if "://" in word), None)
+    if mirror is None:
+        raise OSError("the host's apt sources name no mirror")
+    apt = directory / "apt"
+    for name in ("lists/partial", "cache/archives/partial"):
+        (apt / name).mkdir(parents=True)
+    keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    (apt / "sources.list").write_text(f"deb [signed-by={keyring}] {mirror} trixie main\n")
+    (apt / "apt.conf").write_text(
+        f'Dir::State::Lists "{apt}/lists";\nDir::Cache "{apt}/cache";\n'
+        f'Dir::Etc::SourceList "{apt}/sources.list";\nDir::Etc::SourceParts "/dev/null";\n'
+        'Acquire::Languages "none";\nAPT::Sandbox::User "root";\n'
+    )
+    environment = {**os.environ, "APT_CONFIG": str(apt / "apt.conf")}
+    for command in (["apt-get", "update"], ["apt-get", "download", package]):
+        subprocess.run(
+            command,
+            cwd=directory,
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    (archive,) = directory.glob("*.deb")
+    subprocess.run(["dpkg", "-x", str(archive), str(directory)], check=True, capture_output=True)

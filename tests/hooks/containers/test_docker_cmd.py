@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+# Ends at once when it is told to; "sleep" as a container's first process would not.
+WAIT = ["sh", "-c", "trap exit TERM; sleep 300 & wait"]
 STACK = {"deploy_stack_id": "stack/8f0c", "deploy_resource_name": "containers"}
 
 
@@ -27,12 +29,15 @@ def docker_cmd(run_hook, make_deployment, tmp_path: Path):
     return run
 
 
-@pytest.fixture
-def real(docker_cmd, podman):
-    """Run the hook with the real podman."""
+@pytest.fixture(params=["podman", "docker"])
+def real(request, docker_cmd, podman):
+    """Run the hook with podman, then with docker's own command line on podman's engine."""
+    env = {**podman.environment, "HEAT_DOCKER_CMD": podman.program}
+    if request.param == "docker":
+        env = request.getfixturevalue("docker_environment")
+        env["HEAT_DOCKER_CMD"] = "docker"
 
     def run(config, **keywords):
-        env = {**podman.environment, "HEAT_DOCKER_CMD": podman.program}
         return docker_cmd(config, env=env, **keywords)
 
     return run
@@ -119,7 +124,7 @@ def test_run_and_exec_in_order_with_labels(real, podman):
             "net": "host",
             "environment": ["NAME=the first"],
             "volumes": ["/etc:/host-etc:ro", ""],
-            "command": "sleep 300",
+            "command": WAIT,
         },
     }
     answer = real(config, inputs=STACK, id="c0ffee00-0000-4000-8000-000000000001")
@@ -235,12 +240,12 @@ def test_nul_in_a_command_is_a_sentence(docker_cmd, tmp_path):
 @pytest.mark.tool("podman")
 def test_update_replaces_and_delete_removes(real, podman):
     """K6: heat-agents' DELETE leaves the containers to a later pass."""
-    old = {name: {"image": podman.image, "command": "sleep 300"} for name in ("a", "b")}
-    other = {"z": {"image": podman.image, "command": "sleep 300"}}
+    old = {name: {"image": podman.image, "command": WAIT} for name in ("a", "b")}
+    other = {"z": {"image": podman.image, "command": WAIT}}
     assert real(old, inputs=STACK).status == 0
     assert real(other, inputs={**STACK, "deploy_resource_name": "other"}).status == 0
     before = podman.inspect("a")["Id"]
-    new = {"a": {"image": podman.image, "command": "sleep 301"}}
+    new = {"a": {"image": podman.image, "command": WAIT}}
     assert real(new, inputs=STACK, action="UPDATE").status == 0
     assert podman.names() == ["a", "z"]
     assert podman.inspect("a")["Id"] != before
@@ -250,7 +255,7 @@ def test_update_replaces_and_delete_removes(real, podman):
 
 @pytest.mark.tool("podman")
 def test_suspend_leaves_what_runs(real, podman):
-    real({"a": {"image": podman.image, "command": "sleep 300"}}, inputs=STACK)
+    real({"a": {"image": podman.image, "command": WAIT}}, inputs=STACK)
     answer = real(
         {"b": {"action": "exec", "command": "a echo suspending"}}, inputs=STACK, action="SUSPEND"
     )
@@ -260,7 +265,7 @@ def test_suspend_leaves_what_runs(real, podman):
 
 @pytest.mark.tool("podman")
 def test_a_second_run_of_the_same_config_starts_over(real, podman):
-    config = {"a": {"image": podman.image, "command": "sleep 300"}}
+    config = {"a": {"image": podman.image, "command": WAIT}}
     for _ in range(2):
         assert real(config, inputs=STACK, id="c0ffee00-0000-4000-8000-000000000002").status == 0
     assert podman.names() == ["a"]
@@ -268,9 +273,9 @@ def test_a_second_run_of_the_same_config_starts_over(real, podman):
 
 @pytest.mark.tool("podman")
 def test_a_name_that_is_taken_gets_a_suffix_and_later_its_own_name(real, podman, clean_up):
-    podman.run("run", "-d", "--name", "a", podman.image, "sleep", "300")
+    podman.run("run", "-d", "--name", "a", podman.image, *WAIT)
     id = "c0ffee00-0000-4000-8000-000000000003"
-    assert real({"a": {"image": podman.image, "command": "sleep 300"}}, id=id).status == 0
+    assert real({"a": {"image": podman.image, "command": WAIT}}, id=id).status == 0
     assert podman.names() == ["a", "a-c0ffee00"]
     podman.run("rm", "-f", "--time", "0", "a")
     listed = [
@@ -292,7 +297,7 @@ def test_a_name_that_is_taken_gets_a_suffix_and_later_its_own_name(real, podman,
 @pytest.mark.tool("podman")
 def test_only_what_heat_itself_left_out_is_removed(real, podman, clean_up, make_deployment):
     """C14: with heat-agents, an outage of Heat empties the list, and the containers go."""
-    config = {"a": {"image": podman.image, "command": "sleep 300"}}
+    config = {"a": {"image": podman.image, "command": WAIT}}
     listed = [make_deployment(config, inputs=STACK)]
     real(config, inputs=STACK)
     clean_up([], None)
@@ -311,7 +316,7 @@ def test_only_what_heat_itself_left_out_is_removed(real, podman, clean_up, make_
 def test_an_update_that_has_not_run_yet_keeps_the_old_containers(
     real, podman, clean_up, make_deployment
 ):
-    config = {"a": {"image": podman.image, "command": "sleep 300"}}
+    config = {"a": {"image": podman.image, "command": WAIT}}
     real(config, inputs=STACK)
     listed = [make_deployment(config, inputs=STACK, action="UPDATE")]
     clean_up(listed, listed)

@@ -1,0 +1,342 @@
+"""The docker-compose hook and its clean-up, with real compose programs and containers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WAIT = ["sh", "-c", "trap exit TERM; sleep 300 & wait"]
+STACK = {"deploy_stack_id": "stack/8f0c", "deploy_resource_name": "project"}
+
+
+@pytest.fixture
+def hook_environment(tmp_path: Path):
+    """The environment that the hook and the clean-up share."""
+    return {"HEAT_DOCKER_COMPOSE_WORKING": str(tmp_path / "work")}
+
+
+@pytest.fixture
+def docker_compose(run_hook, make_deployment, hook_environment):
+    """Run the hook on a config."""
+
+    def run(config, *, env=None, **keywords):
+        keywords.setdefault("name", "My Project")
+        keywords.setdefault("inputs", STACK)
+        return run_hook(
+            "docker_compose.py",
+            make_deployment(config, group="docker-compose", **keywords),
+            env={**hook_environment, **(env or {})},
+        )
+
+    return run
+
+
+@pytest.fixture(params=["docker compose", "docker-compose", "podman-compose"])
+def compose(request, podman, hook_environment, tmp_path: Path):
+    """Each compose program in turn, as the hook finds it by itself."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    if request.param == "podman-compose":
+        program = shutil.which("podman-compose")
+        if program is None:
+            pytest.skip("podman-compose is not installed")
+        hook_environment.update(podman.environment)
+        (tools / "podman").symlink_to(podman.program)
+        (tools / "podman-compose").symlink_to(program)
+    else:
+        hook_environment.update(request.getfixturevalue("docker_environment"))
+        (tools / "docker").symlink_to(shutil.which("docker"))
+        if request.param == "docker compose":
+            plugins = Path(hook_environment["DOCKER_CONFIG"]) / "cli-plugins"
+            plugins.mkdir(parents=True)
+            (plugins / "docker-compose").symlink_to(request.getfixturevalue("compose_plugin"))
+        else:
+            program = shutil.which("docker-compose")
+            if program is None:
+                pytest.skip("docker-compose is not installed")
+            (tools / "docker-compose").symlink_to(program)
+    # What was put aside here and the base system: no other compose program of the host.
+    hook_environment["PATH"] = f"{tools}:{_base_system(tmp_path)}"
+    return request.param
+
+
+def _base_system(directory: Path) -> Path:
+    base = directory / "base"
+    base.mkdir()
+    for folder in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"):
+        for program in Path(folder).iterdir():
+            if not program.name.startswith(("docker", "podman")):
+                link = base / program.name
+                if not link.is_symlink():
+                    link.symlink_to(program)
+    return base
+
+
+@pytest.fixture
+def clean_up(hooks_dir: Path, hook_environment, tmp_path: Path):
+    """Run the step of os-refresh-config with these deployments in the list and from Heat."""
+
+    def run(listed, from_heat):
+        (tmp_path / "heat-config").write_text(json.dumps(listed))
+        files = [str(tmp_path / "ec2.json")]
+        if from_heat is not None:
+            (tmp_path / "cfn.json").write_text(json.dumps({"deployments": from_heat}))
+            files.append(str(tmp_path / "cfn.json"))
+        done = subprocess.run(
+            [sys.executable, "-I", str(hooks_dir / "50-heat-config-docker-compose")],
+            env={
+                "PATH": os.environ["PATH"],
+                **hook_environment,
+                "HEAT_CONFIG_LIB": str(hooks_dir),
+                "HEAT_SHELL_CONFIG": str(tmp_path / "heat-config"),
+                "OS_CONFIG_FILES": ":".join(files),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    return run
+
+
+@pytest.fixture
+def recorder(tmp_path: Path):
+    """A stand-in for compose that writes down how it was called; it checks the words only."""
+    program = tmp_path / "recorder"
+    log = tmp_path / "calls"
+    program.write_text(f'#!/bin/sh\necho "$PWD $@" >>{log}\n')
+    program.chmod(0o755)
+
+    def calls():
+        return log.read_text().splitlines() if log.exists() else []
+
+    return str(program), calls
+
+
+def service(podman, **more):
+    return {"image": podman.image, "network_mode": "host", "command": WAIT, **more}
+
+
+def test_nothing_to_do_needs_no_compose(docker_compose):
+    """K7: an empty config and DELETE crash heat-agents' hook."""
+    env = {"HEAT_DOCKER_COMPOSE_CMD": "/no/such/program"}
+    for config, action in (("", "CREATE"), ({}, "UPDATE"), (None, "CREATE"), ({"a": {}}, "DELETE")):
+        answer = docker_compose(config, action=action, env=env)
+        assert (answer.status, answer.stdout, answer.stderr) == (0, "", "")
+
+
+def test_no_compose_is_a_sentence(docker_compose, tmp_path):
+    answer = docker_compose({"services": {}}, env={"PATH": str(tmp_path)})
+    assert answer.status == 127
+    assert "heat-config-docker-compose" in answer.stderr
+
+
+def test_a_podman_compose_that_hides_failures_is_refused(docker_compose, tmp_path):
+    """What 1.0.3, bookworm's, prints; it exits with 0 whatever podman did."""
+    program = tmp_path / "podman-compose"
+    program.write_text("#!/bin/sh\necho 'podman-composer version  1.0.3'\n")
+    program.chmod(0o755)
+    answer = docker_compose({"services": {}}, env={"PATH": str(tmp_path)})
+    assert answer.status == 127
+    assert "too old" in answer.stderr
+
+
+def test_a_chosen_command_that_is_missing_fails(docker_compose):
+    answer = docker_compose({"services": {}}, env={"HEAT_DOCKER_COMPOSE_CMD": "/no/such/program"})
+    assert answer.status == 127
+
+
+@pytest.mark.parametrize(
+    ("config", "inputs", "part"),
+    [
+        ([1], {}, "must be a map"),
+        ("a: b\nc: [}", {}, "is not YAML (line 2)"),
+        ({"web": "text"}, {}, 'service "web" must be a map'),
+        ({"web": {}}, {"env_files": "no list"}, "env_files"),
+        ({"web": {}}, {"env_files": [{"content": "x"}]}, "file_name"),
+        (
+            {"web": {"env_file": "../../x"}},
+            {"env_files": [{"file_name": "../../x", "content": "x"}]},
+            "leads out",
+        ),
+    ],
+)
+def test_malformed_is_a_sentence(docker_compose, recorder, config, inputs, part):
+    program, calls = recorder
+    answer = docker_compose(
+        config, inputs={**STACK, **inputs}, env={"HEAT_DOCKER_COMPOSE_CMD": program}
+    )
+    assert answer.status == 1
+    assert part in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert calls() == []
+
+
+def test_how_compose_is_called(docker_compose, recorder, tmp_path):
+    program, calls = recorder
+    answer = docker_compose({"services": {}}, env={"HEAT_DOCKER_COMPOSE_CMD": f"{program} words"})
+    assert answer.status == 0
+    directory = tmp_path / "work/My_Project"
+    assert calls() == [
+        f"{directory} words -p my_project -f {directory}/docker-compose.yml "
+        "up -d --no-build --remove-orphans"
+    ]
+    for path in (directory, directory / "docker-compose.yml"):
+        assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_hostile_name_stays_in_the_directory(docker_compose, recorder, tmp_path):
+    program, _calls = recorder
+    for name in ("../../escape", "/etc", "..", "", "a\nb", "ü/☃"):
+        docker_compose({"services": {}}, name=name, env={"HEAT_DOCKER_COMPOSE_CMD": program})
+        inside = {path.parent for path in (tmp_path / "work").rglob("docker-compose.yml")}
+        assert {path.parent for path in inside} == {tmp_path / "work"}
+
+
+@pytest.mark.parametrize("form", ["list", "json", "python"])
+def test_env_files_in_every_form(docker_compose, recorder, tmp_path, form):
+    program, _calls = recorder
+    files = [
+        {"file_name": "./a.env", "content": "SECRET=planted-password\n"},
+        {"file_name": "sub/b.env", "content": "ünïcode=☃\n"},
+        {"file_name": "not-wanted.env", "content": "x"},
+    ]
+    given = {"list": files, "json": json.dumps(files), "python": repr(files)}[form]
+    answer = docker_compose(
+        {"web": {"image": "i", "env_file": ["a.env", "sub/b.env", "elsewhere.env"]}},
+        inputs={**STACK, "env_files": given},
+        env={"HEAT_DOCKER_COMPOSE_CMD": program},
+    )
+    assert answer.status == 0
+    assert "planted-password" not in answer.log
+    directory = tmp_path / "work/My_Project"
+    assert (directory / "a.env").read_text() == "SECRET=planted-password\n"
+    assert (directory / "sub/b.env").read_text() == "ünïcode=☃\n"
+    assert (directory / "a.env").stat().st_mode & 0o777 == 0o600
+    assert not (directory / "not-wanted.env").exists()
+
+
+def test_text_in_todays_layout_goes_in_as_it_came(docker_compose, recorder, tmp_path):
+    program, _calls = recorder
+    text = 'version: "3"\nservices:\n  web:\n    image: i\n    ports: [22:22]\n'
+    docker_compose(text, env={"HEAT_DOCKER_COMPOSE_CMD": program})
+    assert (tmp_path / "work/My_Project/docker-compose.yml").read_text() == text
+
+
+def test_the_old_layout_is_brought_up_to_date(docker_compose, recorder, tmp_path):
+    program, _calls = recorder
+    docker_compose(
+        {
+            "version": "1",
+            "web": {"image": "i", "net": "host", "volumes": ["data:/d", "/a:/b", "./c:/c"]},
+            "log": {"build": ".", "dockerfile": "D", "log_driver": "x", "log_opt": {"a": "b"}},
+        },
+        env={"HEAT_DOCKER_COMPOSE_CMD": program},
+    )
+    written = json.loads((tmp_path / "work/My_Project/docker-compose.yml").read_text())
+    assert written == {
+        "services": {
+            "web": {
+                "image": "i",
+                "network_mode": "host",
+                "volumes": ["data:/d", "/a:/b", "./c:/c"],
+            },
+            "log": {
+                "build": {"context": ".", "dockerfile": "D"},
+                "logging": {"driver": "x", "options": {"a": "b"}},
+            },
+        },
+        "volumes": {"data": {"name": "data"}},
+    }
+
+
+def test_two_deployments_of_one_name_do_not_share_a_project(docker_compose, recorder, tmp_path):
+    program, calls = recorder
+    env = {"HEAT_DOCKER_COMPOSE_CMD": program}
+    for resource in ("one", "two", "one"):
+        inputs = {**STACK, "deploy_resource_name": resource}
+        docker_compose({"services": {}}, inputs=inputs, env=env)
+    projects = [call.split("-p ")[1].split()[0] for call in calls()]
+    assert projects[0] == projects[2] != projects[1]
+
+
+def test_an_update_under_another_name_takes_the_old_project_down(
+    docker_compose, recorder, tmp_path
+):
+    program, calls = recorder
+    env = {"HEAT_DOCKER_COMPOSE_CMD": program}
+    docker_compose({"services": {}}, name="config-x7", env=env)
+    docker_compose({"services": {}}, name="config-y8", action="UPDATE", env=env)
+    assert ["down" in call for call in calls()] == [False, True, False]
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["config-y8"]
+
+
+@pytest.mark.tool("podman")
+@pytest.mark.tool("docker")
+def test_up_update_and_delete(docker_compose, podman, compose, tmp_path):
+    config = {"services": {"web": service(podman), "db": service(podman)}}
+    answer = docker_compose(config)
+    assert answer.status == 0, answer.stderr
+    names = [name.replace("-", "_") for name in podman.names() if "pod" not in name]
+    assert names == ["my_project_db_1", "my_project_web_1"]
+    assert all(podman.inspect(name)["State"]["Running"] for name in podman.names())
+    answer = docker_compose({"services": {"web": service(podman)}}, action="UPDATE")
+    assert answer.status == 0, answer.stderr
+    assert len([name for name in podman.names() if "web" in name or "db" in name]) == 1
+    answer = docker_compose(config, action="DELETE")
+    assert answer.status == 0, answer.stderr
+    assert podman.names() == []
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+@pytest.mark.tool("podman")
+@pytest.mark.tool("docker")
+def test_the_old_layout_with_env_files_runs(docker_compose, podman, compose):
+    config = {
+        "web": {
+            "image": podman.image,
+            "net": "host",
+            "env_file": "web.env",
+            "command": [*WAIT[:2], 'echo "$GREETING"; ' + WAIT[2]],
+        }
+    }
+    config["web"]["command"][2] = config["web"]["command"][2].replace("$", "$$")
+    files = [{"file_name": "web.env", "content": "GREETING=grüß dich ☃\n"}]
+    answer = docker_compose(config, inputs={**STACK, "env_files": repr(files)})
+    assert answer.status == 0, answer.stderr
+    (name,) = podman.names()
+    assert podman.run("logs", name).stdout == "grüß dich ☃\n"
+
+
+@pytest.mark.tool("podman")
+@pytest.mark.tool("docker")
+def test_an_unknown_image_fails(docker_compose, podman, compose):
+    config = {"services": {"web": service(podman, image="localhost/no-such-image")}}
+    answer = docker_compose(config)
+    assert answer.status != 0
+    assert "no-such-image" in answer.stdout + answer.stderr
+
+
+@pytest.mark.tool("podman")
+@pytest.mark.tool("docker")
+def test_only_what_heat_itself_left_out_is_taken_down(
+    docker_compose, podman, compose, clean_up, make_deployment
+):
+    listed = [make_deployment({}, inputs=STACK)]
+    docker_compose({"services": {"web": service(podman)}})
+    running = podman.names()
+    clean_up([], None)
+    clean_up([], listed)
+    clean_up(listed, listed)
+    assert podman.names() == running != []
+    assert '"my_project" is removed' in clean_up([], [])
+    assert podman.names() == []
