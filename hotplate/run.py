@@ -24,7 +24,8 @@ from hotplate.server import Hotplate, Server
 from hotplate.settings import Settings
 from hotplate.template import Template
 from hotplate.verdict import console_patterns, probes, readings
-from hotplate.verdict.stages import Mark, Stage, StageTracker
+from hotplate.verdict.stages import Mark, Stage
+from hotplate.verdict.tracker import StageTracker
 from hotplate.verdict.verdict import Subject, Verdict, judge
 
 STACK_NAME = "hotplate"

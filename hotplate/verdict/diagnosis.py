@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hotplate.events import Event
-from hotplate.verdict import readings, rules
+from hotplate.verdict import readings, rules, sights
 from hotplate.verdict.facts import Facts, gather
-from hotplate.verdict.stages import ROWS, Stage, StageTracker
+from hotplate.verdict.stages import ROWS, Stage
+from hotplate.verdict.tracker import StageTracker
 
 # As much evidence as fits on the first screen.
 EVIDENCE = 6
@@ -70,7 +71,7 @@ def diagnose(
         if facts.missing in rule.missing and (seen := rule.sees(facts)):
             named = rule.stage or stage
             return Diagnosis(rule.fault, named, seen, rule.advice, _evidence(facts), label)
-    seen = rules.pattern_hint(facts) or _silence(facts)
+    seen = sights.any_pattern(facts) or _silence(facts)
     return Diagnosis("unknown", stage, seen, f"look at {ROWS[stage].look}", _evidence(facts), label)
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from hotplate.events import Event
 from hotplate.verdict import console_patterns, readings
-from hotplate.verdict.stages import DeploymentTrack, Stage, StageTracker
+from hotplate.verdict.stages import Stage
+from hotplate.verdict.tracker import DeploymentTrack, StageTracker
 
 CFN_INIT_DATA = "cfn-init-data"
 

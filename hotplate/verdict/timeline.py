@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from hotplate.events import Event, EventLog
 from hotplate.verdict import console_patterns, readings
-from hotplate.verdict.stages import StageTracker
+from hotplate.verdict.tracker import StageTracker
 
 
 class Tone(StrEnum):

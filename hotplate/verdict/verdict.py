@@ -10,7 +10,8 @@ from typing import Any
 
 from hotplate.events import Event
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
-from hotplate.verdict.stages import ROWS, Stage, StageTracker
+from hotplate.verdict.stages import ROWS, Stage
+from hotplate.verdict.tracker import StageTracker
 
 # The format of verdict.json; raised when a field changes its meaning or goes.
 FORMAT = 1

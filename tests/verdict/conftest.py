@@ -9,7 +9,8 @@ import pytest
 
 from hotplate.events import Event, EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
-from hotplate.verdict.stages import Stage, StageTracker
+from hotplate.verdict.stages import Stage
+from hotplate.verdict.tracker import StageTracker
 
 SERVER = "0b9f9f0e-1c8a-4a38-8f2c-7a41a53c6a11"
 CONFIG = "5c9f8f66-0f50-4b80-b0c4-7d7f5a6f0b7e"

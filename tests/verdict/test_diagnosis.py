@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from hotplate.verdict.rules import RULES
-from hotplate.verdict.stages import Stage, StageTracker
+from hotplate.verdict.stages import Stage
+from hotplate.verdict.tracker import StageTracker
 
 TRACEBACK = """\
 Starting os-collect-config

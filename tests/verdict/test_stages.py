@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hotplate.verdict.stages import ORDER, STAGES, Stage, StageTracker
+from hotplate.verdict.stages import ORDER, STAGES, Stage
+from hotplate.verdict.tracker import StageTracker
 
 
 def test_the_table_has_each_stage_once_and_in_order():
