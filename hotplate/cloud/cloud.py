@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.cloud import engine as heat_engine
-from hotplate.cloud import keystone_api, keystone_backend, patches
+from hotplate.cloud import keystone_api, keystone_backend, patches, swift, zaqar
 from hotplate.cloud.addresses import PORTS, REGION, Addresses, Side, guest_base
 from hotplate.cloud.compute import Compute
 from hotplate.cloud.faults import Fault, Faults
@@ -19,6 +20,7 @@ from hotplate.cloud.identity import Credentials, Identity
 from hotplate.cloud.options import CloudOptions
 from hotplate.cloud.servers import Servers
 from hotplate.cloud.store import Store
+from hotplate.cloud.zaqar_websocket import WebsocketServer
 from hotplate.errors import UsageError
 from hotplate.events import EventLog
 
@@ -31,8 +33,8 @@ class Cloud:
         with Cloud(directory=path, compute=compute, events=EventLog()) as cloud:
             cloud.heat().stacks.create(stack_name="demo", template=template)
 
-    :param directory: holds the database (``cloud.db``) and Heat's log (``heat.log``); a cloud
-        started on the same directory again goes on with its stacks.
+    :param directory: holds the databases (``heat.db``, ``neighbours.db``) and Heat's log
+        (``heat.log``); a cloud started on the same directory again goes on with its stacks.
     :param compute: boots the servers.
     :param events: what every request, signal and change of a resource is written to.
     """
@@ -85,7 +87,7 @@ class Cloud:
         from hotplate.cloud import metadata as metadata_service
 
         options = self.options
-        self.store = Store(self.directory / "cloud.db")
+        self.store = Store(self.directory / "neighbours.db")
         self._exit.callback(self.store.close)
         self.identity = Identity(self.store, token_ttl=options.token_ttl)
         self.identity.skew = lambda: self.faults.skew("keystone") + self.faults.skew("cfn")
@@ -110,19 +112,31 @@ class Cloud:
         cloud_backend.use(self.servers, self._host)
         self._exit.callback(cloud_backend.use, None, {})
 
-        # Heat asks Keystone and Swift over HTTP while it works, so these serve first.
         self._serving = Serving(threads=options.threads)
         self._exit.callback(self._serving.stop)
         self._apps["keystone"] = keystone_api.app(
             self.identity, signature_ttl=options.signature_ttl
         )
+        self._apps["swift"] = self._noticed(
+            swift.app(self.store, self.identity, skew=lambda: self.faults.skew("swift"))
+        )
+        self.queues = zaqar.Queues(self.store, notify=self.progress.notify)
+        self._apps["zaqar"] = zaqar.app(
+            self.queues,
+            self.identity,
+            secret=self.store.setting("zaqar_key", secrets.token_hex(32)),
+        )
         self._apps["metadata"] = metadata_service.app(self.metadata, self.servers)
+        # Heat asks these itself while it starts and works.
+        first = ("keystone", "swift", "zaqar", "zaqar-websocket")
+        for name in first:
+            self._exit.callback(self._serve(name, listeners[name], Side.HOST, ""))
 
         environment_dir = options.environment_dir or self.directory / "environment.d"
         environment_dir.mkdir(exist_ok=True)
         service = self.identity.service
         self._engine = heat_engine.Engine(
-            database=self.directory / "cloud.db",
+            database=self.directory / "heat.db",
             log=self.directory / "heat.log",
             environment_dir=environment_dir,
             keystone_url=self._host["keystone"] + "/v3",
@@ -148,8 +162,9 @@ class Cloud:
         self._apps["cfn"] = self._noticed(
             heat_api.cfn_app(self.identity, signature_ttl=options.signature_ttl)
         )
-        for service_name, listener in ((k, v) for k, v in listeners.items() if k in self._apps):
-            self._serve(service_name, listener, Side.HOST, "")
+        for name in listeners:
+            if name not in first:
+                self._exit.callback(self._serve(name, listeners[name], Side.HOST, ""))
 
     def _listen(self) -> dict[str, socket.socket]:
         """A loopback listener for each service but the metadata service, the port the kernel's."""
@@ -172,6 +187,15 @@ class Cloud:
     def _serve(
         self, service: str, listener: socket.socket, side: Side, server_id: str
     ) -> Callable[[], None]:
+        if service == "zaqar-websocket":
+            return WebsocketServer(
+                listener,
+                self.queues,
+                self.identity,
+                server_id=server_id,
+                events=self.events,
+                faults=self.faults,
+            ).close
         front = Front(
             service,
             self._apps[service],
@@ -202,7 +226,7 @@ class Cloud:
         if vendor_data:
             self.metadata.set_vendor_data(server_id, vendor_data)
         served = ExitStack()
-        for port, listener in ((p, s) for p, s in listeners.items() if PORTS[p] in self._apps):
+        for port, listener in listeners.items():
             served.callback(self._serve(PORTS[port], listener, Side.GUEST, server_id))
         return served
 

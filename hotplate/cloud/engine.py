@@ -36,6 +36,8 @@ LOGGERS = (
     "py.warnings",
 )
 
+_WRITES = "hotplate_writes"
+
 _loaded = False
 _running = threading.Lock()
 
@@ -103,7 +105,7 @@ class Engine:
         self._handler: logging.Handler | None = None
         self._undo_log: list[tuple[logging.Logger, int, bool]] = []
         self._restore_database: Any = None
-        self._db_engine: Any = None
+        self._db_engines: list[Any] = []
         #: Types that a stand-in answers for, known after :meth:`start`.
         self.stood_in: list[str] = []
 
@@ -132,9 +134,8 @@ class Engine:
             if self._restore_database is not None:
                 self._restore_database()
                 self._restore_database = None
-            if self._db_engine is not None:
-                self._db_engine.dispose()
-                self._db_engine = None
+            while self._db_engines:
+                self._db_engines.pop().dispose()
             if _loaded:
                 from heat.common import messaging
                 from oslo_config import cfg
@@ -222,15 +223,25 @@ class Engine:
         from heat.db import models
         from oslo_db.sqlalchemy import enginefacade
 
+        # Readers get connections of their own (to oslo.db: a slave without lag), so that only
+        # writers need to wait for one another.
+        url = f"sqlite:///{self._database}?timeout=30"
         manager = enginefacade.transaction_context()
         manager.configure(
-            connection=f"sqlite:///{self._database}?timeout=30",
+            connection=url,
+            slave_connection=url,
+            synchronous_reader=False,
             sqlite_synchronous=False,
             max_pool_size=32,
             max_overflow=64,
         )
-        self._db_engine = manager.writer.get_engine()
-        models.BASE.metadata.create_all(self._db_engine)
+        writer = manager.writer.get_engine()
+        reader = manager.reader.get_engine()
+        self._db_engines = [writer, reader]
+        with writer.connect() as connection:
+            connection.connection.execute("PRAGMA journal_mode=WAL")
+        _one_writer_at_a_time(writer)
+        models.BASE.metadata.create_all(writer)
         self._restore_database = db_api.context_manager.patch_factory(manager)
 
     def _start_service(self) -> None:
@@ -263,3 +274,26 @@ class Engine:
                 break
             alive[0].join(max(0.0, end - time.monotonic()))
         running.stop()
+
+
+def _one_writer_at_a_time(engine: Any) -> None:
+    """Let a transaction that may write wait for the one before it, as another database would.
+
+    SQLite lets a transaction begin with a read and then refuses its first write at once
+    ("database is locked") when another has written meanwhile; no timeout helps there.
+    """
+    import sqlalchemy
+
+    lock = threading.RLock()
+
+    @sqlalchemy.event.listens_for(engine, "begin", insert=True)
+    def begin(connection: Any) -> None:
+        if not connection.info.get(_WRITES):
+            lock.acquire()
+            connection.info[_WRITES] = True
+
+    # SQLAlchemy tells of a commit before it does it; back in the pool, it is done.
+    @sqlalchemy.event.listens_for(engine, "checkin")
+    def checkin(_connection: Any, record: Any) -> None:
+        if record.info.pop(_WRITES, False):
+            lock.release()

@@ -5,6 +5,7 @@ A template keeps its ports, volumes and floating IPs; its ``get_attr`` gets a ha
 
 from __future__ import annotations
 
+import logging
 import uuid
 from typing import Any
 
@@ -109,6 +110,17 @@ def register(environment: Any) -> list[str]:
     :param environment: Heat's global environment.
     :return: the types stood in for.
     """
+    # Heat warns of each type that is registered again; here that is the purpose.
+    log = logging.getLogger("heat.engine.environment")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        return _register(environment)
+    finally:
+        log.setLevel(level)
+
+
+def _register(environment: Any) -> list[str]:
     from heat.engine.resources import _get_mapping
 
     stood_in = []

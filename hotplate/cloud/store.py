@@ -1,6 +1,6 @@
-"""What the neighbours of Heat remember: tables of ours in Heat's own database file.
+"""What the neighbours of Heat remember, in a SQLite file beside Heat's own.
 
-One file, so that a copy of it and of the machines' disks is a copy of the whole cloud.
+Not the same file: SQLite has one writer, and Heat must not wait for us inside a transaction.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Store:
             return self._connection.execute(sql, values).rowcount
 
     def take(self, select: str, delete: str, *values: Any) -> list[sqlite3.Row]:
-        """Rows of ``select``, each then deleted by ``delete`` with its first column, as one step."""
+        """Rows of ``select``, each deleted by ``delete`` with its first column, in one step."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -95,7 +95,7 @@ class Store:
         return str(row["value"])
 
     def copy_to(self, path: Path) -> None:
-        """Write a consistent copy of the whole database, Heat's tables included, to ``path``."""
+        """Write a consistent copy of the database to ``path``."""
         target = sqlite3.connect(path)
         try:
             with self._lock:

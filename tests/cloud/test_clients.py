@@ -1,0 +1,353 @@
+"""Real clients as oracles: the libraries and the command line, unmodified."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from keystoneauth1 import exceptions as ks_exceptions
+from keystoneauth1 import session
+from keystoneauth1.identity import v3
+from keystoneclient import discover
+from keystoneclient.v3 import client as keystone_client
+from swiftclient import client as swift_client
+from swiftclient import utils as swift_utils
+
+
+def owner_session(cloud: Any, **changes: str) -> session.Session:
+    owner = cloud.credentials
+    fields = {
+        "auth_url": cloud.endpoints["keystone"] + "/v3",
+        "username": owner.username,
+        "password": owner.password,
+        "project_name": owner.project_name,
+        "user_domain_id": owner.domain,
+        "project_domain_id": owner.domain,
+        **changes,
+    }
+    return session.Session(auth=v3.Password(**fields))
+
+
+def test_keystone_discovery_and_token(cloud: Any) -> None:
+    found = discover.Discover(auth_url=cloud.endpoints["keystone"] + "/")
+    assert found.url_for("3.0") == cloud.endpoints["keystone"] + "/v3/"
+    made = owner_session(cloud)
+    assert made.get_endpoint(service_type="orchestration").startswith(cloud.endpoints["heat"])
+    client = keystone_client.Client(session=made)
+    assert client.tokens.validate(made.get_token()).user_id == cloud.credentials.user_id
+    assert [project.name for project in client.projects.list()] == ["hotplate"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"password": "wrong"}, {"username": "nobody"}, {"project_name": "other"}]
+)
+def test_keystone_refuses(cloud: Any, change: dict[str, str]) -> None:
+    with pytest.raises(ks_exceptions.Unauthorized):
+        owner_session(cloud, **change).get_token()
+
+
+def test_heat_refuses_a_bad_token(cloud: Any) -> None:
+    url = f"{cloud.endpoints['heat']}/v1/{cloud.credentials.project_id}/stacks"
+    for headers in ({}, {"X-Auth-Token": "gAAAAAnonsense"}):
+        response = requests.get(url, headers=headers, timeout=10)
+        assert response.status_code == 401
+        assert response.headers["WWW-Authenticate"].startswith("Keystone uri=")
+        assert response.json()["error"]["code"] == 401
+
+
+def test_heat_error_body(cloud: Any) -> None:
+    made = owner_session(cloud)
+    response = made.get(
+        f"{cloud.endpoints['heat']}/v1/{cloud.credentials.project_id}/stacks/none/none",
+        raise_exc=False,
+    )
+    assert response.status_code == 404
+    assert response.json()["error"]["type"] == "EntityNotFound"
+    assert response.json()["title"] == "Not Found"
+
+
+def test_ec2tokens_needs_a_service(cloud: Any) -> None:
+    url = cloud.endpoints["keystone"] + "/v3/ec2tokens"
+    body = {"credentials": {"access": "x", "signature": "y", "params": {}}}
+    assert requests.post(url, json=body, timeout=10).status_code == 401
+    response = owner_session(cloud).post(url, json=body, raise_exc=False)
+    assert response.status_code == 401
+    assert response.json()["error"]["message"] == "EC2 access key not found."
+
+
+# -- swift ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def swift(cloud: Any) -> swift_client.Connection:
+    return swift_client.Connection(session=owner_session(cloud))
+
+
+@pytest.fixture(scope="module")
+def temp_key(swift: swift_client.Connection) -> str:
+    key = uuid.uuid4().hex
+    swift.post_account({"x-account-meta-temp-url-key": key})
+    return key
+
+
+def test_swift_client(swift: swift_client.Connection) -> None:
+    swift.put_container("box")
+    swift.put_object("box", "thing", b"content", content_type="text/plain")
+    headers, body = swift.get_object("box", "thing")
+    assert body == b"content"
+    assert headers["last-modified"].endswith("GMT")
+    time.strptime(headers["last-modified"], "%a, %d %b %Y %H:%M:%S %Z")
+    assert [entry["name"] for entry in swift.get_container("box")[1]] == ["thing"]
+    with pytest.raises(swift_client.ClientException) as conflict:
+        swift.delete_container("box")
+    assert conflict.value.http_status == 409
+    swift.delete_object("box", "thing")
+    swift.delete_container("box")
+    with pytest.raises(swift_client.ClientException) as gone:
+        swift.head_container("box")
+    assert gone.value.http_status == 404
+
+
+@pytest.mark.parametrize("digest", ["sha1", "sha256", "sha512"])
+def test_temp_url(cloud: Any, swift: swift_client.Connection, temp_key: str, digest: str) -> None:
+    swift.put_container("temp")
+    path = f"/v1/AUTH_{cloud.credentials.project_id}/temp/{digest}"
+    base = cloud.endpoints["swift"]
+
+    def signed(method: str, seconds: int = 60, key: str = temp_key) -> str:
+        made = swift_utils.generate_temp_url(path, seconds, key, method, digest=digest)
+        return f"{base}{made}"
+
+    put, get = signed("PUT"), signed("GET")
+    assert requests.put(put, data=b"data", timeout=10).status_code == 201
+    answer = requests.get(get, timeout=10)
+    assert (answer.status_code, answer.content) == (200, b"data")
+    head = requests.head(get, timeout=10)
+    assert (head.status_code, head.headers["Content-Length"]) == (200, "4")
+    assert requests.head(put, timeout=10).status_code == 200
+
+    assert requests.get(put, timeout=10).status_code == 401
+    assert requests.put(get, data=b"", timeout=10).status_code == 401
+    assert requests.get(signed("GET", key="wrong"), timeout=10).status_code == 401
+    assert requests.get(get.replace("/temp/", "/other/"), timeout=10).status_code == 401
+    expires = int(get.rpartition("=")[2])
+    altered = get.replace(str(expires), str(expires + 1))
+    assert requests.get(altered, timeout=10).status_code == 401
+    past = swift_utils.generate_temp_url(
+        path, int(time.time()) - 1, temp_key, "GET", absolute=True, digest=digest
+    )
+    assert requests.get(base + past, timeout=10).status_code == 401
+    with cloud.fault(endpoint="swift", kind="skew", delay=120):
+        assert requests.get(get, timeout=10).status_code == 401
+    assert requests.get(get, timeout=10).status_code == 200
+
+
+def test_swift_of_another_project(cloud: Any) -> None:
+    made = owner_session(cloud)
+    response = made.get(f"{cloud.endpoints['swift']}/v1/AUTH_{uuid.uuid4().hex}", raise_exc=False)
+    assert response.status_code == 403
+
+
+# -- zaqar ---------------------------------------------------------------------------------------
+
+
+def zaqar_client(cloud: Any) -> Any:
+    from zaqarclient.queues.v2 import client
+
+    return client.Client(
+        cloud.endpoints["zaqar"],
+        version=2,
+        conf={
+            "auth_opts": {
+                "backend": "keystone",
+                "options": {
+                    "os_auth_token": owner_session(cloud).get_token(),
+                    "os_project_id": cloud.credentials.project_id,
+                },
+            }
+        },
+    )
+
+
+def test_zaqar_client(cloud: Any) -> None:
+    queue = zaqar_client(cloud).queue("letters")
+    queue.post([{"body": {"n": 1}, "ttl": 60}, {"body": {"n": 2}, "ttl": 60}])
+    assert [message.body["n"] for message in queue.messages()] == [1, 2]
+    assert [message.body for message in queue.pop(1)] == [{"n": 1}]
+    assert [message.body for message in queue.pop(5)] == [{"n": 2}]
+    assert list(queue.pop(1)) == []
+    queue.delete()
+
+
+def test_zaqar_signed_url(cloud: Any) -> None:
+    from zaqarclient.queues.v2 import client
+    from zaqarclient.transport import errors
+
+    queue = zaqar_client(cloud).queue("signed")
+    queue.post([{"body": "hello", "ttl": 60}])
+    signed = queue.signed_url(["messages"], methods=["DELETE"])
+    project = signed.pop("project")
+
+    def opened(**changes: Any) -> Any:
+        options = {"os_project_id": project, **signed, **changes}
+        return client.Client(
+            cloud.endpoints["zaqar"],
+            version=2,
+            conf={"auth_opts": {"backend": "signed-url", "options": options}},
+        ).queue("signed")
+
+    with pytest.raises(errors.ResourceNotFound):
+        list(opened(signature="0" * 64).pop())
+    with pytest.raises(errors.ResourceNotFound):
+        list(opened(expires="2001-01-01T00:00:00").pop())
+    with pytest.raises(errors.ResourceNotFound):
+        list(opened().messages())
+    assert [message.body for message in opened().pop()] == ["hello"]
+
+
+def test_zaqar_refuses_without_token(cloud: Any) -> None:
+    url = cloud.endpoints["zaqar"] + "/v2/queues/any/messages"
+    assert requests.get(url, timeout=10).status_code == 401
+
+
+def test_zaqar_websocket(cloud: Any) -> None:
+    from zaqarclient import transport
+    from zaqarclient.transport import request
+
+    endpoint = cloud.endpoints["zaqar-websocket"]
+    conf = {
+        "auth_opts": {
+            "backend": "keystone",
+            "options": {
+                "os_auth_token": owner_session(cloud).get_token(),
+                "os_project_id": cloud.credentials.project_id,
+            },
+        }
+    }
+    with transport.get_transport_for(endpoint, options=conf) as connection:
+
+        def ask(action: str, **body: Any) -> Any:
+            return connection.send(request.Request(endpoint, action, content=json.dumps(body)))
+
+        ask("queue_create", queue_name="pushed")
+        ask("subscription_create", queue_name="pushed", ttl=60)
+        answer = ask("message_delete_many", queue_name="pushed", pop=1)
+        assert json.loads(answer.content) == {"messages": []}
+        zaqar_client(cloud).queue("pushed").post([{"body": {"here": True}, "ttl": 60}])
+        assert connection.recv()["body"] == {"here": True}
+
+
+def test_zaqar_websocket_refuses_a_bad_token(cloud: Any) -> None:
+    from zaqarclient import transport
+    from zaqarclient.transport import errors, request
+
+    endpoint = cloud.endpoints["zaqar-websocket"]
+    conf = {"auth_opts": {"options": {"os_auth_token": "nonsense", "os_project_id": "p"}}}
+    with (
+        pytest.raises(errors.ForbiddenError),
+        transport.get_transport_for(endpoint, options=conf) as connection,
+    ):
+        connection.send(request.Request(endpoint, "queue_create", content="{}"))
+
+
+# -- the command line ----------------------------------------------------------------------------
+
+TEMPLATE = """\
+heat_template_version: 2018-08-31
+parameters:
+  word: {type: string, default: first}
+resources:
+  value:
+    type: OS::Heat::Value
+    properties: {value: {get_param: word}}
+outputs:
+  word:
+    value: {get_attr: [value, value]}
+"""
+
+
+@pytest.fixture(scope="module")
+def openstack(cloud: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Runs the real ``openstack`` command against the cloud, by its ``clouds.yaml``."""
+    directory = tmp_path_factory.mktemp("openstack")
+    (directory / "clouds.yaml").write_text(cloud.clouds_yaml())
+
+    def run(*arguments: str, status: int = 0) -> Any:
+        done = subprocess.run(
+            [
+                str(Path(sys.executable).with_name("openstack")),
+                "--os-cloud",
+                "hotplate",
+                *arguments,
+            ],
+            cwd=directory,
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(directory),
+                "LC_ALL": "C.UTF-8",
+                "PYTHONWARNINGS": "ignore",
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return json.loads(done.stdout) if "json" in arguments else done.stdout + done.stderr
+
+    run.directory = directory  # type: ignore[attr-defined]
+    return run
+
+
+def test_openstack_stack_commands(openstack: Any) -> None:
+    template = openstack.directory / "t.yaml"
+    template.write_text(TEMPLATE)
+    made = openstack(
+        "stack", "create", "-t", str(template), "--wait", "--poll", "1", "person", "-f", "json"
+    )
+    assert made["stack_status"] == "CREATE_COMPLETE"
+    shown = openstack("stack", "output", "show", "person", "word", "-f", "json")
+    assert shown["output_value"] == "first"
+    openstack(
+        "stack", "update", "-t", str(template), "--parameter", "word=second", "--wait", "person"
+    )
+    shown = openstack("stack", "output", "show", "person", "word", "-f", "json")
+    assert shown["output_value"] == "second"
+    events = openstack("stack", "event", "list", "person", "-f", "json")
+    assert {event["resource_status"] for event in events} >= {"CREATE_COMPLETE", "UPDATE_COMPLETE"}
+    openstack("stack", "delete", "--yes", "--wait", "person")
+    assert "not found" in openstack("stack", "show", "person", status=1)
+
+
+def test_openstack_software_config(openstack: Any) -> None:
+    script = openstack.directory / "s.sh"
+    script.write_text("#!/bin/sh\necho hi\n")
+    made = openstack(
+        "software", "config", "create", "cfg", "--config-file", str(script), "--group", "script",
+        "-f", "json",
+    )  # fmt: skip
+    listed = openstack("software", "config", "list", "-f", "json")
+    assert made["id"] in {row["id"] for row in listed}
+    deployed = openstack(
+        "software", "deployment", "create", "--config", made["id"], "--server", str(uuid.uuid4()),
+        "--signal-transport", "NO_SIGNAL", "dep", "-f", "json",
+    )  # fmt: skip
+    assert deployed["status"] == "IN_PROGRESS"
+    openstack("software", "deployment", "delete", deployed["id"])
+
+
+def test_openstack_token_and_catalog(openstack: Any, cloud: Any) -> None:
+    token = openstack("token", "issue", "-f", "json")
+    assert token["project_id"] == cloud.credentials.project_id
+    catalog = openstack("catalog", "list", "-f", "json")
+    assert {entry["Type"] for entry in catalog} >= {
+        "orchestration", "identity", "object-store", "messaging", "cloudformation",
+    }  # fmt: skip

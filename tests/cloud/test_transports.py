@@ -1,0 +1,143 @@
+"""The matrix: each way to poll with each way to signal, by the real agent's own collectors."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from test_software_config import TEMPLATE, booted, inputs_of
+from wire_guest import Guest, collect, guest
+
+POLLS = {
+    "POLL_SERVER_CFN": "cfn",
+    "POLL_SERVER_HEAT": "heat",
+    "POLL_TEMP_URL": "request",
+    "ZAQAR_MESSAGE": "zaqar",
+}
+SIGNALS = ("CFN_SIGNAL", "TEMP_URL_SIGNAL", "HEAT_SIGNAL", "ZAQAR_SIGNAL", "NO_SIGNAL")
+RESULT = {"deploy_stdout": "out", "deploy_stderr": "", "deploy_status_code": 0, "result": "fine"}
+
+
+def token(vm: Guest, inputs: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    """A token with a deployment's own credentials, and the catalogue's public URLs."""
+    response = vm.request(
+        "POST",
+        inputs["deploy_auth_url"] + "/auth/tokens",
+        json={
+            "auth": {
+                "identity": {
+                    "methods": ["password"],
+                    "password": {
+                        "user": {
+                            "id": inputs["deploy_user_id"],
+                            "password": inputs["deploy_password"],
+                        }
+                    },
+                },
+                "scope": {"project": {"id": inputs["deploy_project_id"]}},
+            }
+        },
+    )
+    assert response.status_code == 201, response.text
+    urls = {
+        entry["type"]: endpoint["url"]
+        for entry in response.json()["token"]["catalog"]
+        for endpoint in entry["endpoints"]
+        if endpoint["interface"] == "public"
+    }
+    return response.headers["X-Subject-Token"], urls
+
+
+def signal(vm: Guest, inputs: dict[str, Any], result: dict[str, Any]) -> requests.Response | None:
+    """Send ``result`` as the deployment's inputs tell."""
+    transport = inputs["deploy_signal_transport"]
+    if transport == "NO_SIGNAL":
+        return None
+    if transport in ("CFN_SIGNAL", "TEMP_URL_SIGNAL"):
+        return vm.request(
+            inputs["deploy_signal_verb"],
+            inputs["deploy_signal_id"],
+            headers={"Content-Type": "application/json"},
+            data=json.dumps(result),
+        )
+    made, urls = token(vm, inputs)
+    headers = {"X-Auth-Token": made}
+    if transport == "HEAT_SIGNAL":
+        url = (
+            f"{urls['orchestration']}/stacks/{inputs['deploy_stack_id']}"
+            f"/resources/{inputs['deploy_resource_name']}/signal"
+        )
+        return vm.request("POST", url, headers=headers, json=result)
+    return vm.request(
+        "POST",
+        f"{urls['messaging']}/v2/queues/{inputs['deploy_queue_id']}/messages",
+        headers={
+            **headers,
+            "Client-ID": "12345678-1234-1234-1234-123456789abc",
+            "X-Project-Id": inputs["deploy_project_id"],
+        },
+        json={"messages": [{"ttl": 600, "body": result}]},
+    )
+
+
+def template(poll: str, how: str) -> dict[str, Any]:
+    made = copy.deepcopy(TEMPLATE)
+    made["resources"]["server"]["properties"]["software_config_transport"] = poll
+    made["resources"]["deployment"]["properties"]["signal_transport"] = how
+    return made
+
+
+def collect_deployment(
+    vm: Guest, state: Path, section: dict[str, Any], kind: str
+) -> dict[str, Any]:
+    """Poll as the agent does until a deployment is there."""
+    end = time.monotonic() + 30
+    collected = None
+    while time.monotonic() < end:
+        collected = collect(vm, state, section, kind)
+        found = collected.deployments(kind)
+        if found:
+            return found[0]
+    raise AssertionError(f"nothing was collected: {collected}")
+
+
+@pytest.mark.parametrize("how", SIGNALS)
+@pytest.mark.parametrize("poll", POLLS)
+def test_poll_and_signal(
+    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, poll: str, how: str
+) -> None:
+    kind = POLLS[poll]
+    stack_id = stacks.create(template(poll, how))
+    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
+        agent = vm.cfn_init_data()["os-collect-config"]
+        assert agent["collectors"] == ["ec2", kind, "local"]
+        deployment = collect_deployment(vm, tmp_path / "occ", agent[kind], kind)
+        inputs = inputs_of(deployment)
+        assert inputs["deploy_signal_transport"] == how
+        response = signal(vm, inputs, RESULT)
+        if response is not None:
+            assert response.status_code in (200, 201), response.text
+        stacks.wait(stack_id, "CREATE_COMPLETE")
+    outputs = stacks.outputs(stack_id)
+    if how == "NO_SIGNAL":
+        assert outputs["stdout"] is None
+    else:
+        assert outputs == {"result": "fine", "stdout": "out", "status_code": 0}
+
+
+@pytest.mark.parametrize("how", SIGNALS[:-1])
+def test_failure_is_reported(
+    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, how: str
+) -> None:
+    stack_id = stacks.create(template("POLL_SERVER_CFN", how))
+    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
+        agent = vm.cfn_init_data()["os-collect-config"]
+        deployment = collect_deployment(vm, tmp_path / "occ", agent["cfn"], "cfn")
+        signal(vm, inputs_of(deployment), {**RESULT, "deploy_status_code": 3})
+        stack = stacks.wait(stack_id, "CREATE_FAILED")
+        assert "non-zero status code: 3" in stack.stack_status_reason
