@@ -20,8 +20,8 @@ def configuration(deployment, hierarchy, directory):
     if version == "5":
         return tools.hiera5(hierarchy, directory)
     if version == "3":
-        lines = ["---", ":backends:", "  - json", ":json:", "  :datadir: " + json.dumps(directory)]
-        lines += [":hierarchy:", *("  - " + json.dumps(item) for item in hierarchy)]
+        lines = ["---", ":backends:", "  - json", ":json:", "  :datadir: " + tools.yaml(directory)]
+        lines += [":hierarchy:", *("  - " + tools.yaml(item) for item in hierarchy)]
         return "\n".join(lines) + "\n"
     raise hook.HookError('The option "hiera_version" must be 5 or 3.')
 

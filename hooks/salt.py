@@ -23,8 +23,8 @@ def state_text(deployment):
         return tools.text_config(deployment)
     try:
         import yaml
-    except ImportError:  # JSON is YAML; only a Jinja expression with quotes in it would suffer
-        return json.dumps(config, indent=1)
+    except ImportError:  # as good, but for Jinja expressions with double quotes in them
+        return tools.yaml(config)
     return yaml.safe_dump(config, default_flow_style=False, sort_keys=False, allow_unicode=True)
 
 
@@ -55,7 +55,7 @@ def write_configuration(deployment, work, outputs, run):
         (given, deployment.inputs),
         (ours, forced),
     ):
-        hook.write_file(path, values.encode(content))
+        hook.write_file(path, tools.yaml(content) + "\n")
 
 
 def read_answer(path):

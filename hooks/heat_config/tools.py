@@ -160,22 +160,41 @@ def hiera_config():
     return "/etc/puppet/hiera.yaml"
 
 
+def yaml(value):
+    """Return the JSON value *value* as one line of YAML, in ASCII, that is read as the same value.
+
+    Not all JSON is YAML: an escaped surrogate pair is not, some raw characters are not, and
+    YAML 1.1 takes 1e+16 for text.
+    """
+    if isinstance(value, dict):
+        return "{%s}" % ", ".join("%s: %s" % (yaml(k), yaml(v)) for k, v in value.items())
+    if isinstance(value, list):
+        return "[%s]" % ", ".join(yaml(item) for item in value)
+    if isinstance(value, float):
+        text = repr(value)
+        return text if "e" not in text or "." in text else text.replace("e", ".0e")
+    if isinstance(value, str):
+        text = json.dumps(values.clean(value), ensure_ascii=False)
+        return re.sub("[^ -~]", lambda match: "\\U%08x" % ord(match.group()), text)
+    return json.dumps(value)
+
+
 def hiera5(hierarchy, directory):
     """Return a Hiera 5 configuration, as YAML, that looks up *hierarchy* in JSON files.
 
     hierarchy: names of files in *directory*, without ".json"; a name given twice is used once,
-    since Hiera 5 refuses repeated ones. JSON strings are YAML strings.
+    since Hiera 5 refuses repeated ones.
     """
     lines = [
         "---",
         "version: 5",
         "defaults:",
-        "  datadir: %s" % json.dumps(directory),
+        "  datadir: %s" % yaml(directory),
         "  data_hash: json_data",
         "hierarchy:" if hierarchy else "hierarchy: []",
     ]
     for item in dict.fromkeys(hierarchy):
-        lines += ["  - name: %s" % json.dumps(item), "    path: %s" % json.dumps(item + ".json")]
+        lines += ["  - name: %s" % yaml(item), "    path: %s" % yaml(item + ".json")]
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,214 @@
+"""The ansible hook with the real Ansible."""
+
+import json
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+real = pytest.mark.tool("ansible")
+
+HEADER = "- hosts: localhost\n  gather_facts: false\n  tasks:\n"
+
+
+def tasks(*lines: str) -> str:
+    """A playbook for this host of the given tasks, each a line of YAML."""
+    return HEADER + "".join(f"    - {line}\n" for line in lines)
+
+
+def copy(template: str, name: str = "result", more: str = "") -> str:
+    """A task that writes the Jinja *template* to an output."""
+    content = json.dumps(template)
+    return f'{{copy: {{content: {content}, dest: "{{{{heat_outputs_path}}}}.{name}"}}{more}}}'
+
+
+@pytest.fixture
+def ansible(run_hook, make_deployment, tmp_path: Path):
+    """Run the ansible hook on a playbook; keywords go to make_deployment."""
+
+    def run(config, *, env=None, **keywords):
+        return run_hook(
+            "ansible.py",
+            make_deployment(config, group="ansible", **keywords),
+            env={
+                "HEAT_ANSIBLE_WORKING": str(tmp_path / "work"),
+                "HEAT_ANSIBLE_OUTPUTS": str(tmp_path / "out"),
+                **(env or {}),
+            },
+            timeout=240,
+        )
+
+    return run
+
+
+@pytest.fixture
+def fake(tmp_path: Path):
+    """A program instead of ansible-playbook that prints its arguments and environment."""
+    program = tmp_path / "fake-ansible-playbook"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nenv | grep ^ANSIBLE | sort\n')
+    program.chmod(0o755)
+    return {"HEAT_ANSIBLE_CMD": str(program)}
+
+
+@real
+def test_inputs_of_every_json_type_are_typed_variables(ansible):
+    inputs = {
+        "text": "x 'y' \"z\"\nü☃🍲",
+        "empty": "",
+        "null": None,
+        "true": True,
+        "number": 7,
+        "float": 1.5,
+        "list": [1, "a", None],
+        "map": {"a": {"b": [False]}},
+        "nul": "a\0b",
+    }
+    names = {f"v_{name}": value for name, value in inputs.items()}
+    everything = "{{ {" + ", ".join(f"'{n}': {n}" for n in names) + "} | to_json }}"
+    answer = ansible(tasks(copy(everything)), inputs=names, outputs=["result", "absent"])
+    assert answer.status == 0, answer.stdout + answer.stderr
+    assert json.loads(answer.outputs.pop("result")) == names
+    assert answer.outputs == {}
+
+
+@real
+def test_streams_derived_inputs_and_no_connection_are_fine(ansible):
+    answer = ansible(
+        tasks(copy("{{ deploy_action }} {{ heat_config_id }}"), "{debug: {msg: hällo}}"),
+        id="the-id",
+        outputs=["result"],
+        action="RESUME",
+    )
+    assert answer.status == 0, answer.stdout + answer.stderr
+    assert answer.outputs == {"result": "RESUME the-id"}
+    assert "hällo" in answer.stdout
+    assert "\x1b[" not in answer.stdout
+
+
+@real
+def test_failing_task_and_broken_playbook(ansible):
+    failed = ansible(tasks("{command: /bin/false}"))
+    assert failed.status == 2
+    assert "FAILED!" in failed.stdout
+    broken = ansible("- hosts: [")
+    assert broken.status not in (0, 127)
+    assert broken.stderr
+
+
+@real
+def test_tags_skip_tags_and_inventory(ansible, tmp_path: Path):
+    playbook = (
+        "- hosts: given\n  connection: local\n  gather_facts: false\n  tasks:\n"
+        f"    - {copy('a', 'a', ', tags: a')}\n    - {copy('b', 'b', ', tags: [a, b]')}\n"
+        f"    - {copy('c', 'c')}\n"
+    )
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "hosts").write_text("given\n")
+    answer = ansible(
+        playbook,
+        options={"tags": "a", "skip_tags": ["b", "x"], "inventory": "hosts"},
+        outputs=["a", "b", "c"],
+    )
+    assert answer.status == 0, answer.stdout + answer.stderr
+    assert answer.outputs == {"a": "a"}
+
+
+@real
+def test_any_bytes_and_two_megabytes(ansible):
+    answer = ansible(
+        tasks(
+            "{shell: 'printf \"\\377\\000y\" > {{heat_outputs_path}}.result'}",
+            "{debug: {msg: \"{{ 'a' * 2000000 }}\"}}",
+        ),
+        outputs=["result"],
+    )
+    assert answer.status == 0, answer.stdout[-500:] + answer.stderr
+    assert answer.outputs == {"result": "\ufffd\0y"}
+    assert "a" * 2_000_000 in answer.stdout
+
+
+@real
+def test_parallel_runs_do_not_meet(ansible):
+    def one(number: int) -> str:
+        answer = ansible(tasks(copy("{{ n }}")), inputs={"n": str(number)}, outputs=["result"])
+        assert answer.status == 0, answer.stdout + answer.stderr
+        return answer.outputs["result"]
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(one, range(3))) == ["0", "1", "2"]
+
+
+@real
+def test_inputs_are_gone_when_it_has_run_and_were_private(ansible, tmp_path: Path):
+    seen = "{shell: 'stat -c %a {{playbook_dir}}/*_variables.json > {{heat_outputs_path}}.result'}"
+    answer = ansible(tasks(seen), inputs={"secret": "planted"}, outputs=["result"])
+    assert answer.status == 0, answer.stdout + answer.stderr
+    assert answer.outputs == {"result": "600\n"}
+    assert b"planted" not in answer.raw
+    assert "planted" not in answer.log
+    work = tmp_path / "work"
+    assert [path.name for path in work.glob("*.json")] == []
+    assert {stat.S_IMODE(path.stat().st_mode) for path in work.glob("*.yaml")} == {0o600}
+
+
+def test_modules_do_not_log_inputs_to_the_journal(ansible, fake):
+    answer = ansible("- x", inputs={"secret": "planted"}, env=fake)
+    assert "ANSIBLE_NO_TARGET_SYSLOG=True" in answer.stdout.split("\n")
+    assert "planted" not in answer.stdout
+    kept = ansible("- x", env={**fake, "ANSIBLE_NO_TARGET_SYSLOG": "False"})
+    assert "ANSIBLE_NO_TARGET_SYSLOG=False" in kept.stdout.split("\n")
+
+
+def test_options_become_arguments(ansible, fake, tmp_path: Path):
+    options = {"modulepath": "/m", "tags": "t", "skip_tags": "s", "callback_plugins": "/c"}
+    lines = ansible("- x", env=fake, options=options, id="i").stdout.split("\n")
+    work = tmp_path / "work"
+    assert lines[:11] == [
+        "-i",
+        "localhost,",
+        "--module-path",
+        "/m",
+        "--skip-tags",
+        "s",
+        "--tags",
+        "t",
+        f"{work}/i_playbook.yaml",
+        "--extra-vars",
+        f"@{work}/i_variables.json",
+    ]
+    assert "ANSIBLE_CALLBACK_PLUGINS=/c" in lines
+    assert ansible("- x", env=fake, options=None).status == 0
+    given = ansible("- x", env={**fake, "HEAT_ANSIBLE_INVENTORY": "other,"}).stdout
+    assert "other," in given
+    assert "ANSIBLE_TRANSPORT" not in given
+
+
+def test_missing_ansible_is_a_failed_deployment_that_says_so(ansible):
+    answer = ansible("- x", env={"HEAT_ANSIBLE_CMD": "no-such-ansible"})
+    assert answer.status == 127
+    assert "Ansible is not installed" in answer.stderr
+    assert "no-such-ansible" in answer.stderr
+
+
+def test_old_ansible_that_fails_is_named(ansible, tmp_path: Path):
+    old = tmp_path / "old"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo ansible 2.3.1.0 && exit\nexit 5\n')
+    old.chmod(0o755)
+    answer = ansible("- x", env={"HEAT_ANSIBLE_CMD": str(old)})
+    assert answer.status == 5
+    assert "Ansible 2.3.1.0 is too old" in answer.stderr
+
+
+@pytest.mark.parametrize("config", ["", None, " \n"], ids=repr)
+def test_empty_playbook_does_nothing_and_succeeds(ansible, config):
+    answer = ansible(config)
+    assert answer.status == 0
+    assert "empty" in answer.stdout
+
+
+@pytest.mark.parametrize("config", [{"a": 1}, [{"hosts": "all"}], "a\0"], ids=repr)
+def test_config_that_is_no_text(ansible, config):
+    answer = ansible(config)
+    assert answer.status == 1
+    assert "config" in answer.stderr

@@ -1,0 +1,99 @@
+"""The apply-config hook with the real os-apply-config."""
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+real = pytest.mark.tool("os-apply-config")
+
+
+@pytest.fixture
+def metadata(tmp_path: Path):
+    """Metadata and a folder for templates; returns (write template, environment)."""
+    data = {"name": "wörld ☃", "n": 5, "on": True, "none": None, "list": [1], "map": {"a": 1.5}}
+    (tmp_path / "metadata.json").write_text(json.dumps(data))
+    root = tmp_path / "templates"
+    target = tmp_path / "target"
+
+    def template(name: str, text: str) -> Path:
+        file = root / str(target / name).lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        target.mkdir(exist_ok=True)
+        file.write_text(text)
+        return target / name
+
+    environment = {
+        "OS_CONFIG_FILES": str(tmp_path / "metadata.json"),
+        "OS_CONFIG_APPLIER_TEMPLATES": str(root),
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+    }
+    return template, environment
+
+
+@pytest.fixture
+def apply_config(run_hook, make_deployment, metadata):
+    """Run the apply-config hook; keywords go to make_deployment."""
+
+    def run(config="", *, env=None, **keywords):
+        return run_hook(
+            "apply_config.py",
+            make_deployment(config, group="apply-config", **keywords),
+            env={**metadata[1], **(env or {})},
+        )
+
+    return run
+
+
+@real
+def test_templates_are_rendered_with_every_json_type(apply_config, metadata):
+    made = metadata[0]("made", "{{name}}|{{n}}|{{on}}|{{none}}|{{list}}|{{map}}")
+    answer = apply_config()
+    assert answer.status == 0, answer.stderr
+    assert made.read_text() == 'wörld ☃|5|true||[1]|{"a": 1.5}'
+    assert "not used" not in answer.stderr
+    assert answer.outputs == {}
+
+
+@real
+def test_a_config_is_said_not_to_be_used(apply_config, metadata):
+    metadata[0]("made", "{{name}}")
+    answer = apply_config({"name": "planted"}, inputs={"name": "planted"}, outputs=["result"])
+    assert answer.status == 0
+    assert "was not used" in answer.stderr
+    assert "planted" not in answer.log
+    assert b"planted" not in answer.raw
+
+
+@real
+def test_a_template_that_fails_fails_the_deployment(apply_config, metadata):
+    metadata[0]("made", "{{name}}")
+    metadata[0]("made.oac", "no-such-key: 1\n")
+    answer = apply_config()
+    assert answer.status == 1
+    assert answer.stderr
+
+
+@real
+def test_two_megabytes_and_parallel_runs(apply_config, metadata):
+    made = metadata[0]("made", "{{name}}" + "a" * 2_000_000)
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda _: apply_config(), range(3)))
+    assert [answer.status for answer in answers] == [0] * 3
+    assert made.read_text() == "wörld ☃" + "a" * 2_000_000
+
+
+def test_missing_program_is_a_failed_deployment_that_says_so(apply_config):
+    answer = apply_config(env={"HEAT_APPLY_CONFIG_CMD": "/no/such/os-apply-config"})
+    assert answer.status == 127
+    assert "os-apply-config is not installed" in answer.stderr
+
+
+def test_its_streams_and_status_are_the_answer(apply_config, tmp_path: Path):
+    program = tmp_path / "fake"
+    program.write_text("#!/bin/sh\nprintf 'out\\377'; echo err >&2; exit 3\n")
+    program.chmod(0o755)
+    answer = apply_config(env={"HEAT_APPLY_CONFIG_CMD": str(program)})
+    assert (answer.status, answer.stdout, answer.stderr) == (3, "out\ufffd", "err\n")

@@ -1,0 +1,174 @@
+"""The hiera hook, and what Puppet and the program hiera make of it."""
+
+import json
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+VALUES = ["text", "", "ünïcode ☃ 🍲", "a\0b", None, True, 7, 1.5, [1, None], {"a": {"b": []}}]
+
+
+@pytest.fixture
+def hiera(run_hook, make_deployment, tmp_path: Path):
+    """Run the hiera hook on a config; keywords go to make_deployment."""
+
+    def run(config, *, env=None, **keywords):
+        return run_hook(
+            "hiera.py",
+            make_deployment(config, group="hiera", **keywords),
+            env={
+                "HEAT_PUPPET_HIERA_DATADIR": str(tmp_path / "data"),
+                "HEAT_HIERA_CONFIG": str(tmp_path / "hiera.yaml"),
+                "HEAT_HIERA_ELEMENT_CHECK_CMD": "echo empty",
+                **(env or {}),
+            },
+        )
+
+    return run
+
+
+def mode(path: Path) -> int:
+    """The permission bits of *path*."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.tool("puppet")
+def test_puppet_finds_the_data(hiera, run_hook, make_deployment, tmp_path: Path):
+    config = {
+        "hierarchy": [
+            "heat_config_%{::deploy_config_name}",
+            "roles/web",
+            "ü☃🍲",
+            "common",
+            "common",
+        ],
+        "datafiles": {
+            "ü☃🍲": {"soup": "🍲"},
+            "common": {"ntp::servers": ["a", "b"], "who": "common"},
+            "roles/web": {"who": "wéb", "deep": {"n": 1, "yes": True}},
+        },
+    }
+    assert hiera(config).status == 0
+    manifest = (
+        'file { "${::heat_outputs_path}.result": content => '
+        'String([lookup("ntp::servers"), lookup("who"), lookup("deep"), lookup("typed"), '
+        'lookup("soup")]) }'
+    )
+    answer = run_hook(
+        "puppet.py",
+        make_deployment(
+            manifest,
+            inputs={"typed": 5},
+            outputs=["result"],
+            options={"enable_hiera": True},
+            name="mine",
+        ),
+        env={
+            "HEAT_PUPPET_WORKING": str(tmp_path / "work"),
+            "HEAT_PUPPET_OUTPUTS": str(tmp_path / "out"),
+            "HEAT_PUPPET_LOGDIR": str(tmp_path / "logs"),
+            "HEAT_PUPPET_HIERA_DATADIR": str(tmp_path / "data"),
+            "HEAT_HIERA_CONFIG": str(tmp_path / "hiera.yaml"),
+            "HEAT_PUPPET_CMD": str(puppet_with(tmp_path)),
+        },
+        timeout=240,
+    )
+    assert answer.status == 0, answer.stderr
+    assert answer.outputs["result"] == "[['a', 'b'], 'wéb', {'n' => 1, 'yes' => true}, 5, '🍲']"
+
+
+def puppet_with(tmp_path: Path) -> Path:
+    """A program that is Puppet with this test's Hiera configuration instead of the host's."""
+    program = tmp_path / "puppet"
+    program.write_text(
+        '#!/bin/sh\nverb=$1; shift\nexec puppet "$verb" --hiera_config '
+        f'{tmp_path}/hiera.yaml "$@"\n'
+    )
+    program.chmod(0o755)
+    return program
+
+
+def test_format_and_modes(hiera, tmp_path: Path):
+    answer = hiera({"hierarchy": ["a: b", "%{::fqdn}"], "datafiles": {"a: b": {"k": 1}}})
+    assert (answer.status, answer.stdout, answer.stderr) == (0, "", "")
+    assert (tmp_path / "hiera.yaml").read_text() == (
+        "---\nversion: 5\ndefaults:\n"
+        f'  datadir: "{tmp_path}/data"\n  data_hash: json_data\nhierarchy:\n'
+        '  - name: "a: b"\n    path: "a: b.json"\n'
+        '  - name: "%{::fqdn}"\n    path: "%{::fqdn}.json"\n'
+    )
+    assert mode(tmp_path / "hiera.yaml") == mode(tmp_path / "data" / "a: b.json") == 0o600
+    assert mode(tmp_path / "data") == 0o700
+
+
+def test_version_3_for_the_program_hiera(hiera, tmp_path: Path):
+    assert hiera({"hierarchy": ["common"]}, options={"hiera_version": 3}).status == 0
+    assert (tmp_path / "hiera.yaml").read_text() == (
+        f'---\n:backends:\n  - json\n:json:\n  :datadir: "{tmp_path}/data"\n'
+        ':hierarchy:\n  - "common"\n'
+    )
+    refused = hiera({"hierarchy": ["x"], "datafiles": {"d": 1}}, options={"hiera_version": 4})
+    assert refused.status == 1
+    assert "hiera_version" in refused.stderr
+    assert not (tmp_path / "data" / "d.json").exists()
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_data_of_every_json_type(hiera, tmp_path: Path, value):
+    assert hiera({"datafiles": {"x": {"k": value}}}, inputs={"unused": value}).status == 0
+    assert json.loads((tmp_path / "data" / "x.json").read_text()) == {"k": value}
+    assert not (tmp_path / "hiera.yaml").exists()
+
+
+def test_a_shorter_one_leaves_nothing_of_a_longer_one(hiera, tmp_path: Path):
+    hiera({"hierarchy": ["a", "b", "c"], "datafiles": {"x": list(range(100))}})
+    hiera({"hierarchy": ["a"], "datafiles": {"x": {}}})
+    assert (tmp_path / "data" / "x.json").read_text() == "{}"
+    assert '"b"' not in (tmp_path / "hiera.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "", "a\0", "."], ids=repr)
+def test_name_that_leaves_the_directory(hiera, tmp_path: Path, name):
+    answer = hiera({"hierarchy": ["x"], "datafiles": {"good": 1, name: "planted"}})
+    assert answer.status == 1
+    assert json.dumps(name) in answer.stderr
+    assert "planted" not in answer.stderr
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "config", ["{", [1], {"hierarchy": "x"}, {"hierarchy": [1]}, {"datafiles": [1]}], ids=repr
+)
+def test_config_of_another_shape(hiera, config):
+    answer = hiera(config)
+    assert answer.status == 1
+    assert answer.stderr.endswith(".\n")
+
+
+def test_legacy_data_stops_it_without_showing_it(hiera, tmp_path: Path):
+    env = {"HEAT_HIERA_ELEMENT_CHECK_CMD": 'echo {"common":"planted"}'}
+    answer = hiera({"datafiles": {"x": 1}}, env=env)
+    assert answer.status == 1
+    assert "hiera.datafiles" in answer.stderr
+    assert b"planted" not in answer.raw
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("command", ["/no/such/program", "false"])
+def test_no_os_apply_config_means_no_legacy_data(hiera, command):
+    assert hiera({}, env={"HEAT_HIERA_ELEMENT_CHECK_CMD": command}).status == 0
+
+
+def test_two_megabytes_and_parallel_runs(hiera, tmp_path: Path):
+    def one(number: int) -> int:
+        config = {"hierarchy": [str(number)], "datafiles": {"same": [number] * 300_000}}
+        return hiera(config).status
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(one, range(6))) == [0] * 6
+    data = json.loads((tmp_path / "data" / "same.json").read_text())
+    assert len(data) == 300_000
+    assert len(set(data)) == 1
+    assert (tmp_path / "hiera.yaml").read_text().count("name:") == 1

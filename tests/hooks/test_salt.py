@@ -1,0 +1,264 @@
+"""The salt hook with the real Salt, from the lock file that the element installs."""
+
+import fcntl
+import json
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+real = pytest.mark.tool("salt")
+
+ELEMENT = Path(__file__).resolve().parents[2] / "elements" / "heat-config-salt"
+
+VALUES = {
+    "text": "x 'y' \"z\"\nü☃🍲",
+    "empty": "",
+    "null": None,
+    "true": True,
+    "number": 7,
+    "float": 1.5,
+    "large": 1e16,
+    "control": "a\x00\x07\x7f\x85\u2028\ufffe",
+    "list": [1, "a", None],
+    "map": {"a": {"b": [False]}},
+}
+
+
+@pytest.fixture(scope="session")
+def salt_call(tmp_path_factory) -> str:
+    """The path of a real salt-call, in an environment that is made once and then kept.
+
+    It has the packages of the element's lock file and no others, so that what the lock leaves
+    out shows here.
+    """
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    locks = ELEMENT / "heat-salt-lock"
+    if not (locks / f"{tag}.txt").exists():
+        pytest.skip(f"the element heat-config-salt has no lock file for {tag}")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    directory = cache / "hotplate" / "tools" / f"salt-{tag}"
+    directory.mkdir(parents=True, exist_ok=True)
+    wanted = (locks / f"{tag}.txt").read_text() + (locks / "source.txt").read_text()
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = directory / "done"
+        if not done.exists() or done.read_text() != wanted:
+            done.unlink(missing_ok=True)
+            program = [str(directory / "venv" / "bin" / "python"), "-m", "pip", "install", "-q"]
+            program += ["--disable-pip-version-check", "--no-deps", "--require-hashes", "-r"]
+            for argv in (
+                [sys.executable, "-m", "venv", "--clear", str(directory / "venv")],
+                [*program, str(locks / f"{tag}.txt")],
+                [*program, str(locks / "source.txt")],
+            ):
+                made = subprocess.run(argv, capture_output=True, text=True, timeout=600)
+                if made.returncode:
+                    pytest.skip(f"Salt cannot be installed here: {made.stderr.strip()[-300:]}")
+            done.write_text(wanted)
+    return str(directory / "venv" / "bin" / "salt-call")
+
+
+@pytest.fixture
+def run_salt(run_hook, make_deployment, tmp_path: Path):
+    """Run the salt hook on a state, without saying which Salt; keywords go to make_deployment."""
+
+    def run(config, *, env=None, **keywords):
+        return run_hook(
+            "salt.py",
+            make_deployment(config, group="salt", **keywords),
+            env={
+                "HEAT_SALT_WORKING": str(tmp_path / "work"),
+                "HEAT_SALT_OUTPUTS": str(tmp_path / "out"),
+                "SALT_MINION_CONFIG": str(tmp_path / "minion"),
+                **(env or {}),
+            },
+            timeout=240,
+        )
+
+    return run
+
+
+@pytest.fixture
+def salt(run_salt, salt_call):
+    """Run the salt hook on a state with the real Salt; keywords go to make_deployment."""
+
+    def run(config, *, env=None, **keywords):
+        return run_salt(config, env={"HEAT_SALT_CMD": salt_call, **(env or {})}, **keywords)
+
+    return run
+
+
+def managed(path: Path, template: str) -> str:
+    """A state that writes the Jinja *template* to *path*."""
+    return f"{path}:\n  file.managed:\n    - contents: {template}\n"
+
+
+@real
+def test_inputs_of_every_json_type_are_opts(salt, tmp_path: Path):
+    inputs = {f"in_{name}": value for name, value in VALUES.items()}
+    answer = salt(
+        "#!py\nimport json\n\ndef run():\n"
+        f"    got = {{name: __opts__[name] for name in {list(inputs)}}}\n"
+        f"    open('{tmp_path}/made', 'w').write(json.dumps(got))\n"
+        "    return {'nothing': {'test.succeed_without_changes': []}}\n",
+        inputs=inputs,
+    )
+    assert answer.status == 0, answer.stderr
+    assert json.loads((tmp_path / "made").read_text()) == inputs
+
+
+@real
+def test_outputs_are_keys_of_the_result_and_files(salt):
+    answer = salt(
+        "say it:\n  cmd.run:\n    - name: printf hü > {{ opts['heat_outputs_path'] }}.result\n",
+        outputs=["retcode", "return", "result", "fun", "absent"],
+        id="the-id",
+    )
+    assert answer.status == 0, answer.stderr
+    returned = answer.outputs.pop("return")
+    assert returned == json.loads(answer.stdout)
+    assert [state["result"] for state in returned.values()] == [True]
+    assert answer.outputs == {"retcode": 0, "result": "hü", "fun": "state.sls"}
+
+
+@real
+def test_map_config_is_yaml_and_keeps_its_order(salt, tmp_path: Path):
+    config = {
+        "second": {"cmd.run": [{"name": "echo {{ opts['word'] }} >> " + str(tmp_path / "made")}]},
+        "first": {"cmd.run": [{"name": "echo two >> " + str(tmp_path / "made")}]},
+    }
+    answer = salt(config, inputs={"word": "öne"})
+    assert answer.status == 0, answer.stderr
+    assert (tmp_path / "made").read_text() == "öne\ntwo\n"
+
+
+@real
+def test_failing_state_says_which(salt):
+    answer = salt("no way:\n  cmd.run:\n    - name: exit 7\n", outputs=["retcode"])
+    assert answer.status not in (0, 127)
+    assert '"retcode": 7' in answer.stderr
+    assert answer.outputs["retcode"] == answer.status
+
+
+@real
+@pytest.mark.parametrize(
+    "config",
+    ["a: [", "{{ opts['x' }}", "thing:\n  no_such.state: []\n", "just text"],
+    ids=["yaml", "jinja", "module", "text"],
+)
+def test_state_that_cannot_be_rendered(salt, config):
+    answer = salt(config)
+    assert answer.status not in (0, 127)
+    assert len(answer.stderr) > 20
+
+
+@real
+def test_the_images_minion_configuration_counts(salt, tmp_path: Path):
+    (tmp_path / "minion").write_text("from_image: yes it is\nboth: image\nfile_client: remote\n")
+    (tmp_path / "minion.d").mkdir()
+    (tmp_path / "minion.d" / "more.conf").write_text("from_part: [1]\n")
+    template = "{{ [opts['from_image'], opts['from_part'], opts['both']] | json | json }}"
+    answer = salt(managed(tmp_path / "made", template), inputs={"both": "input"})
+    assert answer.status == 0, answer.stderr
+    assert json.loads((tmp_path / "made").read_text()) == ["yes it is", [1], "input"]
+
+
+@real
+def test_inputs_do_not_redirect_salt_and_are_gone_afterwards(salt, tmp_path: Path):
+    inputs = {"file_client": "remote", "file_roots": {"base": ["/nowhere"]}, "s": "planted"}
+    answer = salt("nothing:\n  test.succeed_without_changes: []\n", inputs=inputs, id="the-id")
+    assert answer.status == 0, answer.stderr
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or b"planted" not in path.read_bytes()
+    assert "planted" not in answer.log
+    state = tmp_path / "work" / "the-id.sls"
+    assert stat.S_IMODE(state.stat().st_mode) == 0o600
+    assert list((tmp_path / "work.run").iterdir()) == []
+
+
+@real
+def test_two_megabytes(salt):
+    command = "head -c 2000000 /dev/zero | tr '\\0' a; printf '\\377\\000'"
+    answer = salt(f"much:\n  cmd.run:\n    - name: {json.dumps(command)}\n")
+    assert answer.status == 0, answer.stderr
+    assert "a" * 2_000_000 in answer.stdout
+
+
+@real
+def test_parallel_runs_do_not_meet(salt, tmp_path: Path):
+    def one(number: int) -> str:
+        made = tmp_path / f"made{number}"
+        answer = salt(managed(made, "'{{ opts[\"n\"] }}'"), inputs={"n": number})
+        assert answer.status == 0, answer.stderr
+        return made.read_text()
+
+    with ThreadPoolExecutor(3) as pool:
+        assert [text.strip() for text in pool.map(one, range(3))] == ["0", "1", "2"]
+
+
+def test_missing_salt_is_a_failed_deployment_that_says_so(run_salt):
+    answer = run_salt("x: y", env={"HEAT_SALT_CMD": "no-such-salt-call"})
+    assert answer.status == 127
+    assert "Salt is not installed" in answer.stderr
+
+
+def fake(tmp_path: Path, body: str) -> dict[str, str]:
+    """A program instead of salt-call: a shell script in which $out is the answer's path."""
+    program = tmp_path / "salt-call"
+    program.write_text(
+        '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" = --out-file ] && out=$2; '
+        f'[ "$1" = --version ] && echo salt-call 2019.2.0 && exit; shift; done\n{body}\n'
+    )
+    program.chmod(0o755)
+    return {"HEAT_SALT_CMD": str(program)}
+
+
+def test_old_salt_that_fails_is_named(run_salt, tmp_path: Path):
+    answer = run_salt("x: y", env=fake(tmp_path, "echo no such option >&2; exit 2"))
+    assert answer.status == 2
+    assert "no such option" in answer.stderr
+    assert "Salt 2019.2.0 is too old" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("returned", "code", "status"),
+    [
+        ({"a": {"result": True}}, 0, 0),
+        ({"a": {"result": True}}, 2, 0),
+        ({"a": {"result": True}, "b": {"result": False}}, 0, 1),
+        ({"a": {"result": True}, "b": {"result": False}}, 2, 2),
+        ({"a": {"result": None}}, 0, 0),
+        (["Rendering failed"], 1, 1),
+        (["Rendering failed"], 0, 1),
+        ("text", 0, 1),
+        ({}, 0, 0),
+        ({}, 3, 3),
+        ({"a": "odd"}, 0, 0),
+    ],
+)
+def test_what_counts_as_failure(run_salt, tmp_path: Path, returned, code, status):
+    document = json.dumps({"local": {"return": returned, "retcode": code}})
+    answer = run_salt("x: y", env=fake(tmp_path, f"cat > $out <<'E'\n{document}\nE"))
+    assert answer.status == status
+
+
+@pytest.mark.parametrize("written", ["", "null", "{", '{"local": 5}', "[]"], ids=repr)
+def test_no_answer_from_salt_is_a_failure(run_salt, tmp_path: Path, written):
+    answer = run_salt(
+        "x: y", env=fake(tmp_path, f"printf '%s' '{written}' > $out; echo so; exit 0")
+    )
+    assert answer.status == 1
+    assert answer.stdout == "so\n"
+
+
+def test_run_directory_left_by_a_cut_is_replaced(run_salt, tmp_path: Path):
+    left = tmp_path / "work.run" / "the-id" / "old"
+    left.mkdir(parents=True)
+    body = 'ls "$(dirname "$out")"; printf \'{"local": {"return": {}, "retcode": 0}}\' > $out'
+    assert run_salt("x: y", id="the-id", env=fake(tmp_path, body)).status == 0
+    assert not left.parent.exists()
