@@ -1,0 +1,334 @@
+"""The chef hook, with a stand-in for Chef that checks what is known of its contract."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+STAND_IN = Path(__file__).with_name("chef_stand_in.py")
+WRITE = "open(os.environ['heat_outputs_path'] + '.{}', 'w').write({})\n"
+
+VALUES = {
+    "text": "x 'y' \"z\"\nü☃🍲",
+    "empty": "",
+    "null": None,
+    "true": True,
+    "number": 7,
+    "float": 1.5,
+    "list": [1, "a", None],
+    "map": {"a": {"b": [False]}},
+    "nul": "a\0b",
+}
+
+
+class Kitchen:
+    """A folder of cookbooks, roles and environments, that may become a git repository."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def recipe(self, source: str, name: str = "demo", recipe: str = "default") -> None:
+        """Add a recipe; see chef_stand_in for what it is."""
+        self.file(f"cookbooks/{name}/recipes/{recipe}.rb", source)
+
+    def file(self, name: str, text: str) -> None:
+        """Add any file."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def commit(self) -> str:
+        """Commit everything and return the repository's URL."""
+        git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-C", str(self.path)]
+        subprocess.run([*git, "init", "-q"], check=True)
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-qm", "x", "--allow-empty"], check=True)
+        return f"file://{self.path}"
+
+
+@pytest.fixture
+def install(tmp_path: Path):
+    """Put the stand-in into a folder of programs under a name; returns the folder."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+
+    def put(name: str) -> Path:
+        program = programs / name
+        program.write_text(f"#!{sys.executable}\n{STAND_IN.read_text()}")
+        program.chmod(0o755)
+        return programs
+
+    return put
+
+
+@pytest.fixture
+def bare_chef(run_hook, make_deployment, tmp_path: Path):
+    """Run the chef hook with no Chef but what is in the folder of programs."""
+
+    def run(config, *, env=None, group="chef", **keywords):
+        return run_hook(
+            "chef.py",
+            make_deployment(config, group=group, **keywords),
+            env={
+                "HEAT_CHEF_WORKING": str(tmp_path / "work"),
+                "HEAT_CHEF_OUTPUTS": str(tmp_path / "out"),
+                "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
+                **(env or {}),
+            },
+        )
+
+    return run
+
+
+@pytest.fixture
+def chef(bare_chef, install):
+    """Run the chef hook with the stand-in as cinc-client; keywords go to make_deployment."""
+    install("cinc-client")
+    return bare_chef
+
+
+@pytest.fixture
+def kitchen(tmp_path: Path) -> Kitchen:
+    """The kitchen at the default place."""
+    return Kitchen(tmp_path / "work" / "kitchen")
+
+
+def test_inputs_of_every_json_type_are_attributes(chef, kitchen):
+    kitchen.recipe("import json\n" + WRITE.format("result", "json.dumps(node)"))
+    answer = chef('["recipe[demo]"]', inputs=VALUES, outputs=["result", "absent"])
+    assert answer.status == 0, answer.stdout + answer.stderr
+    assert json.loads(answer.outputs.pop("result")) == VALUES
+    assert answer.outputs == {}
+
+
+def test_neither_credentials_nor_derived_inputs_are_attributes(chef, kitchen):
+    kitchen.recipe("print(sorted(node))")
+    secret = ("auth_url", "username", "user_id", "password", "project_id", "region_name")
+    secret += ("queue_id", "signal_id", "signal_verb")
+    inputs = {f"deploy_{name}": "planted" for name in secret} | {"deploy_mine": 1, "other": 2}
+    answer = chef(["demo"], inputs=inputs)
+    assert "['deploy_mine', 'other']" in answer.stdout
+
+
+def test_roles_environment_and_the_group_chef_solo(chef, kitchen):
+    kitchen.recipe("print(environment, sorted(node))", recipe="other")
+    kitchen.file("roles/web.json", '{"run_list": ["recipe[demo::other]"]}')
+    kitchen.file("environments/it's a \\ test.json", "{}")
+    answer = chef(["role[web]"], inputs={"environment": "it's a \\ test"}, group="chef-solo")
+    assert answer.status == 0, answer.stdout
+    assert "it's a \\ test []" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    "value", ["x'\nFile.write('/evil', '')\n'", "'; system('x') #", "#{1}", "\\"], ids=repr
+)
+def test_environment_is_never_run_as_ruby(chef, kitchen, value):
+    answer = chef([], inputs={"environment": value})
+    assert answer.status in (1, 43)  # no such environment; a line break cannot be in a name
+    assert "Traceback" not in answer.stdout
+
+
+def test_kitchen_path_with_a_quote(chef, tmp_path: Path):
+    other = Kitchen(tmp_path / "it's")
+    other.recipe("print('from', 'there')")
+    answer = chef(["demo"], options={"kitchen_path": str(other.path)})
+    assert answer.status == 0, answer.stdout
+    assert "from there" in answer.stdout
+
+
+def test_a_shorter_deployment_after_a_longer_one(chef, kitchen, tmp_path: Path):
+    kitchen.recipe("print(environment, sorted(node))")
+    kitchen.file("environments/prod.json", "{}")
+    first = chef(["demo"], inputs={"environment": "prod", "a": "x" * 5000, "b": 1}, id="same")
+    second = chef(["demo"], inputs={"a": 1}, id="same", action="UPDATE")
+    third = chef(["demo"], inputs={"a": 1})
+    assert [first.status, second.status, third.status] == [0, 0, 0], second.stdout
+    assert "prod ['a', 'b']" in first.stdout
+    assert "_default ['a']" in second.stdout
+
+
+def test_attributes_are_gone_afterwards_and_files_private(chef, kitchen, tmp_path: Path):
+    kitchen.recipe(
+        "import glob\n"
+        "for f in glob.glob(os.getcwd() + '/the-id/*'): print(oct(os.stat(f).st_mode)[-3:])"
+    )
+    answer = chef(["demo"], inputs={"secret": "planted"}, id="the-id")
+    assert answer.stdout.split().count("600") == 2
+    assert b"planted" not in answer.raw
+    assert "planted" not in answer.log
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or b"planted" not in path.read_bytes()
+    assert stat.S_IMODE((tmp_path / "work" / "the-id").stat().st_mode) == 0o700
+
+
+def test_debug_only_when_asked_for(chef, kitchen):
+    assert "DEBUG" not in chef([], inputs={"a": 1}).stdout
+    assert "DEBUG" in chef([], inputs={"a": 1}, options={"log_level": "debug"}).stdout
+    refused = chef([], options={"log_level": "info\nsystem('x')"})
+    assert refused.status == 1
+    assert "log_level" in refused.stderr
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not on this host")
+class TestClonedKitchen:
+    """The option kitchen."""
+
+    def test_cloned_afresh_for_every_deployment(self, chef, tmp_path: Path):
+        source = Kitchen(tmp_path / "repository")
+        source.recipe("print('one')")
+        options = {"kitchen": source.commit()}
+        first = chef(["demo"], options=options)
+        source.recipe("print('two')")
+        source.commit()
+        second = chef(["demo"], options=options)
+        third = chef(["demo"], action="UPDATE", options=options)
+        assert [a.status for a in (first, second, third)] == [0, 0, 0], second.stderr
+        assert "one" in first.stdout
+        assert "two" in second.stdout
+        assert "two" in chef(["demo"]).stdout
+
+    def test_failing_clone_keeps_the_old_and_hides_the_password(self, chef, tmp_path: Path):
+        Kitchen(tmp_path / "work" / "kitchen").recipe("print('old')")
+        Kitchen(tmp_path / "work" / "kitchen").commit()
+        url = "https://user:planted@127.0.0.1:1/kitchen.git"
+        answer = chef(["demo"], options={"kitchen": url})
+        assert answer.status not in (0, 127)
+        assert "could not be cloned" in answer.stderr
+        assert "planted" not in answer.stderr + answer.log
+        assert "old" in chef(["demo"]).stdout
+
+    def test_url_is_no_option_of_git(self, chef, tmp_path: Path):
+        answer = chef(["demo"], options={"kitchen": f"--upload-pack=touch {tmp_path}/evil"})
+        assert answer.status != 0
+        assert not (tmp_path / "evil").exists()
+
+    def test_what_is_no_clone_is_not_replaced(self, chef, kitchen):
+        kitchen.recipe("print('precious')")
+        answer = chef(["demo"], options={"kitchen": "file:///somewhere"})
+        assert answer.status == 1
+        assert "no git clone" in answer.stderr
+        assert "precious" in chef(["demo"]).stdout
+
+    def test_git_missing(self, chef, tmp_path: Path):
+        env = {"PATH": f"{tmp_path}/bin"}
+        answer = chef(["demo"], options={"kitchen": "file:///somewhere"}, env=env)
+        assert answer.status == 127
+        assert '"git" was not found' in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(35, "reboot"), (37, "rebooted first"), (41, "could not reboot"), (213, "another version")],
+)
+def test_exit_codes_with_a_meaning(chef, kitchen, code, said):
+    kitchen.recipe(f"raise SystemExit({code})")
+    answer = chef(["demo"])
+    assert answer.status == code
+    assert said in answer.stderr
+    accepted = chef(["demo"], options={"exit_codes": [0, str(code)]})
+    assert accepted.status == 0
+    assert said in accepted.stderr
+
+
+def test_failing_recipe_is_explained_in_stdout(chef, kitchen):
+    kitchen.recipe("raise ValueError('so it is')")
+    answer = chef(["demo"])
+    assert answer.status == 1
+    assert "so it is" in answer.stdout
+    assert chef(["nowhere"]).status == 1
+
+
+@pytest.mark.parametrize("how", ["option", "environment", "none", "bad"])
+def test_licence(bare_chef, install, kitchen, how):
+    install("chef-client")
+    options = {"chef_license": {"option": "accept-no-persist", "bad": "yes"}.get(how)}
+    env = {"HEAT_CHEF_LICENSE": "accept-silent"} if how == "environment" else {}
+    answer = bare_chef([], options=options, env=env)
+    assert answer.status == {"none": 172, "bad": 1}.get(how, 0)
+    if how == "none":
+        assert "licence of Chef is not accepted" in answer.stderr
+        assert "without accepting" in answer.stdout
+    if how == "bad":
+        assert "accept-no-persist" in answer.stderr
+
+
+@pytest.mark.parametrize("name", ["cinc-client", "chef-client", "cinc-solo", "chef-solo"])
+def test_every_name_is_found(bare_chef, install, kitchen, name):
+    install(name)
+    kitchen.recipe("import sys\nprint('I am', sys.argv[0])")
+    answer = bare_chef(["demo"], env={"HEAT_CHEF_LICENSE": "accept"})
+    assert answer.status == 0, answer.stderr
+    assert answer.stdout.count(f"/{name}\n") == 1
+
+
+def test_cinc_comes_before_its_wrapper(bare_chef, install, kitchen):
+    install("chef-client")
+    install("cinc-client")
+    kitchen.recipe("import sys\nprint('I am', sys.argv[0])")
+    assert "/cinc-client\n" in bare_chef(["demo"]).stdout
+
+
+def test_missing_chef_is_a_failed_deployment_that_says_so(bare_chef):
+    answer = bare_chef([])
+    assert answer.status == 127
+    assert "Chef is not installed" in answer.stderr
+    assert '"cinc-client"' in answer.stderr
+
+
+def test_old_chef_that_fails_is_named(chef, kitchen):
+    kitchen.recipe("raise SystemExit(1)")
+    answer = chef(["demo"], env={"STAND_IN_VERSION": "Chef: 11.18.12"})
+    assert "Chef 11.18.12 is too old" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    "config", ["recipe[demo]", "", None, {"run_list": []}, [1], '{"a": 1}', "5"], ids=repr
+)
+def test_config_that_is_no_run_list(chef, config):
+    answer = chef(config)
+    assert answer.status == 1
+    assert "run list" in answer.stderr
+
+
+def test_null_outputs_and_options(chef, kitchen):
+    assert chef([], options=None, outputs=()).status == 0
+
+
+def test_any_bytes_and_two_megabytes(chef, kitchen):
+    kitchen.recipe(
+        "os.write(1, b'a' * 2_000_000)\n"
+        "open(os.environ['heat_outputs_path'] + '.result', 'wb').write(b'\\xff\\0y')"
+    )
+    answer = chef(["demo"], outputs=["result"])
+    assert "a" * 2_000_000 in answer.stdout
+    assert answer.outputs == {"result": "\ufffd\0y"}
+
+
+def test_parallel_runs_wait_for_each_other(chef, kitchen, tmp_path: Path):
+    kitchen.recipe(
+        f"import time\nmark = '{tmp_path}/running'\nos.mkdir(mark)\ntime.sleep(0.2)\n"
+        + WRITE.format("result", "str(node['n'])")
+        + "os.rmdir(mark)\n"
+    )
+
+    def one(number: int) -> str:
+        answer = chef(["demo"], inputs={"n": number}, outputs=["result"])
+        assert answer.status == 0, answer.stdout
+        return answer.outputs["result"]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(one, range(6))) == [str(n) for n in range(6)]
+
+
+def test_no_domain_name_is_no_failure(chef, kitchen, tmp_path: Path):
+    hostname = tmp_path / "bin" / "hostname"
+    hostname.write_text("#!/bin/sh\nexit 1\n")
+    hostname.chmod(0o755)
+    assert chef([]).status == 0
+    assert os.uname().nodename in (tmp_path / "work").rglob("client.rb").__next__().read_text()
