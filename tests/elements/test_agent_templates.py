@@ -243,6 +243,17 @@ def test_any_value_on_one_line_survives_oslo_config(tmp_path_factory, value: str
     assert conf.heat.password == value
 
 
+def test_the_agent_starts_afresh_when_deployments_change_and_it_polls_slowly() -> None:
+    def conf(deployments: object, **config: object) -> str:
+        return render({"os-collect-config": config, "deployments": deployments}).stdout
+
+    one, two = [{"id": "1"}], [{"id": "1"}, {"id": "2"}]
+    assert conf(one) == conf(one) != conf(two)
+    assert conf(one, polling_interval=60) != conf(two, polling_interval=60)
+    assert conf(one, polling_interval=5) == conf(two, polling_interval=5)
+    assert "Deployments" not in conf([])
+
+
 def test_deployments_arrive_as_the_json_they_were(tmp_path: Path) -> None:
     deployments = [{"id": "1", "config": "#!/bin/sh\necho '<&>' {{x}} \"€\"\n", "inputs": []}]
     apply_config({"deployments": deployments}, tmp_path)
