@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import signal
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from types import FrameType
 from hotplate import paths
 from hotplate.errors import UsageError
 from hotplate.image.build import Build, BuildError, BuildResult
-from hotplate.image.plan import BuildRequest, Kernel, Layout
+from hotplate.image.plan import MACHINES, BuildRequest, Kernel, Layout, Starts
 
 NAME = "build"
 HELP = "build an image with disk-image-create and good defaults"
@@ -49,6 +50,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const=Layout.PARTITION,
         help="one file system, with kernel and initrd beside it",
+    )
+    parser.add_argument(
+        "--firmware",
+        choices=[firmware.value for firmware in Starts],
+        help="what starts a whole disk (default: bios; on ARM uefi)",
+    )
+    parser.add_argument(
+        "--arch",
+        default=MACHINES.get(platform.machine(), "amd64"),
+        help="architecture, as Debian calls it (default: %(default)s)",
     )
     parser.add_argument("--type", choices=TYPES, help="image format (default: qcow2)")
     parser.add_argument(
@@ -101,6 +112,10 @@ def request_from(args: argparse.Namespace) -> BuildRequest:
         raise UsageError(f'"{output}" has the suffix of another type than --type {args.type}')
     if not output.name or output.is_dir():
         raise UsageError(f'"{output}" is a directory; name the image file to write')
+    if args.firmware and args.layout is Layout.PARTITION:
+        raise UsageError("--firmware is for a whole disk; a partition is given its kernel")
+    if args.arch != "amd64" and args.firmware == "bios":
+        raise UsageError(f'"{args.arch}" machines have no BIOS; use --firmware uefi')
     if args.size is not None and args.size < 1:
         raise UsageError(f"--size {args.size} is too small; expected GiB, at least 1")
     groups = [name for given in args.group or ["script"] for name in given.split(",") if name]
@@ -111,6 +126,8 @@ def request_from(args: argparse.Namespace) -> BuildRequest:
         groups=tuple(groups),
         layout=args.layout,
         kernel=Kernel(args.kernel),
+        firmware=Starts(args.firmware or ("bios" if args.arch == "amd64" else "uefi")),
+        arch=args.arch,
         image_type=args.type or (suffix if suffix in TYPES else "qcow2"),
         elements=tuple(args.element),
         packages=tuple(args.package),

@@ -25,6 +25,13 @@ class Layout(Enum):
     PARTITION = "partition"
 
 
+class Starts(Enum):
+    """What starts a whole disk: BIOS with GRUB in an MBR, UEFI with systemd-boot in a GPT."""
+
+    BIOS = "bios"
+    UEFI = "uefi"
+
+
 class Kernel(Enum):
     """CLOUD is Debian's kernel for virtual machines; GENERIC has the drivers of real hardware."""
 
@@ -33,6 +40,9 @@ class Kernel(Enum):
 
 
 OPERATING_SYSTEM = "debian-minimal"
+
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""What the kernel calls an architecture -> what Debian calls it."""
 
 ALIASES = {"sid": "unstable"}
 """diskimage-builder asks for ``sid-updates``, which is nowhere; ``unstable`` it knows."""
@@ -80,6 +90,7 @@ class BuildRequest:
     groups: tuple[str, ...] = ("script",)
     layout: Layout = Layout.DISK
     kernel: Kernel = Kernel.CLOUD
+    firmware: Starts = Starts.BIOS
     image_type: str = "qcow2"
     elements: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
@@ -212,9 +223,12 @@ def make(
     packages = list(request.packages)
     if request.cloud_init and debian:
         elements.append("cloud-init")
-    if request.layout is Layout.DISK:
+    grub = request.layout is Layout.DISK and request.firmware is Starts.BIOS
+    if grub:
         elements += ["vm", "block-device-offset-mbr"]
         environment["DIB_GRUB_TIMEOUT"] = "0"
+    elif request.layout is Layout.DISK:
+        elements.append("block-device-offset-efi")
     else:
         elements.append("baremetal")
     if debian:
@@ -222,7 +236,7 @@ def make(
         if request.kernel is Kernel.GENERIC:
             environment["DIB_HEAT_LEAN_KERNEL"] = "linux-image"
             environment["DIB_HEAT_LEAN_INITRD"] = "most"
-        if request.layout is Layout.DISK:
+        if grub:
             # Here it comes from the cache, and is there when the image is sized.
             packages.append("grub-pc")
         environment |= _debian(release, mirrors)

@@ -13,7 +13,7 @@ from hotplate import paths
 from hotplate.errors import UsageError
 from hotplate.image import plan
 from hotplate.image.mirrors import Mirrors
-from hotplate.image.plan import BuildRequest, Kernel, Layout
+from hotplate.image.plan import BuildRequest, Kernel, Layout, Starts
 
 MIRRORS = Mirrors("http://m.example/debian", "http://m.example/debian", "http://s.example/sec")
 
@@ -40,6 +40,12 @@ def test_a_partition_has_its_kernel_beside_it(tmp_path: Path):
     elements = made(tmp_path, layout=Layout.PARTITION).elements
     assert "baremetal" in elements
     assert "vm" not in elements
+
+
+def test_uefi_has_another_boot_loader(tmp_path: Path):
+    line = made(tmp_path, firmware=Starts.UEFI).argv("out")
+    assert "block-device-offset-efi" in line
+    assert not {"vm", "block-device-offset-mbr", "grub-pc"} & set(line)
 
 
 def test_without_cloud_init(tmp_path: Path):
