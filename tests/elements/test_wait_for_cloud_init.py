@@ -1,0 +1,66 @@
+"""The first run is held until cloud-init has done its part, and never for good."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+STEP = (
+    Path(__file__).resolve().parents[2]
+    / "elements/os-collect-config/os-refresh-config/pre-configure.d/10-wait-for-cloud-init"
+)
+
+
+def run(root: Path, queued: str, defaults: str = "", start: str = ":") -> list[str]:
+    """Run the step where these units have a job; return the units it waited for."""
+    (root / "etc/default").mkdir(parents=True)
+    (root / "etc/default/os-collect-config").write_text(defaults)
+    systemctl = root / "systemctl"
+    systemctl.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in\n'
+        f'list-jobs) case " {queued} " in *" $3 "*) echo "7 $3 start waiting";; esac;;\n'
+        f"start) echo $2 >> {root}/waited; {start};;\n"
+        "esac\n"
+    )
+    systemctl.chmod(0o755)
+    result = subprocess.run(
+        [STEP],
+        env={"PATH": f"{root}:{os.environ['PATH']}", "HEAT_AGENT_ROOT": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    waited = root / "waited"
+    return waited.read_text().split() if waited.exists() else []
+
+
+BOOT = "basic.target cloud-config.service cloud-final.service"
+
+
+@pytest.mark.parametrize(
+    ("queued", "defaults", "expected"),
+    [
+        (BOOT, "", ["basic.target", "cloud-config.service"]),
+        ("cloud-config.service", "", ["cloud-config.service"]),
+        ("", "", []),
+        (BOOT, "HEAT_WAIT_FOR=cloud-final.service", ["basic.target", "cloud-final.service"]),
+        (BOOT, "HEAT_WAIT_FOR=none", ["basic.target"]),
+    ],
+)
+def test_waits_for_what_this_boot_still_has_to_do(
+    queued: str, defaults: str, expected: list[str], tmp_path: Path
+) -> None:
+    assert run(tmp_path, queued, defaults) == expected
+
+
+def test_a_stage_that_fails_does_not_hold_deployments_up(tmp_path: Path) -> None:
+    assert run(tmp_path, BOOT, start="exit 1") == ["basic.target", "cloud-config.service"]
+
+
+def test_a_stage_that_never_ends_does_not_either(tmp_path: Path) -> None:
+    waited = run(tmp_path, "cloud-config.service", "HEAT_WAIT_SECONDS=0.2", "sleep 50")
+    assert waited == ["cloud-config.service"]
