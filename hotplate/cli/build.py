@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shutil
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from hotplate import paths
 from hotplate.errors import UsageError
 from hotplate.image.build import Build, BuildError, BuildResult
 from hotplate.image.plan import MACHINES, BuildRequest, Kernel, Layout, Starts
+from hotplate.image.progress import Progress
 
 NAME = "build"
 HELP = "build an image with disk-image-create and good defaults"
@@ -145,10 +148,11 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(build.plan.shell(str(request.name)))
         return 0
-    build.on_step = lambda name, seconds: print(f"{seconds:7.1f} s  {name}", flush=True)
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
-        _report(build.run())
+        with Display(build.progress, sys.stdout):
+            result = build.run()
+        _report(result)
     except BuildError as error:
         for line in error.lines:
             print(f"  | {line}", file=sys.stderr)
@@ -156,6 +160,49 @@ def run(args: argparse.Namespace) -> int:
     finally:
         signal.signal(signal.SIGTERM, before)
     return 0
+
+
+class Display:
+    """Shows how far a build has come: a line for each step, and on a terminal what it does now.
+
+    :param stream: where to; only a terminal gets the line that changes.
+    """
+
+    EVERY = 0.1
+
+    def __init__(self, progress: Progress, stream: TextIO) -> None:
+        self._progress = progress
+        self._stream = stream
+        self._live = stream.isatty()
+        self._shown = 0.0
+
+    def __enter__(self) -> Display:
+        self._progress.on_step = self._step
+        if self._live:
+            self._progress.on_line = self._now
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        if self._live:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def _step(self, name: str, seconds: float) -> None:
+        self._clear()
+        print(f"{seconds:7.1f} s  {name}", file=self._stream, flush=True)
+
+    def _now(self) -> None:
+        seconds = self._progress.elapsed
+        if seconds - self._shown < self.EVERY:
+            return
+        self._shown = seconds
+        columns = shutil.get_terminal_size().columns
+        text = f"{seconds:7.1f} s  ... {self._progress.script or self._progress.step}"
+        self._stream.write(f"\r\x1b[K{text[: columns - 1]}")
+        self._stream.flush()
 
 
 def _terminated(number: int, _frame: FrameType | None) -> None:

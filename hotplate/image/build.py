@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from hotplate.image import plan as plan_module
 from hotplate.image import supervise
 from hotplate.image.checksum import hash_file
 from hotplate.image.plan import BuildRequest, Layout, Plan
-from hotplate.image.progress import TIMESTAMP, Progress, ignore_step
+from hotplate.image.progress import TIMESTAMP, Progress
 
 BASE_DAYS = 7
 """Days after which a cached base system is made anew, so that it does not fall behind."""
@@ -114,16 +114,14 @@ class Build:
 
     :param request: what is to be built.
     :param environ: the caller's environment.
-    :param on_step: called with the name of each step that begins, and the seconds since the start.
+    :param progress: is told what the build prints, and tells who wants to know.
     """
 
     request: BuildRequest
     environ: Mapping[str, str]
-    on_step: Callable[[str, float], None] = ignore_step
-    progress: Progress = field(init=False)
+    progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
-        self.progress = Progress(on_step=lambda name, seconds: self.on_step(name, seconds))
         release = plan_module.ALIASES.get(self.request.release, self.request.release)
         self.mirrors = mirrors_module.of_this_host(release)
         self.dib_elements = plan_module.dib_elements_dir()

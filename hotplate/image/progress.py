@@ -32,16 +32,22 @@ def ignore_step(_name: str, _seconds: float) -> None:
     """Nobody wants to know."""
 
 
+def ignore_line() -> None:
+    """Nobody wants to know that either."""
+
+
 @dataclass
 class Progress:
     """Follows a build line by line.
 
     :param on_step: called with the name of each step that begins, and the seconds since the start.
+    :param on_line: called after each line has been taken in.
     :ivar script: the hook that is running, as ``phase.d/name``, or "".
     :ivar steps: (name, seconds) of each step that has begun; the last one is still counting.
     """
 
     on_step: Callable[[str, float], None] = ignore_step
+    on_line: Callable[[], None] = ignore_line
     script: str = ""
     elements: tuple[str, ...] = ()
     steps: list[tuple[str, float]] = field(default_factory=list)
@@ -70,6 +76,7 @@ class Progress:
             if name != self.step and pattern.search(text):
                 self.steps.append((name, self.elapsed))
                 self.on_step(name, self.elapsed)
+        self.on_line()
 
     def durations(self) -> dict[str, float]:
         """Seconds that each step took, the last one until now."""

@@ -1,0 +1,101 @@
+"""The words of ``hotplate build``, and what it shows; builds are tested in tests/image_room."""
+
+from __future__ import annotations
+
+import argparse
+import io
+
+import pytest
+
+from hotplate.cli import build as verb
+from hotplate.errors import UsageError
+from hotplate.image.plan import BuildRequest, Layout, Starts
+from hotplate.image.progress import Progress
+
+
+def asked(*words: str) -> BuildRequest:
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    return verb.request_from(parser.parse_args([*words, "--arch", "amd64"]))
+
+
+def test_with_nothing_said():
+    request = asked()
+    assert (request.release, request.groups, request.layout) == (
+        "bookworm",
+        ("script",),
+        Layout.DISK,
+    )
+    assert request.image.name == "bookworm-disk.qcow2"
+    assert request.firmware is Starts.BIOS
+
+
+def test_groups_by_comma_and_by_repetition():
+    assert asked("--group", "script,puppet", "--group", "salt").groups == (
+        "script",
+        "puppet",
+        "salt",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [(["-o", "a.raw"], "raw"), (["-o", "a"], "qcow2"), (["-o", "a", "--type", "raw"], "raw")],
+)
+def test_the_type_by_suffix_or_by_word(words: list[str], kind: str):
+    assert asked(*words).image_type == kind
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-o", "a.raw", "--type", "qcow2"], "another type"),
+        (["-o", "/"], "is a directory"),
+        (["--size", "0"], "too small"),
+        (["--partition", "--firmware", "uefi"], "whole disk"),
+    ],
+)
+def test_contradictions(words: list[str], sentence: str):
+    with pytest.raises(UsageError, match=sentence):
+        asked(*words)
+
+
+def test_arm_has_no_bios():
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    with pytest.raises(UsageError, match="no BIOS"):
+        verb.request_from(parser.parse_args(["--arch", "arm64", "--firmware", "bios"]))
+    request = verb.request_from(parser.parse_args(["--arch", "arm64"]))
+    assert request.firmware is Starts.UEFI
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+LINES = (
+    "Running hooks from /t/hooks/root.d",
+    "dib-run-parts Running /t/hooks/root.d/08-debootstrap",
+    "dib-run-parts Running /tmp/in_target.d/install.d/50-x",
+)
+
+
+def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(verb.Display, "EVERY", 0.0)
+    progress = Progress()
+    with verb.Display(progress, stream):
+        for line in LINES:
+            progress.feed(line)
+    return stream.getvalue()
+
+
+def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch):
+    lines = shown(io.StringIO(), monkeypatch).splitlines()
+    assert [line.split("s  ")[1] for line in lines] == ["base system", "install"]
+
+
+def test_a_terminal_sees_the_hook_that_runs(monkeypatch: pytest.MonkeyPatch):
+    text = shown(Terminal(), monkeypatch)
+    assert "... root.d/08-debootstrap" in text
+    assert text.endswith("\r\x1b[K")
