@@ -1,0 +1,179 @@
+"""The elements that bring a configuration tool: what they fetch and check, and what they say."""
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ELEMENTS = Path(__file__).resolve().parents[2] / "elements"
+TOOL = ELEMENTS / "heat-config-tool" / "heat-config-tool-files"
+URL_SCHEME = "file://"
+
+
+@pytest.fixture
+def script(tmp_path: Path):
+    """Run a script of an element, with some programs of the image replaced by shell scripts."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+
+    def run(path: Path, *arguments: str, replace=None, **environment: str):
+        for name, body in (replace or {}).items():
+            (programs / name).write_text(f"#!/bin/bash\n{body}\n")
+            (programs / name).chmod(0o755)
+        return subprocess.run(
+            [str(path), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={
+                "PATH": f"{programs}:{os.environ['PATH']}",
+                "TMP_HOOKS_PATH": str(tmp_path / "hooks"),
+                "TMP_MOUNT_PATH": str(tmp_path / "mnt"),
+                "DIB_IMAGE_CACHE": str(tmp_path / "cache"),
+                "ARCH": "amd64",
+                **environment,
+            },
+        )
+
+    return run
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> tuple[Path, str]:
+    """A file that could be a package, and its SHA-256."""
+    path = tmp_path / "tool_1.deb"
+    path.write_bytes(b"a package")
+    return path, hashlib.sha256(b"a package").hexdigest()
+
+
+def brought(tmp_path: Path) -> list[str]:
+    """The files that fetch-tool put into the hooks of the build."""
+    return sorted(path.name for path in (tmp_path / "hooks").rglob("*") if path.is_file())
+
+
+def test_a_name_needs_no_fetching(script, tmp_path: Path):
+    for wanted in ("", "none", "openvox-agent"):
+        assert script(TOOL / "fetch-tool", "e", wanted, "").returncode == 0
+    assert not (tmp_path / "hooks").exists()
+
+
+def test_a_file_is_checked_when_a_hash_is_given(script, tmp_path: Path, package):
+    path, digest = package
+    assert script(TOOL / "fetch-tool", "e", str(path), digest).returncode == 0
+    assert brought(tmp_path) == ["tool_1.deb"]
+    assert script(TOOL / "fetch-tool", "e", str(path), "").returncode == 0
+    wrong = script(TOOL / "fetch-tool", "e", str(path), "0" * 64)
+    assert wrong.returncode == 1
+    assert "SHA-256" in wrong.stderr
+
+
+def test_a_url_needs_its_hash_and_is_kept(script, tmp_path: Path, package):
+    path, digest = package
+    url = f"{URL_SCHEME}{path}"
+    assert "SHA-256" in script(TOOL / "fetch-tool", "e", url, "").stderr
+    wrong = script(TOOL / "fetch-tool", "e", url, "0" * 64)
+    assert wrong.returncode == 1
+    assert brought(tmp_path) == []
+    assert script(TOOL / "fetch-tool", "e", url, digest).returncode == 0
+    path.unlink()
+    assert script(TOOL / "fetch-tool", "e", url, digest).returncode == 0
+    assert brought(tmp_path) == ["tool_1.deb"]
+
+
+def test_offline_says_what_is_missing(script):
+    url = "https://127.0.0.1:1/tool.deb"
+    done = script(TOOL / "fetch-tool", "e", url, "0" * 64, DIB_OFFLINE="1")
+    assert done.returncode == 1
+    assert "DIB_OFFLINE" in done.stderr
+
+
+@pytest.mark.parametrize("wanted", ["/no/such.deb", "./tool.zip"])
+def test_what_is_no_package(script, tmp_path: Path, wanted):
+    (tmp_path / "tool.zip").write_text("")
+    done = script(TOOL / "fetch-tool", "e", wanted.replace("./", f"{tmp_path}/"), "")
+    assert done.returncode == 1
+    assert wanted.rsplit("/", 1)[1] in done.stderr
+
+
+def test_missing_package_stops_the_build_with_the_choices(script):
+    replace = {
+        "pkg-map": 'echo "${@:3}"',
+        "apt-cache": '[ "${!#}" = there ]',
+    }
+    check = TOOL / "check-tool"
+    assert script(check, "e", "there", "Choose.", replace=replace).returncode == 0
+    done = script(check, "e", "absent", "Choose.", replace=replace, DIB_RELEASE="sarge")
+    assert done.returncode == 1
+    assert "(sarge) has no package 'absent'. Choose." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("wanted", "installs", "status", "said"),
+    [
+        ("", "exit 1", 0, ""),
+        ("none", "exit 1", 0, ""),
+        ("name", "echo installed $*", 0, "installed name"),
+        ("name", "exit 100", 1, "'name' cannot be installed. Choose."),
+    ],
+)
+def test_install_by_name(script, wanted, installs, status, said):
+    replace = {"install-packages": installs, "the-tool": "true"}
+    done = script(TOOL / "install-tool", "e", wanted, "Choose.", "the-tool", replace=replace)
+    assert done.returncode == status
+    assert said in done.stdout + done.stderr
+
+
+def test_no_program_at_the_end_stops_the_build_with_the_choices(script):
+    done = script(TOOL / "install-tool", "e", "", "Choose.", "no-such-tool", "nor-this")
+    assert done.returncode == 1
+    assert "none of these programs is in the image: no-such-tool nor-this. Choose." in done.stderr
+
+
+def test_brought_files_are_installed(script, tmp_path: Path):
+    hooks = tmp_path / "in_target.d"
+    (hooks / "heat-config-tool-files").mkdir(parents=True)
+    install = hooks / "heat-config-tool-files" / "install-tool"
+    install.write_bytes((TOOL / "install-tool").read_bytes())
+    install.chmod(0o755)
+    packages = hooks / "heat-config-tool-packages" / "e"
+    packages.mkdir(parents=True)
+    (packages / "a.deb").write_text("")
+    (packages / "b.sh").write_text(f'echo "script $*"; printf "#!/bin/sh" > {tmp_path}/bin/tool\n')
+    replace = {"install-packages": "echo package ${*##*/}", "tool": ""}
+    done = script(
+        install, "e", "", "Choose.", "tool", replace=replace, DIB_HEAT_TOOL_ARGUMENTS="-v 18"
+    )
+    assert (done.returncode, done.stdout) == (0, "package a.deb\nscript -v 18\n")
+
+
+def test_licence_of_chef_is_one_of_three_words(script):
+    path = ELEMENTS / "heat-config-chef" / "extra-data.d" / "50-heat-config-chef"
+    done = script(path, DIB_HEAT_CHEF_LICENSE="yes")
+    assert done.returncode == 1
+    assert "accept-no-persist" in done.stderr
+
+
+def test_no_lock_for_a_python_is_said(script, tmp_path: Path):
+    done = script(
+        ELEMENTS / "heat-venv" / "heat-venv-files" / "fetch-wheels",
+        "heat-salt",
+        str(ELEMENTS / "heat-config-salt" / "heat-salt-lock"),
+        replace={"sudo": "echo 2.7"},
+        DIB_PYTHON_EXEC="python3",
+    )
+    assert done.returncode == 1
+    assert "Python 2.7" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["puppet", "chef", "ansible", "salt"])
+def test_choices_name_the_variables_that_the_readme_explains(name):
+    element = ELEMENTS / f"heat-config-{name}"
+    choices = (element / f"heat-config-{name}-choices").read_text()
+    readme = (element / "README.rst").read_text()
+    words = {word.strip(".,;:()") for word in choices.split() if word.startswith("DIB_")}
+    assert f"DIB_HEAT_{name.upper()}_PACKAGE" in words
+    assert all(f"\n{word}\n" in readme for word in words)
+    assert choices.count("\n") == 1
