@@ -29,7 +29,7 @@ def fetch(url: str) -> "IO[bytes]":
 
     :raises CfnError: when it cannot be had whole.
     """
-    return web.patiently(lambda: _fetch(url), ATTEMPTS)
+    return web.patiently(lambda: _fetch(url), 1 if url.startswith("file:") else ATTEMPTS)
 
 
 def _fetch(url: str) -> "IO[bytes]":

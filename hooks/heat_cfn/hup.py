@@ -71,7 +71,7 @@ def _resource(settings: Dict[str, str], resource: str, hooks: List[Hook], loud: 
         keys = metadata.credentials_from(credentials)
         new = metadata.describe(settings["stack"], resource, keys, settings.get("url"))
     else:
-        new = metadata.kept(resource)
+        new = metadata.kept()
     failed = []
     for hook in hooks:
         for trigger in ("post.add", "post.update", "post.delete"):

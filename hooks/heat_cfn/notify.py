@@ -38,10 +38,19 @@ def main(argv: Optional[List[str]] = None) -> int:
     options.add_argument(
         "-k", "--insecure", action="store_true", help="do not verify the server's certificate"
     )
+    options.add_argument(
+        "--attempts",
+        type=int,
+        default=web.ATTEMPTS,
+        metavar="N",
+        help="how often at most it is sent; default: %(default)s, in about two minutes",
+    )
     options.add_argument("url", metavar="URL", help="the wait condition handle's signed address")
     arguments = options.parse_args(argv)
     if arguments.success.lower() not in ("true", "false"):
         options.error("--success must be true or false")
+    if arguments.attempts < 1:
+        options.error("--attempts must be at least 1")
     return command_line.run(PROGRAM, lambda: _signal(arguments))
 
 
@@ -66,7 +75,7 @@ def _signal(arguments: Any) -> int:
             response.read(1 << 16)
 
     try:
-        web.patiently(send, say=lambda message: command_line.note(PROGRAM, message))
+        web.patiently(send, arguments.attempts, lambda said: command_line.note(PROGRAM, said))
     except web.Refused as error:
         hint = ""
         if error.status == 403:

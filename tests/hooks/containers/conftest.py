@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from hotplate.image import mirrors
+
 IMAGE = "localhost/hotplate-busybox:test"
 APPLETS = ("cat", "echo", "env", "false", "id", "sh", "sleep", "test", "touch", "true")
 
@@ -172,16 +174,8 @@ def compose_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _download_from_trixie(package: str, directory: Path) -> None:
     """Unpack a package of trixie, with apt's own client, state kept apart from the host's."""
-    mirror = None
-    for path in [
-        Path("/etc/apt/sources.list"),
-        *sorted(Path("/etc/apt/sources.list.d").glob("debian*")),
-    ]:
-        for line in path.read_text().splitlines() if path.exists() else ():
-            words = line.split()
-            if words[:1] in (["URIs:"], ["deb"]) and mirror is None:
-                mirror = next((word for word in words if "://" in word), None)
-    if mirror is None:
+    mirror = mirrors.of_this_host("trixie").main
+    if not mirror:
         raise OSError("the host's apt sources name no mirror")
     apt = directory / "apt"
     for name in ("lists/partial", "cache/archives/partial"):

@@ -1,0 +1,134 @@
+"""The cfn commands of this checkout, run with each Python that is here, and a server for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+WANTED = ("3.9", "3.11", "3.12", "3.13")
+
+
+def _pythons() -> dict[str, str]:
+    """Return {version: program} of the guests' Pythons that this host has; ours is always one."""
+    found = {}
+    places = [*Path.home().glob(".pyenv/versions/*/bin/python"), *Path("/usr/bin").glob("python3*")]
+    for program in sorted(places):
+        match = re.search(r"(?:versions/|python)(3\.\d+)", str(program))
+        if match and match[1] in WANTED and os.access(program, os.X_OK):
+            found.setdefault(match[1], str(program))
+    return found or {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
+
+
+PYTHONS = _pythons()
+
+
+@pytest.fixture
+def cfn(hooks_dir: Path, tmp_path: Path):
+    """Run a cfn command: ``cfn("cfn-init", "-c", "a", metadata={...}, env={}, python="3.9")``.
+
+    It has its state, cache and logs in tmp_path; *metadata* is what Heat's user data left there.
+    """
+
+    def run(command, *arguments, metadata=None, env=None, python=None, check=None, stdin=None):
+        state = tmp_path / "state"
+        state.mkdir(exist_ok=True)
+        if metadata is not None:
+            (state / "cfn-init-data").write_text(
+                metadata if isinstance(metadata, str) else json.dumps(metadata)
+            )
+        done = subprocess.run(
+            [PYTHONS[python] if python else sys.executable, "-I", hooks_dir / command, *arguments],
+            env={
+                "PATH": os.environ["PATH"],
+                "HEAT_CONFIG_LIB": str(hooks_dir),
+                "HEAT_CFN_STATE_DIR": str(state),
+                "HEAT_CFN_CACHE_DIR": str(tmp_path / "cache"),
+                "HEAT_CFN_LOG_DIR": str(tmp_path),
+                **(env or {}),
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        if check is not None:
+            assert done.returncode == check, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+@dataclass
+class Heard:
+    """A request that the server got."""
+
+    verb: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Server:
+    """An HTTP server on the loopback; *answers* are used up in turn, the last one stays."""
+
+    url: str
+    answers: list = field(default_factory=lambda: [(200, b"")])
+    heard: list[Heard] = field(default_factory=list)
+    check: Callable[[Heard], int] | None = None
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server that answers as it is told and remembers what it was asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self):
+            length = int(self.headers.get("Content-Length") or 0)
+            heard = Heard(self.command, self.path, dict(self.headers), self.rfile.read(length))
+            made.heard.append(heard)
+            answers = made.answers
+            status, body, *more = answers.pop(0) if len(answers) > 1 else answers[0]
+            if made.check is not None:
+                status = made.check(heard)
+            if status == "cut":
+                self.connection.close()
+                return
+            self.send_response(status)
+            for name, value in (more[0] if more else {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body) + (10 if status == 299 else 0)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = do_POST = answer
+
+        def log_message(self, *_arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        made = Server(f"http://127.0.0.1:{http.server_address[1]}")
+        thread = threading.Thread(target=http.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield made
+        finally:
+            http.shutdown()
+            thread.join()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with an argument ``python`` runs under each Python that is here."""
+    if "python" in metafunc.fixturenames:
+        metafunc.parametrize("python", list(PYTHONS))

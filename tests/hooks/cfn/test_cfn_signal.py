@@ -1,0 +1,171 @@
+"""cfn-signal against an HTTP server that looks at what a wait condition looks at."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.parse
+
+import pytest
+from keystoneclient.contrib.ec2 import utils as ec2
+
+KEYS = {"access": "AK", "secret": "SK-planted"}
+
+
+def signed(server, path="/v1/waitcondition/arn%3Aopenstack%3Aheat%3A%3At1%3Astacks/demo/s/res/h"):
+    """Return the address as Heat makes it (signature version 2, with keystoneclient's signer)."""
+    host = urllib.parse.urlsplit(server.url).netloc
+    parameters = {
+        "SignatureMethod": "HmacSHA256",
+        "SignatureVersion": "2",
+        "AWSAccessKeyId": KEYS["access"],
+        "Timestamp": "2026-01-02T03:04:05Z",
+    }
+    request = {
+        "host": host,
+        "verb": "PUT",
+        "path": urllib.parse.unquote(path),
+        "params": parameters,
+    }
+    parameters["Signature"] = ec2.Ec2Signer(KEYS["secret"]).generate(request)
+    return f"{server.url}{path}?{urllib.parse.urlencode(parameters)}"
+
+
+def judge(heard):
+    """Answer as Heat's cfn API does: 403 unless the signature covers what was asked, and no more.
+
+    What is sent as a form counts as parameters of the request (heat: api/aws/ec2token.py).
+    """
+    parts = urllib.parse.urlsplit(heard.path)
+    parameters = dict(urllib.parse.parse_qsl(parts.query))
+    if "form" in heard.headers.get("Content-Type", ""):
+        parameters.update(urllib.parse.parse_qsl(heard.body.decode(), keep_blank_values=True))
+    signature = parameters.pop("Signature", "")
+    request = {
+        "host": heard.headers["Host"],
+        "verb": heard.verb,
+        "path": urllib.parse.unquote(parts.path),
+        "params": parameters,
+    }
+    return 200 if signature == ec2.Ec2Signer(KEYS["secret"]).generate(request) else 403
+
+
+def body(server):
+    return json.loads(server.heard[-1].body)
+
+
+def test_a_signed_address_is_accepted(cfn, server, python):
+    server.check = judge
+    cfn("cfn-signal", "-e", "0", "-r", "Done", "-i", "me", signed(server), python=python, check=0)
+    assert server.heard[-1].verb == "PUT"
+    assert body(server) == {"Status": "SUCCESS", "Reason": "Done", "UniqueId": "me", "Data": ""}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ([], "SUCCESS"),
+        (["-s", "true"], "SUCCESS"),
+        (["-s", "False"], "FAILURE"),
+        (["--success", "false", "-e", "0"], "SUCCESS"),
+        (["-e", "0"], "SUCCESS"),
+        (["--exit-code", "00"], "SUCCESS"),
+        (["-e", "1"], "FAILURE"),
+        (["-e", "10"], "FAILURE"),
+        (["-e", ""], "FAILURE"),
+        (["-e", "none"], "FAILURE"),
+        (["-e", "-1"], "FAILURE"),
+    ],
+)
+def test_what_counts_as_success(cfn, server, arguments, status):
+    if arguments[-1:] == ["-1"]:
+        arguments = ["--exit-code=-1"]
+    cfn("cfn-signal", *arguments, "-i", "x", server.url, check=0)
+    assert body(server)["Status"] == status
+
+
+def test_any_text_is_valid_json(cfn, server):
+    reason, data = 'quo"te \\ ☃\n', "d" * 100_000
+    cfn("cfn-signal", "-r", reason, "-d", data, "-i", "ü", server.url, check=0)
+    assert (body(server)["Reason"], body(server)["Data"], body(server)["UniqueId"]) == (
+        reason,
+        data,
+        "ü",
+    )
+
+
+def test_the_id_is_novas_and_is_kept(cfn, server, tmp_path):
+    server.answers = [(200, json.dumps({"uuid": "the-uuid"}).encode()), (200, b"")]
+    env = {"HEAT_CFN_NOVA_URL": server.url + "/openstack/2012-08-10/meta_data.json"}
+    cfn("cfn-signal", server.url, env=env, check=0)
+    cfn("cfn-signal", server.url, env=env, check=0)
+    assert [heard.verb for heard in server.heard] == ["GET", "PUT", "PUT"]
+    assert body(server)["UniqueId"] == "the-uuid"
+    assert (tmp_path / "state/nova_meta.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "answer", [(404, b""), (200, b"<html>"), (200, b"[]"), (200, b'{"uuid":1}')]
+)
+def test_without_nova_the_id_is_the_host_name(cfn, server, answer):
+    server.answers = [answer, (200, b"")]
+    cfn("cfn-signal", server.url, env={"HEAT_CFN_NOVA_URL": server.url + "/nova"}, check=0)
+    assert body(server)["UniqueId"] == socket.getfqdn()
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, "cut"])
+def test_a_passing_trouble_is_waited_out(cfn, server, status):
+    """K16: heat-cfntools sends once and reports success whatever the answer."""
+    server.answers = [(status, b""), (200, b"")]
+    cfn("cfn-signal", "-i", "x", server.url, check=0)
+    assert len(server.heard) == 2
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404])
+def test_a_refusal_fails_at_once(cfn, server, status):
+    server.answers = [(status, b"", {"Location": "http://127.0.0.1:1/"})]
+    done = cfn("cfn-signal", "-i", "x", server.url + "/v1/?Signature=SECRET", check=1)
+    assert len(server.heard) == 1
+    assert str(status) in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert ("15 minutes" in done.stderr) == (status == 403)
+
+
+def test_a_server_that_stays_away_fails_in_the_end(cfn, server):
+    server.answers = [(503, b"")]
+    done = cfn("cfn-signal", "--attempts", "2", "-i", "x", server.url, check=1)
+    assert len(server.heard) == 2
+    assert "503" in done.stderr
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+        done = cfn("cfn-signal", "--attempts", "1", "-i", "x", url, check=1)
+    assert "Connection refused" in done.stderr
+
+
+def test_neither_address_nor_values_are_in_the_log(cfn, server, tmp_path):
+    server.answers = [(503, b""), (403, b"")]
+    url = signed(server)
+    done = cfn("cfn-signal", "-r", "PLANTED", "-d", "PLANTED", "-i", "x", url, check=1)
+    log = (tmp_path / "cfn-signal.log").read_text()
+    assert log.count("\n") == 2
+    for text in (log, done.stdout, done.stderr):
+        for secret in ("PLANTED", "Signature=", "AWSAccessKeyId", KEYS["access"]):
+            assert secret not in text
+    assert (tmp_path / "cfn-signal.log").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "no-address", "ftp://host/", "file:///etc/passwd", "http://", "http://h:x/", "h ttp://"],
+)
+def test_an_address_that_is_none_is_a_sentence(cfn, url):
+    done = cfn("cfn-signal", "-i", "x", url, check=1)
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["-s", "maybe", "http://h/"], ["--attempts", "0", "http://h/"]]
+)
+def test_a_wrong_command_line_is_status_2(cfn, arguments):
+    cfn("cfn-signal", *arguments, check=2)
