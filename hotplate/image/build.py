@@ -11,7 +11,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,12 +23,15 @@ from hotplate.errors import HostError, HotplateError, ImageError, UsageError
 from hotplate.image import mirrors as mirrors_module
 from hotplate.image import plan as plan_module
 from hotplate.image import supervise
+from hotplate.image.base_cache import BaseCache
 from hotplate.image.checksum import hash_file
+from hotplate.image.overlay import check_space
 from hotplate.image.plan import BuildRequest, Layout, Plan
 from hotplate.image.progress import TIMESTAMP, Progress
 
-BASE_DAYS = 7
-"""Days after which a cached base system is made anew, so that it does not fall behind."""
+OUTPUT_BYTES = 512 * 1024 * 1024
+SCRATCH_BYTES = 3 * 1024 * 1024 * 1024
+"""Bytes that have to be free beside the image, and where it is put together."""
 
 TMPFS_MIB = 6144
 """MiB of memory that must be free for a build to be done in memory."""
@@ -152,9 +154,9 @@ class Build:
         log = request.beside(".log").absolute()
         started = datetime.now(UTC)
         try:
-            self._refresh_base()
-            status, last = self._supervise(program, staging, log)
-            self._settle_base(status)
+            tarball = plan_module.base_tarball(request, self.mirrors)
+            with BaseCache(tarball, refresh=not request.offline) as base:
+                status, last = self._supervise(program, staging, log, base)
             if status != 0:
                 raise self._failure(status, last, log)
             manifest = self._manifest(staging, started)
@@ -169,8 +171,14 @@ class Build:
             self.progress.durations(),
         )
 
-    def _supervise(self, program: str, staging: Path, log: Path) -> tuple[int, deque[str]]:
-        base = Path(self.environ.get("TMPDIR") or "/tmp")  # noqa: S108  as mktemp(1) does
+    def _supervise(
+        self, program: str, staging: Path, log: Path, base: BaseCache
+    ) -> tuple[int, deque[str]]:
+        tmp = Path(self.environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108  as mktemp(1) does
+        tmpfs_mib = _tmpfs_mib()
+        check_space(staging, OUTPUT_BYTES)
+        if not tmpfs_mib:
+            check_space(tmp, SCRATCH_BYTES)
         config = {
             "argv": self.plan.argv("image", program=program),
             "environment": plan_module.child_environment(self.environ)
@@ -178,8 +186,8 @@ class Build:
             | {"DIB_NO_TMPFS": "1", "DIB_PYTHON_EXEC": sys.executable}
             | dict(self.plan.environment),
             "staging": str(staging),
-            "work": str(base.absolute() / f"{supervise.PREFIX}{_token()}"),
-            "tmpfs_mib": _tmpfs_mib(),
+            "work": str(tmp / f"{supervise.PREFIX}{_token()}"),
+            "tmpfs_mib": tmpfs_mib,
             "uid": os.geteuid(),
             "gid": os.getegid(),
         }
@@ -212,6 +220,8 @@ class Build:
                     logged.flush()
                     last.append(TIMESTAMP.sub("", line.rstrip()))
                     self.progress.feed(line)
+                    if base.making and self.progress.step not in ("start", "base system"):
+                        base.settle()
             except OSError as error:
                 raise HostError(f'the log "{log}" cannot be written: {error.strerror}') from error
             finally:
@@ -221,29 +231,6 @@ class Build:
                 child.stdout.close()
                 status = child.wait()
         return status, last
-
-    def _refresh_base(self) -> None:
-        """Drop a cached base system that is too old, or that was never finished."""
-        tarball = plan_module.base_tarball(self.request, self.mirrors)
-        with contextlib.suppress(FileNotFoundError):
-            age = time.time() - tarball.stat().st_mtime
-            whole = _stamp(tarball).exists()
-            if not whole or (age > BASE_DAYS * 86400 and not self.request.offline):
-                tarball.unlink()
-
-    def _settle_base(self, status: int) -> None:
-        """Mark the cached base system as whole: it is written in place, by tar.
-
-        A failure after the base system says nothing against it.
-        """
-        tarball = plan_module.base_tarball(self.request, self.mirrors)
-        past_base = len(self.progress.steps) > 0 and self.progress.step not in (
-            "start",
-            "base system",
-        )
-        with contextlib.suppress(OSError):
-            if tarball.exists() and (status == 0 or past_base):
-                _stamp(tarball).touch()
 
     def _failure(self, status: int, last: deque[str], log: Path) -> HotplateError:
         text = "\n".join(last)
@@ -354,10 +341,6 @@ def hash_directory(directory: Path) -> str:
         mode = "x" if os.access(file, os.X_OK) else "-"
         total.update(f"{file.relative_to(directory)}\0{mode}\0{hash_file(file)}\n".encode())
     return total.hexdigest()
-
-
-def _stamp(tarball: Path) -> Path:
-    return tarball.with_name(tarball.name + ".whole")
 
 
 def _token() -> str:

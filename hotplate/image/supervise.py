@@ -153,7 +153,8 @@ def outer(config: dict[str, Any], lifeline: int) -> int:
             child.kill()
             status = child.wait()
         for loop in detach_loops(work.name):
-            print(f"hotplate: {loop} is still in use and was not detached", flush=True)
+            with contextlib.suppress(OSError):
+                print(f"hotplate: {loop} is still in use and was not detached", flush=True)
         if config["tmpfs_mib"]:
             subprocess.run(["umount", "--lazy", tmp], check=False)
         if not ended or status != 0:
