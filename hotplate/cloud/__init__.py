@@ -4,7 +4,7 @@ Knows no QEMU: whoever makes a :class:`Cloud` gives it a :class:`Compute` that b
 """
 
 from hotplate.cloud.addresses import GUEST_ADDRESS, PORTS
-from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.cloud import Cloud, StoodIn
 from hotplate.cloud.compute import Compute, ServerSpec
 from hotplate.cloud.faults import KINDS as FAULT_KINDS
 from hotplate.cloud.faults import Fault
@@ -19,4 +19,5 @@ __all__ = [
     "Compute",
     "Fault",
     "ServerSpec",
+    "StoodIn",
 ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import secrets
 import socket
+import sqlite3
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hotplate.cloud import engine as heat_engine
 from hotplate.cloud import keystone_api, keystone_backend, patches, swift, zaqar
 from hotplate.cloud.addresses import PORTS, REGION, Addresses, Side, guest_base
 from hotplate.cloud.compute import Compute
+from hotplate.cloud.describe_cache import DatabaseVersion
 from hotplate.cloud.faults import Fault, Faults
 from hotplate.cloud.front import Front, Serving, WSGIApp
 from hotplate.cloud.identity import Credentials, Identity
@@ -23,6 +26,18 @@ from hotplate.cloud.store import Store
 from hotplate.cloud.zaqar_websocket import WebsocketServer
 from hotplate.errors import UsageError
 from hotplate.events import EventLog
+
+
+@dataclass(frozen=True, order=True)
+class StoodIn:
+    """Something a template asked for that is not really there.
+
+    :param kind: the resource type, or ``image``, ``flavor``, ``key pair``.
+    :param name: the resource's name in its template, or the name that was given.
+    """
+
+    kind: str
+    name: str
 
 
 class Cloud:
@@ -158,9 +173,11 @@ class Cloud:
         )
         self._engine.start()
         self._exit.callback(self._engine.stop)
-        self._apps["heat"] = heat_api.heat_app(self.identity)
+        version = DatabaseVersion(self.directory / "heat.db")
+        self._exit.callback(version.close)
+        self._apps["heat"] = self._noticed(heat_api.heat_app(self.identity, version))
         self._apps["cfn"] = self._noticed(
-            heat_api.cfn_app(self.identity, signature_ttl=options.signature_ttl)
+            heat_api.cfn_app(self.identity, version, signature_ttl=options.signature_ttl)
         )
         for name in listeners:
             if name not in first:
@@ -316,6 +333,43 @@ class Cloud:
     def metadata_tree(self, server_id: str, *, config_drive: bool = True) -> dict[str, bytes]:
         """Path -> content of what a server's config drive holds."""
         return self.metadata.tree(server_id, config_drive=config_drive)
+
+    def stand_ins(self, stack: str) -> list[StoodIn]:
+        """What of a stack was accepted and not really there, nested stacks included.
+
+        :param stack: the stack's name or id.
+        :return: resources of services that do not run here, and the images, flavors and key pairs
+            its servers name.
+        """
+        client = self.heat()
+        found = client.stacks.get(stack, resolve_outputs=False)
+        stood_in = set(self._engine.stood_in)
+        told = [
+            StoodIn(resource.resource_type, resource.resource_name)
+            for resource in client.resources.list(found.id, nested_depth=10)
+            if resource.resource_type in stood_in
+        ]
+        for server in self.servers.all():
+            spec = server.spec
+            if spec.stack_name != found.stack_name:
+                continue
+            for kind, name in (("image", spec.image), ("flavor", spec.flavor)):
+                if name:
+                    told.append(StoodIn(kind, name))
+            if spec.key_name and not self.servers.has_keypair(spec.key_name):
+                told.append(StoodIn("key pair", spec.key_name))
+        return sorted(set(told))
+
+    def copy_databases(self, directory: Path) -> None:
+        """Write consistent copies of the databases to ``directory``, as a cloud starts from them.
+
+        Nothing may be in progress: the two files are copied one after the other.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        self.store.copy_to(directory / "neighbours.db")
+        with closing(sqlite3.connect(self.directory / "heat.db")) as source:
+            with closing(sqlite3.connect(directory / "heat.db")) as target:
+                source.backup(target)
 
     def fault(
         self,

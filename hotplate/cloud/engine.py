@@ -62,7 +62,15 @@ def load() -> None:
             import heat.engine.clients.os.keystone.heat_keystoneclient
             import heat.engine.service
             from oslo_config import cfg
+            from oslo_log import log as oslo_log
 
+        # Heat's fault filter reads oslo.log's "debug".  Registering it gives the root logger a
+        # handler for standard error, which is not ours to give.
+        root = logging.getLogger()
+        handlers = list(root.handlers)
+        oslo_log.register_options(cfg.CONF)
+        for handler in set(root.handlers) - set(handlers):
+            root.removeHandler(handler)
         # Configured from here alone: no file of this host, and not our command line.
         cfg.CONF([], project="heat", default_config_files=[], default_config_dirs=[])
     except ImportError as error:

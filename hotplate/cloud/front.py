@@ -247,10 +247,21 @@ class Serving:
         def end() -> None:
             def close() -> None:
                 for server in made:
+                    server.accepting = False
+                    server.del_channel(self._map)
+                    listener.close()
                     for channel in list(server.active_channels.values()):
                         channel.will_close = True
-                    server.close()
+                    drain(server)
                 made.clear()
+
+            def drain(server: Any) -> None:
+                # A worker that is still answering wakes the loop through the server's trigger.
+                if server.active_channels and not self._stopping:
+                    with self._lock:
+                        self._work.append(lambda: drain(server))
+                else:
+                    server.trigger.close()
 
             self._in_loop(close)
 
@@ -296,6 +307,7 @@ class Serving:
     def _loop(self) -> None:
         while not self._stopping:
             wasyncore.loop(timeout=1.0, use_poll=True, map=self._map, count=1)
+            self._run_work()
 
 
 class _Wakened(wasyncore.dispatcher):  # type: ignore[misc]

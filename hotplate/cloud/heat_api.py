@@ -20,6 +20,7 @@ from keystonemiddleware.auth_token import _exceptions as ksm_exceptions
 from oslo_config import cfg
 
 from hotplate.cloud.addresses import Side, guest_base
+from hotplate.cloud.describe_cache import DatabaseVersion, DescribeCache
 from hotplate.cloud.front import WSGIApp
 from hotplate.cloud.identity import Identity, IdentityError
 
@@ -129,20 +130,28 @@ class _AuthUrl:
         return self._app(environ, start_response)
 
 
-def heat_app(identity: Identity) -> WSGIApp:
-    """The REST API: faultwrap, version negotiation, authurl, authtoken, context, API."""
+def heat_app(identity: Identity, version: DatabaseVersion) -> WSGIApp:
+    """The REST API: faultwrap, version negotiation, authurl, authtoken, context, API.
+
+    :param version: of Heat's database; polls are answered again while it stays.
+    """
     app: Any = openstack_v1.API(cfg.CONF)
     app = heat_context.ContextMiddleware(app, cfg.CONF)
+    app = DescribeCache(app, version)
     app = _AuthToken(app, identity)
     app = _AuthUrl(app, identity)
     app = openstack.version_negotiation_filter(app, cfg.CONF)
     return openstack.faultwrap_filter(app, cfg.CONF)  # type: ignore[no-any-return]
 
 
-def cfn_app(identity: Identity, *, signature_ttl: int) -> WSGIApp:
-    """The CloudFormation API: version negotiation, ec2authtoken, authtoken, context, API."""
+def cfn_app(identity: Identity, version: DatabaseVersion, *, signature_ttl: int) -> WSGIApp:
+    """The CloudFormation API: version negotiation, ec2authtoken, authtoken, context, API.
+
+    :param version: of Heat's database; polls are answered again while it stays.
+    """
     app: Any = cfn_v1.API(cfg.CONF)
     app = heat_context.ContextMiddleware(app, cfg.CONF)
+    app = DescribeCache(app, version)
     app = _AuthToken(app, identity)
     app = _Ec2Token(app, identity, signature_ttl)
     return cfn.version_negotiation_filter(app, cfg.CONF)  # type: ignore[no-any-return]

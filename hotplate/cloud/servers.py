@@ -226,6 +226,10 @@ class Servers:
             return KeyPair(name, self._public_key)
         return KeyPair(row["name"], row["public_key"], row["type"])
 
+    def has_keypair(self, name: str) -> bool:
+        """Whether somebody made that key pair."""
+        return self._store.row("SELECT 1 FROM hotplate_keypair WHERE name = ?", name) is not None
+
     def delete_keypair(self, name: str) -> None:
         """Forget a key pair."""
         self._store.write("DELETE FROM hotplate_keypair WHERE name = ?", name)

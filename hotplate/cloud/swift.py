@@ -5,6 +5,7 @@ Heat's own swiftclient uses it with a token; a guest with nothing but a signed U
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -81,7 +82,7 @@ class SwiftApi:
     def _temp_url_is_good(
         self, method: str, path: str, account: str, query: dict[str, list[str]]
     ) -> bool:
-        given = query.get("temp_url_sig", [""])[0].lower()
+        given = _signature(query.get("temp_url_sig", [""])[0])
         expires = query.get("temp_url_expires", [""])[0]
         key = self._headers(account).get("x-account-meta-temp-url-key", "")
         digest = _DIGESTS.get(len(given))
@@ -309,6 +310,17 @@ class SwiftApi:
 def app(store: Store, identity: Identity, *, skew: Any = lambda: 0.0) -> WSGIApp:
     """Swift as a WSGI application."""
     return SwiftApi(store, identity, skew=skew)
+
+
+def _signature(text: str) -> str:
+    """A signature in hexadecimal, whether it came so or as ``sha512:<URL-safe base64>``."""
+    _, colon, encoded = text.partition(":")
+    if not colon:
+        return text.lower()
+    try:
+        return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()
+    except ValueError:
+        return ""
 
 
 def _body(environ: dict[str, Any]) -> bytes:

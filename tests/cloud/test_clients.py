@@ -301,7 +301,10 @@ def openstack(cloud: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
             check=False,
         )
         assert done.returncode == status, done.stdout + done.stderr
-        return json.loads(done.stdout) if "json" in arguments else done.stdout + done.stderr
+        if "json" not in arguments:
+            return done.stdout + done.stderr
+        # --wait prints the events first.
+        return json.loads(done.stdout[done.stdout.find("\n{") + 1 :])
 
     run.directory = directory  # type: ignore[attr-defined]
     return run

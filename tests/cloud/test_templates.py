@@ -1,0 +1,357 @@
+"""Whole templates: HOT and CFN, nested, grouped, conditional, updated, suspended, stood in for."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from heatclient.common import template_utils
+from test_software_config import TEMPLATE, booted, inputs_of, poll_for_deployment
+from wire_guest import describe, guest
+
+SERVER = {
+    "type": "OS::Nova::Server",
+    "properties": {"image": "img", "flavor": "flv", "user_data_format": "RAW"},
+}
+
+
+def hot(resources: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    return {"heat_template_version": "2018-08-31", "resources": resources, **sections}
+
+
+def write(path: Path, template: dict[str, Any]) -> Path:
+    path.write_text(yaml.safe_dump(template))
+    return path
+
+
+def test_what_is_not_run_is_stood_in_for(cloud: Any, stacks: Any) -> None:
+    resources = {
+        "net": {"type": "OS::Neutron::Net"},
+        "subnet": {
+            "type": "OS::Neutron::Subnet",
+            "properties": {"network": {"get_resource": "net"}, "cidr": "10.0.0.0/24"},
+        },
+        "port": {
+            "type": "OS::Neutron::Port",
+            "properties": {"network": {"get_resource": "net"}, "security_groups": ["default"]},
+        },
+        "ip": {
+            "type": "OS::Neutron::FloatingIP",
+            "properties": {"floating_network": "public", "port_id": {"get_resource": "port"}},
+        },
+        "group": {"type": "OS::Neutron::SecurityGroup"},
+        "flavor": {"type": "OS::Nova::Flavor", "properties": {"ram": 512, "vcpus": 1, "disk": 1}},
+        "volume": {"type": "OS::Cinder::Volume", "properties": {"size": 1}},
+        "attachment": {
+            "type": "OS::Cinder::VolumeAttachment",
+            "properties": {
+                "instance_uuid": {"get_resource": "server"},
+                "volume_id": {"get_resource": "volume"},
+            },
+        },
+        "key": {
+            "type": "OS::Nova::KeyPair",
+            "properties": {"name": "made-key", "save_private_key": True},
+        },
+        "server": {
+            "type": "OS::Nova::Server",
+            "properties": {
+                "image": "CentOS",
+                "flavor": {"get_resource": "flavor"},
+                "key_name": {"get_resource": "key"},
+                "networks": [{"port": {"get_resource": "port"}}],
+            },
+        },
+    }
+    outputs = {
+        "ip": {"value": {"get_attr": ["ip", "floating_ip_address"]}},
+        "fixed": {"value": {"get_attr": ["port", "fixed_ips", 0, "ip_address"]}},
+        "addresses": {"value": {"get_attr": ["server", "networks"]}},
+        "server_show": {"value": {"get_attr": ["server", "show"]}},
+        "private": {"value": {"get_attr": ["key", "private_key"]}},
+    }
+    stack_id = stacks.create(hot(resources, outputs=outputs))
+    stacks.wait(stack_id, "CREATE_COMPLETE")
+    values = stacks.outputs(stack_id)
+    assert values["ip"] == values["fixed"] == "192.0.2.10"
+    assert values["addresses"]["hotplate"] == ["169.254.169.15"]
+    assert values["server_show"]["status"] == "ACTIVE"
+    assert "PRIVATE KEY" in values["private"]
+    told = {(one.kind, one.name) for one in cloud.stand_ins(stack_id)}
+    assert ("OS::Cinder::Volume", "volume") in told
+    assert ("OS::Neutron::FloatingIP", "ip") in told
+    assert ("image", "CentOS") in told
+    assert not {kind for kind, _ in told} & {"OS::Nova::Server", "OS::Nova::KeyPair", "key pair"}
+
+
+def test_nested_by_registry_and_path(stacks: Any, tmp_path: Path) -> None:
+    write(
+        tmp_path / "inner.yaml",
+        hot(
+            {"server": SERVER},
+            parameters={"word": {"type": "string"}},
+            outputs={"word": {"value": {"get_param": "word"}}},
+        ),
+    )
+    (tmp_path / "note.txt").write_text("from a file")
+    outer = write(
+        tmp_path / "outer.yaml",
+        hot(
+            {
+                "by_path": {"type": "inner.yaml", "properties": {"word": {"get_file": "note.txt"}}},
+                "by_name": {"type": "My::Server", "properties": {"word": "registry"}},
+                "many": {
+                    "type": "OS::Heat::ResourceGroup",
+                    "properties": {
+                        "count": 2,
+                        "resource_def": {"type": "My::Server", "properties": {"word": "n-%index%"}},
+                    },
+                },
+            },
+            outputs={
+                "path": {"value": {"get_attr": ["by_path", "word"]}},
+                "name": {"value": {"get_attr": ["by_name", "word"]}},
+                "many": {"value": {"get_attr": ["many", "word"]}},
+            },
+        ),
+    )
+    environment = tmp_path / "env.yaml"
+    environment.write_text("resource_registry:\n  My::Server: inner.yaml\n")
+    files, template = template_utils.get_template_contents(str(outer))
+    env_files, env = template_utils.process_environment_and_files(str(environment))
+    stack_id = stacks.create(template, files={**files, **env_files}, environment=env)
+    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    assert stacks.outputs(stack_id) == {
+        "path": "from a file",
+        "name": "registry",
+        "many": ["n-0", "n-1"],
+    }
+
+
+def test_conditions_and_parameters(stacks: Any, compute: Any) -> None:
+    template = hot(
+        {"always": {"type": "OS::Heat::RandomString"}, "some": {**SERVER, "condition": "wanted"}},
+        parameters={"kind": {"type": "string", "constraints": [{"allowed_values": ["a", "b"]}]}},
+        conditions={"wanted": {"equals": [{"get_param": "kind"}, "b"]}},
+    )
+    before = len(compute.specs)
+    stacks.wait(stacks.create(template, parameters={"kind": "a"}), "CREATE_COMPLETE")
+    assert len(compute.specs) == before
+    stacks.wait(stacks.create(template, name="cond-b", parameters={"kind": "b"}), "CREATE_COMPLETE")
+    assert len(compute.specs) == before + 1
+    with pytest.raises(Exception, match="is not an allowed value"):
+        stacks.create(template, name="cond-c", parameters={"kind": "c"})
+
+
+def test_unknown_resource_type_is_a_clear_error(stacks: Any) -> None:
+    with pytest.raises(Exception, match="OS::No::Such") as error:
+        stacks.create(hot({"one": {"type": "OS::No::Such"}}))
+    assert error.value.code == 400
+
+
+@pytest.mark.parametrize("kind", ["AWS::CloudFormation", "OS::Heat"])
+@pytest.mark.parametrize("status", ["SUCCESS", "FAILURE"])
+def test_wait_condition(cloud: Any, compute: Any, stacks: Any, kind: str, status: str) -> None:
+    aws = kind.startswith("AWS")
+    handle = {"get_resource": "handle"} if aws else {"get_attr": ["handle", "endpoint"]}
+    timeout, count, name = ("Timeout", "Count", "Handle") if aws else ("timeout", "count", "handle")
+    template = hot(
+        {
+            "handle": {"type": f"{kind}::WaitConditionHandle"},
+            "wait": {
+                "type": f"{kind}::WaitCondition",
+                "properties": {name: {"get_resource": "handle"}, timeout: 60, count: 2},
+            },
+            "server": {
+                "type": "OS::Nova::Server",
+                "properties": {
+                    "image": "i",
+                    "flavor": "f",
+                    "user_data_format": "RAW",
+                    "user_data": {
+                        "str_replace": {
+                            "template": "URL\nTOKEN",
+                            "params": {
+                                "URL": handle,
+                                "TOKEN": "-" if aws else {"get_attr": ["handle", "token"]},
+                            },
+                        }
+                    },
+                },
+            },
+        },
+        outputs={"data": {"value": {"get_attr": ["wait", "Data" if aws else "data"]}}},
+    )
+    stack_id = stacks.create(template)
+    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
+        url, token = vm.user_data().decode().splitlines()
+        for number, word in enumerate(("SUCCESS", status)):
+            if aws:
+                body = {
+                    "Status": word,
+                    "Reason": "r",
+                    "UniqueId": f"{number}",
+                    "Data": f"d{number}",
+                }
+                answer = vm.request("PUT", url, data=json.dumps(body), headers={"Content-Type": ""})
+            else:
+                body = {"status": word, "reason": "r", "id": f"{number}", "data": f"d{number}"}
+                answer = vm.request("POST", url, json=body, headers={"X-Auth-Token": token})
+            assert answer.status_code == 200, answer.text
+        if status == "FAILURE":
+            stack = stacks.wait(stack_id, "CREATE_FAILED")
+            assert "WaitConditionFailure" in stack.stack_status_reason
+            return
+        stacks.wait(stack_id, "CREATE_COMPLETE")
+    assert json.loads(stacks.outputs(stack_id)["data"]) == {"0": "d0", "1": "d1"}
+
+
+def test_cfn_format(cloud: Any, compute: Any, stacks: Any) -> None:
+    template = {
+        "HeatTemplateFormatVersion": "2012-12-12",
+        "Resources": {
+            "Handle": {"Type": "AWS::CloudFormation::WaitConditionHandle"},
+            "Server": {
+                "Type": "AWS::EC2::Instance",
+                "Properties": {
+                    "InstanceType": "m1.small",
+                    "ImageId": "F17-x86_64-cfntools",
+                    "KeyName": "heatkey",
+                    "UserData": {
+                        "Fn::Base64": {"Fn::Join": ["", ["cfn-signal '", {"Ref": "Handle"}, "'"]]}
+                    },
+                },
+            },
+            "Wait": {
+                "Type": "AWS::CloudFormation::WaitCondition",
+                "DependsOn": "Server",
+                "Properties": {"Handle": {"Ref": "Handle"}, "Timeout": "300"},
+            },
+        },
+        "Outputs": {"Ip": {"Value": {"Fn::GetAtt": ["Server", "PublicIp"]}}},
+    }
+    stack_id = stacks.create(template)
+    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
+        text = vm.user_data().decode()
+        assert "cfn-boto-cfg" in text
+        url = text.split("cfn-signal '")[1].split("'")[0]
+        body = {"Status": "SUCCESS", "Reason": "", "UniqueId": "1", "Data": "x"}
+        wrong = vm.request(
+            "PUT", url, json=body, headers={"Content-Type": "application/x-www-form-urlencoded"}
+        )
+        assert wrong.status_code == 403
+        assert vm.request("PUT", url + "x", json=body).status_code == 403
+        assert vm.request("PUT", url, json=body).status_code == 200
+        stacks.wait(stack_id, "CREATE_COMPLETE")
+    assert stacks.outputs(stack_id) == {"Ip": "169.254.169.15"}
+
+
+def test_update_suspend_resume_delete(cloud: Any, compute: Any, stacks: Any) -> None:
+    stack_id = stacks.create(TEMPLATE)
+    server_id = booted(stacks, compute, stack_id)
+
+    def answer(vm: Any, cfn: dict[str, str], action: str) -> None:
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            inputs = inputs_of(poll_for_deployment(vm, cfn))
+            if inputs["deploy_action"] == action:
+                vm.request("POST", inputs["deploy_signal_id"], json={"result": action})
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"no deployment for {action}")
+
+    with guest(cloud, server_id) as vm:
+        cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
+        answer(vm, cfn, "CREATE")
+        stacks.wait(stack_id, "CREATE_COMPLETE")
+
+        changed = json.loads(json.dumps(TEMPLATE))
+        changed["resources"]["deployment"]["properties"]["input_values"]["greeting"] = "again"
+        stacks.client.stacks.update(stack_id, template=changed)
+        answer(vm, cfn, "UPDATE")
+        stacks.wait(stack_id, "UPDATE_COMPLETE")
+        assert stacks.outputs(stack_id)["result"] == "UPDATE"
+
+        stacks.client.actions.suspend(stack_id)
+        stacks.wait(stack_id, "SUSPEND_COMPLETE")
+        assert ("suspend", server_id) in compute.calls
+        # The stack user is shut out for as long as that lasts.
+        assert describe(vm, cfn).status_code == 403
+        stacks.client.actions.resume(stack_id)
+        stacks.wait(stack_id, "RESUME_COMPLETE")
+        assert describe(vm, cfn).status_code == 200
+    stacks.client.stacks.delete(stack_id)
+    end = time.monotonic() + 20
+    while server_id in compute.specs and time.monotonic() < end:
+        time.sleep(0.05)
+    assert server_id not in compute.specs
+
+
+def test_a_server_that_does_not_come_up(compute: Any, stacks: Any) -> None:
+    compute.boot_state = ("ERROR", "there is no kernel in the image")
+    try:
+        stack = stacks.wait(stacks.create(hot({"server": SERVER})), "CREATE_FAILED")
+    finally:
+        compute.boot_state = ("ACTIVE", "")
+    assert "there is no kernel in the image" in stack.stack_status_reason
+
+
+def test_user_data_that_nova_would_refuse(compute: Any, stacks: Any) -> None:
+    before = len(compute.specs)
+    big = {**SERVER, "properties": {**SERVER["properties"], "user_data": "x" * 49153}}
+    stack = stacks.wait(stacks.create(hot({"server": big})), "CREATE_FAILED")
+    assert "User data must be no larger than 65535 bytes once base64 encoded" in (
+        stack.stack_status_reason
+    )
+    assert "Your data is 65540 bytes" in stack.stack_status_reason
+    assert len(compute.specs) == before
+
+
+def test_deployment_group_and_dependent_inputs(cloud: Any, compute: Any, stacks: Any) -> None:
+    software = {
+        **SERVER,
+        "properties": {**SERVER["properties"], "user_data_format": "SOFTWARE_CONFIG"},
+    }
+    template = hot(
+        {
+            "one": software,
+            "config": {
+                "type": "OS::Heat::StructuredConfig",
+                "properties": {
+                    "config": {"key": {"get_input": "word"}},
+                    "inputs": [{"name": "word"}],
+                },
+            },
+            "group": {
+                "type": "OS::Heat::StructuredDeploymentGroup",
+                "properties": {
+                    "config": {"get_resource": "config"},
+                    "servers": {"0": {"get_resource": "one"}},
+                    "input_values": {"word": "first"},
+                    "signal_transport": "NO_SIGNAL",
+                },
+            },
+        }
+    )
+    stack_id = stacks.create(template)
+    server_id = booted(stacks, compute, stack_id)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
+    with guest(cloud, server_id) as vm:
+        cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
+        assert poll_for_deployment(vm, cfn)["config"] == {"key": "first"}
+
+
+def test_events_tell_the_resources(cloud: Any, stacks: Any) -> None:
+    stack_id = stacks.create(hot({"word": {"type": "OS::Heat::RandomString"}}))
+    stacks.wait(stack_id, "CREATE_COMPLETE")
+    told = [
+        (event.detail["resource"], event.detail["action"], event.detail["status"])
+        for event in cloud.events
+        if event.source == "stack" and event.detail["stack_id"] == stack_id
+    ]
+    assert ("word", "CREATE", "COMPLETE") in told
+    assert told[-1][1:] == ("CREATE", "COMPLETE")
