@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,3 +177,19 @@ def test_a_link_is_not_followed(tmp_path: Path):
     (base / f"{supervise.PREFIX}0").symlink_to(precious)
     assert supervise.sweep(base) == []
     assert (precious / supervise.STATE).exists()
+
+
+def test_the_command_runs_as_who_asked_for_it():
+    """The supervisor is root; diskimage-builder is whom it was started by, and calls sudo."""
+    script = 'id -u > who; touch "$TMPDIR/mine" && ! touch "$TMPDIR/../theirs" 2> /dev/null'
+    # Not below pytest's directories, which are for root alone.
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        run = Supervised(directory, script, tmpfs_mib=64)
+        os.chown(run.staging, 65534, 65534)
+        run.config |= {"uid": 65534, "gid": 65534}
+        with run.running() as child:
+            assert child.wait(20) == 0, child.stdout.read()
+        assert (run.staging / "who").read_text() == "65534\n"
+        run.assert_nothing_left(staging=True)
