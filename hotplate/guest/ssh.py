@@ -95,7 +95,8 @@ class Ssh:
             raise MachineLostError("there is no ssh connection: attach first")
         limit = Deadline(timeout, f'the command "{text}" in the guest')
         root = "" if self._user == "root" else "sudo -n "
-        line = f"{root}timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)}"
+        # "exit" makes a status of a signal, which ssh tells in another way.
+        line = f"{root}timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)}; exit $?"
         try:
             with self._transport.open_session(timeout=ATTEMPT_SECONDS) as session:
                 session.settimeout(timeout + GRACE_SECONDS)

@@ -30,8 +30,10 @@ MODULES = (
     "pvpanic-mmio",
     "ext4",
 )
-BUILD = "4"
+BUILD = "6"
 """Raised when what is put into the initramfs changes."""
+
+NOT_FOLLOWED = ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
 
 DHCP = """\
 #!/bin/sh
@@ -52,6 +54,19 @@ for module in $(cat /modules/order); do insmod "/modules/$module"; done
 ip link set lo up
 ip link set eth0 up && udhcpc -q -n -t 5 -T 1 -i eth0 -s /dhcp >/dev/null 2>&1
 (while :; do sh /shell; sleep 1; done) 2>/dev/null &
+if [ -x /bin/qemu-ga ]; then
+    mkdir -p /dev/pts /root/.ssh /etc/dropbear
+    mount -t devpts pts /dev/pts
+    chmod 700 /root /root/.ssh
+    echo 'root:x:0:0:root:/root:/bin/sh' >/etc/passwd
+    echo /bin/sh >/etc/shells
+    for name in /sys/class/virtio-ports/*/name; do
+        port=${name%/name}
+        [ "$(cat "$name")" = org.qemu.guest_agent.0 ] || continue
+        qemu-ga -d -m virtio-serial -p "/dev/${port##*/}" -f /run/qga.pid -t /run
+    done
+    dropbear -R -s
+fi
 echo 'READY'
 while :; do sh </dev/console >/dev/console 2>&1; done
 """.replace("READY", READY)
@@ -66,18 +81,19 @@ class TinyGuest:
     append: str = "console=ttyS0 panic=-1 quiet"
 
 
-def make() -> TinyGuest:
+def make(*, ways_in: bool = False) -> TinyGuest:
     """Return the guest, made when the cache has none.
 
+    :param ways_in: with the QEMU guest agent and an ssh server; starts a little later.
     :raises subprocess.CalledProcessError: when a package cannot be fetched.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hotplate-tests"
-    target = base / f"tiny-guest-{BUILD}"
+    target = base / f"tiny-guest-{BUILD}{'-ways-in' if ways_in else ''}"
     if not target.exists():
         base.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=base) as directory:
             work = Path(directory)
-            build(work, work / "new")
+            build(work, work / "new", ways_in=ways_in)
             try:
                 (work / "new").rename(target)
             except OSError:
@@ -86,18 +102,24 @@ def make() -> TinyGuest:
     return TinyGuest(target / "vmlinuz", target / "initrd")
 
 
-def build(work: Path, target: Path) -> None:
-    """Fetch the packages into ``work`` and make ``target`` with the kernel and the initramfs."""
-    depends = subprocess.run(
-        ["apt-cache", "depends", "linux-image-cloud-amd64"],
-        check=True,
-        capture_output=True,
-        text=True,
+def depends(*packages: str, recurse: bool) -> list[str]:
+    """Return the packages that apt says these depend on."""
+    options = [f"--no-{kind}" for kind in NOT_FOLLOWED] + ["--recurse"] * recurse
+    shown = subprocess.run(
+        ["apt-cache", "depends", *options, *packages], check=True, capture_output=True, text=True
     ).stdout
-    image = re.search(r"Depends: (linux-image-\S+)", depends)
-    assert image, f"apt knows no cloud kernel: {depends!r}"
+    return sorted(set(re.findall(r"^ +\|?Depends: ([^<\s:]+)$", shown, re.MULTILINE)))
+
+
+def build(work: Path, target: Path, *, ways_in: bool) -> None:
+    """Fetch the packages into ``work`` and make ``target`` with the kernel and the initramfs."""
+    packages = ["busybox-static", *depends("linux-image-cloud-amd64", recurse=False)]
+    if ways_in:
+        programs = ("qemu-guest-agent", "dropbear-bin")
+        libraries = [name for name in depends(*programs, recurse=True) if name.startswith(("lib", "zlib"))]
+        packages += [*programs, *(name for name in libraries if "perl" not in name)]
     subprocess.run(
-        ["apt-get", "-q", "download", image[1], "busybox-static"],
+        ["apt-get", "-q", "download", *packages],
         cwd=work,
         check=True,
         stdout=subprocess.DEVNULL,
@@ -111,6 +133,16 @@ def build(work: Path, target: Path) -> None:
     busybox = next((work / "root").rglob("bin/busybox"))
     shutil.copy(busybox, root / "bin" / "busybox")
     (root / "bin" / "sh").symlink_to("busybox")
+    if ways_in:
+        for name in ("qemu-ga", "dropbear"):
+            shutil.copy(next((work / "root").rglob(f"sbin/{name}")), root / "bin" / name)
+        for folder in ("lib/x86_64-linux-gnu", "lib64"):
+            (root / folder).mkdir(parents=True)
+        for path in (work / "root").rglob("x86_64-linux-gnu/*.so*"):
+            if path.is_file():
+                shutil.copy(path, root / "lib/x86_64-linux-gnu" / path.name)
+        loader = "ld-linux-x86-64.so.2"
+        (root / "lib64" / loader).symlink_to(f"../lib/x86_64-linux-gnu/{loader}")
     modules = next((work / "root").rglob("kernel/drivers")).parents[1]
     order = resolve(modules, MODULES)
     for module in order:
