@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,9 +44,15 @@ TOOLS = {
     "fstrim": "util-linux",
     "mkfs.ext4": "e2fsprogs",
     "sfdisk": "fdisk",
-    "debootstrap": "debootstrap",
 }
 """Tools a build needs -> the Debian package that has them."""
+
+ELEMENT_TOOLS = {
+    "debian-minimal": {"debootstrap": "debootstrap"},
+    "block-device-offset-gpt": {"sgdisk": "gdisk"},
+    "block-device-offset-efi": {"sgdisk": "gdisk", "mcopy": "mtools", "mkfs.vfat": "dosfstools"},
+}
+"""Tools that one element needs, in the same way."""
 
 CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
     (
@@ -141,7 +147,7 @@ class Build:
         :raises BuildError: a hook failed; says which.
         """
         request = self.request
-        program = check_host(self.environ)
+        program = check_host(self.plan.elements, self.environ)
         target = request.image.absolute()
         if target.is_dir():
             raise UsageError(f'"{target}" is a directory; name the image file to write')
@@ -233,7 +239,8 @@ class Build:
         return status, last
 
     def _failure(self, status: int, last: deque[str], log: Path) -> HotplateError:
-        text = "\n".join(last)
+        told = [line for line in last if line and not CLEANING_UP.match(line)]
+        text = "\n".join(told[-100:])
         for pattern, kind, sentence, hint in CAUSES:
             if found := re.search(pattern, text):
                 message = sentence.format(*found.groups())
@@ -247,7 +254,6 @@ class Build:
                 hint=f'the full log is "{log}"',
             )
         if isinstance(error, BuildError):
-            told = [line for line in last if line and not CLEANING_UP.match(line)]
             error.lines = tuple(told[-15:])
         return error
 
@@ -303,9 +309,10 @@ class Build:
             source.replace(target)
 
 
-def check_host(environ: Mapping[str, str]) -> str:
+def check_host(elements: Iterable[str], environ: Mapping[str, str]) -> str:
     """Look for what a build needs before it starts; returns the path of ``disk-image-create``.
 
+    :param elements: the elements that are named on the line.
     :raises HostError: names what is missing and the command that installs it.
     """
     search = plan_module.child_environment(environ)["PATH"]
@@ -315,9 +322,12 @@ def check_host(environ: Mapping[str, str]) -> str:
             "disk-image-create was not found",
             hint=f"{sys.executable} -m pip install diskimage-builder",
         )
-    missing = [tool for tool in TOOLS if shutil.which(tool, path=search) is None]
+    tools = dict(TOOLS)
+    for element in elements:
+        tools |= ELEMENT_TOOLS.get(element, {})
+    missing = [tool for tool in tools if shutil.which(tool, path=search) is None]
     if missing:
-        packages = " ".join(dict.fromkeys(TOOLS[tool] for tool in missing))
+        packages = " ".join(dict.fromkeys(tools[tool] for tool in missing))
         raise HostError(
             f"building needs {', '.join(missing)}, which this host does not have",
             hint=f"apt-get install {packages}",

@@ -1,0 +1,72 @@
+"""What is said when a build fails, without building anything."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+from hotplate.errors import HostError, HotplateError, ImageError
+from hotplate.image import build
+from hotplate.image.build import Build, BuildError
+from hotplate.image.plan import BuildRequest
+
+CLEANING = [
+    "Unmount /tmp/x/mnt/proc",
+    "INFO diskimage_builder.block_device.level3.mount [-] Called for [mount_mkfs_root]",
+]
+
+
+def failure(tmp_path: Path, *lines: str) -> HotplateError:
+    made = Build(BuildRequest(tmp_path / "out", tmp_path / "cache"), {})
+    for line in lines:
+        made.progress.feed(line)
+    return made._failure(1, deque([*lines, *CLEANING * 30]), tmp_path / "out.log")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "sentence"),
+    [
+        ("tar: ./usr: Cannot write: No space left on device", HostError, "no space left"),
+        ("> E: Unable to locate package pupet", ImageError, 'no package "pupet"'),
+        ("Temporary failure resolving 'm.example'", HostError, '"m.example"'),
+        ("E: Failed to fetch http://m.example/x.deb  404", HostError, "http://m.example/x.deb"),
+        (
+            "There is a duplicated hook in your elements: a/install.d/50-x",
+            ImageError,
+            '"a/install.d/50-x"',
+        ),
+        ("losetup: cannot find an unused loop device", HostError, "no loop device"),
+    ],
+)
+def test_causes_that_are_known(tmp_path: Path, line: str, kind: type, sentence: str):
+    error = failure(tmp_path, line)
+    assert isinstance(error, kind)
+    assert sentence in error.message
+    assert "out.log" in error.hint
+
+
+def test_the_hook_and_its_last_lines(tmp_path: Path):
+    error = failure(tmp_path, "dib-run-parts Running /t/in_target.d/install.d/50-x", "it broke")
+    assert isinstance(error, BuildError)
+    assert '"install.d/50-x"' in error.message
+    assert error.lines[-1] == "it broke"
+
+
+def test_the_step_when_no_hook_was_running(tmp_path: Path):
+    error = failure(tmp_path, "Converting image using qemu-img convert", "qemu-img: error")
+    assert 'the step "compress"' in error.message
+
+
+def test_a_cause_of_long_ago_is_not_the_cause(tmp_path: Path):
+    error = failure(tmp_path, "E: Unable to locate package optional", *["going on"] * 200)
+    assert "optional" not in error.message
+
+
+def test_a_missing_tool_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(build.ELEMENT_TOOLS, "an-element", {"no-such-tool": "some-package"})
+    with pytest.raises(HostError, match="no-such-tool") as raised:
+        build.check_host(["an-element"], {})
+    assert raised.value.hint == "apt-get install some-package"
+    assert raised.value.exit_status == 3
