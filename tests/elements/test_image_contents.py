@@ -49,9 +49,13 @@ class Tree:
         return self.root / path
 
     def run(self, *command: str) -> str:
-        """Run a program of the image; return what it prints."""
+        """Run a program of the image, where it may log; return what it prints."""
+        scratch = f"for d in run var/log; do mount -t tmpfs none {self.root}/$d; done"
         result = subprocess.run(
-            ["chroot", self.root, *command],
+            [
+                *("unshare", "--mount", "--propagation", "private"),
+                *("sh", "-euc", f'{scratch}; exec chroot "$@"', "sh", self.root, *command),
+            ],
             env={"PATH": "/usr/local/bin:/usr/sbin:/usr/bin", "LC_ALL": "C"},
             capture_output=True,
             text=True,

@@ -23,7 +23,9 @@ def main():
         print(f"os-collect-config: prepare ended with status {status}", file=sys.stderr)
     # The agent executes argv[0] again whenever its configuration changes.
     sys.argv[0] = shutil.which("os-collect-config") or sys.argv[0]
-    return collect.main(sys.argv)
+    # Debian's 13.1 has the name that it had before 14.
+    run = getattr(collect, "main", None) or collect.__main__
+    return run(sys.argv)
 
 
 if __name__ == "__main__":
