@@ -16,6 +16,8 @@ BAR = 14
 FLAG_ROW = 15
 # A picture with more rows of one lane is no picture any more.
 MOST_ROWS = 10
+# Above that, moments that would cover each other are drawn once.
+MOST_MOMENTS = 400
 # As wide as a letter of the picture's text, about, for the labels that fit into a bar.
 LETTER = 6.4
 BOLD = 7.0
@@ -127,9 +129,14 @@ class Picture:
         """Put bars that overlap below each other; moments all share the first row."""
         rows: list[list[Span]] = [[]]
         ends = [-1e9]
+        crowded = sum(span.end is None for span in lane.spans) > MOST_MOMENTS
+        drawn: set[tuple[Tone, int]] = set()
         for span in sorted(lane.spans, key=lambda each: (each.end is None, each.start)):
             if span.end is None:
-                rows[0].append(span)
+                place = (span.tone, round(self._x(span.start)))
+                if not crowded or place not in drawn:
+                    rows[0].append(span)
+                drawn.add(place)
                 continue
             row = next((n for n, end in enumerate(ends) if end <= span.start + 1e-6), None)
             if row is None:

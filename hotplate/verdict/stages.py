@@ -37,7 +37,7 @@ PER_DEPLOYMENT = ORDER[ORDER.index(Stage.DEPLOYMENT_DELIVERED) :]
 # Lines that only a running init of the image writes; an initramfs and GRUB write some like them.
 _USERSPACE = re.compile(
     r"Welcome to (?!GRUB|.*[Ii]nitramfs).*!|login: ?$|Cloud-init v\. |"
-    r"Reached target .*(?:[Mm]ulti-[Uu]ser|[Gg]raphical|[Cc]loud-|[Ll]ogin)"
+    r"Reached target .*(?:(?i:multi-user)|(?i:graphical)|[Cc]loud-|[Ll]ogin)"
 )
 # cloud-init's table of network devices, a device that is up and has an IPv4 address.
 _ADDRESS = re.compile(r"ci-info: \| +(?!lo\b)\S+ +\| +True +\| +\d+\.\d+\.\d+\.\d+")

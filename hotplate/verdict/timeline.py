@@ -71,7 +71,7 @@ _UNIT = re.compile(r"^\W*(?P<state>OK|FAILED|DEPEND|TIME)\W+(?P<what>\w.*)$")
 _CLOUD_STAGE = re.compile(r"Cloud-init v\. \S+ running '(?P<stage>[^']+)'")
 _CLOUD_END = re.compile(r"Cloud-init v\. \S+ finished")
 _USERSPACE = re.compile(r"Welcome to (?!GRUB|.*[Ii]nitramfs).*!")
-_BOOTED = re.compile(r"login: ?$|Reached target .*[Mm]ulti-[Uu]ser")
+_BOOTED = re.compile(r"login: ?$|Reached target .*(?i:multi-user)")
 _AGENT = re.compile(r"os-collect-config|os-refresh-config|dib-run-parts")
 
 # cloud-init tries paths that a metadata service need not have.

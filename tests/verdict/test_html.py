@@ -203,6 +203,16 @@ def test_ticks_are_round_few_and_inside(first, last):
     assert all(first - 1e-6 <= tick <= last + 1e-6 for tick in found)
 
 
+def test_a_long_run_gives_a_picture_that_is_not_too_large():
+    events = [Event("machine", "power-on", "s", {}, at=0.0)]
+    for number in range(20_000):
+        detail = {"method": "GET", "path": "/v1/", "status": 200, "action": "DescribeStackResource"}
+        events.append(Event("cfn", "request", "s", detail, at=float(number)))
+    text = picture.Picture(timeline.build(events, "s")).svg()
+    assert len(text) < 400_000
+    assert text.count("<rect") > 100
+
+
 @pytest.fixture
 def browser(tmp_path):
     program = shutil.which("chromium")
