@@ -1,0 +1,592 @@
+"""cfn-init on this host: everything that needs neither packages nor accounts of its own.
+
+systemctl is a stand-in that keeps a list of what runs and writes down what it is told: there is no
+systemd to talk to where tests run. Services under a real systemd are for the tests that boot.
+"""
+
+from __future__ import annotations
+
+import base64
+import bz2
+import gzip
+import io
+import json
+import os
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+INIT = "AWS::CloudFormation::Init"
+
+
+@pytest.fixture
+def init(cfn):
+    """Run cfn-init with one configuration, or with several when *init* is given."""
+
+    def run(config=None, *arguments, init=None, check=0, **keywords):
+        metadata = {INIT: {"config": config} if init is None else init}
+        return cfn("cfn-init", *arguments, metadata=metadata, check=check, **keywords)
+
+    return run
+
+
+def commands(*lines):
+    return {"commands": {f"{number:02}": {"command": line} for number, line in enumerate(lines)}}
+
+
+# Metadata and config sets
+
+
+@pytest.mark.parametrize(
+    ("metadata", "part"),
+    [
+        ("not json", "is not JSON"),
+        ("[1]", "must be a map, not a list"),
+        ("{}", 'has no "AWS::CloudFormation::Init"'),
+        ({INIT: []}, "must be a map, not a list"),
+        ({INIT: {}}, 'no configuration "config"'),
+        ({INIT: {"config": [1]}}, '"config" must be a map'),
+        ({INIT: {"configSets": {"a": "x"}, "x": {}}}, 'no "default"'),
+        ({INIT: {"configSets": {"default": "x"}}}, 'no configuration "x"'),
+        ({INIT: {"configSets": {"default": [{"ConfigSet": "y"}]}}}, 'configSets has no "y"'),
+        ({INIT: {"configSets": {"default": [{"Set": "y"}]}}}, "must list names"),
+        ({INIT: {"configSets": {"default": [7]}}}, "must list names"),
+        ({INIT: {"configSets": {"default": []}}}, "is empty"),
+        (
+            {
+                INIT: {
+                    "configSets": {"default": {"ConfigSet": "a"}, "a": [{"ConfigSet": "default"}]}
+                }
+            },
+            "refer to each other: default -> a -> default",
+        ),
+    ],
+)
+def test_malformed_metadata_is_one_sentence(cfn, metadata, part):
+    done = cfn("cfn-init", metadata=metadata, check=1)
+    assert part in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_metadata_is_one_sentence(cfn):
+    assert "there is no metadata" in cfn("cfn-init", check=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "part"),
+    [
+        ("packages", [1], "config/packages"),
+        ("packages", {"pacman": {"a": []}}, "not a package manager"),
+        ("packages", {"apt": {"-o": []}}, 'begin with "-"'),
+        ("packages", {"apt": {"a b": []}}, "one word"),
+        ("packages", {"apt": {"a": [{}]}}, "config/packages/apt/a"),
+        ("packages", {"rpm": {"a": "no address"}}, "must be an address"),
+        ("sources", {"relative": "http://h/x"}, "absolute path"),
+        ("sources", {"/a": "s3://bucket/key"}, "must be an address"),
+        ("sources", {"/a": ["http://h/x"]}, "must be an address"),
+        ("groups", {"g": {"gid": "x"}}, "must be a number"),
+        ("users", {"-u": {}}, 'begin with "-"'),
+        ("users", {"u": {"groups": {"a": 1}}}, "must be a list"),
+        ("files", {"relative": {"content": ""}}, "absolute path"),
+        ("files", {"/a/": {"content": ""}}, "absolute path"),
+        ("files", {"/a": {}}, 'either "content" or "source"'),
+        ("files", {"/a": {"content": "", "source": "http://h/x"}}, "either"),
+        ("files", {"/a": {"content": "", "mode": 420}}, "text of octal digits"),
+        ("files", {"/a": {"content": "", "mode": "rwx"}}, "text of octal digits"),
+        ("files", {"/a": {"content": "!", "encoding": "base64"}}, "not base64"),
+        ("files", {"/a": {"content": {}, "encoding": "base64"}}, "must be base64"),
+        ("files", {"/a": {"content": "", "encoding": "rot13"}}, "plain"),
+        ("files", {"/a": {"content": "", "context": {"a": "b"}}}, "context"),
+        ("files", {"/a\0b": {"content": ""}}, "NUL"),
+        ("commands", {"a": {}}, 'no "command"'),
+        ("commands", {"a": {"command": {}}}, "text or a list"),
+        ("commands", {"a": {"command": "a\0b"}}, "NUL"),
+        ("commands", {"a": {"command": "x", "env": {"A=B": "c"}}}, "environment"),
+        ("commands", {"a": {"command": "x", "ignoreErrors": "maybe"}}, "true or false"),
+        ("services", {"upstart": {"a": {}}}, "not a service manager"),
+        ("services", {"systemd": {"a": {"enabled": "yes"}}}, "true or false"),
+        ("services", {"systemd": {"a": {"files": {"x": 1}}}}, "must be a list"),
+    ],
+)
+def test_a_malformed_section_stops_before_anything_is_done(init, tmp_path, section, value, part):
+    first = {"commands": {"a": {"command": f"touch {tmp_path}/done"}}}
+    done = init(
+        init={"configSets": {"default": ["a", "b"]}, "a": first, "b": {section: value}}, check=1
+    )
+    assert part.replace("config/", "b/") in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "done").exists()
+
+
+def test_config_sets_in_order_and_by_name(init, python):
+    config = {
+        "configSets": {
+            "default": [{"ConfigSet": "one"}, "b"],
+            "one": ["a", {"ConfigSet": "two"}],
+            "two": "c",
+        },
+        **{name: {"commands": {"x": {"command": f"echo {name}"}}} for name in "abc"},
+    }
+
+    def echoed(*arguments):
+        lines = init(None, *arguments, init=config, python=python).stdout.split("\n")
+        return [line for line in lines if line in ("a", "b", "c")]
+
+    assert echoed() == ["a", "c", "b"]
+    assert echoed("-c", "two,one") == ["c", "a", "c"]
+    assert 'configSets has no "three"' in init(None, "-c", "three", init=config, check=1).stderr
+
+
+def test_an_unknown_section_is_named(init):
+    assert '"config/packges"' in init({"packges": {}, **commands("true")}).stdout
+
+
+def test_sections_run_in_heats_order(init, tmp_path):
+    archive = tmp_path / "a.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(__file__, "x")
+    done = init(
+        {
+            "services": {"sysvinit": {}},
+            "commands": {"a": {"command": "echo"}},
+            "files": {str(tmp_path / "f"): {"content": ""}},
+            "sources": {str(tmp_path / "s"): archive.as_uri()},
+        }
+    )
+    assert [line.split(":")[0] for line in done.stdout.splitlines() if line] == [
+        "sources",
+        "files",
+        "commands",
+    ]
+
+
+# Files
+
+
+def test_files(init, tmp_path, python):
+    path = tmp_path / "new/dir"
+    done = init(
+        {
+            "files": {
+                f"{path}/text": {"content": "grüß ☃ \0 PLANTED\n", "mode": "000600"},
+                f"{path}/json": {"content": {"a": ["ü", None, 1.5]}},
+                f"{path}/list": {"content": [1]},
+                f"{path}/empty": {"content": "", "mode": "0755"},
+                f"{path}/base64": {
+                    "content": base64.encodebytes(bytes(range(256))).decode(),
+                    "encoding": "base64",
+                    "mode": "100640",
+                },
+                f"{path}/link": {"content": "text", "mode": "120644"},
+                f"{path}/ours": {"content": "x", "owner": str(os.getuid()), "group": os.getgid()},
+            }
+        },
+        python=python,
+    )
+    assert "PLANTED" not in done.stdout + (tmp_path / "cfn-init.log").read_text()
+    assert (path / "text").read_text() == "grüß ☃ \0 PLANTED\n"
+    assert json.loads((path / "json").read_text()) == {"a": ["ü", None, 1.5]}
+    assert json.loads((path / "list").read_text()) == [1]
+    assert (path / "base64").read_bytes() == bytes(range(256))
+    assert (path / "link").readlink() == Path("text")
+    modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in path.iterdir() if p.name != "link"}
+    assert modes == {
+        "text": 0o600,
+        "json": 0o644,
+        "list": 0o644,
+        "empty": 0o755,
+        "base64": 0o640,
+        "ours": 0o644,
+    }
+    assert not [p for p in path.iterdir() if p.name.startswith(".")]
+
+
+def test_a_file_from_a_url(init, server, tmp_path):
+    server.answers = [(503, b""), (302, b"", {"Location": "/there"}), (200, b"\0\xff" * (1 << 20))]
+    target = tmp_path / "file"
+    init({"files": {str(target): {"source": server.url + "/x?Signature=s", "mode": "000640"}}})
+    assert target.read_bytes() == b"\0\xff" * (1 << 20)
+    assert "Signature" not in (tmp_path / "cfn-init.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("entry", "part"),
+    [
+        ({"content": "", "owner": "no-such-user"}, 'no user "no-such-user"'),
+        ({"content": "", "group": "no-such-group"}, 'no group "no-such-group"'),
+        ({"source": "file:///no/such/file"}, "No such file"),
+        ({"source": "http://127.0.0.1:1/x?Signature=s"}, "Connection refused"),
+    ],
+)
+def test_a_file_that_cannot_be_made_fails_and_leaves_nothing(init, tmp_path, entry, part):
+    """K14: heat-cfntools ignores an unknown owner and a failed download."""
+    done = init({"files": {str(tmp_path / "d/f"): entry}}, check=1)
+    assert f'files: "{tmp_path}/d/f"' in done.stderr and part in done.stderr
+    assert "Signature" not in done.stderr
+    assert not (tmp_path / "d").exists() or list((tmp_path / "d").iterdir()) == []
+
+
+def test_a_broken_download_fails(init, server, tmp_path):
+    server.answers = [(299, b"half")]
+    done = init({"files": {str(tmp_path / "f"): {"source": server.url}}}, check=1)
+    assert "broke off" in done.stderr or "IncompleteRead" in done.stderr
+    assert not (tmp_path / "f").exists()
+
+
+def test_a_directory_in_the_way_is_said(init, tmp_path):
+    for entry in ({"content": ""}, {"content": "x", "mode": "120777"}):
+        assert "there is a directory" in init({"files": {str(tmp_path): entry}}, check=1).stderr
+
+
+# Sources
+
+
+def tar_bytes(names=("top/file", "top/run"), mode="w", **members):
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode=mode) as tar:
+        for name in names:
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = 4, 0o4755 if name.endswith("run") else 0o600
+            tar.addfile(entry, io.BytesIO(b"data"))
+        for name, (kind, target) in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = kind, target
+            tar.addfile(entry)
+    return data.getvalue()
+
+
+def zip_bytes(names=("top/file", "top/run")):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name in names:
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = (0o100755 if name.endswith("run") else 0o100644) << 16
+            archive.writestr(entry, "data")
+    return data.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["tar", "tgz", "tbz2", "txz", "zip"])
+def test_archives(init, tmp_path, kind, python):
+    modes = {"tar": "w", "tgz": "w:gz", "tbz2": "w:bz2", "txz": "w:xz"}
+    data = zip_bytes() if kind == "zip" else tar_bytes(mode=modes[kind])
+    (tmp_path / "archive").write_bytes(data)
+    target = tmp_path / "a/target"
+    for _ in range(2):  # over what is there already
+        init({"sources": {str(target): (tmp_path / "archive").as_uri()}}, python=python)
+    assert (target / "top/file").read_bytes() == b"data"
+    assert stat.S_IMODE((target / "top/run").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("name", ["plain.txt.gz", "plain.txt.bz2"])
+def test_single_compressed_files(init, server, tmp_path, name):
+    packer = gzip.compress if name.endswith("gz") else bz2.compress
+    server.answers = [(200, packer(b"text"))]
+    init({"sources": {str(tmp_path / "t"): f"{server.url}/{name}?Signature=s"}})
+    assert (tmp_path / "t/plain.txt").read_bytes() == b"text"
+
+
+LINK, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        tar_bytes(["../escape"]),
+        tar_bytes(["a/../../escape"]),
+        tar_bytes(["/tmp/hotplate-escape"]),
+        zip_bytes(["../escape"]),
+        zip_bytes(["/tmp/hotplate-escape"]),
+        tar_bytes([], link=(LINK, "..")),
+        tar_bytes([], link=(LINK, "/etc")),
+        tar_bytes([], link=(HARD, "../../etc/passwd")),
+        tar_bytes([], link=(HARD, "/etc/passwd")),
+        tar_bytes([], fifo=(tarfile.FIFOTYPE, "")),
+        tar_bytes([], device=(tarfile.CHRTYPE, "")),
+    ],
+)
+def test_nothing_leads_out_of_the_directory(init, tmp_path, data):
+    (tmp_path / "archive").write_bytes(data)
+    target = tmp_path / "t/target"
+    done = init({"sources": {str(target): (tmp_path / "archive").as_uri()}}, check=1)
+    assert "leads out" in done.stderr or "device or a pipe" in done.stderr
+    assert not [path for path in (tmp_path / "t").rglob("*") if path != target]
+    assert not Path("/tmp/hotplate-escape").exists()
+
+
+def test_a_link_that_was_there_does_not_lead_out(init, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target/top").symlink_to(tmp_path / "outside")
+    (tmp_path / "archive").write_bytes(tar_bytes())
+    done = init({"sources": {str(tmp_path / "target"): (tmp_path / "archive").as_uri()}}, check=1)
+    assert "leads out" in done.stderr
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"no archive", tar_bytes(mode="w:gz")[:-40], gzip.compress(b"x" * 9999)[:-9], b"BZh9"],
+)
+def test_what_is_no_archive_or_damaged_fails(init, tmp_path, data):
+    (tmp_path / "archive.gz").write_bytes(data)
+    done = init({"sources": {str(tmp_path / "t"): (tmp_path / "archive.gz").as_uri()}}, check=1)
+    assert "damaged" in done.stderr or "neither" in done.stderr
+
+
+def test_githubs_top_directory_goes(tmp_path, hooks_dir, monkeypatch):
+    monkeypatch.syspath_prepend(str(hooks_dir))
+    from heat_cfn import sources
+
+    url = "https://github.com/owner/project/tarball/main"
+    sources.unpack(io.BytesIO(tar_bytes()), url, str(tmp_path / "t"))
+    assert (tmp_path / "t/file").read_bytes() == b"data"
+
+
+# Commands
+
+
+def test_commands(init, tmp_path):
+    done = init(
+        {
+            "commands": {
+                "b": {"command": ["printf", "[%s]\\n", "a b", 7]},
+                "a": {"command": 'echo "$X|$Y|$HOME"', "env": {"X": 1, "Y": [True]}},
+                "c": {"command": "pwd", "cwd": str(tmp_path)},
+                "d": {"command": "echo never", "test": "exit 1"},
+                "e": {"command": "exit 3", "ignoreErrors": "true"},
+                "f": {"command": "echo last", "test": ["test", "-e", "."], "cwd": str(tmp_path)},
+            }
+        }
+    )
+    assert [line for line in done.stdout.splitlines() if not line.startswith("commands:")] == [
+        "1|[true]|",
+        "[a b]",
+        "[7]",
+        str(tmp_path),
+        "last",
+    ]
+    assert '"d" was skipped' in done.stdout
+    assert '"e" failed with status 3, which is ignored' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("entry", "part"),
+    [
+        ({"command": "echo out; echo err >&2; exit 3"}, "failed with status 3"),
+        ({"command": "kill -9 $$"}, "ended by signal 9"),
+        ({"command": ["/no/such/program"]}, "failed with status 127"),
+        ({"command": ["/etc/passwd"]}, "failed with status 126"),
+        ({"command": "true", "cwd": "/no/such/dir"}, '"/no/such/dir" (its "cwd") does not exist'),
+    ],
+)
+def test_a_failing_command_stops_and_is_named(init, tmp_path, entry, part):
+    after = {"command": f"touch {tmp_path}/after"}
+    done = init({"commands": {"01_x": entry, "02_y": after}}, check=1)
+    assert 'commands: "01_x"' in done.stderr and part in done.stderr
+    assert not (tmp_path / "after").exists()
+
+
+def test_two_megabytes_and_any_bytes_pass_through(
+    cfn, hooks_dir, tmp_path, make_deployment, run_hook
+):
+    config = {"config": commands("head -c 2097152 /dev/zero | tr '\\0' x; printf '\\377\\0'")}
+    answer = run_hook(
+        "cfn_init.py",
+        make_deployment(config, group="cfn-init"),
+        env=hook_environment(hooks_dir, tmp_path),
+    )
+    assert answer.status == 0
+    assert "x" * 2097152 + "�\0" in answer.stdout
+
+
+# Services
+
+
+@pytest.fixture
+def systemctl(tmp_path):
+    """A stand-in for systemctl; see the top of this file."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    program = directory / "systemctl"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"cd {tmp_path} || exit 1\n"
+        'echo "$@" >>calls\n'
+        "for unit; do :; done\n"
+        'case "$1" in\n'
+        '    start | restart) case $unit in bad*) touch "failed-$unit" ;; esac\n'
+        '        case $unit in worse*) echo "Job failed." >&2; exit 1 ;; esac\n'
+        '        touch "running-$unit" ;;\n'
+        '    stop) rm "running-$unit" ;;\n'
+        '    is-active) test -e "running-$unit" ;;\n'
+        '    is-failed) test -e "failed-$unit" ;;\n'
+        "esac\n"
+    )
+    program.chmod(0o755)
+
+    class Control:
+        environment = {"PATH": f"{directory}:{os.environ['PATH']}"}
+
+        def calls(self):
+            """Return what it was told to do since the last time, questions left out."""
+            path = tmp_path / "calls"
+            lines = path.read_text().splitlines() if path.exists() else []
+            path.unlink(missing_ok=True)
+            return [line for line in lines if not line.startswith("is-")]
+
+    return Control()
+
+
+@pytest.mark.parametrize("manager", ["systemd", "sysvinit"])
+def test_services_are_brought_about(init, systemctl, manager):
+    def apply(**entry):
+        init({"services": {manager: {"web": entry}}}, env=systemctl.environment)
+        return systemctl.calls()
+
+    assert apply() == []
+    assert apply(enabled=True, ensureRunning="true") == ["enable web.service", "start web.service"]
+    assert apply(enabled="true", ensureRunning=True) == ["enable web.service"]
+    assert apply(enabled=False) == ["disable web.service"]
+    assert apply(ensureRunning=False) == ["stop web.service"]
+    assert apply(ensureRunning="false") == []
+
+
+def test_what_changed_restarts_a_service(init, systemctl, tmp_path):
+    archive = tmp_path / "a.tar"
+    archive.write_bytes(tar_bytes())
+    watched, other = str(tmp_path / "watched"), str(tmp_path / "other")
+    triggers = {
+        "files": [watched],
+        "sources": [str(tmp_path / "s")],
+        "commands": ["c"],
+        "packages": {"apt": ["p"]},
+    }
+
+    def apply(**sections):
+        service = {"ensureRunning": True, **triggers}
+        init({**sections, "services": {"systemd": {"web": service}}}, env=systemctl.environment)
+        return systemctl.calls()
+
+    assert apply(files={watched: {"content": "1"}}) == ["start web.service"]
+    assert apply(files={watched: {"content": "1"}}) == []
+    assert apply(files={watched: {"content": "2"}}) == ["restart web.service"]
+    assert apply(files={watched: {"content": "2", "mode": "000600"}}) == ["restart web.service"]
+    assert apply(files={other: {"content": "2"}}) == []
+    assert apply(sources={str(tmp_path / "s"): archive.as_uri()}) == ["restart web.service"]
+    assert apply(commands={"c": {"command": "true"}}) == ["restart web.service"]
+    assert apply(commands={"c": {"command": "true", "test": "false"}}) == []
+    assert apply(commands={"d": {"command": "true"}}) == []
+
+
+@pytest.mark.parametrize("name", ["bad", "worse"])
+def test_a_service_that_does_not_start_fails(init, systemctl, name):
+    entry = {"ensureRunning": True}
+    done = init({"services": {"systemd": {name: entry}}}, check=1, env=systemctl.environment)
+    assert f'services: "{name}"' in done.stderr
+    assert ("failed at once" if name == "bad" else "Job failed.") in done.stderr
+
+
+def test_no_service_manager_is_a_sentence(init, tmp_path):
+    env = {"PATH": str(tmp_path)}
+    for manager in ("systemd", "sysvinit"):
+        config = {"services": {manager: {"web": {"ensureRunning": True}}}}
+        assert "is not on this machine" in init(config, check=1, env=env).stderr
+
+
+# Accounts and packages: what is missing
+
+
+@pytest.mark.parametrize(
+    ("section", "program"),
+    [
+        ({"groups": {"hotplate-g": {}}}, "groupadd"),
+        ({"users": {"hotplate-u": {}}}, "useradd"),
+        ({"packages": {"apt": {"x": []}}}, "apt-get"),
+        ({"packages": {"yum": {"x": []}}}, "yum"),
+        ({"packages": {"dnf": {"x": []}}}, "dnf"),
+        ({"packages": {"zypper": {"x": []}}}, "zypper"),
+        ({"packages": {"rubygems": {"x": []}}}, "gem"),
+        ({"packages": {"python": {"x": []}}}, "python3"),
+    ],
+)
+def test_a_missing_program_fails_and_is_named(init, tmp_path, section, program):
+    """K14: with heat-cfntools this is success."""
+    done = init(section, check=1, env={"PATH": str(tmp_path)})
+    assert f'the program "{program}" is not on this machine' in done.stderr
+
+
+# The hook
+
+
+def hook_environment(hooks_dir, tmp_path):
+    return {
+        "HEAT_CFN_INIT_CMD": str(hooks_dir / "cfn-init"),
+        "HEAT_CFN_INIT_LAST_METADATA_DIR": str(tmp_path / "last"),
+        "HEAT_CFN_LOG_DIR": str(tmp_path),
+    }
+
+
+@pytest.fixture
+def cfn_init_hook(run_hook, make_deployment, hooks_dir, tmp_path):
+    """Run the hook of the group cfn-init on a config."""
+
+    def run(config, *, env=None, **keywords):
+        return run_hook(
+            "cfn_init.py",
+            make_deployment(config, group="cfn-init", **keywords),
+            env={**hook_environment(hooks_dir, tmp_path), **(env or {})},
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("form", ["map", "text", "whole"])
+def test_the_hook_applies_its_config(cfn_init_hook, tmp_path, form):
+    config = {"config": {"files": {str(tmp_path / "f"): {"content": "PLANTED"}}}}
+    config = {"map": config, "text": json.dumps(config), "whole": {INIT: config}}[form]
+    answer = cfn_init_hook(config)
+    assert (answer.status, answer.stderr) == (0, "")
+    assert (tmp_path / "f").read_text() == "PLANTED"
+    assert "PLANTED" not in answer.log + answer.stdout
+    assert [path.name for path in (tmp_path / "last").iterdir()] == ["last_metadata"]
+    assert (tmp_path / "last/last_metadata").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_hook_fails_with_the_step(cfn_init_hook):
+    """K14: heat-agents' hook reports 0."""
+    answer = cfn_init_hook({"config": commands("exit 4")})
+    assert answer.status == 1
+    assert 'commands: "00": it failed with status 4' in answer.stderr
+
+
+def test_the_hook_leaves_no_metadata_behind(cfn_init_hook, hooks_dir, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/cfn-init").symlink_to(hooks_dir / "cfn-init")
+    env = {"HEAT_CFN_INIT_CMD": "", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    answer = cfn_init_hook({"config": commands("ls -a " + str(tmp_path / "last"))}, env=env)
+    assert answer.status == 0, answer.stderr
+    assert ".metadata" in answer.stdout
+    assert list((tmp_path / "last").iterdir()) == []
+
+
+@pytest.mark.parametrize("config", [[1], "no json", 7, '"text"'])
+def test_the_hook_says_what_a_config_must_be(cfn_init_hook, config):
+    answer = cfn_init_hook(config)
+    assert answer.status == 1
+    assert "must be a map" in answer.stderr
+
+
+def test_a_missing_cfn_init_is_a_sentence(cfn_init_hook):
+    answer = cfn_init_hook({}, env={"HEAT_CFN_INIT_CMD": "/no/such/program"})
+    assert answer.status == 127
+    assert "heat-cfntools" in answer.stderr
+
+
+def test_the_option_configsets(cfn_init_hook):
+    config = {"configSets": {"x": "a", "y": "b"}, "a": commands("echo A"), "b": commands("echo B")}
+    for option, wanted in (("x", ["A"]), (["y", "x"], ["B", "A"])):
+        answer = cfn_init_hook(config, options={"configsets": option})
+        assert [line for line in answer.stdout.splitlines() if len(line) == 1] == wanted
