@@ -116,7 +116,9 @@ def build(work: Path, target: Path, *, ways_in: bool) -> None:
     packages = ["busybox-static", *depends("linux-image-cloud-amd64", recurse=False)]
     if ways_in:
         programs = ("qemu-guest-agent", "dropbear-bin")
-        libraries = [name for name in depends(*programs, recurse=True) if name.startswith(("lib", "zlib"))]
+        libraries = [
+            name for name in depends(*programs, recurse=True) if name.startswith(("lib", "zlib"))
+        ]
         packages += [*programs, *(name for name in libraries if "perl" not in name)]
     subprocess.run(
         ["apt-get", "-q", "download", *packages],

@@ -1,0 +1,130 @@
+"""How many machines may run at once on this host: by memory, across processes.
+
+Every machine reserves what it will use; who finds too little left waits for another to end.
+A reservation is a locked file, so that the kernel gives it back whatever ends its owner, and
+nothing is ever stale.  Those who wait stand in a queue: a large machine is not starved by
+small ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hotplate.deadline import Deadline, DeadlineExceeded, retry
+from hotplate.errors import HostError
+
+SHARE = 0.8
+"""The part of the host's memory that all machines together may use."""
+
+OVERHEAD_MIB = 400
+"""What QEMU needs beside the guest's memory: under TCG mostly translated code, as measured."""
+
+POLL_SECONDS = 0.2
+
+
+def host_mib(*, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the memory in MiB that this host, or the container that we are in, has in all."""
+    kib = 0
+    for line in (proc / "meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            kib = int(line.split()[1])
+    limit = kib // 1024
+    with contextlib.suppress(OSError, ValueError):
+        limit = min(limit, int((cgroup / "memory.max").read_text()) >> 20)
+    return limit
+
+
+@contextlib.contextmanager
+def reserve(
+    memory_mib: int,
+    *,
+    directory: Path,
+    deadline: Deadline,
+    budget_mib: int | None = None,
+    waiting: Callable[[str], None] = lambda _: None,
+) -> Iterator[None]:
+    """Hold memory for one machine as long as the context lasts; waits until there is enough.
+
+    A machine that is alone is always let in: the host may swap, but nothing waits for ever.
+
+    :param memory_mib: the guest's memory.
+    :param directory: where all processes on this host that shall know of each other look.
+    :param budget_mib: what all may use together; :data:`SHARE` of the host's memory.
+    :param waiting: told once, as a sentence, when there is not enough.
+    :raises DeadlineExceeded: when there is not enough in time.
+    :raises HostError: when the directory cannot be used.
+    """
+    budget = int(host_mib() * SHARE) if budget_mib is None else budget_mib
+    need = memory_mib + OVERHEAD_MIB
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        queue = os.open(directory / "queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HostError(
+            f'memory cannot be reserved in "{directory}": {error.strerror}',
+            hint=f"ls -ld {directory}",
+        ) from error
+    told = False
+
+    def first_in_the_queue(_: bool) -> bool | None:
+        try:
+            fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
+        return True
+
+    def admitted(_: bool) -> int | None:
+        nonlocal told
+        used = held(directory)
+        if not used or sum(used) + need <= budget:
+            return _hold(directory, need)
+        if not told:
+            told = True
+            waiting(
+                f"waiting for memory: {len(used)} machines hold {sum(used)} of {budget} MiB, "
+                f"and {need} MiB are needed"
+            )
+        return None
+
+    try:
+        retry(first_in_the_queue, deadline, every=POLL_SECONDS)
+        descriptor = retry(admitted, deadline, every=POLL_SECONDS)
+    except DeadlineExceeded as error:
+        raise DeadlineExceeded(
+            f"{error}: the machines that run hold {sum(held(directory))} of {budget} MiB"
+        ) from None
+    finally:
+        os.close(queue)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def held(directory: Path) -> list[int]:
+    """Return the MiB of each reservation that is alive, and remove the others' files."""
+    alive = []
+    for path in directory.glob("*.mib"):
+        with contextlib.suppress(OSError, ValueError), path.open("r+") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                alive.append(int(stream.read()))
+            else:
+                path.unlink()
+    return alive
+
+
+def _hold(directory: Path, mib: int) -> int:
+    """Make and lock a reservation; returns the descriptor that keeps it."""
+    descriptor, name = tempfile.mkstemp(dir=directory, suffix=".new")
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(descriptor, str(mib).encode())
+    # Only now, locked and written, may others see it.
+    Path(name).rename(Path(name).with_suffix(".mib"))
+    return descriptor

@@ -1,0 +1,101 @@
+"""Memory reservations between processes: they queue, and none outlives its owner."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.errors import HostError
+from hotplate.machine.admission import OVERHEAD_MIB, held, host_mib, reserve
+
+BUDGET = 2 * (500 + OVERHEAD_MIB)
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from hotplate.deadline import Deadline
+from hotplate.machine.admission import reserve
+with reserve(500, directory=Path(sys.argv[1]), deadline=Deadline(5, "memory")):
+    print("held", flush=True)
+    time.sleep(1000)
+"""
+
+
+def ask(directory: Path, mib: int = 500, *, seconds: float = 0.5, **options: object):
+    return reserve(
+        mib,
+        directory=directory,
+        deadline=Deadline(seconds, "memory for a machine"),
+        budget_mib=BUDGET,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def test_two_fit_and_the_third_waits_and_says_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    with ask(tmp_path), ask(tmp_path):
+        assert held(tmp_path) == [500 + OVERHEAD_MIB] * 2
+        with (
+            pytest.raises(DeadlineExceeded, match=f"hold {BUDGET} of {BUDGET} MiB"),
+            ask(tmp_path, waiting=said.append),
+        ):
+            pass
+    assert said == [
+        f"waiting for memory: 2 machines hold {BUDGET} of {BUDGET} MiB, "
+        f"and {500 + OVERHEAD_MIB} MiB are needed"
+    ]
+    assert held(tmp_path) == []
+
+
+def test_the_third_goes_on_when_one_ends(tmp_path: Path) -> None:
+    waits, done = threading.Event(), threading.Event()
+
+    def third() -> None:
+        with ask(tmp_path, seconds=20, waiting=lambda _: waits.set()):
+            done.set()
+
+    with ask(tmp_path):
+        with ask(tmp_path):
+            thread = threading.Thread(target=third)
+            thread.start()
+            assert waits.wait(10)
+            assert not done.is_set()
+        assert done.wait(10)
+    thread.join()
+
+
+def test_a_machine_alone_is_always_let_in(tmp_path: Path) -> None:
+    with ask(tmp_path, 10 * BUDGET):
+        assert held(tmp_path) == [10 * BUDGET + OVERHEAD_MIB]
+
+
+def test_killed_owner_holds_nothing(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, tmp_path], stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "held\n"
+        assert held(tmp_path) == [500 + OVERHEAD_MIB]
+        owner.kill()
+    assert held(tmp_path) == []
+    assert list(tmp_path.glob("*.mib")) == []
+
+
+def test_unusable_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HostError, match="cannot be reserved"), ask(tmp_path / "file"):
+        pass
+
+
+def test_the_smaller_of_host_and_container(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:       8388608 kB\nMemFree: 1 kB\n")
+    assert host_mib(proc=tmp_path, cgroup=tmp_path) == 8192
+    (tmp_path / "memory.max").write_text("max\n")
+    assert host_mib(proc=tmp_path, cgroup=tmp_path) == 8192
+    (tmp_path / "memory.max").write_text(str(2 << 30))
+    assert host_mib(proc=tmp_path, cgroup=tmp_path) == 2048
