@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hotplate.deadline import Deadline, DeadlineExceeded
-from hotplate.errors import HotplateError, MachineLostError, TemplateError
+from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events import Event, EventLog
 from hotplate.image.inspect import Image
 from hotplate.server import Hotplate, Server
 from hotplate.settings import Settings
+from hotplate.stack import STACK_TYPE, Stack
 from hotplate.template import Template
 from hotplate.verdict import console_patterns, probes, readings
 from hotplate.verdict.stages import Mark, Stage
@@ -32,8 +32,6 @@ STACK_NAME = "hotplate"
 PROBE_SECONDS = 20.0
 NO_SERVER = "no server"
 DONE = ("COMPLETE", "FAILED")
-STACK_TYPE = "OS::Heat::Stack"
-"""The resource type under which Heat reports what happens to a stack as a whole."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ class Run:
             self._say(f"Heat answers after {time.monotonic() - began:.1f} s")
             self._watch = Watch(self.events, self.settings, on_server=self._track)
             owned.callback(self._watch.close)
-            owned.callback(lambda: [tracker.close() for tracker in self.trackers.values()])
+            owned.callback(self._stop_tracking)
             self._owned = owned.pop_all()
         return self
 
@@ -180,10 +178,9 @@ class Run:
 
         :raises TemplateError: when Heat refuses the template.
         """
-        heat = self.plate.cloud.heat()
-        self._create(heat)
+        stack = Stack.create(self.plate.cloud, self.template, name=STACK_NAME)
         end = self._watch.stack(STACK_NAME, "CREATE")
-        outputs = self._outputs(heat)
+        outputs = stack.outputs
         problems: list[str] = []
         if end.status == "CREATE_COMPLETE" and self.template.expect is not None:
             problems = list(self.template.expect(outputs))
@@ -205,26 +202,6 @@ class Run:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _create(self, heat: Any) -> None:
-        from heatclient import exc
-
-        try:
-            heat.stacks.create(
-                stack_name=STACK_NAME,
-                timeout_mins=max(1, int(self.settings.limit / 60)),
-                disable_rollback=True,
-                **self.template.create_arguments(),
-            )
-        except exc.HTTPException as error:
-            told = " ".join(str(error).removeprefix("ERROR: ").split())
-            raise TemplateError(f'Heat refused "{self.template.source}": {told}') from error
-
-    def _outputs(self, heat: Any) -> dict[str, Any]:
-        stack = heat.stacks.get(STACK_NAME)
-        return {
-            each["output_key"]: each.get("output_value") for each in getattr(stack, "outputs", [])
-        }
-
     def _track(self, server_id: str) -> None:
         if server_id in self.trackers:
             return
@@ -239,6 +216,10 @@ class Run:
         wiring = server.machine.wiring if server else None
         if wiring is not None:
             self._say(f"network: {wiring.name}, because {wiring.reason}")
+
+    def _stop_tracking(self) -> None:
+        for tracker in self.trackers.values():
+            tracker.close()
 
     def _decisive(self) -> StageTracker:
         """The tracker of the server that got least far, for it is the one to look at."""

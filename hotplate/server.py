@@ -7,9 +7,12 @@ with an overlay of the image, a wiring, the cloud's services on that wiring, and
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -20,12 +23,14 @@ from hotplate.cloud.addresses import PORTS
 from hotplate.cloud.cloud import Cloud
 from hotplate.cloud.compute import ServerSpec
 from hotplate.cloud.options import CloudOptions
-from hotplate.deadline import Deadline
+from hotplate.deadline import Deadline, retry
 from hotplate.errors import MachineLostError
 from hotplate.events import Event, EventLog
 from hotplate.guest import shell
+from hotplate.guest.base import GuestGoneError
 from hotplate.image import config_drive
 from hotplate.image.inspect import Image
+from hotplate.image.overlay import make_overlay
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import ARCHITECTURES, Firmware, MachineConfig
 from hotplate.machine.machine import Machine
@@ -35,6 +40,9 @@ SMBIOS = {
     Datasource.OPENSTACK: {"manufacturer": "OpenStack Foundation", "product": "OpenStack Nova"},
 }
 """What the firmware says of the machine; other data sources are found without it."""
+
+
+BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 
 
 class Server:
@@ -47,7 +55,7 @@ class Server:
         self.spec = spec
         self.machine = machine
         self.nonce = nonce
-        self._owned = owned
+        self.owned = owned
         self._shell: shell.Shell | None = None
         self._shell_of: int | None = None
         self._lock = threading.Lock()
@@ -71,9 +79,36 @@ class Server:
                 self._shell, self._shell_of = way, self.machine.pid
             return self._shell
 
+    def renew(self) -> None:
+        """Make a restored server one of its own: a nonce that only it has, and the right time."""
+        nonce = secrets.token_hex(16)
+        way = self.shell()
+        way.renew(nonce)
+        way.set_time(time.time())
+        self.nonce = nonce
+
+    def reboot(self, deadline: Deadline) -> None:
+        """Reboot the guest in an orderly way and wait until its shell answers again."""
+        before = self.shell()
+        boot = before.run(BOOT_ID).check().text
+        before.run("systemctl --no-block reboot")
+        with self._lock:
+            self._shell = None
+
+        def is_up(_last_try: bool) -> bool | None:
+            try:
+                way = self.shell(seconds=deadline.left)
+                return way.run(BOOT_ID).text != boot or None
+            except GuestGoneError:
+                with self._lock:
+                    self._shell = None
+                return None
+
+        retry(is_up, deadline, every=0.5)
+
     def close(self) -> None:
         """Cut the power and give everything back."""
-        self._owned.close()
+        self.owned.close()
 
 
 class QemuCompute:
@@ -101,18 +136,42 @@ class QemuCompute:
 
     def boot(self, spec: ServerSpec) -> None:
         """Start a server on an overlay of the image."""
+        self._state[spec.id] = ("BUILD", "")
+        with self._assemble(spec, self.image.overlay, secrets.token_hex(16)) as server:
+            server.machine.start()
+        self._state[spec.id] = ("ACTIVE", "")
+
+    def restore(self, spec: ServerSpec, *, disk: Path, state: Path, nonce: str) -> Server:
+        """Start a server from a saved state: its memory, and the disk of the same instant.
+
+        :param disk: stays as it is; an overlay of it is written to.
+        :param nonce: what the server was given when it was booted.
+        :raises MachineLostError: when the state does not fit this QEMU or this configuration.
+        """
+
+        def overlay(directory: Path) -> Path:
+            return make_overlay(disk, "qcow2", directory / "disk.qcow2")
+
+        with self._assemble(spec, overlay, nonce) as server:
+            server.machine.start(incoming=state)
+        self._state[spec.id] = ("ACTIVE", "")
+        return server
+
+    @contextlib.contextmanager
+    def _assemble(
+        self, spec: ServerSpec, disk: Callable[[Path], Path], nonce: str
+    ) -> Iterator[Server]:
+        """A server that is complete but for being switched on; kept when that goes well."""
         if self.cloud is None:
             raise RuntimeError("a server was asked for before the cloud was there")
-        nonce = secrets.token_hex(16)
         directory = self._folder(spec)
         with ExitStack() as owned:
             link = owned.enter_context(wiring.choose(PORTS, wanted=self._wiring()))
             owned.enter_context(
                 self.cloud.serve(spec.id, link.listeners, vendor_data=shell.vendor_data(nonce))
             )
-            config = self._config(spec, directory)
             machine = Machine(
-                config,
+                self._config(spec, directory, disk(directory)),
                 wiring=link,
                 accelerator=self.accelerator,
                 directory=directory,
@@ -120,11 +179,15 @@ class QemuCompute:
                 server_id=spec.id,
             )
             owned.enter_context(machine)
-            self._state[spec.id] = ("BUILD", "")
             machine.write_script()
-            machine.start()
-            self._state[spec.id] = ("ACTIVE", "")
-            self.servers[spec.id] = Server(spec, machine, nonce=nonce, owned=owned.pop_all())
+            server = Server(spec, machine, nonce=nonce, owned=owned)
+            self.servers[spec.id] = server
+            try:
+                yield server
+            except BaseException:
+                self.servers.pop(spec.id, None)
+                raise
+            server.owned = owned.pop_all()
 
     def delete(self, server_id: str) -> None:
         """Cut a server's power and forget it; its folder stays."""
@@ -185,7 +248,7 @@ class QemuCompute:
                     return folder
         raise RuntimeError(f'too many servers are called "{plain}"')
 
-    def _config(self, spec: ServerSpec, directory: Path) -> MachineConfig:
+    def _config(self, spec: ServerSpec, directory: Path, disk: Path) -> MachineConfig:
         arch = "x86_64"
         append = ""
         if self.image.kernel is not None:
@@ -201,7 +264,7 @@ class QemuCompute:
         return MachineConfig(
             name=directory.name,
             uuid=spec.id,
-            disk=self.image.overlay(directory),
+            disk=disk,
             kernel=self.image.kernel,
             initrd=self.image.initrd,
             append=append,
@@ -212,6 +275,9 @@ class QemuCompute:
             config_drive=drive,
             smbios=SMBIOS.get(source, {}),
             display=True,
+            # A new generation id at each start: a guest that was restored seeds its random
+            # numbers anew.
+            extra=("-device", "vmgenid,guid=auto"),
         )
 
     def _wiring(self) -> str:

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from hotplate.events import EventLog
-from hotplate.run import STACK_TYPE, Watch
+from hotplate.run import Watch
 from hotplate.settings import Settings
+from hotplate.stack import STACK_TYPE
 
 HERE = Path("/nonexistent")
 

@@ -1,0 +1,163 @@
+"""One stack of the embedded Heat, as a client sees it: begin an action, wait for its end."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hotplate.cloud.cloud import Cloud
+from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.errors import TemplateError
+from hotplate.events import Event
+from hotplate.template import Template, load
+
+STACK_TYPE = "OS::Heat::Stack"
+"""The resource type under which Heat reports what happens to a stack as a whole."""
+
+SECONDS = 600.0
+_numbers = itertools.count(1)
+
+
+class Stack:
+    """A stack; its actions return at once, :meth:`wait` waits for the last one.
+
+    ::
+
+        stack = Stack.create(cloud, load(Path("web.yaml"), parameters={"flavor": "m1.small"}))
+        assert stack.wait().status == "CREATE_COMPLETE", stack
+        print(stack.outputs["url"])
+    """
+
+    def __init__(self, cloud: Cloud, name: str, template: Template) -> None:
+        self.name = name
+        self.template = template
+        self.reason = ""
+        self._cloud = cloud
+        self._heat = cloud.heat()
+        self._action = "CREATE"
+        self._state = "IN_PROGRESS"
+        self._since = len(cloud.events)
+
+    @classmethod
+    def create(cls, cloud: Cloud, template: Template, *, name: str = "") -> Stack:
+        """Create a stack.
+
+        :param name: by default ``stack-N``.
+        :raises TemplateError: when Heat refuses the template.
+        """
+        self = cls(cloud, name or f"stack-{next(_numbers)}", template)
+        self._ask(
+            lambda: self._heat.stacks.create(
+                stack_name=self.name, disable_rollback=True, **template.create_arguments()
+            )
+        )
+        return self
+
+    def update(
+        self, template: Template | None = None, parameters: Mapping[str, Any] | None = None
+    ) -> Stack:
+        """Update the stack: to another template, or with other parameters."""
+        new = template or self.template
+        arguments = new.create_arguments()
+        arguments["parameters"] |= dict(parameters or {})
+        self._begin("UPDATE")
+        self._ask(lambda: self._heat.stacks.update(self.name, **arguments))
+        self.template = new
+        return self
+
+    def suspend(self) -> Stack:
+        """Suspend it."""
+        self._begin("SUSPEND")
+        self._ask(lambda: self._heat.actions.suspend(self.name))
+        return self
+
+    def resume(self) -> Stack:
+        """Resume it."""
+        self._begin("RESUME")
+        self._ask(lambda: self._heat.actions.resume(self.name))
+        return self
+
+    def delete(self) -> Stack:
+        """Delete it."""
+        self._begin("DELETE")
+        self._ask(lambda: self._heat.stacks.delete(self.name))
+        return self
+
+    def forget(self) -> None:
+        """Delete it without waiting, whatever state it is in; for the end of a test."""
+        if (self._action, self._state) != ("DELETE", "COMPLETE"):
+            with contextlib.suppress(TemplateError):
+                self.delete()
+
+    def wait(self, *, seconds: float = SECONDS) -> Stack:
+        """Wait for the end of the last action.
+
+        :raises DeadlineExceeded: when it has not ended by then.
+        """
+        deadline = Deadline(seconds, f'{self._action} of the stack "{self.name}"')
+        found = self._cloud.events.wait(self._ends, seconds=deadline.left, since=self._since)
+        if found is None:
+            raise DeadlineExceeded(
+                f"gave up waiting for {deadline.what} after {deadline.seconds:.0f} s"
+            )
+        self._state = str(found.detail["status"])
+        self.reason = str(found.detail.get("reason", ""))
+        return self
+
+    @property
+    def status(self) -> str:
+        """Heat's, such as ``CREATE_COMPLETE``, as of the last :meth:`wait`."""
+        return f"{self._action}_{self._state}"
+
+    @property
+    def state(self) -> str:
+        """``IN_PROGRESS``, ``COMPLETE`` or ``FAILED``, as of the last :meth:`wait`."""
+        return self._state
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The stack's outputs, as they are now."""
+        found = self._heat.stacks.get(self.name)
+        return {each["output_key"]: each.get("output_value") for each in found.outputs}
+
+    def resource(self, name: str) -> Any:
+        """A resource of the stack, as python-heatclient shows it."""
+        return self._heat.resources.get(self.name, name)
+
+    def __str__(self) -> str:
+        return f'stack "{self.name}": {self.status} {self.reason}'.rstrip()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _begin(self, action: str) -> None:
+        self._action, self._state, self.reason = action, "IN_PROGRESS", ""
+        self._since = len(self._cloud.events)
+
+    def _ends(self, event: Event) -> bool:
+        detail = event.detail
+        return (
+            event.source == "stack"
+            and detail.get("type") == STACK_TYPE
+            and detail.get("resource") == self.name
+            and detail.get("action") == self._action
+            and detail.get("status") in ("COMPLETE", "FAILED")
+        )
+
+    def _ask(self, call: Callable[[], object]) -> None:
+        from heatclient import exc
+
+        try:
+            call()
+        except exc.HTTPException as error:
+            told = " ".join(str(error).removeprefix("ERROR: ").split())
+            raise TemplateError(f'Heat refused "{self.template.source}": {told}') from error
+
+
+def create_from_file(
+    cloud: Cloud, path: Path, parameters: Mapping[str, Any], *, environments: tuple[Path, ...] = ()
+) -> Stack:
+    """Create a stack from a template file, with the files that it names."""
+    return Stack.create(cloud, load(path, parameters=parameters, environments=environments))

@@ -1,0 +1,163 @@
+"""A server as a test sees it: deploy to it, look into it, cut it off, break its link."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hotplate.deadline import Deadline
+from hotplate.deploy import Deployment
+from hotplate.guest.base import COMMAND_SECONDS, CommandResult
+from hotplate.guest.testinfra_backend import testinfra_host
+from hotplate.machine.console import Console
+from hotplate.server import Hotplate, Server
+
+if TYPE_CHECKING:
+    from testinfra.host import Host
+
+BOOT_SECONDS = 300.0
+
+
+class ServerUnderTest:
+    """One running server of the image under test.
+
+    ::
+
+        def test_puppet_writes_motd(server):
+            done = server.deploy(group="puppet", config=MANIFEST, outputs=["result"]).wait()
+            assert done.outputs["result"] == "hello"
+            assert server.host.file("/etc/motd").contains("hello")
+    """
+
+    def __init__(self, plate: Hotplate, server: Server) -> None:
+        self._plate = plate
+        self._server = server
+        self.deployments: list[Deployment] = []
+
+    def __str__(self) -> str:
+        return self._server.spec.name
+
+    @property
+    def id(self) -> str:
+        """Nova's id of the server."""
+        return self._server.spec.id
+
+    @property
+    def directory(self) -> Path:
+        """Where its console log, QEMU's messages and ``qemu.sh`` are."""
+        return self._server.directory
+
+    # -- Heat ------------------------------------------------------------------------------------
+
+    def deploy(
+        self,
+        *,
+        group: str,
+        config: Any,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Sequence[str | Mapping[str, Any]] = (),
+        options: Mapping[str, Any] | None = None,
+        transport: str = "CFN_SIGNAL",
+        actions: Sequence[str] = ("CREATE", "UPDATE"),
+        name: str = "",
+    ) -> Deployment:
+        """Begin a deployment on this server, by Heat; returns at once.
+
+        :param group: the hook's group; ``component`` takes a list of configs with their actions.
+        :param config: text, or a map for a group that takes one.
+        :param inputs: values by name; their types are declared by what they are.
+        :param outputs: names, or Heat's maps with ``name`` and ``error_output``.
+        :param transport: Heat's ``signal_transport``.
+        :raises TemplateError: when Heat refuses it.
+        """
+        deployment = Deployment(
+            self._plate.cloud,
+            self.id,
+            group=group,
+            config=config,
+            inputs=inputs,
+            outputs=outputs,
+            options=options,
+            transport=transport,
+            actions=actions,
+            name=name,
+        )
+        self.deployments.append(deployment)
+        return deployment
+
+    # -- inside the guest --------------------------------------------------------------------------
+
+    @cached_property
+    def host(self) -> Host:
+        """A testinfra host over one connection, which is made again after a reboot."""
+        return testinfra_host(self._server.shell, name=str(self))
+
+    @property
+    def console(self) -> Console:
+        """The serial console."""
+        return self._server.machine.console
+
+    def run(
+        self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
+    ) -> CommandResult:
+        """Run a command as root; ``.check()`` of the result raises when it failed.
+
+        :param timeout: seconds.
+        """
+        return self._server.shell().run(command, timeout=timeout)
+
+    def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
+        """Write bytes, or a file of the host's, to a file in the guest."""
+        self._server.shell().copy_in(data, target, mode=mode)
+
+    def copy_out(self, source: str) -> bytes:
+        """The contents of a file in the guest."""
+        return self._server.shell().copy_out(source)
+
+    def journal(self, unit: str = "os-collect-config") -> str:
+        """The journal of this boot of a unit; of everything with ``""``."""
+        only = ["--unit", unit] if unit else []
+        command = ["journalctl", "--boot", "--no-pager", "--output", "short-monotonic", *only]
+        return self.run(command).text
+
+    # -- power and link ----------------------------------------------------------------------------
+
+    def reboot(self, *, seconds: float = BOOT_SECONDS) -> None:
+        """Reboot the guest in an orderly way and wait until it answers again."""
+        self._server.reboot(Deadline(seconds, f"the reboot of {self}"))
+
+    def crash(self) -> None:
+        """Cut the power; what the guest had not written to its disk is lost."""
+        self._server.machine.kill()
+
+    def start(self, *, wait: bool = True, seconds: float = BOOT_SECONDS) -> None:
+        """Switch the machine on again, from its disk.
+
+        :param wait: until the guest answers.
+        """
+        self._server.machine.start()
+        if wait:
+            self._server.shell(seconds=seconds)
+
+    def block(self) -> None:
+        """Pull the network cable."""
+        self._server.machine.set_link(up=False)
+
+    def unblock(self) -> None:
+        """Plug the network cable in again."""
+        self._server.machine.set_link(up=True)
+
+    # -- for people --------------------------------------------------------------------------------
+
+    def ways_in(self) -> str:
+        """Lines that a person can paste to look into the server."""
+        directory = self.directory
+        return (
+            f"console:  tail -f {directory}/console.log\n"
+            f"by hand:  {directory}/qemu.sh\n"
+            f"QEMU:     process {self._server.machine.pid}, "
+            f"monitored since {time.strftime('%H:%M:%S')}\n"
+        )

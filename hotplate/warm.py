@@ -1,0 +1,270 @@
+"""Warm state: a server that was booted once to "agent idle and polling", and is restored after.
+
+Machine state, disk and Heat's database are of the same instant and are kept together, by the hash
+of the image, the versions and the machine's options.  A state that does not restore is thrown away
+and made anew, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hotplate import __version__
+from hotplate.cloud.compute import ServerSpec
+from hotplate.deadline import Deadline, DeadlineExceeded, retry
+from hotplate.errors import HostError, ImageError, MachineLostError
+from hotplate.events import EventLog
+from hotplate.image.inspect import Image
+from hotplate.machine import accelerator
+from hotplate.machine.process import find_tool
+from hotplate.paths import cache_dir
+from hotplate.server import Hotplate, Server
+from hotplate.settings import Settings
+from hotplate.verdict import readings
+
+STACK = "warm"
+POLLING_SECONDS = 0.5
+KEPT = 6
+"""How many states are kept; the one that was not used for longest goes first."""
+
+AT_REST = (
+    # systemd has started everything, and os-refresh-config holds its lock no more.
+    "case $(systemctl is-system-running) in running | degraded) ;; *) exit 1 ;; esac; "
+    "flock --nonblock /run/os-refresh-config.lock true"
+)
+
+TEMPLATE = {
+    "heat_template_version": "2018-08-31",
+    "resources": {
+        "server": {
+            "type": "OS::Nova::Server",
+            "properties": {
+                "name": STACK,
+                "image": "the image under test",
+                "flavor": "m1.small",
+                "key_name": "hotplate",
+                "user_data_format": "SOFTWARE_CONFIG",
+            },
+            "metadata": {"os-collect-config": {"polling_interval": POLLING_SECONDS}},
+        }
+    },
+}
+
+
+@dataclass(frozen=True)
+class WarmState:
+    """A saved state, complete and ready to be restored."""
+
+    directory: Path
+
+    @property
+    def disk(self) -> Path:
+        return self.directory / "disk.qcow2"
+
+    @property
+    def memory(self) -> Path:
+        return self.directory / "memory"
+
+    @property
+    def about(self) -> dict[str, object]:
+        """What it is of: image, versions, options, when it was made."""
+        document: dict[str, object] = json.loads((self.directory / "about.json").read_text())
+        return document
+
+    @property
+    def spec(self) -> ServerSpec:
+        return ServerSpec.from_json(self._private()["spec"])
+
+    @property
+    def nonce(self) -> str:
+        return str(self._private()["nonce"])
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk."""
+        return sum(path.stat().st_blocks * 512 for path in self.directory.iterdir())
+
+    def lend_database(self, directory: Path) -> None:
+        """Copy Heat's database of that instant to where a cloud is going to be started."""
+        directory.mkdir(mode=0o700, parents=True)
+        shutil.copyfile(self.directory / "cloud.db", directory / "cloud.db")
+
+    def _private(self) -> dict[str, dict[str, object]]:
+        document: dict[str, dict[str, object]] = json.loads(
+            (self.directory / "server.json").read_text()
+        )
+        return document
+
+    def restore(self, plate: Hotplate) -> Server:
+        """Start the server anew in a plate whose cloud has this state's database.
+
+        :raises MachineLostError: when the state does not fit.
+        """
+        self.directory.touch()
+        server = plate.compute.restore(
+            self.spec, disk=self.disk, state=self.memory, nonce=self.nonce
+        )
+        try:
+            server.renew()
+        except DeadlineExceeded as error:
+            plate.compute.delete(server.spec.id)
+            raise MachineLostError(
+                "the restored server does not answer on its shell port"
+            ) from error
+        return server
+
+
+def store() -> Path:
+    """Where the states are kept."""
+    return cache_dir() / "warm"
+
+
+def states() -> list[WarmState]:
+    """The states that are kept, the one used last first."""
+    found = [path.parent for path in store().glob("*/about.json")]
+    found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    return [WarmState(path) for path in found]
+
+
+def forget(*, keep: int = 0) -> int:
+    """Remove all states but the ``keep`` that were used last; returns the bytes that were freed."""
+    freed = 0
+    for state in states()[keep:]:
+        freed += state.size
+        shutil.rmtree(state.directory, ignore_errors=True)
+    return freed
+
+
+def identity(image: Image, settings: Settings) -> dict[str, str]:
+    """All that a state depends on."""
+    program = find_tool("qemu-system-x86_64")
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    return {
+        "image": image.sha256(cache_dir() / "checksums"),
+        "name": image.path.name,
+        "qemu": version.stdout.splitlines()[0],
+        "hotplate": __version__,
+        "accelerator": accelerator.choose(settings.accelerator.value).name,
+        "memory": f"{settings.memory}",
+        "cpus": f"{settings.cpus}",
+        "firmware": settings.firmware.value,
+        "datasource": settings.datasource.value,
+        "wiring": settings.wiring.value,
+    }
+
+
+def key(about: dict[str, str]) -> str:
+    """The name of a state's folder."""
+    named = {name: value for name, value in about.items() if name != "name"}
+    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]
+
+
+@contextlib.contextmanager
+def _only_one(name: str) -> Iterator[None]:
+    """Hold the lock of a state; the kernel gives it up when we die."""
+    try:
+        store().mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (store() / f"{name}.lock").open("w")
+    except OSError as error:
+        raise HostError(
+            f'warm states cannot be kept in "{store()}": {error.strerror}',
+            hint="set HOTPLATE_CACHE to a directory that can be written",
+        ) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def find_or_make(
+    image: Image, settings: Settings, *, directory: Path, say: Callable[[str], None]
+) -> WarmState:
+    """The state for an image and settings; the first to ask for it on this host makes it.
+
+    :param directory: for the boot's console and logs.
+    :raises ImageError: when the image does not come to "agent idle and polling".
+    """
+    about = identity(image, settings)
+    name = key(about)
+    with _only_one(name):
+        state = WarmState(store() / name)
+        if (state.directory / "about.json").exists():
+            return state
+        say(f"booting {image} once, to restore it from then on")
+        began = time.monotonic()
+        _make(state, image, settings, about, directory=directory)
+        say(f"saved its state after {time.monotonic() - began:.0f} s")
+        forget(keep=KEPT)
+        return state
+
+
+def discard(state: WarmState) -> None:
+    """Remove a state that does not restore."""
+    shutil.rmtree(state.directory, ignore_errors=True)
+
+
+def _make(
+    state: WarmState, image: Image, settings: Settings, about: dict[str, str], *, directory: Path
+) -> None:
+    temporary = state.directory.with_name(state.directory.name + ".new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(mode=0o700)
+    try:
+        with Hotplate(image, settings=settings, directory=directory, events=EventLog()) as plate:
+            server = boot(plate)
+            server.machine.save_state(temporary / "memory")
+            # The disk as it is now belongs to the memory as it is now.
+            server.machine.kill()
+            shutil.copyfile(server.directory / "disk.qcow2", temporary / "disk.qcow2")
+            private = {"spec": server.spec.to_json(), "nonce": server.nonce}
+        shutil.copyfile(directory / "cloud" / "cloud.db", temporary / "cloud.db")
+        (temporary / "server.json").write_text(json.dumps(private))
+        made = {**about, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        (temporary / "about.json").write_text(json.dumps(made, indent=2) + "\n")
+        temporary.rename(state.directory)
+    except OSError as error:
+        raise HostError(
+            f'the warm state cannot be written to "{temporary}": {error.strerror}',
+            hint="hotplate cache clean",
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def boot(plate: Hotplate) -> Server:
+    """Boot a server and return it once its agent polls Heat and has nothing to do.
+
+    :raises ImageError: when it does not come so far.
+    """
+    events, settings = plate.events, plate.settings
+    plate.cloud.heat().stacks.create(stack_name=f"{STACK}-{len(events)}", template=TEMPLATE)
+    silence = Deadline(settings.patience, "the agent's first polls")
+    polls = seen = 0
+    while polls < 3:
+        event = events.wait(lambda _event: True, seconds=silence.left, since=seen)
+        if event is None or event.kind == "exit":
+            raise ImageError(
+                "the image was booted, and its agent did not come to poll Heat",
+                hint=f"hotplate test {plate.image.path}",
+            )
+        seen += 1
+        if readings.is_poll(event) and readings.answered(event):
+            polls += 1
+        if not readings.is_request(event) or polls:
+            silence.extend(settings.patience)
+    server = plate.servers[-1]
+    shell = server.shell(seconds=settings.patience)
+
+    def at_rest(_last_try: bool) -> bool | None:
+        return shell.run(AT_REST).rc == 0 or None
+
+    retry(at_rest, Deadline(settings.patience, "the agent to be idle"), every=0.5)
+    return server
