@@ -1,0 +1,133 @@
+"""The probe really tells an accelerator that works from one that does not, and is remembered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from hotplate.errors import HostError
+from hotplate.machine import accelerator, kvm_probe
+
+QEMU = "qemu-system-x86_64"
+pytestmark = pytest.mark.tool(QEMU)
+
+
+def test_probe_succeeds_on_an_accelerator_that_works() -> None:
+    verdict = accelerator.probe(QEMU, accelerator="tcg", cpu="qemu64")
+    assert verdict.works, verdict.seen
+
+
+def patched(offset: int, code: str) -> bytes:
+    image = bytearray(kvm_probe.rom())
+    data = bytes.fromhex(code)
+    image[offset : offset + len(data)] = data
+    return bytes(image)
+
+
+@pytest.mark.parametrize(
+    ("rom", "seen"),
+    [
+        pytest.param(patched(0x98, "ebfe"), "did not end within 2 s", id="hangs"),
+        # The loop takes 2^32 rounds instead of 20 million: too slow.
+        pytest.param(patched(0xB5, "b900000000"), "did not end within 2 s", id="crawls"),
+        pytest.param(patched(0xD5, "b000"), "status 1", id="says something else"),
+    ],
+)
+def test_probe_fails_on_what_does_not_do_the_work(rom: bytes, seen: str) -> None:
+    began = time.monotonic()
+    verdict = accelerator.probe(QEMU, accelerator="tcg", cpu="qemu64", rom=rom)
+    assert not verdict.works
+    assert seen in verdict.seen
+    assert time.monotonic() - began < 10
+
+
+def test_probe_reports_what_qemu_says() -> None:
+    verdict = accelerator.probe(QEMU, accelerator="tcg", cpu="no-such-cpu")
+    assert not verdict.works
+    assert "no-such-cpu" in verdict.seen
+
+
+def test_table_covers_the_code_without_gaps() -> None:
+    end = 0
+    for offset, code, _ in kvm_probe.CODE:
+        assert offset == end
+        end = offset + len(code) // 2
+
+
+@pytest.mark.tool("objdump")
+@pytest.mark.parametrize(
+    ("mode", "first", "end"), [("i8086", 0, 0x89), ("i386:x86-64", 0x89, 0xDF)]
+)
+def test_table_says_what_the_bytes_are(tmp_path: Path, mode: str, first: int, end: int) -> None:
+    if shutil.which("objdump") is None:
+        pytest.skip("this host has no disassembler: apt-get install binutils")
+    (tmp_path / "rom").write_bytes(kvm_probe.rom())
+    shown = subprocess.run(
+        [
+            *("objdump", "-D", "-w", "-b", "binary", "-m", mode),
+            *(f"--start-address={first}", f"--stop-address={end}", tmp_path / "rom"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    rows = [line.split("\t") for line in shown.splitlines() if line.count("\t") >= 2]
+    found = {int(row[0].strip(" :"), 16): " ".join(row[2].split()) for row in rows}
+    for offset, _, text in kvm_probe.CODE:
+        if first <= offset < end:
+            # objdump names the 32-bit register in moves to segment registers.
+            assert found[offset].split("#")[0].strip().replace("%eax,%", "%ax,%") in (
+                text,
+                text.replace("%eax,%", "%ax,%"),
+            )
+
+
+def test_choice_is_made_in_time_and_remembered(tmp_path: Path) -> None:
+    cache = tmp_path / "new" / "kvm.json"
+    began = time.monotonic()
+    chosen = accelerator.choose(cache=cache)
+    assert time.monotonic() - began < 20
+    assert chosen.name in ("kvm", "tcg")
+    assert chosen.reason
+    if cache.exists():
+        known = json.loads(cache.read_text())
+        # What is remembered is believed: the verdicts are turned round, and so is the choice.
+        turned = {key: [not works, "turned round"] for key, (works, _) in known.items()}
+        cache.write_text(json.dumps(turned))
+        assert accelerator.choose(cache=cache).name != chosen.name
+
+
+def test_damaged_cache_is_no_matter(tmp_path: Path) -> None:
+    cache = tmp_path / "kvm.json"
+    cache.write_text('{"half')
+    assert accelerator.choose(cache=cache).name in ("kvm", "tcg")
+    cache.unlink()
+    cache.mkdir()
+    assert accelerator.choose(cache=cache).name in ("kvm", "tcg")
+
+
+def test_another_architecture_is_emulated_and_says_why() -> None:
+    assert accelerator.emulation("x", arch="aarch64").cpu == "cortex-a57"
+    reason = accelerator._refusal("riscv64")
+    assert reason is not None
+    assert "the guest is riscv64" in reason
+
+
+def test_wishes() -> None:
+    assert accelerator.choose("tcg").reason == "it was asked for"
+    with pytest.raises(HostError, match='"hvf" is not one of'):
+        accelerator.choose("hvf")
+
+
+def test_kvm_that_does_not_work_is_refused_with_the_reason(tmp_path: Path) -> None:
+    cache = tmp_path / "kvm.json"
+    if accelerator.choose(cache=cache).name == "kvm":
+        assert accelerator.choose("kvm", cache=cache).name == "kvm"
+    else:
+        with pytest.raises(HostError, match="KVM was asked for, but"):
+            accelerator.choose("kvm", cache=cache)

@@ -1,0 +1,90 @@
+"""The command line that a configuration makes; what QEMU thinks of it is in test_machine.py."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from hotplate.errors import HostError
+from hotplate.machine.config import (
+    ARCHITECTURES,
+    Firmware,
+    MachineConfig,
+    architecture,
+    command_line,
+    uefi_files,
+)
+
+CHANNELS = {name: f"socket,fd={n}" for n, name in enumerate(("console", "qmp", "shell", "agent"))}
+
+
+def arguments(**options: object) -> list[str]:
+    settings = {"name": "web", "uuid": "6f1ed002-ab39-4e77-8b3b-0c5e9bfc9a5e"} | options
+    return command_line(
+        MachineConfig(**settings),  # type: ignore[arg-type]
+        accelerator=("-accel", "tcg"),
+        cpu="qemu64",
+        netdev="user,id=net0",
+        channels=CHANNELS,
+        variables=Path("/vars"),
+    )
+
+
+def values(line: list[str], option: str) -> list[str]:
+    return [value for name, value in itertools.pairwise(line) if name == option]
+
+
+def test_smbios_says_openstack() -> None:
+    assert values(arguments(), "-smbios") == [
+        "type=1,manufacturer=OpenStack Foundation,product=OpenStack Nova,"
+        "uuid=6f1ed002-ab39-4e77-8b3b-0c5e9bfc9a5e,serial=6f1ed002-ab39-4e77-8b3b-0c5e9bfc9a5e"
+    ]
+    assert "manufacturer" not in values(arguments(smbios={}), "-smbios")[0]
+
+
+def test_commas_are_doubled() -> None:
+    line = arguments(name="a,b", disk=Path("/d,ir/x"), smbios={"product": "c,d"})
+    assert values(line, "-name") == ["a,,b,debug-threads=on"]
+    assert values(line, "-drive")[0].startswith("if=none,id=disk0,file=/d,,ir/x,format=qcow2")
+    assert "product=c,,d" in values(line, "-smbios")[0]
+
+
+def test_kernel_is_booted_with_its_command_line() -> None:
+    line = arguments(kernel=Path("/k"), initrd=Path("/i"), append="root=/dev/vda a,b")
+    assert values(line, "-append") == ["root=/dev/vda a,b"]
+    assert values(line, "-initrd") == ["/i"]
+    assert "-kernel" not in arguments()
+
+
+def test_machines_own_cpu_wins() -> None:
+    assert values(arguments(cpu="Nehalem"), "-cpu") == ["Nehalem"]
+    assert values(arguments(), "-cpu") == ["qemu64"]
+
+
+def test_only_the_disk_is_written() -> None:
+    line = arguments(disk=Path("/disk"), config_drive=Path("/drive"))
+    disk, drive = values(line, "-drive")
+    assert "readonly" not in disk
+    assert "readonly=on" in drive
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("firmware", Firmware)
+def test_every_architecture_has_a_machine(name: str, firmware: Firmware) -> None:
+    row = ARCHITECTURES[name]
+    assert row.machines[firmware]
+    assert row.program.endswith(name)
+    assert "pvpanic" not in " ".join(arguments(arch=name)) or name == "x86_64"
+
+
+def test_unknown_architecture_and_missing_firmware_are_sentences(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(HostError, match='"vax" is not one of x86_64'):
+        architecture(MachineConfig(name="x", uuid="", arch="vax"))
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    with pytest.raises(HostError, match="no UEFI firmware for aarch64") as caught:
+        uefi_files(MachineConfig(name="x", uuid="", arch="aarch64"))
+    assert "qemu-efi-aarch64" in caught.value.hint
