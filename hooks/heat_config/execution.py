@@ -73,6 +73,14 @@ class Execution:
             process.end_group(pid, self._settings.kill_after, reap=False)
         return self._answer(status)
 
+    def never_began(self):
+        """True when the run was cut, in this boot, before there was a process to note its id.
+
+        After a power cut the note's absence proves nothing: it is not synced.
+        """
+        same_boot = self._record.mark.get("boot") == process.boot_id()
+        return same_boot and not os.path.exists(self._store.path(self._record.key, ".pid"))
+
     def recover(self):
         """Return the result of a run whose runner was cut, None when it cannot be known.
 
@@ -117,6 +125,8 @@ class Execution:
         data = self._read_response()
         said = files.read_part(self._log, self._log_start, result.TEXT_LIMIT)
         answer = result.read_answer(data, said, status, self._hook, self._record.outputs)
+        if answer[result.STATUS] and not result.is_complete(data) and self._store.is_full():
+            answer[result.STDERR] += 'The disk of "%s" is full.\n' % self._store.directory
         if status is not None and status > 128 and not result.is_complete(data):
             stdout, stderr = self.partial()
             answer[result.STDOUT] = answer[result.STDOUT] or stdout

@@ -285,10 +285,11 @@ class Pass:
             settings=self.settings,
         )
         try:
-            if record.state == STARTED:
+            if record.state == STARTED and not execution.never_began():
                 answer = self._recover(item, record, execution)
                 if answer is not None:
                     return answer
+                record.mark["runs"] = record.mark.get("runs", 1) + 1
             return self._start(item, record, execution, path)
         except OSError as error:
             self.journal.event(
@@ -304,7 +305,7 @@ class Pass:
 
     def _start(self, item, record, execution, path):
         execution.open()
-        record.enter(STARTED, runs=record.mark.get("runs", 0) + 1)
+        record.enter(STARTED, runs=record.mark.get("runs") or 1, boot=process.boot_id())
         self.store.save(record)
         self._warn_of_age(record)
         self.journal.event("started", record)

@@ -177,6 +177,11 @@ class Store:
         finally:
             os.close(descriptor)
 
+    def is_full(self):
+        """True when the disk has hardly room for another result."""
+        disk = os.statvfs(self.directory)
+        return disk.f_bavail * disk.f_frsize < RESERVE
+
     def save_result(self, record, answer, shorten):
         """Write *answer* as the result of *record*, then the record as finished.
 

@@ -226,7 +226,7 @@ class Sender:
             return answer
         except http.client.IncompleteRead:
             raise NotAccepted('the answer of "%s" broke off' % shown, again=True) from None
-        except (http.client.InvalidURL, UnicodeError, ValueError):
+        except http.client.InvalidURL:
             raise NotAccepted(
                 '"%s" cannot be asked: a header or the URL is malformed' % shown
             ) from None
@@ -236,6 +236,10 @@ class Sender:
             ) from None
         except OSError as error:
             raise _unreachable(shown, error, self._settings.request_timeout) from None
+        except ValueError:
+            raise NotAccepted(
+                '"%s" cannot be asked: a header or the URL is malformed' % shown
+            ) from None
         finally:
             connection.close()
 

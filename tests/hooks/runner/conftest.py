@@ -121,6 +121,22 @@ def heat() -> Iterator[Heat]:
 
 
 @pytest.fixture
+def replying(heat: Heat) -> Callable[..., None]:
+    """``replying(status, body, headers, act)``: what *heat* answers from now on."""
+
+    def reply(
+        status: int = 200,
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+        act: Callable[[BaseHTTPRequestHandler], None] | None = None,
+    ) -> None:
+        answer = Reply(status, body, headers or {}, act)
+        heat.reply = lambda request: answer
+
+    return reply
+
+
+@pytest.fixture
 def make_heat() -> Iterator[Callable[..., Heat]]:
     """More than one control plane: ``make_heat(ssl_context)``."""
     made: list[Heat] = []
@@ -243,6 +259,14 @@ class Guest:
 
     def log(self, key: str) -> str:
         return (self.logs / f"{key}.log").read_text()
+
+    def failures(self) -> list[str]:
+        """The reasons of the signals that failed, from the console."""
+        return [
+            json.loads(line.partition(" reason=")[2])
+            for line in self.console.read_text().splitlines()
+            if line.startswith("heat-config: signal-failed")
+        ]
 
     def text_everywhere(self) -> bytes:
         """All that state, logs and console hold."""

@@ -211,7 +211,8 @@ def test_only_declared_outputs_are_signalled(guest, heat, cfn):
 def test_lone_surrogates_become_something_a_database_takes(guest, heat, cfn):
     guest.hook(
         "shell",
-        '#!/bin/sh\nprintf %s \'{"r":["\\ud800"],"deploy_stdout":"\\udfff","deploy_status_code":0}\'\n',
+        "#!/bin/sh\nprintf %s "
+        '\'{"r":["\\ud800"],"deploy_stdout":"\\udfff","deploy_status_code":0}\'\n',
     )
     guest.metadata(cfn(outputs=["r"]))
     guest.run()

@@ -1,0 +1,231 @@
+"""The runner is cut: no result is lost, no hook runs twice, every deployment is signalled."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROUNDS = 200
+
+HOOK = """#!/bin/sh
+cat >/dev/null
+echo run >>"$COUNT_DIR/d-1"
+echo $$ >"$COUNT_DIR/pid"
+sleep 0.0%d
+echo end >>"$COUNT_DIR/end"
+echo '{"deploy_stdout":"out","deploy_stderr":"","deploy_status_code":0}'
+"""
+
+
+def kill(process) -> None:
+    """SIGKILL the runner's process group, and wait for it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+
+
+def kill_hook(guest) -> None:
+    """SIGKILL the hook's group too, as a power cut does; waits until it is gone."""
+    note = guest.state / "d-1.pid"
+    text = note.read_text() if note.exists() else ""
+    if not text:
+        return
+    pid = int(text.split()[0])
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def settle(guest) -> None:
+    """Run passes until one says that nothing is left to do."""
+    for _ in range(5):
+        if guest.run().status == 0:
+            return
+    raise AssertionError("it never settled")
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["runner", "runner-and-hook"])
+def test_two_hundred_kills_at_random_moments(guest, heat, cfn, power):
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    states: dict[str, int] = {}
+    for round_number in range(ROUNDS // 2):
+        guest.hook("shell", HOOK % chance.randrange(1, 9))
+        for path in guest.counts.iterdir():
+            path.unlink()
+        for path in guest.state.glob("d-1*"):
+            path.unlink()
+        heat.requests.clear()
+        guest.metadata(cfn())
+        process = guest.start()
+        time.sleep(chance.uniform(0.01, 0.22))
+        kill(process)
+        if power:
+            kill_hook(guest)
+        state = guest.state_of("d-1") if (guest.state / "d-1.json").exists() else "none"
+        states[state] = states.get(state, 0) + 1
+        settle(guest)
+        assert guest.state_of("d-1") == "signalled", (seed, round_number)
+        assert guest.runs("d-1") <= 1, (seed, round_number)
+        bodies = {json.dumps(body) for body in heat.signals}
+        assert len(bodies) == 1, (seed, round_number)  # sent again is fine, changed is not
+        (body,) = map(json.loads, bodies)
+        if (guest.counts / "end").exists() and not power:
+            assert body["deploy_status_code"] == 0, (seed, round_number)
+        if body["deploy_status_code"] != 0:
+            assert "interrupted" in body["deploy_stderr"]
+            assert state == "started"
+    # The cuts really fell everywhere, or this would show nothing.
+    assert len(states) >= 3, states
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_a_cut_before_each_write_that_counts(guest, heat, cfn, step):
+    """Every rename and every directory sync is a boundary: die just before the n-th of them."""
+    guest.shell_hook("shell")
+    guest.metadata(cfn())
+    hooks = guest.environment["HEAT_CONFIG_LIB"]
+    program = guest.root / "cut.py"
+    program.write_text(
+        f"import os, signal, sys\nsys.path.insert(0, {hooks!r})\n"
+        "left = [int(sys.argv[1])]\n"
+        "def cut(function):\n"
+        "    def call(*arguments):\n"
+        "        if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        left[0] -= 1\n"
+        "        return function(*arguments)\n"
+        "    return call\n"
+        "os.rename, os.fsync = cut(os.rename), cut(os.fsync)\n"
+        "from heat_config import runner\nsys.exit(runner.main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-IS", str(program), str(step)],
+        env=guest.environment,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == -signal.SIGKILL
+    settle(guest)
+    assert guest.state_of("d-1") == "signalled"
+    assert guest.runs("d-1") == 1
+    assert {body["deploy_status_code"] for body in heat.signals} == {0}
+    assert not list(guest.state.glob(".*.new"))
+
+
+def test_a_hook_that_outlives_its_runner_is_waited_for(guest, heat, cfn, wait_until):
+    guest.shell_hook(
+        "shell", "sleep 1.5\n" + 'echo \'{"deploy_stdout":"late","deploy_status_code":0}\'\n'
+    )
+    guest.metadata(cfn())
+    process = guest.start()
+    wait_until(lambda: guest.runs("d-1") == 1)
+    kill(process)
+    assert guest.run().status == 0
+    assert guest.runs("d-1") == 1
+    assert heat.signals[0]["deploy_stdout"] == "late"
+
+
+def test_the_time_limit_holds_for_a_hook_that_outlives_its_runner(guest, heat, cfn, wait_until):
+    guest.shell_hook("shell", "sleep 60\n")
+    guest.metadata(cfn(options={"timeout": 1}))
+    process = guest.start()
+    wait_until(lambda: guest.runs("d-1") == 1)
+    kill(process)
+    start = time.monotonic()
+    assert guest.run().status == 0
+    assert time.monotonic() - start < 15
+    assert heat.signals[0]["deploy_status_code"] == 124
+
+
+def interrupted(guest, wait_until, runs):
+    """Start a pass and cut the power while the hook runs for the *runs*-th time."""
+    process = guest.start()
+    wait_until(lambda: guest.runs("d-1") == runs)
+    kill(process)
+    kill_hook(guest)
+
+
+def test_an_interrupted_hook_is_failed_in_words(guest, heat, cfn, wait_until):
+    guest.real_hook("script", "script.py")
+    config = f"#!/bin/sh\necho half way\necho run >>{guest.counts}/d-1\nsleep 60\n"
+    guest.metadata(cfn(config, group="script"))
+    interrupted(guest, wait_until, 1)
+    assert guest.state_of("d-1") == "started"
+    assert guest.run().status == 0
+    (body,) = heat.signals
+    assert body["deploy_status_code"] == 1
+    assert body["deploy_stdout"] == "half way\n"
+    assert "interrupted" in body["deploy_stderr"]
+    assert "on_interrupt: rerun" in body["deploy_stderr"]
+    assert guest.runs("d-1") == 1
+    assert "heat-config: interrupted id=d-1" in guest.console.read_text()
+
+
+def test_on_interrupt_rerun_runs_again_three_times_at_most(guest, heat, cfn, wait_until):
+    guest.shell_hook("shell", "sleep 60\n")
+    guest.metadata(cfn(options={"on_interrupt": "rerun"}))
+    for runs in (1, 2, 3, 4):
+        interrupted(guest, wait_until, runs)
+    assert guest.run().status == 0
+    assert guest.runs("d-1") == 4
+    (body,) = heat.signals
+    assert body["deploy_status_code"] == 1
+    assert "at run 4" in body["deploy_stderr"]
+
+
+def test_on_interrupt_rerun_succeeds_when_it_can(guest, heat, cfn, wait_until):
+    guest.shell_hook(
+        "shell",
+        'test $(wc -l <"$COUNT_DIR/d-1") = 2 || sleep 60\necho \'{"deploy_status_code":0}\'\n',
+    )
+    guest.metadata(cfn(options={"on_interrupt": "rerun"}))
+    interrupted(guest, wait_until, 1)
+    assert guest.run().status == 0
+    assert heat.signals[0]["deploy_status_code"] == 0
+
+
+def test_a_deployment_that_was_cut_and_is_gone_is_ended(guest, heat, cfn, wait_until):
+    guest.shell_hook("shell", "sleep 60\n")
+    guest.metadata(cfn())
+    interrupted(guest, wait_until, 1)
+    guest.metadata(cfn(id="d-2", group="os-apply-config"))
+    assert guest.run().status == 0
+    assert guest.state_of("d-1") == "signalled"
+    assert {b["deploy_status_code"] for b in heat.signals} == {0, 1}
+
+
+def test_what_a_dead_hook_left_running_is_ended_before_it_runs_again(guest, heat, cfn, wait_until):
+    guest.shell_hook(
+        "shell",
+        'sleep 60 &\necho $! >"$COUNT_DIR/child"\nwait\n',
+    )
+    guest.metadata(cfn())
+    process = guest.start()
+    wait_until(lambda: (guest.counts / "child").exists() and (guest.counts / "child").read_text())
+    kill(process)
+    leader = int((guest.state / "d-1.pid").read_text().split()[0])
+    child = int((guest.counts / "child").read_text())
+    os.kill(leader, signal.SIGKILL)
+    wait_until(lambda: not alive(leader))
+    assert alive(child)
+    assert guest.run().status == 0
+    assert not alive(child)
+    assert heat.signals[0]["deploy_status_code"] == 1

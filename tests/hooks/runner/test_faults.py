@@ -1,0 +1,199 @@
+"""A control plane that misbehaves in every way we know: nothing is lost, nothing runs twice."""
+
+import json
+import socket
+import time
+from email.utils import formatdate
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("status", "tries"),
+    [(s, 1) for s in (301, 400, 401, 403, 404, 409, 413)] + [(s, 3) for s in (429, 500, 502, 503)],
+)
+def test_a_refused_signal_is_sent_again_without_running_again(
+    guest, heat, cfn, replying, status, tries
+):
+    replying(status)
+    guest.metadata(cfn(), cfn(id="d-2", group="none"))
+    assert guest.run().status == 1
+    # The others are served: the second deployment got its try as well.
+    assert sum("resources/d-1" in r.path for r in heat.requests) == tries
+    assert any("resources/d-2" in r.path for r in heat.requests)
+    assert guest.state_of("d-1") == guest.state_of("d-2") == "finished"
+    replying(200)
+    heat.requests.clear()
+    assert guest.run().status == 0
+    assert guest.runs("d-1") == 1
+    assert [b["deploy_status_code"] for b in heat.signals] == [0, 1]
+    heat.requests.clear()
+    assert guest.run().status == 0
+    assert heat.requests == []
+
+
+def test_a_brief_500_is_over_in_the_same_pass(guest, heat, cfn, replying):
+    good = heat.reply
+    replying(500)
+    failing = heat.reply
+    heat.reply = lambda request: (failing if len(heat.requests) < 3 else good)(request)
+    guest.metadata(cfn())
+    assert guest.run().status == 0
+    first, second, third = (request.at for request in heat.requests)
+    assert 0.2 < second - first < third - second < 3
+
+
+def test_500_for_many_passes(guest, heat, cfn, replying):
+    replying(500)
+    guest.metadata(cfn())
+    for number in range(4):
+        assert guest.run().status == 1
+        assert guest.record("d-1")["heat_config"]["signal"]["tries"] == number + 1
+    # From here on passes may come faster than tries: it waits, and still asks for another pass.
+    count = len(heat.requests)
+    assert guest.run().status == 1
+    assert len(heat.requests) == count
+    replying(200)
+    record = guest.record("d-1")
+    record["heat_config"]["signal"]["after"] = 0
+    (guest.state / "d-1.json").write_text(json.dumps(record))
+    assert guest.run().status == 0
+    assert guest.runs("d-1") == 1
+
+
+def test_refused_connection_is_bounded_and_sent_later(guest, cfn, heat, make_heat):
+    gone = make_heat()
+    gone.close()
+    guest.metadata(cfn(server=gone), cfn(id="d-2"))
+    start = time.monotonic()
+    assert guest.run().status == 1
+    assert time.monotonic() - start < 10
+    assert "cannot be reached: Connection refused" in guest.failures()[0]
+    assert guest.state_of("d-2") == "signalled"
+
+
+def _hang(handler):
+    time.sleep(8)
+
+
+def _drip(handler):
+    for _ in range(40):
+        handler.wfile.write(b"H")
+        handler.wfile.flush()
+        time.sleep(0.2)
+
+
+def _drip_body(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+    for _ in range(40):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("act", [_hang, _drip, _drip_body])
+def test_a_host_that_hangs_costs_one_deadline_and_holds_nobody_up(
+    guest, heat, cfn, make_heat, replying, act
+):
+    replying(act=act)
+    good = make_heat()
+    guest.metadata(cfn(), cfn(id="d-2"), cfn(id="d-3", server=good))
+    start = time.monotonic()
+    assert guest.run().status == 1
+    assert time.monotonic() - start < 7
+    assert len(heat.requests) == 1
+    assert len(good.requests) == 1
+    assert [guest.runs(f"d-{n}") for n in (1, 2, 3)] == [1, 1, 1]
+    assert "2 seconds" in guest.failures()[0]
+    assert "a moment ago" in guest.failures()[1]
+
+
+def test_accepting_without_ever_reading_is_a_hang(guest, cfn, heat):
+    listener = socket.create_server(("127.0.0.1", 0))
+    deployment = cfn()
+    for item in deployment["inputs"]:
+        if item["name"] == "deploy_signal_id":
+            item["value"] = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
+    guest.metadata(deployment)
+    assert guest.run().status == 1
+    assert "2 seconds" in guest.failures()[0]
+    listener.close()
+
+
+def _truncated(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+
+
+def _cut_header(handler):
+    handler.wfile.write(b"HTTP/1.1 20")
+
+
+def _cut_chunk(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nabc")
+
+
+def _nothing(handler):
+    return
+
+
+def _garbage(handler):
+    handler.wfile.write(b"\x00\xff SSH-2.0 go away\r\n\r\n")
+
+
+@pytest.mark.parametrize("act", [_truncated, _cut_header, _cut_chunk, _nothing, _garbage])
+def test_an_answer_that_is_none_is_not_taken_for_one(guest, heat, cfn, replying, act):
+    replying(act=act)
+    guest.metadata(cfn())
+    assert guest.run().status == 1
+    assert guest.state_of("d-1") == "finished"
+    replying(200)
+    assert guest.run().status == 0
+    assert guest.state_of("d-1") == "signalled"
+    assert guest.runs("d-1") == 1
+
+
+@pytest.mark.parametrize("page", [b"<html>login", b"\n <!DOCTYPE HTML><p>proxy"])
+def test_200_with_a_web_page_is_not_heat(guest, heat, cfn, replying, page):
+    replying(200, page, {"Content-Type": "text/html"})
+    guest.metadata(cfn())
+    assert guest.run().status == 1
+    assert "web page" in guest.failures()[0]
+
+
+def test_403_on_an_aged_url_is_said_in_words(guest, cfn, replying):
+    replying(403)
+    guest.metadata(cfn(stamp="2026-01-02T03%3A04%3A05Z"))
+    guest.run()
+    assert "signed" in guest.failures()[0]
+    assert "auth_ttl" in guest.failures()[0]
+
+
+def test_403_on_a_fresh_url_is_something_else(guest, cfn, replying):
+    replying(403)
+    guest.metadata(cfn())
+    guest.run()
+    assert "ec2tokens" in guest.failures()[0]
+
+
+def test_403_with_a_clock_that_is_wrong_says_so(guest, cfn, replying):
+    def act(handler):
+        date = formatdate(time.time() + 7200, usegmt=True).encode()
+        handler.wfile.write(
+            b"HTTP/1.1 403 Forbidden\r\nDate: " + date + b"\r\nContent-Length: 0\r\n\r\n"
+        )
+
+    replying(act=act)
+    guest.metadata(cfn())
+    guest.run()
+    assert "clock differs" in guest.failures()[0]
+
+
+def test_runs_of_many_guests_do_not_send_in_step(guest, heat, cfn, replying):
+    replying(503)
+    guest.metadata(cfn())
+    gaps = set()
+    for _ in range(2):
+        heat.requests.clear()
+        guest.run()
+        gaps.add(round(heat.requests[1].at - heat.requests[0].at, 3))
+    assert len(gaps) == 2

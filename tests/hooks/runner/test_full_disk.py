@@ -1,0 +1,117 @@
+"""The disk is full: no hook starts whose start cannot be recorded, and no result is lost."""
+
+import os
+import subprocess
+
+import pytest
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def small(guest):
+    """A tmpfs of 1 MiB for the state and the logs; ``fill(keep=0)`` takes what is left of it."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    mount = guest.root / "small"
+    mount.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(mount)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+    guest.state = mount / "deployed"
+    guest.logs = mount / "log"
+
+    class Small:
+        filler = mount / "filler"
+
+        def fill(self, keep=0):
+            room = os.statvfs(mount).f_bavail * os.statvfs(mount).f_frsize - keep
+            with self.filler.open("wb") as stream:
+                os.posix_fallocate(stream.fileno(), 0, max(room, 1))
+
+        def empty(self):
+            self.filler.unlink()
+
+    yield Small()
+    subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def test_nothing_starts_that_cannot_be_recorded(guest, heat, cfn, small):
+    guest.metadata(cfn(id="d-0"))
+    assert guest.run().status == 0
+    small.fill()
+    guest.metadata(cfn(id="d-0"), cfn())
+    done = guest.run()
+    assert done.status == 1
+    assert "No space left on device" in done.log
+    assert guest.runs("d-1") == 0
+    small.empty()
+    assert guest.run().status == 0
+    assert guest.runs("d-1") == 1
+    assert guest.state_of("d-1") == "signalled"
+
+
+@pytest.mark.parametrize("keep", [4096 * n for n in (1, 2, 3, 4, 8, 16, 17, 18, 19, 20, 21, 22)])
+def test_a_disk_that_is_nearly_full_loses_nothing(guest, heat, cfn, small, keep):
+    guest.metadata(cfn(id="d-0"))
+    assert guest.run().status == 0
+    small.fill(keep)
+    guest.metadata(cfn())
+    guest.run()
+    ran = guest.runs("d-1")
+    small.empty()
+    for _ in range(3):
+        if guest.run().status == 0:
+            break
+    assert ran <= guest.runs("d-1") == 1
+    assert guest.state_of("d-1") == "signalled"
+    body = heat.signals[-1]
+    assert body["deploy_status_code"] == 0 or "is full" in body["deploy_stderr"]
+
+
+def test_a_hook_that_fills_the_disk_has_its_result_all_the_same(guest, heat, cfn, small):
+    guest.real_hook("script", "script.py")
+    filler = guest.root / "small" / "by-hook"
+    config = f"echo before; dd if=/dev/zero of={filler} bs=4k 2>/dev/null; echo after\nexit 3\n"
+    guest.metadata(cfn(config, group="script"))
+    first = guest.run()
+    filler.unlink()
+    if first.status != 0:
+        assert guest.run().status == 0
+    assert guest.state_of("d-1") == "signalled"
+    (body,) = heat.signals
+    assert body["deploy_status_code"] != 0
+
+
+def test_output_too_large_for_the_disk_is_cut_and_signalled(guest, heat, cfn, small):
+    guest.real_hook("script", "script.py")
+    guest.metadata(cfn("head -c 3000000 /dev/zero | tr '\\0' a\n", group="script"))
+    guest.run()
+    guest.run()
+    assert guest.state_of("d-1") == "signalled"
+    assert heat.signals[-1]["deploy_status_code"] != 0 or heat.signals[-1]["deploy_stdout"]
+
+
+def test_a_log_directory_that_cannot_be_used_stops_nothing(guest, heat, cfn):
+    guest.logs = guest.root / "file" / "log"
+    (guest.root / "file").write_text("")
+    guest.metadata(cfn())
+    done = guest.run()
+    assert done.status == 0
+    assert "cannot be used" in done.log
+    assert (guest.state / "d-1.log").exists()
+
+
+def test_a_state_directory_that_cannot_be_used_is_a_sentence(guest, cfn):
+    guest.state = guest.root / "file" / "state"
+    (guest.root / "file").write_text("")
+    guest.metadata(cfn())
+    done = guest.run()
+    assert done.status == 1
+    assert done.log.startswith('heat-config: the state directory "')
+    assert guest.runs("d-1") == 0

@@ -1,0 +1,248 @@
+"""Signals over every transport, against a control plane that misbehaves in every way we know."""
+
+import json
+import ssl
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def keystone(heat):
+    """Make *heat* also a Keystone v3, Heat API and Zaqar v2, which check what they are sent."""
+    from types import SimpleNamespace
+
+    def answer(status, document=None, **headers):
+        body = b"" if document is None else json.dumps(document).encode()
+        return SimpleNamespace(status=status, body=body, headers=headers, act=None)
+
+    def reply(request):
+        path = request.path
+        if path == "/identity/v3/auth/tokens":
+            auth = request.json["auth"]
+            user = auth["identity"]["password"]["user"]
+            if auth["identity"]["methods"] != ["password"] or user["password"] != "s3cret":
+                return answer(401)
+            assert user["id"] == "user-1"
+            assert auth["scope"] == {"project": {"id": "project-1"}}
+            catalog = [
+                {"type": "compute", "endpoints": []},
+                {
+                    "type": "orchestration",
+                    "endpoints": [
+                        {"interface": "internal", "region_id": "two", "url": "http://no/"},
+                        {"interface": "public", "region_id": "one", "url": "http://no/"},
+                        {
+                            "interface": "public",
+                            "region_id": "two",
+                            "url": heat.url + "/v1/project-1/",
+                        },
+                    ],
+                },
+                {
+                    "type": "messaging",
+                    "endpoints": [{"interface": "public", "region_id": "two", "url": heat.url}],
+                },
+            ]
+            return answer(201, {"token": {"catalog": catalog}}, **{"X-Subject-Token": "token-1"})
+        if request.headers.get("X-Auth-Token") != "token-1":
+            return answer(401)
+        if path == "/v1/project-1/stacks/st%20ack/uuid/resources/re%2Fs/signal":
+            return answer(200)
+        if path == "/v2/queues/queue%201/messages":
+            assert request.headers["X-Project-Id"] == "project-1"
+            assert len(request.headers["Client-ID"]) == 36
+            (message,) = request.json["messages"]
+            assert message["ttl"] > 0
+            return answer(201, {"resources": ["/v2/queues/q/messages/1"]})
+        return answer(404)
+
+    heat.reply = reply
+    return {
+        "deploy_signal_transport": "HEAT_SIGNAL",
+        "deploy_auth_url": heat.url + "/identity/v3",
+        "deploy_user_id": "user-1",
+        "deploy_username": "user",
+        "deploy_password": "s3cret",
+        "deploy_project_id": "project-1",
+        "deploy_region_name": "two",
+        "deploy_stack_id": "st%20ack/uuid",
+        "deploy_resource_name": "re/s",
+    }
+
+
+def test_cfn_signal_keeps_the_signed_url_and_sends_json(guest, heat, cfn):
+    deployment = cfn()
+    guest.metadata(deployment)
+    guest.run()
+    (request,) = heat.requests
+    url = {i["name"]: i["value"] for i in deployment["inputs"]}["deploy_signal_id"]
+    assert request.method == "POST"
+    assert heat.url + request.path == url
+    assert request.headers["Content-Type"] == "application/json"
+    assert request.headers["Host"] == heat.url.partition("//")[2]
+    assert request.body[:1] == b"{"
+
+
+def test_temp_url_signal_is_put(guest, heat, cfn, replying):
+    replying(201)
+    guest.metadata(cfn(verb="PUT"))
+    assert guest.run().status == 0
+    assert heat.requests[0].method == "PUT"
+    assert guest.state_of("d-1") == "signalled"
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "-unversioned", "-v2"])
+def test_heat_signal(guest, heat, keystone, make_deployment, suffix):
+    if suffix in ("-unversioned", "-v2"):
+        keystone["deploy_auth_url"] = heat.url + "/identity" + {"-v2": "/v2.0"}.get(suffix, "")
+    else:
+        keystone["deploy_auth_url"] += suffix
+    guest.metadata(make_deployment(group="shell", id="d-1", inputs=keystone, outputs=["r"]))
+    assert guest.run().status == 0, guest.console.read_text()
+    assert heat.requests[-1].json["r"] == "value"
+    assert guest.state_of("d-1") == "signalled"
+    assert b"s3cret" not in guest.text_everywhere()
+
+
+def test_zaqar_signal(guest, heat, keystone, make_deployment):
+    keystone.update(deploy_signal_transport="ZAQAR_SIGNAL", deploy_queue_id="queue 1")
+    guest.shell_hook("shell", "head -c 300000 /dev/zero | tr '\\0' a\n")
+    guest.metadata(make_deployment(group="shell", id="d-1", inputs=keystone))
+    assert guest.run().status == 0, guest.console.read_text()
+    request = heat.requests[-1]
+    assert len(request.body) < 262_144
+    body = request.json["messages"][0]["body"]
+    assert "characters are left out here" in body["deploy_stdout"]
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"deploy_password": "wrong"}, "answered 401"),
+        ({"deploy_region_name": "three"}, "no public endpoint"),
+        ({"deploy_stack_id": None}, "no stack and resource"),
+        ({"deploy_resource_name": "other"}, "answered 404"),
+        ({"deploy_auth_url": "not a url"}, "not a URL"),
+        ({"deploy_auth_url": "ftp://x/v3"}, "not a URL"),
+    ],
+)
+def test_heat_signal_that_cannot_be_sent_is_said_in_words(
+    guest, keystone, make_deployment, change, part
+):
+    guest.metadata(make_deployment(group="shell", id="d-1", inputs={**keystone, **change}))
+    assert guest.run().status == 1
+    assert part in guest.failures()[-1]
+    assert b"wrong" not in guest.console.read_bytes()
+
+
+def test_no_signal_sends_nothing(guest, heat, make_deployment):
+    guest.metadata(make_deployment(group="shell", id="d-1"))
+    assert guest.run().status == 0
+    assert heat.requests == []
+    assert guest.state_of("d-1") == "signalled"
+
+
+def test_no_address_is_said_once_and_does_not_fail_for_ever(guest, heat, make_deployment):
+    inputs = {"deploy_signal_transport": "CFN_SIGNAL", "deploy_signal_id": None}
+    guest.metadata(make_deployment(group="shell", id="d-1", inputs=inputs))
+    for _ in range(3):
+        assert guest.run().status == 0
+    assert len(guest.failures()) == 1
+    inputs["deploy_signal_id"] = heat.url + "/late"
+    guest.metadata(make_deployment(group="shell", id="d-1", inputs=inputs))
+    assert guest.run().status == 0
+    assert len(heat.requests) == 1
+    assert guest.runs("d-1") == 1
+
+
+def test_the_result_is_on_disk_before_it_is_signalled(guest, heat, cfn):
+    from types import SimpleNamespace
+
+    seen = []
+
+    def reply(request):
+        seen.append((guest.state_of("d-1"), guest.result("d-1")["deploy_stdout"]))
+        return SimpleNamespace(status=200, body=b"", headers={}, act=None)
+
+    heat.reply = reply
+    guest.metadata(cfn())
+    guest.run()
+    assert seen == [("finished", "out")]
+
+
+def test_an_unaccepted_signal_of_a_deployment_that_is_gone_does_not_fail_the_run(
+    guest, heat, cfn, replying
+):
+    replying(404)
+    guest.metadata(cfn(), cfn(id="d-2", group="os-apply-config"))
+    assert guest.run().status == 1
+    replying(200)
+    guest.run()
+    replying(404)
+    guest.metadata(cfn(id="d-2"), cfn(id="d-3"))
+    guest.run()
+    guest.metadata(cfn(id="d-2"))
+    assert guest.run().status == 0
+    guest.config.write_text("forget_after = 0\n")
+    assert guest.run().status == 0
+    assert not list(guest.state.glob("d-3*"))
+
+
+def test_the_same_deployments_with_another_order_and_more_of_them(guest, heat, cfn):
+    guest.metadata(cfn(id="b"))
+    guest.run()
+    guest.metadata(cfn(id="a"), cfn(id="b"), cfn(id="c"))
+    guest.run()
+    assert [guest.runs(key) for key in "abc"] == [1, 1, 1]
+
+
+def certificate(directory):
+    """A certificate for 127.0.0.1, made here; (certificate, key)."""
+    paths = directory / "cert.pem", directory / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=127.0.0.1"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-out", str(paths[0]), "-keyout", str(paths[1])]
+    subprocess.run(command, check=True, capture_output=True)
+    return paths
+
+
+@pytest.mark.tool("openssl")
+def test_tls_is_verified_and_its_ca_can_be_named(guest, cfn, make_heat, tmp_path):
+    cert, key = certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    server = make_heat(context)
+    guest.metadata(cfn(server=server))
+    assert guest.run().status == 1
+    assert "not trusted" in guest.failures()[0]
+    assert server.requests == []
+    guest.config.write_text("ca_file = /no/such/file\n")
+    assert guest.run().status == 1
+    assert "/no/such/file" in guest.failures()[1]
+    guest.config.write_text(f"ca_file = {cert}\n")
+    assert guest.run().status == 0
+    assert len(server.requests) == 1
+
+
+def test_a_notifier_of_ones_own(guest, heat, cfn):
+    program = guest.root / "notify"
+    program.write_text(
+        '#!/bin/sh\ngrep -q deploy_signal_id "$1" || exit 9\n'
+        f"cat >{guest.root}/sent\ntest -e {guest.root}/accept\n"
+    )
+    program.chmod(0o755)
+    guest.settings["HEAT_CONFIG_NOTIFY"] = str(program)
+    guest.metadata(cfn())
+    assert guest.run().status == 1
+    assert "ended with status 1" in guest.failures()[0]
+    (guest.root / "accept").touch()
+    assert guest.run().status == 0
+    assert json.loads((guest.root / "sent").read_text())["deploy_stdout"] == "out"
+    assert heat.requests == []
+    assert guest.runs("d-1") == 1
+    guest.settings["HEAT_CONFIG_NOTIFY"] = "/no/such/program"
+    guest.metadata(cfn(id="d-2"))
+    assert guest.run().status == 1
+    assert "cannot be run" in guest.failures()[-1]
