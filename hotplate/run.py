@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -259,11 +259,11 @@ class Run:
             facts["network"] = f"{server.machine.wiring.name} ({server.machine.wiring.reason})"
             facts["firmware"] = server.machine.config.firmware.value
             facts["memory"] = f"{server.machine.config.memory_mib} MiB"
-        stand_ins: Mapping[str, str] | list[str] = self.plate.cloud.stand_ins(STACK_NAME)
+        stood_in = self.plate.cloud.stand_ins(STACK_NAME)
         return Subject(
             image=str(self.image.path),
             template=self.template.source,
             server=server.spec.name if server else "",
-            stand_ins=tuple(stand_ins),
+            stand_ins=tuple(f"{each.kind} {each.name}" for each in stood_in),
             facts=facts,
         )

@@ -8,11 +8,12 @@ with an overlay of the image, a wiring, the cloud's services on that wiring, and
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -38,9 +39,12 @@ from hotplate.settings import Datasource, Settings
 
 SMBIOS = {
     Datasource.OPENSTACK: {"manufacturer": "OpenStack Foundation", "product": "OpenStack Nova"},
+    # Amazon's own strings make cloud-init insist on the tokens of IMDSv2, which Nova has not;
+    # this vendor's make it use the EC2 tree as Nova serves it (cloud-init's DataSourceEc2).
+    Datasource.EC2: {"manufacturer": "e24cloud"},
 }
-"""What the firmware says of the machine; other data sources are found without it."""
-
+"""What the firmware says of the machine, so that cloud-init's ds-identify knows the data source;
+the others are known by the label of their drive."""
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 
@@ -260,7 +264,6 @@ class QemuCompute:
             drive = self._drive(spec, directory, source)
         elif spec.config_drive:
             drive = self._drive(spec, directory, Datasource.CONFIG_DRIVE)
-        # A UUID that begins with "ec2" is how ds-identify knows Amazon's machines.
         return MachineConfig(
             name=directory.name,
             uuid=spec.id,
@@ -295,7 +298,7 @@ class QemuCompute:
             raise RuntimeError("a drive was asked for before the cloud was there")
         path = directory / "config-drive.img"
         if source is Datasource.NOCLOUD:
-            tree, label = self.cloud.nocloud_tree(spec.id), "cidata"
+            tree, label = _nocloud(spec, self.cloud.metadata_tree(spec.id)), "cidata"
         else:
             tree, label = self.cloud.metadata_tree(spec.id), "config-2"
         kind = "vfat" if source is Datasource.CONFIG_DRIVE_VFAT else "iso9660"
@@ -374,3 +377,13 @@ class Hotplate:
     def servers(self) -> list[Server]:
         """The servers that there are, oldest first."""
         return list(self.compute.servers.values())
+
+
+def _nocloud(spec: ServerSpec, tree: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What a NoCloud drive holds, made of a config drive's tree (cloud-init: NoCloud)."""
+    vendor = json.loads(tree.get("openstack/latest/vendor_data.json", b"{}"))
+    return {
+        "meta-data": json.dumps({"instance-id": spec.id, "local-hostname": spec.name}).encode(),
+        "user-data": spec.user_data,
+        "vendor-data": str(vendor.get("cloud-init", "")).encode(),
+    }

@@ -91,12 +91,11 @@ class WarmState:
     @property
     def size(self) -> int:
         """Bytes on the disk."""
-        return sum(path.stat().st_blocks * 512 for path in self.directory.iterdir())
+        return sum(path.stat().st_blocks * 512 for path in self.directory.rglob("*"))
 
     def lend_database(self, directory: Path) -> None:
         """Copy Heat's database of that instant to where a cloud is going to be started."""
-        directory.mkdir(mode=0o700, parents=True)
-        shutil.copyfile(self.directory / "cloud.db", directory / "cloud.db")
+        shutil.copytree(self.directory / "cloud", directory)
 
     def _private(self) -> dict[str, dict[str, object]]:
         document: dict[str, dict[str, object]] = json.loads(
