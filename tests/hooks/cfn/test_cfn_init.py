@@ -15,6 +15,7 @@ import os
 import stat
 import tarfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -590,3 +591,31 @@ def test_the_option_configsets(cfn_init_hook):
     for option, wanted in (("x", ["A"]), (["y", "x"], ["B", "A"])):
         answer = cfn_init_hook(config, options={"configsets": option})
         assert [line for line in answer.stdout.splitlines() if len(line) == 1] == wanted
+
+
+def test_parallel_deployments_keep_apart(cfn_init_hook, hooks_dir, tmp_path):
+    """K18: heat-agents gives all deployments the same last_metadata."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/cfn-init").symlink_to(hooks_dir / "cfn-init")
+    env = {"HEAT_CFN_INIT_CMD": "", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+
+    def one(number):
+        config = {"config": commands("sleep 0.2", f"echo number {number}")}
+        return cfn_init_hook(config, env=env, id=f"c0ffee00-0000-4000-8000-00000000000{number}")
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(one, range(4)))
+    assert [answer.stdout.splitlines()[-1] for answer in answers] == [
+        f"number {number}" for number in range(4)
+    ]
+    assert list((tmp_path / "last").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "value", ["text", "ü☃", "", None, True, 7, 1.5, [1, "a"], {"a": None}], ids=repr
+)
+def test_inputs_of_every_json_type_do_no_harm(cfn_init_hook, value):
+    answer = cfn_init_hook(
+        {"config": commands("echo fine")}, inputs={"a": value}, outputs=["not-set"]
+    )
+    assert (answer.status, answer.outputs) == (0, {})
