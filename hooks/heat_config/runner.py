@@ -119,12 +119,33 @@ class Pass:
         self._receive(items)
         if only is not None and not self._again(items, only):
             return AGAIN
-        self._resend(items)
+        self._apart(self._resend, items)
         for item in items.values():
-            self._serve(item)
-        self._finish_strangers(items)
-        self._forget(items, spoken)
+            self._apart(self._serve, item)
+        self._apart(self._finish_strangers, items)
+        self._apart(self._forget, items, spoken)
         return AGAIN if self.failed else 0
+
+    def _apart(self, step, *arguments):
+        """Do one step; what goes wrong in it in a way nobody foresaw must not stop the others.
+
+        The type and place are told, the message is not: it may quote a value.
+        """
+        try:
+            step(*arguments)
+        except Exception as error:
+            trace = error.__traceback__
+            while trace.tb_next is not None:
+                trace = trace.tb_next
+            self.journal.say(
+                "a step failed in a way it does not know: %s at %s line %d"
+                % (
+                    type(error).__name__,
+                    os.path.basename(trace.tb_frame.f_code.co_filename),
+                    trace.tb_lineno,
+                )
+            )
+            self.failed = True
 
     def _items(self):
         """Return ({key: Item} in the order of the list, whether the metadata could be read)."""
@@ -221,7 +242,7 @@ class Pass:
     def _resend(self, items):
         for key, record in list(self.records.items()):
             if record.state == FINISHED:
-                self._deliver(record, listed=key in items)
+                self._apart(self._deliver, record, key in items)
 
     def _serve(self, item):
         record = self.records[item.key]
@@ -229,7 +250,7 @@ class Pass:
             return
         answer = None
         hook = None
-        if item.refusal is None and not (record.state == STARTED and record.mark.get("refused")):
+        if item.refusal is None:
             hook, path, item.refusal = self._find(item)
         if item.refusal is not None:
             self.journal.event("rejected", record, reason=item.refusal)
@@ -239,7 +260,7 @@ class Pass:
         else:
             answer = self._execute(item, record, hook, path)
         if answer is not None and self._record_result(record, answer):
-            self._deliver(record, listed=True)
+            self._deliver(record, True)
 
     def _find(self, item):
         """Return (hook name, path, refusal); no name and no refusal: there is nothing to run."""
@@ -363,7 +384,7 @@ class Pass:
             finally:
                 execution.close()
             if self._record_result(record, answer):
-                self._deliver(record, listed=False)
+                self._deliver(record, False)
 
     def _record_result(self, record, answer):
         try:
@@ -379,7 +400,7 @@ class Pass:
         self.journal.event("finished", record, status=record.mark.get("status"))
         return True
 
-    def _deliver(self, record, *, listed):
+    def _deliver(self, record, listed):
         """Signal a finished deployment; that it was accepted is recorded, or when to try again."""
         way = transport.kind(record.inputs)
         note = record.mark.get("signal")

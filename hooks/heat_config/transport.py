@@ -109,15 +109,15 @@ class Sender:
             start = time.monotonic()
             try:
                 self._once(way, inputs, body)
-            except NotAccepted as error:
-                if error.dead or error.again:
-                    self._hosts[host] = "hangs" if error.dead else "fails"
-                if not error.again or attempt == attempts:
-                    raise
-            else:
                 return
+            except NotAccepted as error:
+                failure = error
             finally:
                 self._left -= time.monotonic() - start
+            if failure.dead or failure.again:
+                self._hosts[host] = "hangs" if failure.dead else "fails"
+            if not failure.again or attempt == attempts or self._left <= 0:
+                raise failure
             _pause(attempt)
 
     def _once(self, way, inputs, body):

@@ -1,0 +1,164 @@
+"""Ten thousand documents that no Heat would send: no traceback, and nothing written elsewhere."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
+DOCUMENTS = 10_000
+
+TEXT = st.text(max_size=8) | st.sampled_from(["", "../../x/evil", "/etc/x", "\0", "\ud800", "a\nb"])
+ODD = [None, True, 0, -1, 1.5, 10**400, float("nan"), float("inf"), [], {}, [[]], [None], {"": 0}]
+ODD += [{"name": "x"}, [{"name": {}}], {"configs": {}}, [["CREATE"]], "CREATE", "\x00", "\ud800"]
+JSON = st.sampled_from(ODD) | TEXT | st.lists(st.sampled_from(ODD), max_size=2)
+# Never an address beyond loopback, and there a port that nobody listens on.
+URL = st.sampled_from(
+    [
+        "http://127.0.0.1:1/v1/signal/x?Timestamp=soon&Signature=s",
+        "http://127.0.0.1:99999/",
+        "http://127.0.0.1:x/",
+        "http://[::1",
+        "http://",
+        "http://127.0.0.1:1/\r\nX: y",
+        "https://127.0.0.1:1/",
+        "ftp://127.0.0.1/",
+        "http://127.0.0.1:1/\u2603",
+        "\ud800",
+    ]
+)
+NAMES = st.sampled_from(
+    [
+        "deploy_action",
+        "deploy_stack_id",
+        "deploy_resource_name",
+        "deploy_signal_verb",
+        "deploy_user_id",
+        "foo",
+    ]
+)
+INPUT = (
+    st.fixed_dictionaries({"name": NAMES}, optional={"value": JSON, "type": TEXT})
+    | st.fixed_dictionaries(
+        {"name": st.sampled_from(["deploy_signal_id", "deploy_auth_url"]), "value": URL}
+    )
+    | st.just({"name": "deploy_signal_transport", "value": "NO_SIGNAL"})
+    | JSON
+)
+COMPONENT = st.fixed_dictionaries(
+    {
+        "configs": st.lists(
+            st.fixed_dictionaries(
+                {}, optional={"actions": st.just(["CREATE"]) | JSON, "tool": JSON, "config": JSON}
+            )
+            | JSON,
+            max_size=2,
+        )
+        | JSON
+    }
+)
+ELEMENT = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.sampled_from(["a", "b", "a.notify", "a-1"]) | TEXT | JSON,
+        "name": TEXT | JSON,
+        "group": st.sampled_from(["shell", "component", "os-apply-config", "Heat::Ungrouped"])
+        | JSON,
+        "config": COMPONENT | JSON,
+        "inputs": st.lists(INPUT, max_size=3) | JSON,
+        "outputs": st.lists(st.fixed_dictionaries({"name": TEXT}) | JSON, max_size=2) | JSON,
+        "options": st.fixed_dictionaries(
+            {}, optional={"timeout": st.sampled_from([0.5, "1", -1]) | JSON, "on_interrupt": JSON}
+        )
+        | JSON,
+        "creation_time": JSON,
+    },
+)
+DOCUMENT = st.lists(ELEMENT, max_size=2) | st.lists(JSON, max_size=2) | JSON
+CHANGES = ("open", "os.rename", "os.mkdir", "os.remove", "os.chmod", "os.rmdir")
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+@pytest.fixture
+def runner():
+    sys.path.insert(0, HOOKS)
+    from heat_config import runner
+
+    yield runner
+    sys.path.remove(HOOKS)
+
+
+def test_ten_thousand_documents(guest, runner, capfd, tmp_path_factory):
+    # The point is what it does with a document, not how fast a disk syncs.
+    fast = Path("/dev/shm")
+    root = guest.root if not os.access(fast, os.W_OK) else fast / f"heat-config-{os.getpid()}"
+    root.mkdir(exist_ok=True)
+    state, logs = root / "deployed", root / "log"
+    (guest.hooks / "shell").unlink()
+    (guest.hooks / "shell").symlink_to("/bin/true")
+    guest.config.write_text("signal_time = 0.001\nforget_after = 0\nkeep_logs = 0\n")
+    environment = {
+        **guest.environment,
+        "HEAT_CONFIG_DEPLOYED": str(state),
+        "HEAT_CONFIG_LOGS": str(logs),
+    }
+    allowed = (str(state), str(logs), str(guest.console), os.devnull)
+    watching = [False]
+    elsewhere: list[str] = []
+
+    def audit(event, arguments):
+        if not watching[0] or event not in CHANGES:
+            return
+        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & WRITES):
+            return
+        path = arguments[0]
+        if isinstance(path, (str, bytes)) and not os.fsdecode(path).startswith(allowed):
+            elsewhere.append(f"{event} {path!r}")
+
+    sys.addaudithook(audit)
+    before = os.umask(0o022), os.getcwd()  # noqa: PTH109
+    seen = [0]
+
+    @settings(
+        max_examples=DOCUMENTS,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(DOCUMENT)
+    def check(document):
+        seen[0] += 1
+        guest.document.write_bytes(json.dumps(document).encode())
+        guest.document.chmod(0o600)
+        one = runner.Pass(runner.Settings(environment))
+        watching[0] = True
+        try:
+            status = one.run()
+        finally:
+            watching[0] = False
+            if one.store._lock is not None:
+                os.close(one.store._lock)
+        assert status in (0, 1)
+        assert not elsewhere
+        for path in state.iterdir():
+            assert path.is_file()
+            assert path.parent == state
+
+    try:
+        check()
+    finally:
+        os.umask(before[0])
+        os.chdir(before[1])
+        if root != guest.root:
+            import shutil
+
+            shutil.rmtree(root, ignore_errors=True)
+    log = capfd.readouterr().err
+    assert "Traceback" not in log
+    assert "does not know" not in log
+    assert all(line.startswith("heat-config: ") for line in log.splitlines())
+    assert seen[0] >= DOCUMENTS
