@@ -154,6 +154,27 @@ def test_a_captured_disk_forgets_the_other_instance(guest: Guest) -> None:
     assert "captured" not in guest.start()
 
 
+@pytest.mark.parametrize("instance", ["iid-datasource-none", "i-00000001"])
+def test_a_boot_that_finds_no_or_another_source_forgets_nothing(
+    guest: Guest, instance: str
+) -> None:
+    """Forgetting would run every deployment a second time."""
+    uuid = "c3a1b1ce-0000-4000-8000-00000000beef"
+    dmi = guest.root / "sys/class/dmi/id"
+    dmi.mkdir(parents=True)
+    (dmi / "product_uuid").write_text(uuid.upper() + "\n")
+    deployed = guest.root / "var/lib/heat-config/deployed/1.json"
+    deployed.parent.mkdir(parents=True)
+    for name in (uuid, instance, uuid):
+        guest.boot(name)
+        assert "forgetting" not in guest.start()
+        deployed.touch()
+    guest.boot("c3a1b1ce-0000-4000-8000-00000000cafe")
+    (dmi / "product_uuid").write_text("c3a1b1ce-0000-4000-8000-00000000cafe\n")
+    assert "captured from another instance" in guest.start()
+    assert not deployed.exists()
+
+
 def test_forget_for_a_capture_leaves_no_credential(guest: Guest) -> None:
     guest.boot("i-1")
     guest.start()
