@@ -76,7 +76,7 @@ class Cloud:
         self._lock = threading.Lock()
         self.progress = patches.Progress()
 
-    # -- life ---------------------------------------------------------------------------------------
+    # -- life --------------------
 
     def __enter__(self) -> Cloud:
         try:
@@ -96,6 +96,7 @@ class Cloud:
 
     def _start(self) -> None:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._exit.callback(heat_engine.claim())
         # Heat must not be imported before its threading backend is chosen.
         heat_engine.load()
         from hotplate.cloud import cloud_backend, heat_api
@@ -199,7 +200,7 @@ class Cloud:
             listeners[name] = listener
         return listeners
 
-    # -- serving ------------------------------------------------------------------------------------
+    # -- serving --------------------
 
     def _serve(
         self, service: str, listener: socket.socket, side: Side, server_id: str
@@ -229,7 +230,7 @@ class Cloud:
         listeners: Mapping[int, socket.socket],
         *,
         vendor_data: str = "",
-    ) -> AbstractContextManager[None]:
+    ) -> ExitStack:
         """Answer one guest on listeners of its own; it is known by them.
 
         :param listeners: a port of :attr:`PORTS` -> a listening socket, TCP or unix, that the
@@ -280,7 +281,7 @@ class Cloud:
         )
         self.progress.notify()
 
-    # -- for clients -------------------------------------------------------------------------------
+    # -- for clients --------------------
 
     @property
     def endpoints(self) -> dict[str, str]:
@@ -367,9 +368,11 @@ class Cloud:
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.store.copy_to(directory / "neighbours.db")
-        with closing(sqlite3.connect(self.directory / "heat.db")) as source:
-            with closing(sqlite3.connect(directory / "heat.db")) as target:
-                source.backup(target)
+        with (
+            closing(sqlite3.connect(self.directory / "heat.db")) as source,
+            closing(sqlite3.connect(directory / "heat.db")) as target,
+        ):
+            source.backup(target)
 
     def fault(
         self,

@@ -133,7 +133,7 @@ class NeutronPlugin(_Present, neutron_plugin.NeutronClientPlugin):  # type: igno
 
     def find_resourceid_by_name_or_id(
         self,
-        resource: str,
+        resource: str,  # noqa: ARG002
         name_or_id: str,
         cmd_resource: str | None = None,  # noqa: ARG002
     ) -> str:

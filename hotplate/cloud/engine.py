@@ -60,7 +60,7 @@ def load() -> None:
 
             backend.init_backend(backend.BackendType.THREADING)
             import heat.engine.clients.os.keystone.heat_keystoneclient
-            import heat.engine.service
+            import heat.engine.service  # noqa: F401
             from oslo_config import cfg
             from oslo_log import log as oslo_log
 
@@ -79,6 +79,16 @@ def load() -> None:
             hint="pip install 'openstack-heat>=27,<28'",
         ) from error
     _loaded = True
+
+
+def claim() -> Callable[[], None]:
+    """Be the one cloud of this process; returns the function that ends that.
+
+    :raises UsageError: when another is.
+    """
+    if not _running.acquire(blocking=False):
+        raise UsageError("only one cloud can run in a process")
+    return _running.release
 
 
 class Engine:
@@ -118,12 +128,7 @@ class Engine:
         self.stood_in: list[str] = []
 
     def start(self) -> None:
-        """Start the engine; it answers when this returns.
-
-        :raises UsageError: when another engine runs in this process.
-        """
-        if not _running.acquire(blocking=False):
-            raise UsageError("only one cloud can run in a process")
+        """Start the engine; it answers when this returns."""
         try:
             self._start_log()
             load()
@@ -154,10 +159,8 @@ class Engine:
                     cfg.CONF.clear_override(name, group)
         finally:
             self._stop_log()
-            if _running.locked():
-                _running.release()
 
-    # -- the parts -------------------------------------------------------------------------------
+    # -- the parts --------------------
 
     def _start_log(self) -> None:
         self._handler = logging.FileHandler(self._log, encoding="utf-8")
@@ -197,7 +200,8 @@ class Engine:
             "convergence_engine": False,
             "heat_metadata_server_url": cfn,
             "heat_waitcondition_server_url": f"{cfn}/v1/waitcondition",
-            "environment_dir": str(self._environment_dir),
+            # Read later, so that it has the last word over what stands in.
+            "environment_dir": str(self._environment_dir / "none"),
             "template_dir": str(self._environment_dir),
             "plugin_dirs": [],
             "region_name_for_services": None,
@@ -207,6 +211,9 @@ class Engine:
             "enable_stack_adopt": True,
             "enable_stack_abandon": True,
             "max_resources_per_stack": -1,
+            # A machine that does not come up is reported at once; whether to try again is for
+            # whoever runs the harness.
+            "action_retry_limit": 0,
             "max_json_body_size": 4 * 1024 * 1024,
         }
         for name, value in options.items():
@@ -254,7 +261,7 @@ class Engine:
 
     def _start_service(self) -> None:
         from heat.common import messaging
-        from heat.engine import resources, service
+        from heat.engine import environment, resources, service
         from heat.rpc import api as rpc_api
 
         from hotplate.cloud import stand_ins
@@ -264,6 +271,9 @@ class Engine:
         resources._environment = None
         resources.initialise()
         self.stood_in = stand_ins.register(resources.global_env())
+        environment.read_global_environment(
+            resources.global_env(), env_dir=str(self._environment_dir)
+        )
         self._service = service.EngineService("hotplate", rpc_api.ENGINE_TOPIC)
         self._service.start()
 

@@ -118,7 +118,7 @@ class Faults:
             self.remove(fault)
 
     def hit(
-        self, endpoint: str, matches: Callable[[Fault], bool] = lambda fault: True
+        self, endpoint: str, matches: Callable[[Fault], bool] = lambda _fault: True
     ) -> Fault | None:
         """The fault that the next request to ``endpoint`` runs into, counted; None for most."""
         if not self._faults:

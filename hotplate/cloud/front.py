@@ -106,7 +106,7 @@ class Front:
         environ[SERVER] = self._server_id
         answer: dict[str, Any] = {}
 
-        def keep(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        def keep(status: str, headers: list[tuple[str, str]], _exc_info: Any = None) -> Any:
             answer.update(status=status, headers=headers)
             return _no_write
 
@@ -186,7 +186,7 @@ class Front:
         self._events.emit(self.service, "request", server=self._server_id, **detail)
 
 
-def _no_write(data: bytes) -> None:
+def _no_write(_data: bytes) -> None:
     raise AssertionError("a service used the write() callable of WSGI")
 
 
@@ -284,10 +284,13 @@ class Serving:
     def _in_loop(self, work: Callable[[], None]) -> None:
         """Run ``work`` in the thread of the loop, which alone may touch its sockets."""
         done = threading.Event()
+        failed: list[BaseException] = []
 
         def run() -> None:
             try:
                 work()
+            except Exception as error:  # it is the caller's, not the loop's
+                failed.append(error)
             finally:
                 done.set()
 
@@ -297,6 +300,8 @@ class Serving:
             self._work.append(run)
         self._waker.send(b"w")
         done.wait(10)
+        if failed:
+            raise failed[0]
 
     def _run_work(self) -> None:
         with self._lock:

@@ -15,8 +15,10 @@ from heat.api.cfn import v1 as cfn_v1
 from heat.api.openstack import v1 as openstack_v1
 from heat.common import context as heat_context
 from keystoneauth1 import exceptions as ks_exceptions
-from keystonemiddleware import auth_token
-from keystonemiddleware.auth_token import _exceptions as ksm_exceptions
+from keystonemiddleware import auth_token  # type: ignore[import-untyped]
+from keystonemiddleware.auth_token import (  # type: ignore[import-untyped]
+    _exceptions as ksm_exceptions,
+)
 from oslo_config import cfg
 
 from hotplate.cloud.addresses import Side, guest_base
@@ -77,7 +79,7 @@ class _AuthToken(auth_token.BaseAuthProtocol):  # type: ignore[misc]
     """
 
     def __init__(self, app: Any, identity: Identity) -> None:
-        super().__init__(app, enforce_token_bind="disabled")
+        super().__init__(app, enforce_token_bind="disabled")  # noqa: S106
         self._identity = identity
 
     def fetch_token(self, token: str, **_: Any) -> dict[str, Any]:

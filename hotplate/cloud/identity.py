@@ -100,7 +100,7 @@ class Identity:
         self.owner = self._bootstrap("hotplate", ("admin", "member", "reader"))
         self.service = self._bootstrap("heat", ("service",))
 
-    # -- users and projects ---------------------------------------------------------------
+    # -- users and projects --------------------
 
     def _bootstrap(self, name: str, roles: tuple[str, ...]) -> Credentials:
         password = self._store.setting(f"password_{name}", secrets.token_urlsafe(18))
@@ -297,7 +297,7 @@ class Identity:
         if made + ttl < time.time() + self.skew():
             raise IdentityError("EC2 signature has expired.")
 
-    # -- trusts -------------------------------------------------------------------------------
+    # -- trusts --------------------
 
     def create_trust(self, trustor: str, project: str, roles: tuple[str, ...]) -> str:
         """Let Heat act for ``trustor`` in ``project``; returns the trust's id."""
@@ -316,7 +316,7 @@ class Identity:
         """End a trust."""
         self._store.write("DELETE FROM hotplate_trust WHERE id = ?", trust)
 
-    # -- tokens -------------------------------------------------------------------------------
+    # -- tokens --------------------
 
     def grant(
         self, user: User, project: str = "", *, method: str = "password", trust: str = ""

@@ -70,7 +70,7 @@ class KeystoneApi:
             return self._resource(environ, path)
         raise _HttpError("404 Not Found", "The resource could not be found.")
 
-    # -- tokens -----------------------------------------------------------------------------------
+    # -- tokens --------------------
 
     def _tokens(
         self, environ: dict[str, Any], method: str, headers: list[tuple[str, str]]
@@ -155,7 +155,7 @@ class KeystoneApi:
         except IdentityError:
             raise IdentityError(_UNAUTHORIZED) from None
 
-    # -- what command-line clients look up -----------------------------------------------------------
+    # -- what command-line clients look up --------------------
 
     def _resource(self, environ: dict[str, Any], path: str) -> tuple[str, Any]:
         caller = self._caller(environ)

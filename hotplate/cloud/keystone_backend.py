@@ -55,7 +55,7 @@ class KeystoneBackend:
         """Keystone as a server reaches it."""
         return self.v3_endpoint
 
-    # -- stack domain ------------------------------------------------------------------------
+    # -- stack domain --------------------
 
     def create_stack_domain_project(self, stack_name: str = "", stack_id: str = "") -> str:
         """A project for the users of one stack."""
@@ -91,8 +91,8 @@ class KeystoneBackend:
 
     def delete_stack_domain_user_keypair(
         self,
-        user_id: str,
-        project_id: str,
+        user_id: str,  # noqa: ARG002
+        project_id: str,  # noqa: ARG002
         credential_id: str,
     ) -> None:
         """Forget that key pair."""
@@ -103,7 +103,7 @@ class KeystoneBackend:
         user = self._identity.check_password(self._identity.user(user_id), password)
         return self._identity.token(self._identity.grant(user, project_id))
 
-    # -- users and keys outside of the stack domain (AWS::IAM::*) ----------------------------------
+    # -- users and keys outside of the stack domain (AWS::IAM::*) --------------------
 
     def create_stack_user(self, username: str, password: str = "") -> str:
         """A user in the stack owner's project."""
@@ -145,7 +145,7 @@ class KeystoneBackend:
         if key is not None:
             self._identity.delete_key(key.id)
 
-    # -- trusts --------------------------------------------------------------------------------------
+    # -- trusts --------------------
 
     def create_trust_context(self) -> Any:
         """The context with a trust, so that the engine can act later, when the token is gone."""

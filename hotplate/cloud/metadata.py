@@ -107,7 +107,7 @@ class Metadata:
                 return "text/plain", "\n".join(EC2_VERSIONS).encode()
         return self._answer_ec2(server, parts)
 
-    # -- OpenStack ----------------------------------------------------------------------------
+    # -- OpenStack --------------------
 
     def _answer_openstack(self, server: Server, parts: list[str]) -> tuple[str, bytes] | None:
         if not parts:

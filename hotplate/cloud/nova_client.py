@@ -12,7 +12,7 @@ import uuid
 from types import SimpleNamespace
 from typing import Any
 
-from novaclient import exceptions as nova_exceptions
+from novaclient import exceptions as nova_exceptions  # type: ignore[import-untyped]
 
 from hotplate.cloud.compute import ServerSpec
 from hotplate.cloud.servers import (
@@ -213,9 +213,6 @@ class _ServerManager:
         server_id = server if isinstance(server, str) else server.id
         return NovaServer(self._servers, _found(self._servers, server_id))
 
-    def list(self, **_: Any) -> list[NovaServer]:
-        return [NovaServer(self._servers, server) for server in self._servers.all()]
-
     def delete(self, server: Any) -> None:
         self.get(server).delete()
 
@@ -232,7 +229,7 @@ class _ServerManager:
     def set_tags(self, server: Any, tags: list[str]) -> None:
         """Accepted; nothing here reads them."""
 
-    def tag_list(self, server: Any) -> list[str]:
+    def tag_list(self, server: Any) -> list[str]:  # noqa: ARG002
         return []
 
 

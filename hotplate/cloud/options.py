@@ -19,7 +19,8 @@ class CloudOptions:
     :param environment_dir: environments every stack gets, as Heat's own ``environment_dir``.
     :param network_data: serve ``network_data.json``; off, because what it says replaces DHCP.
     :param threads: how many requests are answered at once.
-    :param public_key: the OpenSSH public key of every key pair that a template names and nobody made.
+    :param public_key: the OpenSSH public key of each key pair that a template names and nobody
+        made.
     """
 
     signature_ttl: int = 0

@@ -111,7 +111,7 @@ def apply(
 
     undo.enter_context(mock.patch.object(service.ThreadWithCallback, "run", run_quietly))
 
-    # Event sinks are part of a stack's own environment, which is the user's; there is no global one.
+    # Event sinks are part of a stack's own environment, which is the user's.
     dispatch = stack.Stack.dispatch_event
 
     def dispatch_event(self: Any, ev: Any) -> None:

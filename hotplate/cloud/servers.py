@@ -190,7 +190,7 @@ class Servers:
         getattr(self._compute, action)(server_id)
         self._events.emit("nova", action, server=server_id)
 
-    # -- what a guest keeps here ----------------------------------------------------------
+    # -- what a guest keeps here --------------------
 
     def password(self, server_id: str) -> str:
         """What the guest posted as its password, "" before."""
@@ -207,7 +207,7 @@ class Servers:
             )
         )
 
-    # -- key pairs ---------------------------------------------------------------------------
+    # -- key pairs --------------------
 
     def create_keypair(self, keypair: KeyPair, user: str) -> None:
         """Keep a key pair."""

@@ -60,7 +60,7 @@ class SwiftApi:
             return self._container(environ, start_response, (account, container))
         return self._account(environ, start_response, account)
 
-    # -- who may ----------------------------------------------------------------------------------
+    # -- who may --------------------
 
     def _refusal(
         self, environ: dict[str, Any], path: str, account: str, *, is_object: bool
@@ -97,7 +97,7 @@ class SwiftApi:
                 return True
         return False
 
-    # -- accounts and containers --------------------------------------------------------------------
+    # -- accounts and containers --------------------
 
     def _headers(self, account: str, container: str = "") -> dict[str, str]:
         row = self._store.row(
@@ -111,7 +111,7 @@ class SwiftApi:
         kept = self._headers(account, container)
         for name, value in environ.items():
             header = name.removeprefix("HTTP_").replace("_", "-").lower()
-            if name.startswith("HTTP_X_") and "-meta-" in header or "versions" in header:
+            if (name.startswith("HTTP_X_") and "-meta-" in header) or "versions" in header:
                 kept[header] = value
         self._store.write(
             "INSERT OR REPLACE INTO hotplate_container VALUES (?, ?, ?)",
@@ -193,7 +193,7 @@ class SwiftApi:
         ]
         return _listing(environ, start_response, entries, headers)
 
-    # -- objects --------------------------------------------------------------------------------------
+    # -- objects --------------------
 
     def _object(
         self, environ: dict[str, Any], start_response: Any, place: tuple[str, str, str]
@@ -231,7 +231,7 @@ class SwiftApi:
     def _put(
         self, environ: dict[str, Any], start_response: Any, place: tuple[str, str, str]
     ) -> list[bytes]:
-        account, container, name = place
+        account, container, _name = place
         headers = self._headers(account, container)
         if not self._store.row(
             "SELECT name FROM hotplate_container WHERE account = ? AND name = ?",

@@ -102,7 +102,7 @@ class Queues:
     def _drop_old(self) -> None:
         self._store.write("DELETE FROM hotplate_message WHERE posted + ttl < ?", time.time())
 
-    def list(self, project: str, queue: str, limit: int) -> list[dict[str, Any]]:
+    def peek(self, project: str, queue: str, limit: int) -> list[dict[str, Any]]:
         """The oldest messages, left where they are."""
         self._drop_old()
         return [
@@ -207,7 +207,7 @@ class ZaqarApi:
         if below == "share" and method == "POST":
             return "200 OK", self._share(project, queue, _read_json(environ))
         if below == "stats" and method == "GET":
-            count = len(self._queues.list(project, queue, 10000))
+            count = len(self._queues.peek(project, queue, 10000))
             return "200 OK", {"messages": {"claimed": 0, "free": count, "total": count}}
         if below == "purge" and method == "POST":
             self._queues.purge(project, queue)
@@ -269,7 +269,7 @@ class ZaqarApi:
             return "204 No Content", None
         if method == "GET":
             limit = _number(query.get("limit", ["10"])[0])
-            messages = self._queues.list(project, queue, 10000 if message_id else limit)
+            messages = self._queues.peek(project, queue, 10000 if message_id else limit)
             if message_id is None:
                 return "200 OK", {"messages": messages, "links": []}
             for message in messages:
@@ -278,7 +278,7 @@ class ZaqarApi:
             raise _HttpError("404 Not Found", "Not found", message_id)
         raise _HttpError("405 Method Not Allowed", "Method not allowed", method)
 
-    # -- who may ------------------------------------------------------------------------------------
+    # -- who may --------------------
 
     def _project(self, environ: dict[str, Any], method: str, path: str) -> str:
         if "HTTP_URL_SIGNATURE" in environ:

@@ -160,7 +160,7 @@ class _Session:
             messages = queues.pop(self._project, queue, int(body.get("pop", 1)))
             return action, 200, {"messages": messages}
         if action == "message_list":
-            found = queues.list(self._project, queue, int(body.get("limit", 10)))
+            found = queues.peek(self._project, queue, int(body.get("limit", 10)))
             return action, 200, {"messages": found}
         if action == "message_post":
             return (

@@ -83,7 +83,7 @@ def test_ec2tokens_needs_a_service(cloud: Any) -> None:
     assert response.json()["error"]["message"] == "EC2 access key not found."
 
 
-# -- swift ---------------------------------------------------------------------------------------
+# -- swift --------------------
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def test_swift_of_another_project(cloud: Any) -> None:
     assert response.status_code == 403
 
 
-# -- zaqar ---------------------------------------------------------------------------------------
+# -- zaqar --------------------
 
 
 def zaqar_client(cloud: Any) -> Any:
@@ -258,7 +258,7 @@ def test_zaqar_websocket_refuses_a_bad_token(cloud: Any) -> None:
         connection.send(request.Request(endpoint, "queue_create", content="{}"))
 
 
-# -- the command line ----------------------------------------------------------------------------
+# -- the command line --------------------
 
 TEMPLATE = """\
 heat_template_version: 2018-08-31

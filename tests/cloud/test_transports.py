@@ -1,4 +1,8 @@
-"""The matrix: each way to poll with each way to signal, by the real agent's own collectors."""
+"""The matrix: each way to poll with each way to signal.
+
+Polls are the unmodified agent's own collectors, signals the notifier that our images carry; that
+each is understood is also shown without it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import Any
 import pytest
 import requests
 from test_software_config import TEMPLATE, booted, inputs_of
-from wire_guest import Guest, collect, guest
+from wire_guest import Guest, collect, guest, notify
 
 POLLS = {
     "POLL_SERVER_CFN": "cfn",
@@ -119,15 +123,44 @@ def test_poll_and_signal(
         deployment = collect_deployment(vm, tmp_path / "occ", agent[kind], kind)
         inputs = inputs_of(deployment)
         assert inputs["deploy_signal_transport"] == how
-        response = signal(vm, inputs, RESULT)
-        if response is not None:
-            assert response.status_code in (200, 201), response.text
+        told = notify(vm, tmp_path / "notify", deployment, RESULT)
+        assert told.returncode == 0, told.stderr
         stacks.wait(stack_id, "CREATE_COMPLETE")
     outputs = stacks.outputs(stack_id)
     if how == "NO_SIGNAL":
         assert outputs["stdout"] is None
     else:
         assert outputs == {"result": "fine", "stdout": "out", "status_code": 0}
+
+
+def test_zaqar_over_a_websocket(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> None:
+    stack_id = stacks.create(template("ZAQAR_MESSAGE", "NO_SIGNAL"))
+    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
+        section = vm.cfn_init_data()["os-collect-config"]["zaqar"]
+        section = {**section, "use_websockets": True}
+        deployment = collect_deployment(vm, tmp_path / "occ", section, "zaqar")
+        assert deployment["group"] == "script"
+        stacks.wait(stack_id, "CREATE_COMPLETE")
+
+
+@pytest.mark.parametrize("poll", ["POLL_SERVER_HEAT", "POLL_TEMP_URL", "ZAQAR_MESSAGE"])
+def test_wrong_credentials_collect_nothing(
+    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, poll: str
+) -> None:
+    kind = POLLS[poll]
+    stack_id = stacks.create(template(poll, "NO_SIGNAL"))
+    stacks.wait(stack_id, "CREATE_COMPLETE")
+    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
+        section = dict(vm.cfn_init_data()["os-collect-config"][kind])
+        if kind == "request":
+            section["metadata_url"] = section["metadata_url"].replace(
+                "temp_url_sig=", "temp_url_sig=0"
+            )
+        else:
+            section["password"] = "wrong"
+        assert kind not in collect(vm, tmp_path / "occ", section, kind).documents
+    refused = {event.source for event in cloud.events if event.detail.get("status") == 401}
+    assert ("swift" if kind == "request" else "keystone") in refused
 
 
 @pytest.mark.parametrize("how", SIGNALS[:-1])

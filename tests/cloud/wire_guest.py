@@ -172,3 +172,29 @@ def collect(guest: Guest, state: Path, section: dict[str, Any], kind: str) -> Co
     )
     documents = json.loads(run.stdout) if run.stdout.strip().startswith("{") else {}
     return Collected(run.returncode, documents, run.stderr)
+
+
+NOTIFIER = Path(__file__).parents[2] / "hooks" / "heat-config-notify"
+
+
+def notify(
+    guest: Guest, state: Path, deployment: dict[str, Any], result: dict[str, Any]
+) -> subprocess.CompletedProcess[str]:
+    """Signal ``result`` by the notifier that our images carry, as the guest would."""
+    state.mkdir(parents=True, exist_ok=True)
+    config = state / f"{deployment['id']}.json"
+    config.write_text(json.dumps(deployment))
+    program = _SITE + "\nimport runpy, sys\nrunpy.run_path(sys.argv.pop(1), run_name='__main__')\n"
+    return subprocess.run(
+        [sys.executable, "-c", program, str(NOTIFIER), str(config)],
+        input=json.dumps(result),
+        env={
+            "PATH": os.environ["PATH"],
+            "HEAT_CONFIG_LIB": str(NOTIFIER.parent),
+            "HOTPLATE_TEST_PORTS": json.dumps(guest.ports),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

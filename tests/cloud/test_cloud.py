@@ -1,0 +1,183 @@
+"""The cloud's life: one at a time, stopped without a trace, started again where it was."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import RecordingCompute, Stacks
+from test_software_config import TEMPLATE, booted, inputs_of, poll_for_deployment
+from wire_guest import describe, guest, sign
+
+from hotplate.cloud import Cloud, CloudOptions, engine, patches
+from hotplate.errors import UsageError
+from hotplate.events import EventLog
+
+VALUE = {
+    "heat_template_version": "2018-08-31",
+    "resources": {"word": {"type": "OS::Heat::RandomString"}},
+    "outputs": {"word": {"value": {"get_attr": ["word", "value"]}}},
+}
+
+
+def new_cloud(directory: Path, compute: Any = None, **options: Any) -> Cloud:
+    return Cloud(
+        directory=directory,
+        compute=compute or RecordingCompute(),
+        events=EventLog(),
+        options=CloudOptions(**options),
+    )
+
+
+def test_heat_is_as_the_patches_need_it() -> None:
+    engine.load()
+    assert patches.misfits() == []
+
+
+def test_a_misfit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from heat.engine import scheduler
+
+    monkeypatch.setattr(scheduler.TaskRunner, "_sleep", lambda self, seconds, why: None)
+    assert any("TaskRunner._sleep" in line for line in patches.misfits())
+
+
+def test_state_survives_a_restart(tmp_path: Path) -> None:
+    compute = RecordingCompute()
+    with new_cloud(tmp_path, compute) as cloud:
+        stacks = Stacks(cloud)
+        kept = stacks.create(VALUE, name="kept")
+        stacks.wait(kept, "CREATE_COMPLETE")
+        word = stacks.outputs(kept)["word"]
+        waiting = stacks.create(TEMPLATE, name="waiting")
+        server_id = booted(stacks, compute, waiting)
+        with guest(cloud, server_id) as vm:
+            cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
+            poll_for_deployment(vm, cfn)
+        token = cloud.identity.token(
+            cloud.identity.grant(cloud.identity.user(cloud.credentials.user_id))  # type: ignore[arg-type]
+        )
+    with new_cloud(tmp_path, compute) as cloud:
+        assert Stacks(cloud).outputs(kept)["word"] == word
+        assert cloud.identity.read_token(token).user.name == "hotplate"
+        with guest(cloud, server_id) as vm:
+            assert describe(vm, cfn).status_code == 200
+
+
+def test_two_directories_do_not_meet(tmp_path: Path) -> None:
+    with new_cloud(tmp_path / "a") as cloud:
+        Stacks(cloud).create(VALUE, name="only-in-a")
+    with new_cloud(tmp_path / "b") as cloud:
+        assert list(cloud.heat().stacks.list()) == []
+
+
+def test_only_one_at_a_time(tmp_path: Path) -> None:
+    with new_cloud(tmp_path / "first") as cloud:
+        with (
+            pytest.raises(UsageError, match="only one cloud"),
+            new_cloud(tmp_path / "second"),
+        ):
+            pass
+        # The one that runs is not disturbed.
+        stacks = Stacks(cloud)
+        stacks.wait(stacks.create(VALUE), "CREATE_COMPLETE")
+
+
+def test_stop_leaves_no_thread() -> None:
+    script = """
+import sys, threading, tempfile
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from conftest import RecordingCompute
+from hotplate.cloud import Cloud
+from hotplate.events import EventLog
+with tempfile.TemporaryDirectory() as name:
+    with Cloud(directory=Path(name), compute=RecordingCompute(), events=EventLog()) as cloud:
+        cloud.heat().stacks.create(stack_name="s", template={
+            "heat_template_version": "2018-08-31",
+            "resources": {"h": {"type": "OS::Heat::WaitConditionHandle"},
+                          "w": {"type": "OS::Heat::WaitCondition",
+                                "properties": {"handle": {"get_resource": "h"}, "timeout": 600}}}})
+left = [t.name for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
+print("left", left)
+"""
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, str(Path(__file__).parent)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "left []"
+    assert time.monotonic() - begun < 40
+    # Heat's own log does not reach the terminal.
+    assert "heat." not in done.stderr
+
+
+def test_copied_databases_start_another_cloud(tmp_path: Path) -> None:
+    with new_cloud(tmp_path / "first") as cloud:
+        stacks = Stacks(cloud)
+        stack_id = stacks.create(VALUE)
+        stacks.wait(stack_id, "CREATE_COMPLETE")
+        cloud.copy_databases(tmp_path / "second")
+        stacks.clean()
+    with new_cloud(tmp_path / "second") as cloud:
+        assert Stacks(cloud).client.stacks.get(stack_id).stack_status == "CREATE_COMPLETE"
+
+
+def test_signature_expires_when_asked_to(tmp_path: Path) -> None:
+    compute = RecordingCompute()
+    with new_cloud(tmp_path, compute, signature_ttl=900) as cloud:
+        stacks = Stacks(cloud)
+        stack_id = stacks.create(TEMPLATE)
+        with guest(cloud, booted(stacks, compute, stack_id)) as vm:
+            cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
+            url = inputs_of(poll_for_deployment(vm, cfn))["deploy_signal_id"]
+            with cloud.fault(endpoint="cfn", kind="skew", delay=901):
+                assert vm.request("POST", url, json={}).status_code == 403
+                # A poll has no time stamp, so it never expires.
+                assert describe(vm, cfn).status_code == 200
+            assert vm.request("POST", url, json={}).status_code == 200
+            old = sign(
+                cfn["secret_access_key"],
+                "GET",
+                cfn["metadata_url"],
+                {
+                    "Action": "DescribeStackResource",
+                    "StackName": cfn["stack_name"],
+                    "LogicalResourceId": "server",
+                    "AWSAccessKeyId": cfn["access_key_id"],
+                    "Timestamp": "2001-01-01T00:00:00Z",
+                },
+            )
+            assert vm.request("GET", cfn["metadata_url"], params=old).status_code == 403
+
+
+def test_environment_for_every_stack(tmp_path: Path) -> None:
+    directory = tmp_path / "environment.d"
+    directory.mkdir()
+    inner = tmp_path / "inner.yaml"
+    inner.write_text(
+        "heat_template_version: 2018-08-31\n"
+        "resources:\n  r: {type: OS::Heat::RandomString}\n"
+        "outputs:\n  word: {value: global}\n"
+    )
+    (directory / "mine.yaml").write_text(
+        f'resource_registry:\n  "OS::NestedServer": "file://{inner}"\n'
+    )
+    with new_cloud(tmp_path / "cloud", environment_dir=directory) as cloud:
+        stacks = Stacks(cloud)
+        stack_id = stacks.create(
+            {
+                "heat_template_version": "2018-08-31",
+                "resources": {"one": {"type": "OS::NestedServer"}},
+                "outputs": {"word": {"value": {"get_attr": ["one", "word"]}}},
+            }
+        )
+        stacks.wait(stack_id, "CREATE_COMPLETE")
+        assert stacks.outputs(stack_id) == {"word": "global"}

@@ -1,0 +1,102 @@
+"""Planted faults, as a client meets them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+from wire_guest import Guest, guest
+
+from hotplate.cloud import FAULT_KINDS, ServerSpec
+from hotplate.errors import UsageError
+
+SPEC = ServerSpec(id="22222222-58e5-4a8c-9a15-0d2a6e1c7c11", name="faulty")
+
+
+@pytest.fixture
+def vm(cloud: Any) -> Iterator[Guest]:
+    cloud.servers.boot(SPEC)
+    with guest(cloud, SPEC.id) as running:
+        yield running
+    cloud.servers.delete(SPEC.id)
+
+
+def hostname(vm: Guest) -> requests.Response:
+    return vm.get("/latest/meta-data/hostname")
+
+
+def test_status_for_a_count(cloud: Any, vm: Guest) -> None:
+    with cloud.fault(endpoint="metadata", kind="status", status=503, count=2):
+        assert [hostname(vm).status_code for _ in range(3)] == [503, 503, 200]
+
+
+def test_status_for_a_time(cloud: Any, vm: Guest) -> None:
+    with cloud.fault(endpoint="metadata", kind="status", seconds=0.5):
+        assert hostname(vm).status_code == 500
+        time.sleep(0.6)
+        assert hostname(vm).status_code == 200
+
+
+def test_refuse(cloud: Any, vm: Guest) -> None:
+    with (
+        cloud.fault(endpoint="metadata", kind="refuse"),
+        pytest.raises(requests.ConnectionError),
+    ):
+        hostname(vm)
+    assert hostname(vm).status_code == 200
+
+
+def test_delay_and_hang(cloud: Any, vm: Guest) -> None:
+    begun = time.monotonic()
+    with cloud.fault(endpoint="metadata", kind="delay", delay=0.3):
+        assert hostname(vm).status_code == 200
+    assert time.monotonic() - begun >= 0.3
+    with (
+        cloud.fault(endpoint="metadata", kind="hang"),
+        pytest.raises(requests.exceptions.ReadTimeout),
+    ):
+        requests.get(vm.url("http://169.254.169.254/latest/"), timeout=0.5)
+    assert hostname(vm).status_code == 200
+
+
+def test_truncate_and_html(cloud: Any, vm: Guest) -> None:
+    with (
+        cloud.fault(endpoint="metadata", kind="truncate"),
+        pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)),
+    ):
+        hostname(vm)
+    with cloud.fault(endpoint="metadata", kind="html200"):
+        answer = hostname(vm)
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].startswith("text/html")
+
+
+def test_only_where_it_was_planted(cloud: Any, vm: Guest) -> None:
+    with cloud.fault(endpoint="metadata", kind="status", server="another"):
+        assert hostname(vm).status_code == 200
+    with cloud.fault(endpoint="metadata", kind="status", path="user-data"):
+        assert hostname(vm).status_code == 200
+    with cloud.fault(endpoint="cfn", kind="status"):
+        assert hostname(vm).status_code == 200
+
+
+def test_told_in_the_events(cloud: Any, vm: Guest) -> None:
+    position = len(cloud.events)
+    with cloud.fault(endpoint="metadata", kind="status", status=418):
+        hostname(vm)
+    event = cloud.events.wait(
+        lambda event: event.detail.get("fault") == "status", seconds=5, since=position
+    )
+    assert event is not None
+    assert (event.server, event.detail["status"]) == (SPEC.id, 418)
+
+
+def test_unknown_kind_and_endpoint(cloud: Any) -> None:
+    with pytest.raises(UsageError, match="no fault of the kind"):
+        cloud.fault(endpoint="cfn", kind="typo")
+    with pytest.raises(UsageError, match="no endpoint"):
+        cloud.fault(endpoint="typo", kind="status")
+    assert all(text for text in FAULT_KINDS.values())

@@ -1,0 +1,153 @@
+"""Nova's metadata service, and the same tree for a config drive."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wire_guest import Guest, collect, guest
+
+from hotplate.cloud import ServerSpec
+from hotplate.cloud.metadata import EC2_VERSIONS, OPENSTACK_VERSIONS
+
+SPEC = ServerSpec(
+    id="0b3f9a52-58e5-4a8c-9a15-0d2a6e1c7c11",
+    name="Web Server_1",
+    user_data=b"#cloud-config\n\xff\x00",
+    public_keys={"mine": "ssh-ed25519 AAAA me"},
+    metadata={"role": "web"},
+)
+
+
+@pytest.fixture
+def vm(cloud: Any) -> Iterator[Guest]:
+    cloud.servers.boot(SPEC)
+    with guest(cloud, SPEC.id) as running:
+        yield running
+    cloud.servers.delete(SPEC.id)
+
+
+def test_listings_have_no_trailing_newline(vm: Guest) -> None:
+    assert vm.get("/").text.split("\n") == list(EC2_VERSIONS)
+    assert vm.get("/openstack").text.split("\n") == list(OPENSTACK_VERSIONS)
+    assert vm.get("/latest/").text == "meta-data/\nuser-data"
+    listing = vm.get("/latest/meta-data/").text
+    assert not listing.endswith("\n")
+    assert listing.split("\n") == sorted(listing.split("\n"))
+    assert {"public-keys/", "placement/", "block-device-mapping/"} <= set(listing.split("\n"))
+    assert vm.get("/latest/meta-data/public-keys/").text == "0=mine"
+    assert vm.get("/latest/meta-data/public-keys/0/").text == "openssh-key"
+    assert vm.get("/latest/meta-data/public-keys/0/openssh-key").text == "ssh-ed25519 AAAA me"
+    assert vm.get("/2009-04-04/meta-data/hostname").text == "web-server-1.novalocal"
+
+
+def test_openstack_tree(vm: Guest) -> None:
+    data = vm.get("/openstack/latest/meta_data.json").json()
+    assert data["uuid"] == SPEC.id
+    assert data["meta"] == {"role": "web"}
+    assert data["public_keys"] == SPEC.public_keys
+    assert len(base64.b64decode(data["random_seed"])) == 512
+    assert vm.get("/openstack/latest/user_data").content == SPEC.user_data
+    assert vm.get("/latest/user-data").content == SPEC.user_data
+    assert vm.get("/openstack/2012-08-10/vendor_data.json").status_code == 404
+    assert vm.get("/openstack/latest/network_data.json").status_code == 404
+    assert vm.get("/openstack/latest/vendor_data.json").json() == {}
+    assert set(vm.get("/openstack/latest/").text.split("\n")) == {
+        "meta_data.json", "user_data", "password", "vendor_data.json", "vendor_data2.json",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/latest/nothing", "/openstack/2000-01-01", "/nothing", "/ec2/x"],
+)
+def test_unknown_is_404(vm: Guest, path: str) -> None:
+    assert vm.get(path).status_code == 404
+
+
+def test_password_is_set_once(vm: Guest) -> None:
+    url = "http://169.254.169.254/openstack/latest/password"
+    assert vm.get("/openstack/latest/password").text == ""
+    assert vm.request("POST", url, data="secret").status_code == 200
+    assert vm.request("POST", url, data="other").status_code == 409
+    assert vm.get("/openstack/latest/password").text == "secret"
+
+
+def test_vendor_data(cloud: Any, vm: Guest) -> None:
+    cloud.metadata.set_vendor_data(SPEC.id, "#cloud-config\nx: 1\n")
+    found = vm.get("/openstack/latest/vendor_data.json").json()
+    assert found == {"cloud-init": "#cloud-config\nx: 1\n"}
+
+
+def test_real_agent_reads_the_ec2_tree(vm: Guest, tmp_path: Path) -> None:
+    collected = collect(vm, tmp_path, {}, "ec2")
+    found = collected.documents["ec2"]
+    assert found["hostname"] == "web-server-1.novalocal"
+    assert found["public-keys"] == {"0": {"openssh-key": "ssh-ed25519 AAAA me"}}
+    assert found["placement"] == {"availability-zone": "nova"}
+
+
+def test_config_drive_tree(cloud: Any, vm: Guest) -> None:
+    tree = cloud.metadata_tree(SPEC.id)
+    assert tree["openstack/latest/user_data"] == SPEC.user_data
+    assert tree["ec2/latest/user-data"] == SPEC.user_data
+    ec2 = json.loads(tree["ec2/latest/meta-data.json"])
+    assert ec2["public-keys"] == {"0": {"openssh-key": "ssh-ed25519 AAAA me"}}
+    assert not any("password" in name for name in tree)
+    served = json.loads(vm.get("/openstack/latest/meta_data.json").text)
+    assert json.loads(tree["openstack/latest/meta_data.json"]) == served
+
+
+def test_two_guests_do_not_meet(cloud: Any, vm: Guest) -> None:
+    other = ServerSpec(id="11111111-58e5-4a8c-9a15-0d2a6e1c7c11", name="other")
+    cloud.servers.boot(other)
+    try:
+        with guest(cloud, other.id) as second:
+            assert second.get("/openstack/latest/meta_data.json").json()["name"] == "other"
+            assert second.get("/latest/user-data").status_code == 404
+            assert vm.get("/openstack/latest/meta_data.json").json()["name"] == SPEC.name
+    finally:
+        cloud.servers.delete(other.id)
+
+
+def test_unix_socket(cloud: Any, vm: Guest, tmp_path: Path) -> None:
+    path = tmp_path / "metadata.sock"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(5)
+    with cloud.serve(SPEC.id, {80: listener}), socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        client.sendall(b"GET /latest/meta-data/hostname HTTP/1.0\r\n\r\n")
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.0 200 OK")
+    assert answer.endswith(b"web-server-1.novalocal")
+
+
+def test_cloud_init_reads_it(vm: Guest, tmp_path: Path) -> None:
+    """cloud-init's own reader, where the host has cloud-init."""
+    pytest.importorskip("cloudinit", reason="cloud-init is not installed beside the harness")
+    script = (
+        "import json, sys\n"
+        "from cloudinit.sources.helpers import openstack\n"
+        "found = openstack.MetadataReader(sys.argv[1]).read_v2()\n"
+        "print(json.dumps({'uuid': found['metadata']['uuid'], 'version': found['version'],"
+        " 'ec2': found['ec2-metadata']['hostname']}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, vm.url("http://169.254.169.254")],
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert found == {"uuid": SPEC.id, "version": 2, "ec2": "web-server-1.novalocal"}
