@@ -13,7 +13,7 @@ import hotplate  # noqa: E402
 
 project = "hotplate"
 author = "The hotplate developers"
-copyright = "The hotplate developers, Apache-2.0"  # noqa: A001
+copyright = "The hotplate developers, Apache-2.0"
 version = release = hotplate.__version__
 extensions = ["sphinx.ext.autodoc"]
 autodoc_member_order = "bysource"
