@@ -9,10 +9,10 @@ import os
 import signal
 import stat
 import sys
-import time
 
-from . import files, process, result, transport, values
+from . import delivery, files, process, result, transport, values
 from .execution import Execution
+from .item import Item
 from .journal import Journal
 from .settings import Settings, seconds
 from .state import FINISHED, RECEIVED, SIGNALLED, STARTED, Record, Store
@@ -25,67 +25,7 @@ NO_PROGRAM = ("os-apply-config", "Heat::Ungrouped")
 """Groups whose config is metadata for os-apply-config, which has rendered it by now."""
 
 EMPTY_FACTOR = 7
-PATIENT = 3
-LONGEST_PAUSE = 60.0
-
-
-class Item:
-    """One element of the list, checked: *refusal* is a sentence when no hook may see it."""
-
-    def __init__(self, element):
-        self.refusal = None
-        self.element = dict(element)
-        given = element.get("id")
-        if values.is_plain_id(given):
-            self.key = given
-        else:
-            self.key = "rejected-" + _digest(given if isinstance(given, str) else element)
-            self.refusal = (
-                "The deployment's id is not a plain name of letters, digits, - and _; it could "
-                "be a path, so nothing is run for it."
-            )
-        if not isinstance(self.element.get("options"), dict):
-            self.element["options"] = {}
-        for field in ("inputs", "outputs"):
-            if not isinstance(self.element.get(field), list):
-                self.element[field] = []
-        self.inputs = values.named_values(self.element["inputs"])
-        if not isinstance(self.element.get("group"), str):
-            self.element["group"] = ""
-        if self.group == "component" and not self.refusal:
-            self._resolve_component()
-
-    @property
-    def group(self):
-        return self.element["group"]
-
-    @property
-    def options(self):
-        return self.element["options"]
-
-    def _resolve_component(self):
-        """Put the config and tool of the first entry for the action in the component's place."""
-        config = self.element.get("config")
-        entries = config.get("configs") if isinstance(config, dict) else None
-        if not isinstance(entries, list):
-            self.refusal = 'The config of the component has no list "configs".'
-            return
-        action = self.inputs.get("deploy_action")
-        known = []
-        for entry in entries:
-            actions = entry.get("actions") if isinstance(entry, dict) else None
-            if not isinstance(actions, list):
-                continue
-            if action in actions:
-                tool = entry.get("tool")
-                self.element["group"] = tool if isinstance(tool, str) else ""
-                self.element["config"] = entry.get("config")
-                return
-            known.extend(item for item in actions if isinstance(item, str))
-        self.refusal = "The component has no config for the action %s; it has some for: %s." % (
-            values.encode(values.text(action)),
-            ", ".join(values.clean(item) for item in known) or "none",
-        )
+"""How much longer state is kept when the metadata has no deployments at all."""
 
 
 class Pass:
@@ -407,7 +347,7 @@ class Pass:
         tries = note.get("tries", 0) if isinstance(note, dict) else 0
         if way is None and tries:
             return
-        if way is not None and not _due(note):
+        if way is not None and not delivery.is_due(note):
             self.failed |= listed
             return
         answer = self.store.result(record)
@@ -416,12 +356,12 @@ class Pass:
         body = result.trim(answer, transport.limit(record.inputs), self._where(record))
         try:
             if self.settings.notify and way not in (None, "NO_SIGNAL"):
-                self._through_program(record, body)
+                delivery.through_program(record, body, self.store, self.settings)
             else:
                 self.sender.send(record.inputs, body)
         except transport.NotAccepted as error:
             self.journal.event("signal-failed", record, reason=error.sentence)
-            record.mark["signal"] = _pause(tries + 1)
+            record.mark["signal"] = delivery.failed_try(tries + 1)
             self._save(record)
             self.failed |= listed and way is not None
             return
@@ -442,42 +382,6 @@ class Pass:
 
         return where
 
-    def _through_program(self, record, body):
-        """Hand the signal to the program in HEAT_CONFIG_NOTIFY, as heat-agents do."""
-        stdin = os.memfd_create("signal")
-        log = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            files.write_all(stdin, body)
-            os.lseek(stdin, 0, os.SEEK_SET)
-            self.store.save(record)
-            pid = process.spawn(
-                [self.settings.notify, self.store.path(record.key, ".json")],
-                env=dict(os.environ),
-                stdin=stdin,
-                stdout=log,
-                stderr=log,
-                session=True,
-            )
-        except OSError as error:
-            raise transport.NotAccepted(
-                '"%s" (HEAT_CONFIG_NOTIFY) cannot be run: %s'
-                % (self.settings.notify, error.strerror)
-            ) from None
-        finally:
-            os.close(stdin)
-            os.close(log)
-        status = process.wait(pid, self.settings.signal_time)
-        if status is None:
-            process.end_group(pid, self.settings.kill_after)
-        if status != 0:
-            raise transport.NotAccepted(
-                '"%s" (HEAT_CONFIG_NOTIFY) %s'
-                % (
-                    self.settings.notify,
-                    "took too long" if status is None else "ended with status %d" % status,
-                )
-            )
-
     def _forget(self, items, spoken):
         """Remove the state of what has been gone from the metadata for long enough.
 
@@ -492,41 +396,14 @@ class Pass:
                 continue
             gone = record.mark.get("gone")
             if not isinstance(gone, dict) or gone.get("boot") != process.boot_id():
-                gone = record.mark["gone"] = {"boot": process.boot_id(), "since": _uptime()}
+                gone = record.mark["gone"] = {"boot": process.boot_id(), "since": delivery.uptime()}
                 if patience and not self._save(record):
                     continue
             since = gone.get("since")
-            if not isinstance(since, (int, float)) or _uptime() - since >= patience:
+            if not isinstance(since, (int, float)) or delivery.uptime() - since >= patience:
                 self.store.forget(key)
                 del self.records[key]
         self.journal.prune(self.records, self.settings.keep_logs)
-
-
-def _due(note):
-    """False while a signal that failed several times has to wait."""
-    if not isinstance(note, dict) or note.get("boot") != process.boot_id():
-        return True
-    after = note.get("after")
-    return not isinstance(after, (int, float)) or _uptime() >= after
-
-
-def _pause(tries):
-    """Return the note of a failed try: the agent's own spacing first, then up to a minute more."""
-    wait = 0.0
-    if tries > PATIENT:
-        spread = int.from_bytes(os.urandom(2), "big") / 65536
-        wait = min(LONGEST_PAUSE, 5.0 * 2 ** min(tries - PATIENT - 1, 10)) * (0.5 + spread / 2)
-    return {"tries": tries, "boot": process.boot_id(), "after": _uptime() + wait}
-
-
-def _uptime():
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _digest(value):
-    from hashlib import sha256
-
-    return sha256(values.encode(value).encode("ascii")).hexdigest()[:32]
 
 
 def _say(message):

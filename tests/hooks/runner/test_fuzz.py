@@ -61,23 +61,23 @@ COMPONENT = st.fixed_dictionaries(
         | JSON
     }
 )
-ELEMENT = st.fixed_dictionaries(
-    {},
-    optional={
-        "id": st.sampled_from(["a", "b", "a.notify", "a-1"]) | TEXT | JSON,
-        "name": TEXT | JSON,
-        "group": st.sampled_from(["shell", "component", "os-apply-config", "Heat::Ungrouped"])
-        | JSON,
-        "config": COMPONENT | JSON,
-        "inputs": st.lists(INPUT, max_size=3) | JSON,
-        "outputs": st.lists(st.fixed_dictionaries({"name": TEXT}) | JSON, max_size=2) | JSON,
-        "options": st.fixed_dictionaries(
-            {}, optional={"timeout": st.sampled_from([0.5, "1", -1]) | JSON, "on_interrupt": JSON}
-        )
-        | JSON,
-        "creation_time": JSON,
-    },
+OPTIONS = st.fixed_dictionaries(
+    {}, optional={"timeout": st.sampled_from([0.5, "1", -1]) | JSON, "on_interrupt": JSON}
 )
+FIELDS = {
+    "name": TEXT | JSON,
+    "config": COMPONENT | JSON,
+    "inputs": st.lists(INPUT, max_size=3) | JSON,
+    "outputs": st.lists(st.fixed_dictionaries({"name": TEXT}) | JSON, max_size=2) | JSON,
+    "options": OPTIONS | JSON,
+    "creation_time": JSON,
+}
+ID = st.sampled_from(["a", "b", "a.notify", "a-1"])
+GROUP = st.sampled_from(["shell", "shell", "component", "os-apply-config", "Heat::Ungrouped"])
+# Some that get as far as a hook, and some that have no right to.
+NEARLY_GOOD = st.fixed_dictionaries({"id": ID, "group": GROUP}, optional=FIELDS)
+WILD = st.fixed_dictionaries({}, optional={"id": TEXT | JSON, "group": GROUP | JSON, **FIELDS})
+ELEMENT = NEARLY_GOOD | WILD
 DOCUMENT = st.lists(ELEMENT, max_size=2) | st.lists(JSON, max_size=2) | JSON
 CHANGES = ("open", "os.rename", "os.mkdir", "os.remove", "os.chmod", "os.rmdir")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -100,7 +100,8 @@ def test_ten_thousand_documents(guest, runner, capfd, tmp_path_factory):
     state, logs = root / "deployed", root / "log"
     (guest.hooks / "shell").unlink()
     (guest.hooks / "shell").symlink_to("/bin/true")
-    guest.config.write_text("signal_time = 0.001\nforget_after = 0\nkeep_logs = 0\n")
+    guest.config.write_text("signal_time = 0.0001\nforget_after = 0\nkeep_logs = 0\n")
+    guest.document = root / "heat-config"
     environment = {
         **guest.environment,
         "HEAT_CONFIG_DEPLOYED": str(state),
