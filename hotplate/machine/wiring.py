@@ -176,10 +176,12 @@ class GuestForward(Wiring):
 
     def netdev(self) -> str:
         """See :meth:`Wiring.netdev`."""
-        # -t 0.05: end that long after one side's end of file instead of after 0.5 s.
+        # "shut-down" hands the server's end of file on at once, so that the client closes and the
+        # relay ends, and -t lets a client that has said all wait that long for its answer.  QEMU
+        # gives the relay one socket for both directions.  In QEMU's options a comma is doubled.
         forwards = "".join(
             f",guestfwd=tcp:{METADATA_ADDRESS}:{port}-cmd:"
-            + f"{self._socat} -t 0.05 STDIO UNIX-CONNECT:{self._path(port)}"
+            + f"{self._socat} -t 60 FD:0,,shut-down UNIX-CONNECT:{self._path(port)}"
             for port in self.ports
         )
         return (

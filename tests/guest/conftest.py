@@ -39,6 +39,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
             initrd=tiny.initrd,
             append=tiny.append,
             memory_mib=320,
+            cpus=1,
         )
         with Machine(
             config,

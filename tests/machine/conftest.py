@@ -93,6 +93,8 @@ def make(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> Iterator[Callable[..., M
                 "initrd": tiny.initrd,
                 "append": tiny.append,
                 "memory_mib": 192,
+                # Two emulated processors lock each other up now and then on a busy host.
+                "cpus": 1,
             } | options
             machine = Machine(
                 MachineConfig(**settings),

@@ -142,7 +142,7 @@ def test_a_reboot_is_an_event_and_the_shell_comes_again(make: Make) -> None:
 
 
 def test_panic_is_an_event(make: Make) -> None:
-    made = make(append="console=ttyS0 panic=0 quiet")
+    made = make(append="console=ttyS0 panic=0 quiet cryptomgr.notests")
     attached(made.machine)._send(b"echo c >/proc/sysrq-trigger\n", Deadline(5, "the shell"))
     made.machine.console.wait_for("Kernel panic - not syncing", Deadline(30, "the panic"))
     assert made.events.wait(lambda event: event.kind == "panic", seconds=20)

@@ -78,7 +78,7 @@ class TinyGuest:
 
     kernel: Path
     initrd: Path
-    append: str = "console=ttyS0 panic=-1 quiet"
+    append: str = "console=ttyS0 panic=-1 quiet cryptomgr.notests"
 
 
 def make(*, ways_in: bool = False) -> TinyGuest:
