@@ -36,6 +36,9 @@ LOGGERS = (
     "py.warnings",
 )
 
+#: They write several lines for each request, which the event log tells better.
+QUIET = ("heat.api.aws.ec2token", "heat.common.wsgi")
+
 _WRITES = "hotplate_writes"
 
 _loaded = False
@@ -173,6 +176,10 @@ class Engine:
             logger.addHandler(self._handler)
             logger.setLevel(logging.INFO if name == "heat" else logging.WARNING)
             logger.propagate = False
+        for name in QUIET:
+            logger = logging.getLogger(name)
+            self._undo_log.append((logger, logger.level, logger.propagate))
+            logger.setLevel(logging.WARNING)
 
     def _stop_log(self) -> None:
         for logger, level, propagate in self._undo_log:
