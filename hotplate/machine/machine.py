@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.deadline import Deadline
 from hotplate.errors import HostError, MachineLostError
 from hotplate.events import EventLog
 from hotplate.machine import snapshot
@@ -356,12 +356,3 @@ class Machine:
                 channel.shutdown(socket.SHUT_RDWR)
             channel.close()
         self._channels = {}
-
-
-def describe_exit(machine: Machine, deadline: Deadline) -> str:
-    """Return one sentence on how the machine ended, or that it runs."""
-    try:
-        end = machine.wait(deadline)
-    except DeadlineExceeded:
-        return f'the machine "{machine.config.name}" runs'
-    return f'the machine "{machine.config.name}" ended: {end.reason} (status {end.status})'
