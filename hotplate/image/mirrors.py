@@ -6,9 +6,13 @@ Reads apt's one-line format and its deb822 format, both as in sources.list(5).
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+STANDING_STILL = ("Acquire::Check-Valid-Until", "Acquire::Check-Date")
+"""The options of apt that a host with a snapshot of the archive has switched off."""
 
 ROLLING = ("testing", "unstable")
 """Suites without an updates and a security suite of their own."""
@@ -29,11 +33,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Mirrors:
-    """The places to install a release from; "" where this host names none."""
+    """The places to install a release from; "" where this host names none.
+
+    :param options: how this host's apt is told to treat them, as lines of apt.conf(5).
+    """
 
     main: str = ""
     updates: str = ""
     security: str = ""
+    options: tuple[str, ...] = ()
 
     def sources_conf(self, release: str) -> str:
         """The value of ``DIB_APT_SOURCES_CONF`` for a release: lines of ``name:entry``."""
@@ -125,7 +133,25 @@ def host_codename(os_release: Path = Path("/etc/os-release")) -> str:
     return fields.get("VERSION_CODENAME", "") if fields.get("ID") == "debian" else ""
 
 
+def apt_options() -> tuple[str, ...]:
+    """What this host tells its apt about mirrors that stand still, whose release files expire.
+
+    :return: such as ``Acquire::Check-Valid-Until "false"``; nothing where apt's defaults hold.
+    """
+    command = ["apt-config", "dump", "--format", "%f %v%n"]
+    try:
+        done = subprocess.run(
+            [*command, *STANDING_STILL], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return ()
+    lines = (line.split() for line in done.stdout.splitlines())
+    return tuple(f'{line[0]} "false"' for line in lines if line[1:] in (["false"], ["no"], ["0"]))
+
+
 def of_this_host(release: str) -> Mirrors:
     """The places this host's own apt configuration names, for a release."""
     codename = host_codename()
-    return choose(configured(), release, codename) if codename else Mirrors()
+    if not codename:
+        return Mirrors()
+    return replace(choose(configured(), release, codename), options=apt_options())

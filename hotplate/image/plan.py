@@ -271,6 +271,8 @@ def _debian(release: str, mirrors: Mirrors) -> dict[str, str]:
             environment["DIB_MMDEBSTRAP_EXTRA_ARGS"] += (
                 f""" --setup-hook='printf "{lines}" >> "$1/etc/apt/sources.list.d/updates.list"'"""
             )
+        for option in mirrors.options:
+            environment["DIB_MMDEBSTRAP_EXTRA_ARGS"] += f" --aptopt='{option}'"
     return environment
 
 
@@ -280,7 +282,8 @@ def image_cache(request: BuildRequest, mirrors: Mirrors) -> Path:
     diskimage-builder keys its cached base systems by release and architecture only, so the place
     they came from and what is in them are in the directory's name.
     """
-    key = "\n".join([mirrors.main, mirrors.updates, mirrors.security, *BASE_PACKAGES])
+    places = [mirrors.main, mirrors.updates, mirrors.security, *mirrors.options]
+    key = "\n".join([*places, *BASE_PACKAGES])
     return request.cache.absolute() / "dib" / hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
