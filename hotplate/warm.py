@@ -224,7 +224,7 @@ def _make(
             server.machine.kill()
             shutil.copyfile(server.directory / "disk.qcow2", temporary / "disk.qcow2")
             private = {"spec": server.spec.to_json(), "nonce": server.nonce}
-        shutil.copyfile(directory / "cloud" / "cloud.db", temporary / "cloud.db")
+            plate.cloud.copy_databases(temporary / "cloud")
         (temporary / "server.json").write_text(json.dumps(private))
         made = {**about, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         (temporary / "about.json").write_text(json.dumps(made, indent=2) + "\n")
