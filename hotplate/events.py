@@ -76,6 +76,11 @@ class EventLog:
     def __len__(self) -> int:
         return len(self._events)
 
+    def since(self, index: int) -> list[Event]:
+        """What came at or after an index, which is what :func:`len` was then."""
+        with self._changed:
+            return self._events[index:]
+
     def wait(
         self,
         predicate: Callable[[Event], bool],

@@ -15,21 +15,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from hotplate.deadline import Deadline, DeadlineExceeded
-from hotplate.errors import HotplateError, MachineLostError
+from hotplate.deadline import Deadline
+from hotplate.errors import MachineLostError
 from hotplate.events import Event, EventLog
 from hotplate.image.inspect import Image
+from hotplate.inquiry import ask_guest
 from hotplate.server import Hotplate, Server
 from hotplate.settings import Settings
 from hotplate.stack import STACK_TYPE, Stack
 from hotplate.template import Template
-from hotplate.verdict import console_patterns, probes, readings
+from hotplate.verdict import console_patterns, readings
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.tracker import StageTracker
 from hotplate.verdict.verdict import Subject, Verdict, judge
 
 STACK_NAME = "hotplate"
-PROBE_SECONDS = 20.0
 NO_SERVER = "no server"
 DONE = ("COMPLETE", "FAILED")
 
@@ -195,6 +195,7 @@ class Run:
             stack_status=end.status,
             stack_reason=end.reason,
             outputs=outputs,
+            said=stack.said() if end.status.endswith("_FAILED") else None,
             problems=problems,
             now=now,
             artefacts=str(self.folder),
@@ -237,14 +238,7 @@ class Run:
         server: Server | None = self.plate.compute.servers.get(tracker.server)
         if server is None or not server.machine.running:
             return
-        with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
-            shell = server.shell(seconds=PROBE_SECONDS)
-            for probe in probes.for_stage(tracker.missing() or Stage.SIGNAL_ACCEPTED):
-                with contextlib.suppress(DeadlineExceeded):
-                    answer = shell.run(probe.command, timeout=PROBE_SECONDS)
-                    probes.report(
-                        self.events, tracker.server, probe, status=answer.rc, text=answer.text
-                    )
+        ask_guest(self.events, server, tracker.missing())
         with contextlib.suppress(MachineLostError, OSError):
             server.machine.screenshot(self.folder / "screen.png")
 

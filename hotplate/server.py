@@ -29,12 +29,14 @@ from hotplate.errors import MachineLostError
 from hotplate.events import Event, EventLog
 from hotplate.guest import shell
 from hotplate.guest.base import GuestGoneError
+from hotplate.guest.shell import Shell
 from hotplate.image import config_drive
 from hotplate.image.inspect import Image
 from hotplate.image.overlay import make_overlay
-from hotplate.machine import accelerator, wiring
+from hotplate.machine import accelerator, admission, wiring
 from hotplate.machine.config import ARCHITECTURES, Firmware, MachineConfig
 from hotplate.machine.machine import Machine
+from hotplate.paths import cache_dir
 from hotplate.settings import Datasource, Settings
 
 SMBIOS = {
@@ -53,13 +55,17 @@ class Server:
     """One server: its machine, what connects it, and the ways into it.
 
     :ivar nonce: known to this guest alone; proves that the one that answers is the one started.
+    :ivar restored: whether it was continued from a saved state, not booted.
     """
 
     def __init__(self, spec: ServerSpec, machine: Machine, *, nonce: str, owned: ExitStack) -> None:
         self.spec = spec
         self.machine = machine
         self.nonce = nonce
+        self.restored = False
         self.owned = owned
+        # cloud-init gives the guest this one again whenever it boots.
+        self._boot_nonce = nonce
         self._shell: shell.Shell | None = None
         self._shell_of: int | None = None
         self._lock = threading.Lock()
@@ -78,17 +84,27 @@ class Server:
         """
         with self._lock:
             if self._shell is None or self._shell_of != self.machine.pid:
-                way = shell.Shell(self.machine.shell_channel, nonce=self.nonce)
+                way = shell.Shell(
+                    self.machine.shell_channel, nonce=self.nonce, at_boot=self._boot_nonce
+                )
                 way.attach(Deadline(seconds, f'a root shell in the server "{self.spec.name}"'))
+                if self.restored:
+                    self._give_nonce(way)
                 self._shell, self._shell_of = way, self.machine.pid
             return self._shell
 
-    def renew(self) -> None:
-        """Make a restored server one of its own: a nonce that only it has, and the right time."""
+    def renew(self, *, seconds: float = 30.0) -> None:
+        """Make a restored server one of its own: a nonce that only it has, and the right time.
+
+        :param seconds: how long to wait for it to answer.
+        :raises DeadlineExceeded: when it does not.
+        """
+        self.restored = True
+        self.shell(seconds=seconds).set_time(time.time())
+
+    def _give_nonce(self, way: Shell) -> None:
         nonce = secrets.token_hex(16)
-        way = self.shell()
         way.renew(nonce)
-        way.set_time(time.time())
         self.nonce = nonce
 
     def reboot(self, deadline: Deadline) -> None:
@@ -170,6 +186,14 @@ class QemuCompute:
             raise RuntimeError("a server was asked for before the cloud was there")
         directory = self._folder(spec)
         with ExitStack() as owned:
+            owned.enter_context(
+                admission.reserve(
+                    self.settings.memory,
+                    directory=cache_dir() / "memory",
+                    deadline=Deadline(self.settings.limit, f'memory for "{spec.name}"'),
+                    waiting=lambda text: self._say_waiting(spec.id, text),
+                )
+            )
             link = owned.enter_context(wiring.choose(PORTS, wanted=self._wiring()))
             owned.enter_context(
                 self.cloud.serve(spec.id, link.listeners, vendor_data=shell.vendor_data(nonce))
@@ -230,6 +254,9 @@ class QemuCompute:
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _say_waiting(self, server_id: str, text: str) -> None:
+        self.events.emit("harness", "waiting", server=server_id, text=text)
+
     def close(self) -> None:
         """End every server."""
         for server_id in list(self.servers):
@@ -258,6 +285,7 @@ class QemuCompute:
         if self.image.kernel is not None:
             console = ARCHITECTURES[arch].console
             append = f"root=/dev/vda ro console=tty0 console={console},115200"
+            append = f"{append} {self.settings.append}".rstrip()
         source = self.settings.datasource
         drive = None
         if source is not Datasource.OPENSTACK and source is not Datasource.EC2:

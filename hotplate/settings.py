@@ -62,6 +62,8 @@ class Settings:
     :param patience: seconds without a line on the console, a request or a signal after which a
         guest is given up, before the host's factor.
     :param limit: seconds after which a run is given up, whatever it shows, before that factor.
+    :param append: more words for the kernel's command line, for images that have their kernel
+        beside them.
     :param keep: leave the guests running when the run has ended.
     """
 
@@ -74,6 +76,7 @@ class Settings:
     datasource: Datasource = Datasource.OPENSTACK
     patience: float = 180.0
     limit: float = 1800.0
+    append: str = ""
     keep: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -163,4 +166,4 @@ def _expected(default: Any) -> str:
         return "true or false"
     if isinstance(default, (int, float)):
         return "a number greater than zero"
-    return "a path"
+    return "a path" if isinstance(default, Path) else "text"

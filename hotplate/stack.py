@@ -13,11 +13,15 @@ from hotplate.deadline import Deadline, DeadlineExceeded
 from hotplate.errors import TemplateError
 from hotplate.events import Event
 from hotplate.template import Template, load
+from hotplate.verdict.readings import DEPLOYMENT_TYPES
 
 STACK_TYPE = "OS::Heat::Stack"
 """The resource type under which Heat reports what happens to a stack as a whole."""
 
 SECONDS = 600.0
+NESTED = 10
+"""How deep nested stacks are looked into."""
+
 _numbers = itertools.count(1)
 
 
@@ -122,6 +126,20 @@ class Stack:
         """The stack's outputs, as they are now."""
         found = self._heat.stacks.get(self.name)
         return {each["output_key"]: each.get("output_value") for each in found.outputs}
+
+    def said(self) -> dict[str, str]:
+        """What each deployment that failed wrote to its ``deploy_stderr``, by resource."""
+        from heatclient import exc
+
+        told = {}
+        for each in self._heat.resources.list(self.name, nested_depth=NESTED):
+            if each.resource_type in DEPLOYMENT_TYPES and each.resource_status == "FAILED":
+                with contextlib.suppress(exc.HTTPException):
+                    shown = self._heat.software_deployments.get(each.physical_resource_id)
+                    told[each.resource_name] = str(
+                        (shown.output_values or {}).get("deploy_stderr") or ""
+                    )
+        return told
 
     def resource(self, name: str) -> Any:
         """A resource of the stack, as python-heatclient shows it."""

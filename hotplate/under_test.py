@@ -12,8 +12,10 @@ from hotplate.deadline import Deadline
 from hotplate.deploy import Deployment
 from hotplate.guest.base import COMMAND_SECONDS, CommandResult
 from hotplate.guest.testinfra_backend import testinfra_host
+from hotplate.inquiry import diagnose_since
 from hotplate.machine.console import Console
 from hotplate.server import Hotplate, Server
+from hotplate.verdict.diagnosis import Diagnosis
 
 if TYPE_CHECKING:
     from testinfra.host import Host
@@ -32,10 +34,11 @@ class ServerUnderTest:
             assert server.host.file("/etc/motd").contains("hello")
     """
 
-    def __init__(self, plate: Hotplate, server: Server) -> None:
+    def __init__(self, plate: Hotplate, server: Server, *, since: int = 0) -> None:
         self._plate = plate
         self._server = server
         self.deployments: list[Deployment] = []
+        self._since = since
 
     def __str__(self) -> str:
         return self._server.spec.name
@@ -131,14 +134,14 @@ class ServerUnderTest:
 
     def crash(self) -> None:
         """Cut the power; what the guest had not written to its disk is lost."""
-        self._server.machine.kill()
+        self._plate.compute.stop(self.id)
 
     def start(self, *, wait: bool = True, seconds: float = BOOT_SECONDS) -> None:
         """Switch the machine on again, from its disk.
 
         :param wait: until the guest answers.
         """
-        self._server.machine.start()
+        self._plate.compute.start(self.id)
         if wait:
             self._server.shell(seconds=seconds)
 
@@ -151,6 +154,27 @@ class ServerUnderTest:
         self._server.machine.set_link(up=True)
 
     # -- for people --------------------------------------------------------------------------------
+
+    def diagnosis(self) -> Diagnosis | None:
+        """Why the last deployment did not complete, asked of both ends; None when it did.
+
+        ::
+
+            assert done.status == "COMPLETE", server.diagnosis()
+        """
+        last = self.deployments[-1] if self.deployments else None
+        said = {}
+        if last is not None and last.status == "FAILED":
+            said = {"deployment": str(last.outputs.get("deploy_stderr") or "")}
+        return diagnose_since(
+            self._plate.events,
+            self._server,
+            since=self._since,
+            stacks=[each.stack.name for each in self.deployments],
+            status=last.stack.status if last else "",
+            reason=last.reason if last else "",
+            said=said,
+        )
 
     def ways_in(self) -> str:
         """Lines that a person can paste to look into the server."""

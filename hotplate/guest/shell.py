@@ -94,13 +94,15 @@ class Shell:
 
     :param channel: a connected stream socket; stays the caller's.
     :param nonce: what :func:`vendor_data` was made with.
+    :param at_boot: another nonce that the guest may have: the one that it gets at each boot, when
+        it was given a new one since.
     """
 
     name = "shell"
 
-    def __init__(self, channel: socket.socket, *, nonce: str) -> None:
+    def __init__(self, channel: socket.socket, *, nonce: str, at_boot: str = "") -> None:
         self._channel = channel
-        self._nonce = nonce
+        self._nonces = {nonce, at_boot or nonce}
         self._buffer = b""
         self._lock = threading.Lock()
 
@@ -120,7 +122,7 @@ class Shell:
             except GuestGoneError:
                 # The shell said hello: what was asked before that may be lost, so ask again.
                 continue
-            if nonce != self._nonce.encode():
+            if nonce.decode(errors="replace") not in self._nonces:
                 raise MachineLostError(
                     "the guest that answers on the shell channel is not the one that was started"
                 )
@@ -129,7 +131,7 @@ class Shell:
     def renew(self, nonce: str) -> None:
         """Give a guest that was restored from a saved state a nonce of its own."""
         self.run(f"umask 077; printf %s {shlex.quote(nonce)} >{DIRECTORY}/nonce").check()
-        self._nonce = nonce
+        self._nonces = {nonce}
 
     def run(
         self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS

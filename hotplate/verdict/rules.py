@@ -39,7 +39,8 @@ class Rule:
 
 _EVERY: tuple[Stage | None, ...] = ORDER
 _POLL = (Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED)
-_AGENT = (Stage.METADATA_SERVED, Stage.AGENT_POLLED)
+# An agent may also stop after it has polled.
+_AGENT = (Stage.METADATA_SERVED, Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED)
 _OUTCOME: tuple[Stage | None, ...] = (Stage.HOOK_FINISHED, Stage.SIGNAL_RECEIVED, None)
 
 RULES: tuple[Rule, ...] = (

@@ -74,6 +74,8 @@ def _network_up(event: Event) -> str:
 
 
 def _metadata_served(event: Event) -> str:
+    if event.source == "machine" and event.kind == "power-on" and event.detail.get("restored"):
+        return "restored from a state in which it had its metadata"
     if readings.is_metadata_fetch(event) and readings.answered(event):
         return readings.describe(event)
     text = readings.console_text(event)
