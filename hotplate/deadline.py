@@ -42,6 +42,10 @@ class Deadline:
         """Progress was seen: the deadline is now at least ``seconds`` away."""
         self._end = max(self._end, time.monotonic() + seconds)
 
+    def end(self) -> None:
+        """What was waited for is not wanted any more: the deadline has passed now."""
+        self._end = time.monotonic()
+
     def check(self) -> None:
         """Raise :class:`DeadlineExceeded` when the deadline has passed."""
         if self.passed:

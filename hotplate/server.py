@@ -8,6 +8,7 @@ with an overlay of the image, a wiring, the cloud's services on that wiring, and
 from __future__ import annotations
 
 import contextlib
+import email
 import json
 import re
 import secrets
@@ -24,8 +25,8 @@ from hotplate.cloud.addresses import PORTS
 from hotplate.cloud.cloud import Cloud
 from hotplate.cloud.compute import ServerSpec
 from hotplate.cloud.options import CloudOptions
-from hotplate.deadline import Deadline, retry
-from hotplate.errors import MachineLostError
+from hotplate.deadline import Deadline, DeadlineExceeded, retry
+from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events import Event, EventLog
 from hotplate.guest import shell
 from hotplate.guest.base import GuestGoneError
@@ -49,6 +50,10 @@ SMBIOS = {
 the others are known by the label of their drive."""
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
+DISK = "disk.qcow2"
+IDENTITY = "server.json"
+"""In a server's folder: its id and its nonce, so that a later session goes on with it."""
+CLOSE_SECONDS = 60.0
 
 
 class Server:
@@ -134,6 +139,9 @@ class Server:
 class QemuCompute:
     """Runs the servers of a cloud as QEMU machines; a :class:`~hotplate.cloud.compute.Compute`.
 
+    How many run at once follows the host's memory; a server for which there is none yet is
+    ``BUILD`` until there is, and keeps nobody else waiting.
+
     :param image: what every server boots, whatever image its template names.
     :param directory: each server gets a folder of its own in it.
     """
@@ -149,6 +157,9 @@ class QemuCompute:
         self.servers: dict[str, Server] = {}
         self.accelerator = accelerator.choose(settings.accelerator.value)
         self._state: dict[str, tuple[str, str]] = {}
+        self._waiting: dict[str, Deadline] = {}
+        self._workers: list[threading.Thread] = []
+        self._closed = False
         self._lock = threading.Lock()
         events.subscribe(self._see)
 
@@ -156,10 +167,22 @@ class QemuCompute:
 
     def boot(self, spec: ServerSpec) -> None:
         """Start a server on an overlay of the image."""
-        self._state[spec.id] = ("BUILD", "")
-        with self._assemble(spec, self.image.overlay, secrets.token_hex(16)) as server:
-            server.machine.start()
-        self._state[spec.id] = ("ACTIVE", "")
+        self.events.emit(
+            "harness", "user-data", server=spec.id, parts=user_data_parts(spec.user_data)
+        )
+        self._begin(spec, self.image.overlay, secrets.token_hex(16))
+
+    def go_on(self, spec: ServerSpec) -> None:
+        """Switch on a server that an earlier session left, from its own disk.
+
+        :raises MachineLostError: when its folder is gone.
+        """
+        for path in self.directory.glob(f"*/{IDENTITY}"):
+            known = json.loads(path.read_text())
+            if known["id"] == spec.id and (path.parent / DISK).exists():
+                self._begin(spec, lambda folder: folder / DISK, known["nonce"], path.parent)
+                return
+        raise MachineLostError(f'the disk of the server "{spec.name}" is not there any more')
 
     def restore(self, spec: ServerSpec, *, disk: Path, state: Path, nonce: str) -> Server:
         """Start a server from a saved state: its memory, and the disk of the same instant.
@@ -170,30 +193,33 @@ class QemuCompute:
         """
 
         def overlay(directory: Path) -> Path:
-            return make_overlay(disk, "qcow2", directory / "disk.qcow2")
+            return make_overlay(disk, "qcow2", directory / DISK)
 
-        with self._assemble(spec, overlay, nonce) as server:
+        memory = ExitStack()
+        memory.enter_context(self._reserved(Deadline(self.settings.limit, _wish(spec))))
+        with self._assemble(spec, overlay, nonce, memory) as server:
             server.machine.start(incoming=state)
         self._state[spec.id] = ("ACTIVE", "")
         return server
 
     @contextlib.contextmanager
     def _assemble(
-        self, spec: ServerSpec, disk: Callable[[Path], Path], nonce: str
+        self,
+        spec: ServerSpec,
+        disk: Callable[[Path], Path],
+        nonce: str,
+        memory: ExitStack,
+        folder: Path | None = None,
     ) -> Iterator[Server]:
-        """A server that is complete but for being switched on; kept when that goes well."""
-        if self.cloud is None:
-            raise RuntimeError("a server was asked for before the cloud was there")
-        directory = self._folder(spec)
-        with ExitStack() as owned:
-            owned.enter_context(
-                admission.reserve(
-                    self.settings.memory,
-                    directory=cache_dir() / "memory",
-                    deadline=Deadline(self.settings.limit, f'memory for "{spec.name}"'),
-                    waiting=lambda text: self._say_waiting(spec.id, text),
-                )
-            )
+        """A server that is complete but for being switched on; kept when that goes well.
+
+        :param memory: holds what was reserved for it, and is closed with the server.
+        """
+        with memory as owned:
+            if self.cloud is None:
+                raise RuntimeError("a server was asked for before the cloud was there")
+            directory = folder or self._folder(spec)
+            _write_identity(directory / IDENTITY, spec, nonce)
             link = owned.enter_context(wiring.choose(PORTS, wanted=self._wiring()))
             owned.enter_context(
                 self.cloud.serve(spec.id, link.listeners, vendor_data=shell.vendor_data(nonce))
@@ -219,8 +245,13 @@ class QemuCompute:
 
     def delete(self, server_id: str) -> None:
         """Cut a server's power and forget it; its folder stays."""
-        server = self.servers.pop(server_id, None)
-        self._state.pop(server_id, None)
+        with self._lock:
+            self._state.pop(server_id, None)
+            if waiting := self._waiting.get(server_id):
+                # Its own thread ends it.
+                waiting.end()
+                return
+            server = self.servers.pop(server_id, None)
         if server is not None:
             server.close()
 
@@ -254,13 +285,99 @@ class QemuCompute:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _say_waiting(self, server_id: str, text: str) -> None:
-        self.events.emit("harness", "waiting", server=server_id, text=text)
-
     def close(self) -> None:
-        """End every server."""
-        for server_id in list(self.servers):
+        """End every server, those that wait included; none is started after that."""
+        with self._lock:
+            self._closed = True
+            everyone = [*self.servers, *self._waiting]
+        for server_id in everyone:
             self.delete(server_id)
+        deadline = Deadline(CLOSE_SECONDS, "the servers to end")
+        for worker in self._workers:
+            worker.join(deadline.left)
+
+    def _begin(
+        self,
+        spec: ServerSpec,
+        disk: Callable[[Path], Path],
+        nonce: str,
+        folder: Path | None = None,
+    ) -> None:
+        """Switch a server on: now, or in a thread of its own when it has to wait for memory."""
+        with self._lock:
+            if self._closed:
+                raise MachineLostError(f'the server "{spec.name}" comes too late: this is the end')
+            self._state[spec.id] = ("BUILD", "")
+        memory = ExitStack()
+        try:
+            memory.enter_context(self._reserved(Deadline(0, _wish(spec))))
+        except DeadlineExceeded:
+            deadline = Deadline(self.settings.limit, _wish(spec))
+            worker = threading.Thread(
+                target=self._begin_later,
+                args=(spec, disk, nonce, folder, deadline),
+                name=f"start-{spec.name}",
+                daemon=True,
+            )
+            with self._lock:
+                self._waiting[spec.id] = deadline
+                self._workers.append(worker)
+            worker.start()
+            return
+        with self._assemble(spec, disk, nonce, memory, folder) as server:
+            server.machine.start()
+        self._set_state(spec.id, "ACTIVE")
+
+    def _begin_later(
+        self,
+        spec: ServerSpec,
+        disk: Callable[[Path], Path],
+        nonce: str,
+        folder: Path | None,
+        deadline: Deadline,
+    ) -> None:
+        def tell(text: str) -> None:
+            self.events.emit("harness", "waiting", server=spec.id, name=spec.name, text=text)
+
+        try:
+            memory = ExitStack()
+            memory.enter_context(self._reserved(deadline, waiting=tell))
+            with self._assemble(spec, disk, nonce, memory, folder) as server:
+                server.machine.start()
+            self._set_state(spec.id, "ACTIVE")
+        except Exception as error:
+            self._set_state(spec.id, "ERROR", str(error))
+            if not isinstance(error, (HotplateError, DeadlineExceeded, OSError)):
+                raise
+        finally:
+            with self._lock:
+                del self._waiting[spec.id]
+                wanted = spec.id in self._state
+                unwanted = None if wanted else self.servers.pop(spec.id, None)
+            if unwanted is not None:
+                unwanted.close()
+            if self.cloud is not None:
+                # Heat's engine looks at the server again.
+                self.cloud.progress.notify()
+
+    def _reserved(
+        self,
+        deadline: Deadline,
+        *,
+        waiting: Callable[[str], None] = lambda _: None,
+    ) -> contextlib.AbstractContextManager[None]:
+        return admission.reserve(
+            self.settings.memory,
+            directory=cache_dir() / "memory",
+            deadline=deadline,
+            waiting=waiting,
+        )
+
+    def _set_state(self, server_id: str, word: str, reason: str = "") -> None:
+        """Keep Nova's word for a server, unless it was deleted meanwhile."""
+        with self._lock:
+            if server_id in self._state:
+                self._state[server_id] = (word, reason)
 
     def _server(self, server_id: str) -> Server:
         try:
@@ -325,6 +442,7 @@ class QemuCompute:
         if self.cloud is None:
             raise RuntimeError("a drive was asked for before the cloud was there")
         path = directory / "config-drive.img"
+        path.unlink(missing_ok=True)
         if source is Datasource.NOCLOUD:
             tree, label = _nocloud(spec, self.cloud.metadata_tree(spec.id)), "cidata"
         else:
@@ -405,6 +523,39 @@ class Hotplate:
     def servers(self) -> list[Server]:
         """The servers that there are, oldest first."""
         return list(self.compute.servers.values())
+
+    def go_on(self) -> list[str]:
+        """Switch on the servers that an earlier session in this directory left.
+
+        :return: the sentences that say which cannot be, and why.
+        """
+        problems = []
+        for server in self.cloud.servers.all():
+            try:
+                self.compute.go_on(server.spec)
+            except MachineLostError as error:
+                problems.append(error.message)
+        return problems
+
+
+def user_data_parts(data: bytes) -> list[str]:
+    """The names of the parts of a server's user data, by which the verdict knows what it is for.
+
+    :param data: MIME multipart, as Heat makes it, or anything else: then there are none.
+    """
+    message = email.message_from_bytes(data)
+    if not message.is_multipart():
+        return []
+    return [part.get_filename() or part.get_content_type() for part in message.walk()][1:]
+
+
+def _wish(spec: ServerSpec) -> str:
+    return f'memory for "{spec.name}"'
+
+
+def _write_identity(path: Path, spec: ServerSpec, nonce: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(json.dumps({"id": spec.id, "nonce": nonce}) + "\n")
 
 
 def _nocloud(spec: ServerSpec, tree: Mapping[str, bytes]) -> dict[str, bytes]:
