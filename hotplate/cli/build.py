@@ -94,7 +94,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="venv",
         help="the agent from hash-locked wheels or from the release (default: %(default)s)",
     )
-    parser.add_argument("--no-cloud-init", action="store_true", help="leave cloud-init out")
+    parser.add_argument(
+        "--no-cloud-init",
+        action="store_true",
+        help="leave cloud-init out; a small program finds Heat's metadata instead",
+    )
     parser.add_argument("--cache", type=Path, metavar="DIR", help="directory for what is reused")
     parser.add_argument(
         "--offline", action="store_true", help="use what is cached and do not refresh it"

@@ -221,7 +221,9 @@ def make(
         "OVERWRITE_OLD_IMAGE": "1",
     }
     packages = list(request.packages)
-    if request.cloud_init and debian:
+    if not request.cloud_init:
+        elements.append("heat-config-bootstrap")
+    elif debian:
         elements.append("cloud-init")
     grub = request.layout is Layout.DISK and request.firmware is Starts.BIOS
     if grub:

@@ -49,7 +49,9 @@ def test_uefi_has_another_boot_loader(tmp_path: Path):
 
 
 def test_without_cloud_init(tmp_path: Path):
-    assert "cloud-init" not in made(tmp_path, cloud_init=False).elements
+    elements = made(tmp_path, cloud_init=False).elements
+    assert "cloud-init" not in elements
+    assert "heat-config-bootstrap" in elements
 
 
 def test_the_generic_kernel(tmp_path: Path):
