@@ -116,16 +116,29 @@ def trixie(images) -> Path:
     return images.get("trixie", "partition")
 
 
+ALL_HOOKS = "script,puppet,salt,cfn-init,ansible,apply-config,hiera,json-file"
+"""The groups whose tools come with the image and need nothing from elsewhere when they run."""
+
+
+@pytest.fixture(scope="session")
+def all_hooks_bookworm(images) -> Path:
+    return images.get("bookworm", "disk", ALL_HOOKS)
+
+
+@pytest.fixture(scope="session")
+def all_hooks_trixie(images) -> Path:
+    return images.get("trixie", "partition", ALL_HOOKS)
+
+
 @pytest.fixture
 def test_image(tmp_path):
     """Run ``hotplate test``; the artefacts land below the test's own directory."""
 
-    def run(image: Path, *words: object) -> Done:
-        base = tmp_path / "artifacts"
-        done = _hotplate("test", image, "--artifacts", base, "--json", tmp_path / "v.json", *words)
-        verdict = {}
-        if (tmp_path / "v.json").exists():
-            verdict = json.loads((tmp_path / "v.json").read_text())
+    def run(image: Path, *words: object, name: str = "artifacts") -> Done:
+        base = tmp_path / name
+        told = tmp_path / f"{name}.json"
+        done = _hotplate("test", image, "--artifacts", base, "--json", told, *words)
+        verdict = json.loads(told.read_text()) if told.exists() else {}
         folder = (base / "last").resolve() if (base / "last").exists() else base
         return Done(done.status, done.stdout, done.stderr, verdict, folder)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,20 @@ def test_a_full_disk(bookworm, tmp_path, hotplate):
 def test_artefacts_that_cannot_be_written(bookworm, tmp_path, hotplate):
     done = hotplate("test", bookworm, "--artifacts", "/proc/artifacts")
     refused(done, 3, "/proc/artifacts")
+
+
+def test_a_host_without_qemu_is_told_what_to_install(bookworm, tmp_path):
+    """With nothing but Python on the PATH, the first tool that is missing is named."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "hotplate", "test", bookworm, "--artifacts", tmp_path / "a"],
+        capture_output=True,
+        text=True,
+        env={"PATH": str(tools), "HOME": str(tmp_path)},
+        timeout=300,
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "qemu-img" in done.stderr
+    assert "apt-get install" in done.stderr

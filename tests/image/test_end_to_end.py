@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -27,36 +28,46 @@ def sample(seeds):
     return seeds / "one-template-sample"
 
 
-@pytest.fixture(params=["bookworm", "trixie"])
-def image(request):
-    """A whole disk with bookworm, a partition with kernel and initrd beside it with trixie."""
-    return request.getfixturevalue(request.param)
+def test_the_sample_template_unmodified_on_two_images_at_once(
+    bookworm, trixie, sample, test_image, nothing_left
+):
+    """A whole disk with bookworm and a partition with trixie, in two runs that do not meet."""
+    images = {"disk": bookworm, "partition": trixie}
+    before = {name: _hash(image) for name, image in images.items()}
+    with ThreadPoolExecutor() as pool:
+        runs = {
+            name: pool.submit(test_image, image, "-t", sample / "template.yaml", name=name)
+            for name, image in images.items()
+        }
+    for name, run in runs.items():
+        done = run.result()
+        assert done.status == 0, done.stdout
+        verdict = done.verdict
+        assert verdict["status"] == "CREATE_COMPLETE"
+        assert verdict["outputs"] == {
+            "stdout": "web server ready\n",
+            "stderr": "nothing was served yet\n",
+            "status_code": 0,
+        }
+        assert [stage["stage"] for stage in verdict["stages"]] == STAGES
+        times = [stage["seconds"] for stage in verdict["stages"]]
+        assert times == sorted(times)
+        for file in ("timeline.json", "requests.jsonl", "report.html", "template.yaml"):
+            assert (done.folder / file).stat().st_size > 0, file
+        assert name in verdict["image"]
+        assert _hash(images[name]) == before[name]
 
 
-def test_the_sample_template_unmodified(image, sample, test_image, nothing_left):
-    before = hashlib.sha256(image.read_bytes()).hexdigest()
-    done = test_image(image, "-t", sample / "template.yaml")
-    assert done.status == 0, done.stdout
-    verdict = done.verdict
-    assert verdict["status"] == "CREATE_COMPLETE"
-    assert verdict["outputs"] == {
-        "stdout": "web server ready\n",
-        "stderr": "nothing was served yet\n",
-        "status_code": 0,
-    }
-    assert [stage["stage"] for stage in verdict["stages"]] == STAGES
-    times = [stage["seconds"] for stage in verdict["stages"]]
-    assert times == sorted(times)
-    for name in ("timeline.json", "requests.jsonl", "report.html", "template.yaml"):
-        assert (done.folder / name).stat().st_size > 0, name
-    assert hashlib.sha256(image.read_bytes()).hexdigest() == before
+def _hash(path):
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def test_a_script_that_fails_is_a_failed_stack_with_its_words(image, sample, test_image, tmp_path):
+def test_a_script_that_fails_is_a_failed_stack_with_its_words(trixie, sample, test_image, tmp_path):
     shutil.copytree(sample, tmp_path / "sample")
     script = tmp_path / "sample" / "scripts" / "web.sh"
     script.write_text("#!/bin/sh\necho started\necho 'the web is not there' >&2\nexit 3\n")
-    done = test_image(image, "-t", tmp_path / "sample" / "template.yaml")
+    done = test_image(trixie, "-t", tmp_path / "sample" / "template.yaml")
     assert done.status == 1
     assert done.verdict["status"] == "CREATE_FAILED"
     assert "deploy_status_code" in done.stdout

@@ -1,0 +1,54 @@
+"""Images made by disk-image-create alone, as somebody does who never heard of hotplate build."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotplate.image import mirrors
+from hotplate.paths import cache_dir, elements_dir
+
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+
+ELEMENTS = ["debian-minimal", "baremetal", "cloud-init", "heat-config-script"]
+
+
+@pytest.mark.parametrize("release", ["trixie", pytest.param("bookworm", marks=pytest.mark.long)])
+def test_nothing_needs_to_be_mended(release, tmp_path, test_image, nothing_left):
+    places = mirrors.of_this_host(release)
+    options = " ".join(f"--aptopt='{option}'" for option in places.options)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "ELEMENTS_PATH": str(elements_dir()),
+        "DIB_RELEASE": release,
+        "DIB_IMAGE_CACHE": str(cache_dir() / "plain-dib"),
+        "DIB_MMDEBSTRAP_EXTRA_ARGS": options,
+    }
+    if places.main:
+        environment["DIB_DISTRIBUTION_MIRROR"] = places.main
+        environment["DIB_APT_SOURCES_CONF"] = places.sources_conf(release)
+    image = tmp_path / "plain.qcow2"
+    log = tmp_path / "build.log"
+    with log.open("w") as stream:
+        status = subprocess.run(
+            ["disk-image-create", "-o", image, *ELEMENTS],
+            env=environment,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            timeout=1500,
+        ).returncode
+    assert status == 0, log.read_text()[-3000:]
+    done = test_image(image)
+    assert done.status == 0, done.stdout
+    assert done.verdict["status"] == "CREATE_COMPLETE"
+
+
+@pytest.mark.long
+def test_unstable_builds_and_boots(images, test_image):
+    done = test_image(images.get("unstable", "disk"))
+    assert done.status == 0, done.stdout
