@@ -1,0 +1,40 @@
+"""Power cuts in a booted guest: no result is lost and no hook is run twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "crash-matrix"
+FIRST = ["received", "started", "finished", "unrecorded", "signal-failed", "random"]
+
+
+def crash_matrix(image: Path, cuts: int, tmp_path: Path, *words: object, seconds: int) -> dict:
+    figures = tmp_path / "figures.json"
+    command = [TOOL, image, "--cuts", cuts, "--json", figures, "--directory", tmp_path / "run"]
+    subprocess.run(
+        [sys.executable, *map(str, [*command, *words])], check=True, timeout=seconds, cwd=tmp_path
+    )
+    return json.loads(figures.read_text())
+
+
+def test_a_cut_at_each_boundary_loses_nothing_and_runs_nothing_twice(trixie, tmp_path):
+    figures = crash_matrix(trixie, 6, tmp_path, seconds=900)
+    assert figures["problems"] == []
+    assert figures["moments"] == dict.fromkeys(FIRST, 1)
+    assert figures["deployments"] == 18
+    assert set(figures["statuses"]) <= {"COMPLETE", "FAILED"}
+
+
+@pytest.mark.long
+def test_two_hundred_cuts(trixie, tmp_path):
+    figures = crash_matrix(trixie, 200, tmp_path, seconds=6 * 3600)
+    assert figures["problems"] == []
+    assert figures["cuts"] == 200
+    assert set(figures["statuses"]) <= {"COMPLETE", "FAILED"}
