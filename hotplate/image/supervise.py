@@ -32,7 +32,7 @@ PREFIX = "hotplate-build-"
 STAGING = ".hotplate-"
 STATE = "state.json"
 LOCK = "lock"
-NAMESPACES = ("unshare", "--mount-proc", "--pid", "--fork", "--kill-child", "--")
+NAMESPACES = ("unshare", "--mount-proc", "--pid", "--fork", "--kill-child")
 LOST = 125
 """Exit status when the lifeline closed before the command had ended."""
 
@@ -109,6 +109,21 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
+def _namespaces(tmp: Path, *, mounted: bool) -> tuple[list[str], bool]:
+    """How the namespaces are made here, and whether ``tmp`` is a mount of ours now.
+
+    In a chroot whose root directory is no mount point, the propagation of all mounts cannot be
+    changed at once.  There it is enough that everything is mounted below one private mount.
+    """
+    probe = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+    if probe.returncode == 0:
+        return [*NAMESPACES, "--"], mounted
+    if not mounted:
+        subprocess.run(["mount", "--bind", tmp, tmp], check=True)
+    subprocess.run(["mount", "--make-rprivate", tmp], check=True)
+    return [*NAMESPACES, "--propagation", "unchanged", "--"], True
+
+
 def _wait(child: subprocess.Popen[bytes], lifeline: int) -> bool:
     """Wait until the child has ended (True) or the lifeline has closed (False)."""
     ended = os.pidfd_open(child.pid)
@@ -135,11 +150,12 @@ def outer(config: dict[str, Any], lifeline: int) -> int:
         if config["tmpfs_mib"]:
             options = f"size={config['tmpfs_mib']}m,mode=0755"
             subprocess.run(["mount", "-t", "tmpfs", "-o", options, "hotplate", tmp], check=True)
+        namespaces, mounted = _namespaces(tmp, mounted=bool(config["tmpfs_mib"]))
         scratch = tmp / work.name
         scratch.mkdir()
         os.chown(scratch, config["uid"], config["gid"])
         child = subprocess.Popen(
-            [*NAMESPACES, sys.executable, "-I", __file__, "--inner"],
+            [*namespaces, sys.executable, "-I", __file__, "--inner"],
             stdin=subprocess.PIPE,
             preexec_fn=_end_with_parent,
         )
@@ -155,7 +171,7 @@ def outer(config: dict[str, Any], lifeline: int) -> int:
         for loop in detach_loops(work.name):
             with contextlib.suppress(OSError):
                 print(f"hotplate: {loop} is still in use and was not detached", flush=True)
-        if config["tmpfs_mib"]:
+        if mounted:
             subprocess.run(["umount", "--lazy", tmp], check=False)
         if not ended or status != 0:
             discard(work)
