@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from hotplate.cloud.options import CloudOptions
 from hotplate.deadline import Deadline
 from hotplate.errors import MachineLostError
 from hotplate.events import Event, EventLog
@@ -141,6 +142,7 @@ class Run:
         events: EventLog,
         say: Callable[[str], None],
         on_reached: Callable[[Mark], None],
+        options: CloudOptions | None = None,
     ) -> None:
         self.image = image
         self.template = template
@@ -149,6 +151,7 @@ class Run:
         self.events = events
         self._say = say
         self._on_reached = on_reached
+        self._options = options
         self._owned = ExitStack()
         self.trackers: dict[str, StageTracker] = {}
         self.until = Stage.SIGNAL_ACCEPTED if template.has_deployments else Stage.METADATA_SERVED
@@ -158,7 +161,11 @@ class Run:
             began = time.monotonic()
             self.plate = owned.enter_context(
                 Hotplate(
-                    self.image, settings=self.settings, directory=self.folder, events=self.events
+                    self.image,
+                    settings=self.settings,
+                    directory=self.folder,
+                    events=self.events,
+                    options=self._options,
                 )
             )
             accelerator = self.plate.compute.accelerator

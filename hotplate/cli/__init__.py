@@ -22,6 +22,10 @@ from hotplate.errors import HotplateError
 VERBS = {
     "build": "build an image with disk-image-create and good defaults",
     "test": "boot an image, give it a real Heat, and say whether its hooks run and signal",
+    "up": "keep a cloud and its guests running, for you and the openstack command",
+    "down": "end what hotplate up keeps running",
+    "ssh": "log into a server of hotplate up",
+    "shell": "run a command as root in a server of hotplate up, whatever is in its image",
     "doctor": "say what this host can do, and what to install",
 }
 

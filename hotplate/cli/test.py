@@ -8,9 +8,13 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hotplate.errors import HotplateError, UsageError
 from hotplate.settings import Accelerator, Datasource, Firmware, Settings, Wiring
+
+if TYPE_CHECKING:
+    from hotplate.cloud.options import CloudOptions
 
 NAME = "test"
 HELP = "boot an image, give it a real Heat, and say whether its hooks run and signal"
@@ -19,11 +23,31 @@ HELP = "boot an image, give it a real Heat, and say whether its hooks run and si
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of ``hotplate test``."""
     parser.add_argument("image", type=Path, metavar="IMAGE", help="a qcow2 or raw image")
+    add_template_arguments(parser, without="a built-in one that deploys a script")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON")
+    parser.add_argument("--artifacts", type=Path, metavar="DIR", help="where runs leave everything")
+    add_machine_arguments(parser)
+    add_cloud_arguments(parser)
     parser.add_argument(
-        "-t",
-        "--template",
-        type=Path,
-        help="a HOT or CFN template; without it, a built-in one that deploys a script",
+        "--patience",
+        type=float,
+        metavar="SECONDS",
+        help="give up after that long without anything new",
+    )
+    parser.add_argument(
+        "--limit", type=float, metavar="SECONDS", help="give up after that long in any case"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print the verdict only")
+
+
+def add_template_arguments(parser: argparse.ArgumentParser, *, without: str) -> None:
+    """What says which stack is made.
+
+    :param without: what is there when no template is given.
+    """
+    parser.add_argument(
+        "-t", "--template", type=Path, help=f"a HOT or CFN template; without it, {without}"
     )
     parser.add_argument(
         "-e",
@@ -41,9 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a parameter of the template; may be given several times",
     )
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON")
-    parser.add_argument("--artifacts", type=Path, metavar="DIR", help="where runs leave everything")
+
+
+def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
+    """What says how servers are run."""
     parser.add_argument("--memory", type=int, metavar="MIB", help="memory of each guest")
     parser.add_argument("--cpus", type=int, help="processors of each guest")
     for name, kind in (
@@ -53,16 +78,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("datasource", Datasource),
     ):
         parser.add_argument(f"--{name}", choices=[each.value for each in kind])
+
+
+def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
+    """What says how the cloud around them is set up."""
     parser.add_argument(
-        "--patience",
-        type=float,
-        metavar="SECONDS",
-        help="give up after that long without anything new",
+        "--environment-dir",
+        type=Path,
+        metavar="DIR",
+        help="global environments (*.yaml), as in Heat's /etc/heat/environment.d",
     )
     parser.add_argument(
-        "--limit", type=float, metavar="SECONDS", help="give up after that long in any case"
+        "--request-limit",
+        type=int,
+        metavar="BYTES",
+        help="refuse a server whose request is larger, as Nova's osapi_max_request_body_size "
+        "does (it was 114688); user data is always limited to 65535 base64 characters",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print the verdict only")
+
+
+def load_cloud_options(args: argparse.Namespace, *, public_key: str = "") -> CloudOptions:
+    """What :func:`add_cloud_arguments` was told.
+
+    :param public_key: the key of every key pair that a template names and nobody made.
+    :raises UsageError: when it cannot be done.
+    """
+    # Loaded here: the cloud is much to load for --help.
+    from hotplate.cloud.options import CloudOptions
+
+    directory: Path | None = args.environment_dir
+    if directory is not None and not directory.is_dir():
+        raise UsageError(f'the environment directory "{directory}" does not exist')
+    limit = args.request_limit
+    if limit is not None and limit < 1:
+        raise UsageError(f"--request-limit {limit} is too small; expected bytes, at least 1")
+    return CloudOptions(
+        environment_dir=directory.absolute() if directory is not None else None,
+        request_limit=limit or 0,
+        public_key=public_key,
+    )
 
 
 def load_settings(args: argparse.Namespace) -> Settings:
@@ -78,6 +132,7 @@ def run(args: argparse.Namespace) -> int:
     from hotplate import template as templates
 
     settings = load_settings(args)
+    options = load_cloud_options(args)
     for file in (args.junit, args.json):
         if file is not None and not file.absolute().parent.is_dir():
             raise UsageError(f'"{file}" cannot be written: there is no such directory')
@@ -126,6 +181,7 @@ def run(args: argparse.Namespace) -> int:
             events=events,
             say=progress.say,
             on_reached=progress.reached,
+            options=options,
         ) as trial:
             verdict = trial.judge()
     if verdict.passed:

@@ -1,0 +1,36 @@
+"""``hotplate down``: end a session of ``hotplate up`` from anywhere."""
+
+from __future__ import annotations
+
+import argparse
+
+from hotplate.cli.test import load_settings
+from hotplate.cli.up import add_directory_argument
+from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.errors import HotplateError
+from hotplate.session import find
+
+NAME = "down"
+HELP = "end what hotplate up keeps running"
+SECONDS = 180.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``hotplate down``."""
+    add_directory_argument(parser)
+    parser.add_argument(
+        "--keep", action="store_true", help="keep stacks and disks, however it was started"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """End it, and wait until it has ended."""
+    keep = args.keep
+    args.keep = None
+    directory = find(args.directory, load_settings(args))
+    try:
+        kept = directory.end(Deadline(SECONDS, "the session to end"), keep=keep)
+    except DeadlineExceeded as error:
+        raise HotplateError(f'the session in "{directory.path}" does not end: {error}') from error
+    print(f'ended; its state is in "{directory.path}"' if kept else "ended; nothing was kept")
+    return 0

@@ -1,0 +1,59 @@
+"""``hotplate ssh``: log into a server of a session with the ordinary ssh."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from hotplate.cli.test import load_settings
+from hotplate.cli.up import add_directory_argument
+from hotplate.errors import HostError
+from hotplate.session import SessionDirectory, find, pass_on
+
+NAME = "ssh"
+HELP = "log into a server of hotplate up"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``hotplate ssh``."""
+    add_directory_argument(parser)
+    parser.add_argument(
+        "--connect",
+        action="store_true",
+        help="hand the connection to the ssh that has this as its ProxyCommand",
+    )
+    parser.add_argument(
+        "server", nargs="?", default="", metavar="SERVER", help="its name; not needed for only one"
+    )
+    parser.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="what to run instead of a shell",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Become ssh; the exit status is that of the command in the server."""
+    directory = find(args.directory, load_settings(args))
+    if not args.connect:
+        _become_ssh(directory, args.server, args.command)
+    with directory.asked("connect", server=args.server) as (_, descriptors, _):
+        pass_on(descriptors[0], sys.stdout.fileno())
+    return 0
+
+
+def _become_ssh(directory: SessionDirectory, server: str, command: Sequence[str]) -> NoReturn:
+    program = shutil.which("ssh")
+    if program is None:
+        raise HostError(
+            "the program ssh was not found in PATH",
+            hint=f"apt-get install openssh-client, or: {directory.command('shell', 'COMMAND')}",
+        )
+    with directory.asked("server", server=server) as (name, _, _):
+        words = [program, "-F", str(directory.ssh_config), name, *command]
+    os.execv(program, words)  # noqa: S606
