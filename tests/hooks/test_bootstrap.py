@@ -1,0 +1,566 @@
+"""heat-config-bootstrap as it runs at boot, on a directory in place of /, with Heat's user data."""
+
+import base64
+import gzip
+import http.server
+import json
+import os
+import shutil
+import stat
+import subprocess
+import threading
+import uuid
+from email.mime.multipart import MIMEMultipart
+from email.mime.text import MIMEText
+from pathlib import Path
+
+import pytest
+from heat.engine.clients.os.nova import NovaClientPlugin
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hotplate.cloud.compute import ServerSpec
+from hotplate.cloud.metadata import Metadata
+from hotplate.cloud.servers import Servers
+from hotplate.cloud.store import Store
+from hotplate.events import EventLog
+
+PROGRAM = Path(__file__).resolve().parents[2] / "hooks" / "heat-config-bootstrap"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB0vq2 me@example"
+BOOT = {
+    "deployments": [],
+    "os-collect-config": {
+        "collectors": ["ec2", "cfn", "local"],
+        "cfn": {"metadata_url": "http://192.0.2.1:8000/v1/", "secret_access_key": "SECRET-1"},
+    },
+}
+
+
+def heat_user_data(metadata=BOOT, userdata="", form="SOFTWARE_CONFIG"):
+    """User data as the real Heat makes it."""
+    made = NovaClientPlugin.build_userdata(None, metadata, userdata, user_data_format=form)
+    return made.encode() if isinstance(made, str) else made
+
+
+class NoMachines:
+    """Starts nothing: this file plays the guest."""
+
+    def boot(self, spec):
+        pass
+
+
+class Cloud:
+    """A metadata service of the harness's own making, with faults."""
+
+    def __init__(self, directory):
+        store = Store(directory / "store.db")
+        self.servers = Servers(
+            store, NoMachines(), EventLog(), user_data_limit=1 << 30, request_limit=0
+        )
+        self.metadata = Metadata(self.servers, project="p", network_data=True)
+        self.files = {}
+        self.requests = []
+        self.failures = []
+        cloud = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                cloud.requests.append(self.path)
+                failure = cloud.failures.pop(0) if cloud.failures else None
+                if callable(failure):
+                    failure(self)
+                    return
+                body = cloud.files.get(self.path.lstrip("/"))
+                self.send_response(failure or (404 if body is None else 200))
+                self.send_header("Content-Length", str(len(body or b"")))
+                self.end_headers()
+                self.wfile.write(body or b"")
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+        self.thread.start()
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.server.server_address[1]}"
+
+    def boot(self, user_data=None, *, name="web-1", keys=(KEY,), vendor=""):
+        """Serve a new instance; return its id."""
+        spec = ServerSpec(
+            id=str(uuid.uuid4()),
+            name=name,
+            user_data=heat_user_data() if user_data is None else user_data,
+            public_keys={f"key{number}": key for number, key in enumerate(keys)},
+        )
+        self.servers.boot(spec)
+        if vendor:
+            self.metadata.set_vendor_data(spec.id, vendor)
+        self.files = self.metadata.tree(spec.id)
+        return spec.id
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+class Guest:
+    """A tree that looks like the image, and the boot of it."""
+
+    def __init__(self, root, cloud):
+        self.root = root
+        self.cloud = cloud
+        self.heat = root / "var/lib/heat-cfntools"
+        self.metadata = self.heat / "cfn-init-data"
+        for folder in ("etc", "run", "root", "bin", "sys/class/dmi/id"):
+            (root / folder).mkdir(parents=True)
+        self.program("blkid", "exit 2")
+
+    def program(self, name, body):
+        """Put a shell program of this name first on the path."""
+        path = self.root / "bin" / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def boot(self, *, seconds="5", vendor_data="1", machine=""):
+        (self.root / "sys/class/dmi/id/product_uuid").write_text(f"{machine}\n")
+        return subprocess.run(
+            [PROGRAM],
+            env={
+                "PATH": f"{self.root}/bin:{os.environ['PATH']}",
+                "HEAT_AGENT_ROOT": str(self.root),
+                "HEAT_METADATA_ADDRESS": self.cloud.address,
+                "HEAT_BOOTSTRAP_SECONDS": seconds,
+                "HEAT_BOOTSTRAP_VENDOR_DATA": vendor_data,
+                "LC_ALL": "C",
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def heat_files(self):
+        return sorted(path.name for path in self.heat.iterdir())
+
+    def tree(self):
+        """Every file with what is in it and when it was written."""
+        return {
+            str(path.relative_to(self.root)): (path.read_bytes(), path.stat().st_mtime_ns)
+            for folder in ("etc", "root", "var")
+            for path in (self.root / folder).rglob("*")
+            if path.is_file()
+        }
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def cloud(tmp_path):
+    (tmp_path / "cloud").mkdir()
+    service = Cloud(tmp_path / "cloud")
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def guest(tmp_path, cloud):
+    return Guest(tmp_path / "guest", cloud)
+
+
+def test_heats_own_user_data(guest, cloud):
+    instance = cloud.boot(heat_user_data(userdata="#!/bin/sh\necho hello\n"))
+    done = guest.boot()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert json.loads(guest.metadata.read_text()) == BOOT
+    assert (mode(guest.metadata), mode(guest.heat)) == (0o600, 0o700)
+    assert guest.heat_files() == ["cfn-init-data"]
+    assert (guest.root / "var/lib/cloud/data/instance-id").read_text() == f"{instance}\n"
+    assert (guest.root / "etc/hostname").read_text() == "web-1\n"
+    keys = guest.root / "root/.ssh/authorized_keys"
+    assert keys.read_text() == f"{KEY}\n"
+    assert (mode(keys), mode(keys.parent)) == (0o600, 0o700)
+
+
+def test_a_base64_part(guest, cloud):
+    metadata = {**BOOT, "note": "grüße \u2603"}
+    user_data = MIMEMultipart()
+    part = MIMEText(json.dumps(metadata, ensure_ascii=False), "x-cfninitdata", "utf-8")
+    assert part["Content-Transfer-Encoding"] == "base64"
+    part.add_header("Content-Disposition", "attachment", filename="cfn-init-data")
+    user_data.attach(part)
+    cloud.boot(user_data.as_bytes())
+    assert guest.boot().returncode == 0
+    assert json.loads(guest.metadata.read_text("utf-8")) == metadata
+
+
+def test_gzip(guest, cloud):
+    cloud.boot(gzip.compress(heat_user_data()))
+    assert guest.boot().returncode == 0
+    assert json.loads(guest.metadata.read_text()) == BOOT
+
+
+def test_the_users_own_multipart_does_not_stand_in_for_heats(guest, cloud):
+    own = MIMEMultipart()
+    for name in ("cfn-init-data", "../../../etc/passwd"):
+        part = MIMEText('{"deployments": ["mine"]}', "x-cfninitdata")
+        part.add_header("Content-Disposition", "attachment", filename=name)
+        own.attach(part)
+    cloud.boot(heat_user_data(userdata=own.as_string()))
+    assert guest.boot().returncode == 0
+    assert json.loads(guest.metadata.read_text()) == BOOT
+    assert guest.heat_files() == ["cfn-init-data"]
+
+
+def test_ignition(guest, cloud):
+    cloud.boot(heat_user_data(userdata=json.dumps({"ignition": {"version": "3.3.0"}})))
+    assert guest.boot().returncode == 0
+    assert json.loads(guest.metadata.read_text()) == BOOT
+    assert mode(guest.metadata) == 0o600
+
+
+def test_ignition_in_base64_and_other_files_of_it(guest, cloud):
+    encoded = base64.b64encode(json.dumps(BOOT).encode()).decode()
+    config = {
+        "ignition": {"version": "3.3.0"},
+        "storage": {
+            "files": [
+                {"path": "/etc/shadow", "contents": {"source": "data:,x"}},
+                {"path": "/var/lib/heat-cfntools/../x", "contents": {"source": "data:,x"}},
+                {
+                    "path": "/var/lib/heat-cfntools/cfn-init-data",
+                    "contents": {"source": f"data:;base64,{encoded}"},
+                },
+            ]
+        },
+    }
+    cloud.boot(json.dumps(config).encode())
+    assert guest.boot().returncode == 0
+    assert json.loads(guest.metadata.read_text()) == BOOT
+    assert not (guest.root / "etc/shadow").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../../../etc/passwd", "/etc/passwd", "cfn-init-data/x", "..", "", "a\nb", "cfn-other"),
+        "\u2603" * 300,
+    ],
+)
+def test_a_hostile_file_name_is_no_file(guest, cloud, name):
+    user_data = MIMEMultipart()
+    part = MIMEText("{}", "x-cfninitdata")
+    part.add_header("Content-Disposition", "attachment", filename=("utf-8", "", name))
+    user_data.attach(part)
+    cloud.boot(user_data.as_bytes())
+    before = guest.tree()
+    done = guest.boot()
+    assert done.returncode == 0
+    assert "no metadata of Heat" in done.stderr
+    assert guest.heat_files() == []
+    made = set(guest.tree()) - set(before)
+    assert made == {
+        *("etc/hostname", "root/.ssh/authorized_keys"),
+        *("var/lib/cloud/data/instance-id", "var/lib/heat-config-bootstrap/state.json"),
+    }
+
+
+@pytest.mark.parametrize("user_data", [b"", b"#cloud-config\nusers: []\n", b"\x00\xff" * 100])
+def test_no_user_data_of_heat_is_no_failure(guest, cloud, user_data):
+    """A server that Heat did not boot; root's key is wanted all the same."""
+    cloud.boot(user_data)
+    done = guest.boot()
+    assert done.returncode == 0
+    assert "no metadata of Heat" in done.stderr
+    assert (guest.root / "root/.ssh/authorized_keys").exists()
+
+
+@pytest.mark.parametrize(
+    ("user_data", "sentence"),
+    [
+        (b"MIME-Version: 1.0\n" + b"x" * (1 << 20), "larger than 1048576 bytes"),
+        (gzip.compress(b"\0" * (64 << 20)), "larger than 1048576 bytes"),
+        (b"\x1f\x8bnothing", "damaged gzip data"),
+        (b'{"ignition": ', "cannot be read (JSONDecodeError)"),
+        (b'{"storage": {"files": 3}}', "cannot be read (TypeError)"),
+        (b"[" * 5000, ""),
+        (b'{"a":' * 100_000, "cannot be read (RecursionError)"),
+    ],
+)
+def test_user_data_of_no_use_is_one_sentence_and_the_rest_is_done(
+    guest, cloud, user_data, sentence
+):
+    cloud.boot(user_data)
+    done = guest.boot()
+    assert done.returncode == (3 if sentence else 0)
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert (guest.root / "root/.ssh/authorized_keys").exists()
+    assert not guest.metadata.exists()
+    # The user data of an instance stays as it is: the next boot does not look again.
+    cloud.requests.clear()
+    instance = (guest.root / "var/lib/cloud/data/instance-id").read_text().strip()
+    assert guest.boot(machine=instance).returncode == 0
+    assert cloud.requests == []
+
+
+@pytest.mark.parametrize("metadata", ["[]", "no JSON", "\udce9", '{"a": "SECRET-2"', "[" * 100_000])
+def test_metadata_that_is_no_object_is_not_written_nor_shown(guest, cloud, metadata):
+    user_data = MIMEMultipart()
+    part = MIMEText("", "x-cfninitdata")
+    part.set_payload(metadata.encode("utf-8", "surrogateescape"))
+    part.add_header("Content-Disposition", "attachment", filename="cfn-init-data")
+    user_data.attach(part)
+    cloud.boot(user_data.as_bytes())
+    done = guest.boot()
+    assert done.returncode == 3
+    assert not guest.metadata.exists()
+    assert "SECRET" not in done.stderr
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(noise=st.binary(max_size=300), at=st.integers(0, 4000), cut=st.integers(0, 9000))
+def test_damaged_user_data_never_ends_in_a_traceback(guest, cloud, noise, at, cut):
+    whole = heat_user_data()
+    cloud.boot(whole[:at] + noise + whole[at + cut :])
+    done = guest.boot()
+    assert done.returncode in (0, 3)
+    assert "Traceback" not in done.stderr
+    if guest.metadata.exists():
+        json.loads(guest.metadata.read_text())
+
+
+def test_a_second_boot_asks_for_nothing_and_writes_nothing(guest, cloud):
+    instance = cloud.boot()
+    assert guest.boot(machine=instance.upper()).returncode == 0
+    before = guest.tree()
+    cloud.requests.clear()
+    assert guest.boot(machine=instance.upper()).returncode == 0
+    assert cloud.requests == []
+    assert guest.tree() == before
+
+
+def test_where_the_machine_does_not_know_its_id_the_service_is_asked(guest, cloud):
+    cloud.boot()
+    assert guest.boot().returncode == 0
+    before = guest.tree()
+    assert guest.boot().returncode == 0
+    assert guest.tree() == before
+
+
+def test_a_captured_disk_becomes_the_other_instances(guest, cloud):
+    other = "ssh-rsa AAAAB3Nza other"
+    assert cloud.boot() and guest.boot().returncode == 0
+    keys = guest.root / "root/.ssh/authorized_keys"
+    keys.write_text(keys.read_text() + "ssh-rsa AAAAB3 the-images-own\n")
+    instance = cloud.boot(heat_user_data({**BOOT, "other": 1}), name="web-2", keys=[other])
+    assert guest.boot(machine=instance).returncode == 0
+    assert json.loads(guest.metadata.read_text())["other"] == 1
+    assert keys.read_text() == f"ssh-rsa AAAAB3 the-images-own\n{other}\n"
+    assert (guest.root / "etc/hostname").read_text() == "web-2\n"
+    instance = cloud.boot(b"")
+    assert guest.boot(machine=instance).returncode == 0
+    assert not guest.metadata.exists()
+
+
+def test_what_a_capture_removed_is_fetched_again(guest, cloud):
+    instance = cloud.boot()
+    assert guest.boot(machine=instance).returncode == 0
+    shutil.rmtree(guest.heat)
+    assert guest.boot(machine=instance).returncode == 0
+    assert json.loads(guest.metadata.read_text()) == BOOT
+
+
+def truncate(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b"{}")
+
+
+def speak_no_http(handler):
+    handler.wfile.write(b"220 mail.example ESMTP\r\n")
+
+
+def say_nothing(handler):
+    handler.close_connection = True
+
+
+@pytest.mark.parametrize("failure", [500, 503, 404, 302, truncate, speak_no_http, say_nothing])
+def test_goes_on_trying(guest, cloud, failure):
+    cloud.boot()
+    cloud.failures = [failure]
+    assert guest.boot(seconds="20").returncode == 0
+    assert json.loads(guest.metadata.read_text()) == BOOT
+
+
+def test_gives_up_in_time_and_says_why(guest, cloud):
+    cloud.close()
+    done = guest.boot(seconds="1")
+    assert done.returncode == 1
+    assert "no metadata in 1 s" in done.stderr
+    assert "127.0.0.1 cannot be reached" in done.stderr
+    assert guest.tree() == {}
+
+
+def test_a_server_that_knows_no_such_instance_is_asked_again(guest, cloud):
+    cloud.files = {"openstack/latest/meta_data.json": b"{}"}
+    done = guest.boot(seconds="1")
+    assert done.returncode == 1
+    assert "knows nothing of this instance" in done.stderr
+
+
+@pytest.mark.parametrize("uuid_", ["../../x", "a\nb", "", " "])
+def test_an_instance_id_that_is_none(guest, cloud, uuid_):
+    cloud.files = {"openstack/latest/meta_data.json": json.dumps({"uuid": uuid_}).encode()}
+    done = guest.boot()
+    assert done.returncode == 3
+    assert "an instance id that is none" in done.stderr
+    assert guest.tree() == {}
+
+
+def test_the_ec2_form(guest, cloud):
+    cloud.boot(name="web-3")
+    cloud.files = {
+        path: body for path, body in cloud.files.items() if not path.startswith("openstack")
+    }
+    # The tree has leaves alone; a service lists its folders.
+    cloud.files["latest/meta-data/public-keys/"] = b"0=key0"
+    assert guest.boot().returncode == 0
+    assert json.loads(guest.metadata.read_text()) == BOOT
+    assert (guest.root / "root/.ssh/authorized_keys").read_text() == f"{KEY}\n"
+    assert (guest.root / "etc/hostname").read_text() == "web-3\n"
+
+
+def drive(guest, tree, kind="iso9660", label="config-2"):
+    """A config drive behind stand-ins for blkid and mount; tests/image has a kernel that mounts."""
+    content = guest.root / "drive"
+    for name, data in tree.items():
+        (content / name).parent.mkdir(parents=True, exist_ok=True)
+        (content / name).write_bytes(data)
+    guest.program(
+        "blkid",
+        'printf "DEVNAME=/dev/vda\\nTYPE=ext4\\nLABEL=root\\n\\n"\n'
+        f'printf "DEVNAME=/dev/vdb\\nLABEL={label}\\nTYPE={kind}\\n"',
+    )
+    guest.program("mount", f'echo "$@" >> {guest.root}/calls; cp -r {content}/. "$6"')
+    guest.program("umount", f'echo umount "$@" >> {guest.root}/calls; rm -r "$1"/*')
+    return guest.root / "calls"
+
+
+@pytest.mark.parametrize(("kind", "label"), [("iso9660", "config-2"), ("vfat", "CONFIG-2")])
+def test_a_config_drive(guest, cloud, kind, label):
+    instance = cloud.boot()
+    calls = drive(guest, cloud.metadata.tree(instance, config_drive=True), kind, label)
+    assert guest.boot().returncode == 0
+    assert json.loads(guest.metadata.read_text()) == BOOT
+    assert cloud.requests == []
+    place = guest.root / "run/heat-config-bootstrap"
+    assert calls.read_text().splitlines() == [
+        f"-t {kind} -o ro,nosuid,nodev,noexec /dev/vdb {place}",
+        f"umount {place}",
+    ]
+
+
+def test_a_drive_that_cannot_be_used_leaves_the_service(guest, cloud):
+    instance = cloud.boot()
+    drive(guest, cloud.metadata.tree(instance, config_drive=True))
+    guest.program("mount", "exit 32")
+    assert guest.boot().returncode == 0
+    assert json.loads(guest.metadata.read_text()) == BOOT
+
+
+BOOTHOOK = "#cloud-boothook\n#!/bin/sh\necho $INSTANCE_ID >> $HEAT_AGENT_ROOT/hooked\n"
+
+
+def test_the_vendor_datas_boothook_runs_at_every_boot(guest, cloud):
+    instance = cloud.boot(vendor=BOOTHOOK)
+    for _ in range(2):
+        assert guest.boot(machine=instance).returncode == 0
+    assert (guest.root / "hooked").read_text().split() == [instance, instance]
+    assert mode(guest.root / "var/lib/heat-config-bootstrap/boothook") == 0o700
+
+
+def test_vendor_data_can_be_switched_off(guest, cloud):
+    instance = cloud.boot(vendor=BOOTHOOK)
+    assert guest.boot(machine=instance, vendor_data="0").returncode == 0
+    assert not (guest.root / "hooked").exists()
+
+
+@pytest.mark.parametrize("vendor", ["#cloud-config\nruncmd: [x]\n", "#cloud-boothook", "x" * 100])
+def test_other_vendor_data_is_left_alone(guest, cloud, vendor):
+    cloud.boot(vendor=vendor)
+    done = guest.boot()
+    assert done.returncode == 0
+    assert json.loads(guest.metadata.read_text()) == BOOT
+
+
+@pytest.mark.parametrize("vendor", [b"no JSON", b"[]", b'{"cloud-init": 3}', b"[" * 100_000])
+def test_vendor_data_that_cannot_be_read_stops_nothing(guest, cloud, vendor):
+    cloud.boot()
+    cloud.files["openstack/latest/vendor_data.json"] = vendor
+    assert guest.boot().returncode == 0
+    assert json.loads(guest.metadata.read_text()) == BOOT
+
+
+def test_a_boothook_that_fails_is_said_and_stops_nothing(guest, cloud):
+    cloud.boot(vendor="#cloud-boothook\n#!/bin/sh\nexit 7\n")
+    done = guest.boot()
+    assert done.returncode == 0
+    assert "boothook failed" in done.stderr
+    assert json.loads(guest.metadata.read_text()) == BOOT
+
+
+@pytest.mark.parametrize(
+    "key", ["", "no key", "ssh-rsa AAAA\nssh-rsa BBBB evil", 'command="x" ssh-rsa AAAA', "ssh-rsa"]
+)
+def test_a_key_that_is_none_is_left_out(guest, cloud, key):
+    cloud.boot(keys=[key, KEY])
+    assert guest.boot().returncode == 0
+    assert (guest.root / "root/.ssh/authorized_keys").read_text() == f"{KEY}\n"
+
+
+def test_a_host_name_that_is_none_is_left_out(guest, cloud):
+    cloud.boot()
+    meta = json.loads(cloud.files["openstack/latest/meta_data.json"])
+    for name in ("-x", "a/b", "a\nb", "", None, 3 * "x" * 64):
+        meta |= {"hostname": name, "uuid": str(uuid.uuid4())}
+        cloud.files["openstack/latest/meta_data.json"] = json.dumps(meta).encode()
+        assert guest.boot().returncode == 0
+        assert not (guest.root / "etc/hostname").exists()
+
+
+def test_sshd_gets_a_host_key_of_each_instances_own(guest, cloud):
+    ssh = guest.root / "etc/ssh"
+    ssh.mkdir()
+    (ssh / "sshd_config").touch()
+    (ssh / "ssh_host_rsa_key").write_text("the image's")
+    seen = set()
+    for _ in range(2):
+        instance = cloud.boot()
+        for _ in range(2):
+            assert guest.boot(machine=instance).returncode == 0
+            seen.add((ssh / "ssh_host_ed25519_key.pub").read_text())
+    assert len(seen) == 2
+    assert not (ssh / "ssh_host_rsa_key").exists()
+
+
+def test_cut_off_anywhere_the_next_boot_does_the_rest(guest, cloud):
+    """The state is written last: whatever is missing of the rest, all of it is done again."""
+    instance = cloud.boot()
+    assert guest.boot(machine=instance).returncode == 0
+    whole = {name: content for name, (content, _) in guest.tree().items()}
+    state = "var/lib/heat-config-bootstrap/state.json"
+    for name in whole:
+        (guest.root / name).unlink()
+        (guest.root / state).unlink(missing_ok=True)
+        (guest.root / name).with_name(f".{Path(name).name}.new").write_text("half")
+        assert guest.boot(machine=instance).returncode == 0
+        assert {name: content for name, (content, _) in guest.tree().items()} == whole
