@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hotplate.under_test import ServerUnderTest
     from hotplate.warm import WarmState
 
-_REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
+_FAILED = pytest.StashKey[bool]()
 SERVERS = ("server", "booted_server")
 
 
@@ -52,7 +52,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="IMAGE",
-        help="the image to test; given several times, each test runs on each",
+        help="the image to test; given several times, each test runs on each.  Write it with the "
+        '"=", or pytest takes IMAGE for a place of tests when it looks for its root directory',
     )
     group.addoption("--cold", action="store_true", help="boot for each test, restore nothing")
     group.addoption(
@@ -89,24 +90,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not (shard := config.getoption("--shard")):
         return
     part, parts = _parse_shard(shard)
+    start = config.invocation_params.dir
     mine: list[pytest.Item] = []
     others: list[pytest.Item] = []
     for item in items:
-        number = int.from_bytes(hashlib.sha256(item.nodeid.encode()).digest()[:8], "big")
+        number = int.from_bytes(hashlib.sha256(_name(item, start).encode()).digest()[:8], "big")
         (mine if number % parts == part - 1 else others).append(item)
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = mine
 
 
+def _name(item: pytest.Item, start: Path) -> str:
+    """A test's name as seen from where pytest was started.
+
+    pytest's own begins at its root directory, which depends on the paths on the command line.
+    """
+    return f"{os.path.relpath(item.path, start)}::{item.nodeid.partition('::')[2]}"
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that uses an image once for every ``--image``."""
     if "image" not in metafunc.fixturenames or not _ours(metafunc, "image"):
         return
-    images = [Path(each) for each in metafunc.config.getoption("--image")]
-    metafunc.parametrize(
-        "image", images, indirect=True, scope="session", ids=[path.stem for path in images]
-    )
+    images: list[Any] = [
+        pytest.param(Path(each), id=Path(each).stem)
+        for each in metafunc.config.getoption("--image")
+    ]
+    if not images:
+        why = pytest.mark.skip(reason="it tests an image, and no --image was given")
+        images = [pytest.param(None, id="no-image", marks=why)]
+    metafunc.parametrize("image", images, indirect=True, scope="session")
 
 
 def _ours(metafunc: pytest.Metafunc, name: str) -> bool:
@@ -119,24 +133,31 @@ def _ours(metafunc: pytest.Metafunc, name: str) -> bool:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember how each phase went, so that a fixture's end can tell."""
+    """Remember what failed, so that a fixture's end can tell, whatever its scope."""
     report = yield
-    item.stash.setdefault(_REPORTS, {})[report.when or ""] = report
+    if report.failed:
+        for node in item.listchain():
+            node.stash[_FAILED] = True
     return report
 
 
-def _failed(node: pytest.Item) -> bool:
-    return any(report.failed for report in node.stash.get(_REPORTS, {}).values())
+@contextlib.contextmanager
+def _one_sentence() -> Iterator[None]:
+    """What has a sentence for people is told by it, without a traceback."""
+    try:
+        yield
+    except UsageError as error:
+        pytest.exit(str(error), returncode=error.exit_status)
+    except (HotplateError, DeadlineExceeded) as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture(scope="session")
 def hotplate_settings(pytestconfig: pytest.Config) -> Settings:
     """The settings: from the command line, the environment, ``hotplate.toml``."""
     given = {"artifacts": pytestconfig.getoption("--artifacts")}
-    try:
+    with _one_sentence():
         return Settings.load(given, environ=os.environ, directory=pytestconfig.rootpath)
-    except UsageError as error:
-        raise pytest.UsageError(str(error)) from error
 
 
 @pytest.fixture(scope="session")
@@ -144,7 +165,8 @@ def image(request: pytest.FixtureRequest) -> Image:
     """The image under test."""
     from hotplate.image.inspect import Image
 
-    return Image.open(request.param)
+    with _one_sentence():
+        return Image.open(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -153,7 +175,8 @@ def hotplate_folder(hotplate_settings: Settings) -> Path:
     from hotplate.verdict.artefacts import Artefacts
 
     worker = os.environ.get("PYTEST_XDIST_WORKER", "pytest")
-    return Artefacts(hotplate_settings.artifacts.absolute(), worker).folder
+    with _one_sentence():
+        return Artefacts(hotplate_settings.artifacts.absolute(), worker).folder
 
 
 class _Plates:
@@ -171,53 +194,96 @@ class _Plates:
         from hotplate.under_test import ServerUnderTest
 
         ready, self._ready = self._ready, None
+        since = 0
         if ready is None:
             if self.plate.servers:
-                raise UsageError(
-                    f"a test used {' and '.join(SERVERS)} at once; the image's server is there once"
+                pytest.fail(
+                    f'the fixtures "{SERVERS[0]}" and "{SERVERS[1]}" were asked for at once, and '
+                    "the image's server is there once; a module uses one or the other",
+                    pytrace=False,
                 )
-            if self._state is None:
-                ready = warm.boot(self.plate)
-            else:
-                ready = self._state.restore(self.plate)
-        return ServerUnderTest(self.plate, ready)
+            since = len(self.plate.events)
+            with _one_sentence():
+                if self._state is None:
+                    ready = warm.boot(self.plate)
+                else:
+                    ready = self._state.restore(self.plate)
+        return ServerUnderTest(self.plate, ready, since=since)
+
+    def give_back(self, server: ServerUnderTest) -> None:
+        """End a server, and take from Heat what was deployed to it, so that no other gets it."""
+        self.plate.compute.delete(server.id)
+        heat = self.plate.cloud.heat()
+        for each in heat.software_deployments.list(server_id=server.id):
+            heat.software_deployments.delete(each.id)
+        for deployment in server.deployments:
+            deployment.forget()
+
+
+@contextlib.contextmanager
+def _plates_on(
+    image: Image,
+    settings: Settings,
+    folder: Path,
+    *,
+    cold: bool,
+    say: Callable[[str], None],
+) -> Iterator[_Plates]:
+    """Open the cloud of an image on its warm state, which is made when it is not there.
+
+    A state that is damaged is thrown away and made anew, once.
+    """
+    from hotplate import warm
+    from hotplate.events import EventLog
+    from hotplate.server import Hotplate
+
+    with contextlib.ExitStack() as owned:
+        for last_try in (False, True):
+            directory = Path(tempfile.mkdtemp(prefix=f"{image.path.stem}-", dir=folder))
+            plate = Hotplate(image, settings=settings, directory=directory, events=EventLog())
+            if cold:
+                plates = _Plates(owned.enter_context(plate), None)
+                break
+            state = warm.find_or_make(image, settings, directory=directory / "first-boot", say=say)
+            made_by = state.made_by
+            with contextlib.ExitStack() as trial:
+                try:
+                    trial.enter_context(state.in_use())
+                    state.lend_database(directory / "cloud")
+                    plates = _Plates(trial.enter_context(plate), state)
+                except MachineLostError as error:
+                    if last_try:
+                        raise
+                    say(f"{error.message}; booting the image once more")
+                else:
+                    owned.push(trial.pop_all())
+                    break
+            warm.discard(state, made_by)
+        yield plates
 
 
 @pytest.fixture(scope="session")
 def _plates(
     request: pytest.FixtureRequest, image: Image, hotplate_settings: Settings, hotplate_folder: Path
 ) -> Iterator[_Plates]:
-    from hotplate import warm
-    from hotplate.events import EventLog
-    from hotplate.server import Hotplate
-
     capture = request.config.pluginmanager.getplugin("capturemanager")
 
     def say(text: str) -> None:
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
             print(f"\nhotplate: {text}", file=sys.stderr, flush=True)
 
-    for last_try in (False, True):
-        folder = Path(tempfile.mkdtemp(prefix=f"{image.path.stem}-", dir=hotplate_folder))
-        state = None
-        if not request.config.getoption("--cold"):
-            state = warm.find_or_make(
-                image, hotplate_settings, directory=folder / "first-boot", say=say
+    with contextlib.ExitStack() as owned:
+        with _one_sentence():
+            plates = owned.enter_context(
+                _plates_on(
+                    image,
+                    hotplate_settings,
+                    hotplate_folder,
+                    cold=request.config.getoption("--cold"),
+                    say=say,
+                )
             )
-            state.lend_database(folder / "cloud")
-        with Hotplate(
-            image, settings=hotplate_settings, directory=folder, events=EventLog()
-        ) as plate:
-            try:
-                plates = _Plates(plate, state)
-            except MachineLostError as error:
-                if last_try or state is None:
-                    raise
-                say(f"{error.message}; booting the image once more")
-                warm.discard(state)
-                continue
-            yield plates
-            return
+        yield plates
 
 
 @pytest.fixture(scope="session")
@@ -234,29 +300,26 @@ def cloud(_plate: Hotplate) -> Iterator[Cloud]:
 
 def _use(request: pytest.FixtureRequest, plates: _Plates) -> Iterator[ServerUnderTest]:
     since = len(plates.plate.events)
+    node: Any = request.node
+    node.stash[_FAILED] = False
     server = plates.server()
     yield server
-    node: Any = request.node
-    failed = isinstance(node, pytest.Item) and _failed(node)
+    failed = node.stash[_FAILED]
     if failed and request.config.getoption("--pause-on-fail"):
         _pause(request.config, server)
     plates.plate.cloud.faults.clear()
     if failed:
         _leave_evidence(plates, server, node, since)
-    plates.plate.compute.delete(server.id)
-    for deployment in server.deployments:
-        deployment.forget()
+    plates.give_back(server)
     if not failed and not request.config.getoption("--keep"):
         shutil.rmtree(server.directory, ignore_errors=True)
 
 
-def _leave_evidence(
-    plates: _Plates, server: ServerUnderTest, node: pytest.Item, since: int
-) -> None:
+def _leave_evidence(plates: _Plates, server: ServerUnderTest, node: Any, since: int) -> None:
     """Write what was seen since the test began, and add where it lies to the report."""
     from hotplate.verdict.artefacts import event_json
 
-    events = list(plates.plate.events)[since:]
+    events = plates.plate.events.since(since)
     start = events[0].at if events else 0.0
     path = server.directory / "timeline.json"
     with contextlib.suppress(OSError):
@@ -265,6 +328,9 @@ def _leave_evidence(
         (server.directory / "journal.txt").write_text(server.journal(""))
     for deployment in server.deployments:
         print(f"hotplate: {deployment}", file=sys.stderr)
+    if server.deployments and server.deployments[-1].status != "COMPLETE":
+        with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+            print(f"hotplate: {server.diagnosis()}", file=sys.stderr)
     print(f"hotplate: evidence of {node.name} is in {server.directory}", file=sys.stderr)
 
 

@@ -11,19 +11,24 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import os
 import shutil
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 from hotplate import __version__
 from hotplate.cloud.compute import ServerSpec
 from hotplate.deadline import Deadline, DeadlineExceeded, retry
 from hotplate.errors import HostError, ImageError, MachineLostError
 from hotplate.events import EventLog
+from hotplate.guest.base import CommandError
 from hotplate.image.inspect import Image
+from hotplate.image.overlay import check_space
 from hotplate.machine import accelerator
 from hotplate.machine.process import find_tool
 from hotplate.paths import cache_dir
@@ -82,6 +87,7 @@ class WarmState:
 
     @property
     def spec(self) -> ServerSpec:
+        """The server that was saved."""
         return ServerSpec.from_json(self._private()["spec"])
 
     @property
@@ -89,18 +95,49 @@ class WarmState:
         return str(self._private()["nonce"])
 
     @property
-    def size(self) -> int:
-        """Bytes on the disk."""
-        return sum(path.stat().st_blocks * 512 for path in self.directory.rglob("*"))
+    def made_by(self) -> int:
+        """Tells this state from one that was made later at the same place."""
+        with contextlib.suppress(OSError):
+            return (self.directory / "about.json").stat().st_ino
+        return 0
 
     def lend_database(self, directory: Path) -> None:
-        """Copy Heat's database of that instant to where a cloud is going to be started."""
-        shutil.copytree(self.directory / "cloud", directory)
+        """Copy Heat's databases of that instant to where a cloud is going to be started.
 
-    def _private(self) -> dict[str, dict[str, object]]:
-        document: dict[str, dict[str, object]] = json.loads(
-            (self.directory / "server.json").read_text()
-        )
+        :raises MachineLostError: when they are damaged.
+        """
+        try:
+            shutil.copytree(self.directory / "cloud", directory)
+            for path in directory.glob("*.db"):
+                with contextlib.closing(sqlite3.connect(path)) as database:
+                    if database.execute("PRAGMA quick_check").fetchone() != ("ok",):
+                        raise sqlite3.DatabaseError("the check failed")
+            if not (directory / "heat.db").exists():
+                raise sqlite3.DatabaseError("heat.db is missing")
+        except (sqlite3.Error, shutil.Error, FileNotFoundError) as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise MachineLostError(
+                f'the saved state "{self.directory}" is damaged: its database: {error}'
+            ) from error
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While the context lasts, :func:`forget` leaves this state alone, in any process."""
+        with _lock_file(f"{self.directory.name}.use") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            yield
+
+    def _private(self) -> dict[str, Any]:
+        try:
+            document: dict[str, Any] = json.loads((self.directory / "server.json").read_text())
+        except FileNotFoundError as error:
+            raise MachineLostError(
+                f'the saved state "{self.directory}" was removed while it was used'
+            ) from error
+        except ValueError as error:
+            raise MachineLostError(
+                f'the saved state "{self.directory}" is damaged: server.json: {error}'
+            ) from error
         return document
 
     def restore(self, plate: Hotplate) -> Server:
@@ -108,18 +145,37 @@ class WarmState:
 
         :raises MachineLostError: when the state does not fit.
         """
-        self.directory.touch()
+        self._check()
+        with contextlib.suppress(OSError):
+            # So that the one that is not used for longest is known; a cache may be read-only.
+            os.utime(self.directory)
         server = plate.compute.restore(
             self.spec, disk=self.disk, state=self.memory, nonce=self.nonce
         )
         try:
             server.renew()
-        except DeadlineExceeded as error:
+        except (DeadlineExceeded, MachineLostError, CommandError) as error:
             plate.compute.delete(server.spec.id)
             raise MachineLostError(
-                "the restored server does not answer on its shell port"
+                f'the server that was restored from "{self.directory}" does not answer: {error}'
             ) from error
         return server
+
+    def _check(self) -> None:
+        """Compare the files' sizes with what they were when they were written."""
+        for name, size in self._private().get("sizes", {}).items():
+            path = self.directory / name
+            try:
+                is_now = path.stat().st_size
+            except OSError as error:
+                raise MachineLostError(
+                    f'the saved state "{self.directory}" was removed while it was used'
+                ) from error
+            if is_now != size:
+                raise MachineLostError(
+                    f'the saved state "{self.directory}" is damaged: '
+                    f'"{name}" has {is_now} bytes, not {size}'
+                )
 
 
 def store() -> Path:
@@ -129,18 +185,45 @@ def store() -> Path:
 
 def states() -> list[WarmState]:
     """The states that are kept, the one used last first."""
-    found = [path.parent for path in store().glob("*/about.json")]
-    found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    return [WarmState(path) for path in found]
+    found = []
+    for path in store().glob("*/about.json"):
+        # Another process may remove it right now.
+        with contextlib.suppress(OSError):
+            found.append((path.parent.stat().st_mtime, path.parent))
+    return [WarmState(path) for _, path in sorted(found, reverse=True)]
 
 
-def forget(*, keep: int = 0) -> int:
-    """Remove all states but the ``keep`` that were used last; returns the bytes that were freed."""
-    freed = 0
+def forget(*, keep: int = 0) -> list[WarmState]:
+    """Remove all states but the ``keep`` that were used last and those that are in use.
+
+    :return: those that were to go and are in use.
+    """
+    busy = []
     for state in states()[keep:]:
-        freed += state.size
-        shutil.rmtree(state.directory, ignore_errors=True)
-    return freed
+        with _lock_file(f"{state.directory.name}.use") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                busy.append(state)
+                continue
+            shutil.rmtree(state.directory, ignore_errors=True)
+    return busy
+
+
+def remove_leftover(path: Path) -> bool:
+    """Remove what a process that was killed left while it made a state.
+
+    :return: False for a state that is complete or that a process makes right now.
+    """
+    if path.suffix != ".new":
+        return False
+    with _lock_file(f"{path.stem}.lock") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        shutil.rmtree(path, ignore_errors=True)
+    return True
 
 
 def identity(image: Image, settings: Settings) -> dict[str, str]:
@@ -158,6 +241,7 @@ def identity(image: Image, settings: Settings) -> dict[str, str]:
         "firmware": settings.firmware.value,
         "datasource": settings.datasource.value,
         "wiring": settings.wiring.value,
+        "append": settings.append,
     }
 
 
@@ -167,18 +251,21 @@ def key(about: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]
 
 
-@contextlib.contextmanager
-def _only_one(name: str) -> Iterator[None]:
-    """Hold the lock of a state; the kernel gives it up when we die."""
+def _lock_file(name: str) -> IO[str]:
     try:
         store().mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = (store() / f"{name}.lock").open("w")
+        return (store() / name).open("w")
     except OSError as error:
         raise HostError(
             f'warm states cannot be kept in "{store()}": {error.strerror}',
             hint="set HOTPLATE_CACHE to a directory that can be written",
         ) from error
-    with lock:
+
+
+@contextlib.contextmanager
+def _only_one(name: str) -> Iterator[None]:
+    """Hold the lock of a state; the kernel gives it up when we die."""
+    with _lock_file(f"{name}.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -197,6 +284,8 @@ def find_or_make(
         state = WarmState(store() / name)
         if (state.directory / "about.json").exists():
             return state
+        # Memory, disk and what QEMU writes besides; a guest that fills less is the rule.
+        check_space(store(), needed=settings.memory << 20)
         say(f"booting {image} once, to restore it from then on")
         began = time.monotonic()
         _make(state, image, settings, about, directory=directory)
@@ -205,9 +294,14 @@ def find_or_make(
         return state
 
 
-def discard(state: WarmState) -> None:
-    """Remove a state that does not restore."""
-    shutil.rmtree(state.directory, ignore_errors=True)
+def discard(state: WarmState, made_by: int) -> None:
+    """Remove a state that does not restore, unless another process has made it anew already.
+
+    :param made_by: :attr:`WarmState.made_by` of the one that did not.
+    """
+    with _only_one(state.directory.name):
+        if state.made_by in (0, made_by):
+            shutil.rmtree(state.directory, ignore_errors=True)
 
 
 def _make(
@@ -223,8 +317,11 @@ def _make(
             # The disk as it is now belongs to the memory as it is now.
             server.machine.kill()
             shutil.copyfile(server.directory / "disk.qcow2", temporary / "disk.qcow2")
-            private = {"spec": server.spec.to_json(), "nonce": server.nonce}
+            private: dict[str, object] = {"spec": server.spec.to_json(), "nonce": server.nonce}
             plate.cloud.copy_databases(temporary / "cloud")
+        private["sizes"] = {
+            name: (temporary / name).stat().st_size for name in ("memory", "disk.qcow2")
+        }
         (temporary / "server.json").write_text(json.dumps(private))
         made = {**about, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         (temporary / "about.json").write_text(json.dumps(made, indent=2) + "\n")

@@ -1,0 +1,229 @@
+"""``hotplate cache``: what is kept to be faster the next time, and how large it is."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hotplate.errors import HostError
+from hotplate.paths import cache_dir
+
+NAME = "cache"
+HELP = "list what is kept to be faster the next time, or remove it"
+DAYS = 7
+"""Days after which ``clean`` removes what was not used."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One folder of the cache.
+
+    :param folder: its name in the cache.
+    :param title: for people.
+    :param always: True when ``clean`` removes it whatever its age, for it is soon made again.
+    """
+
+    folder: str
+    title: str
+    always: bool = False
+
+
+KINDS = (
+    Kind("warm", "saved states of booted images", always=True),
+    Kind("test-images", "images that were built for hotplate's own tests"),
+    Kind("dib", "base systems and packages for builds"),
+    Kind("tools", "tools for hotplate's own tests"),
+    Kind("checksums", "checksums of images", always=True),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something in the cache that can be removed by itself.
+
+    :param what: for people.
+    :param size: bytes on the disk.
+    :param used: seconds since the epoch when it was last used, as far as is known.
+    """
+
+    kind: Kind
+    path: Path
+    what: str
+    size: int
+    used: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``hotplate cache``."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="say what is kept and how large it is (default)")
+    listing.add_argument("--json", action="store_true", help="print it as JSON, sizes in bytes")
+    clean = actions.add_parser(
+        "clean",
+        help=f"remove saved states, leftovers, and what was not used for {DAYS} days",
+        description="Remove saved states, leftovers of runs that were killed, and what was not "
+        f"used for {DAYS} days.  What a run uses right now stays, and is named.",
+    )
+    clean.add_argument("--all", action="store_true", help="remove everything, whatever its age")
+
+
+def size_of(path: Path) -> int:
+    """Bytes that a file or a directory tree takes on the disk; what vanishes meanwhile is 0."""
+    total = 0
+    for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        with contextlib.suppress(OSError):
+            total += each.lstat().st_blocks * 512
+    return total
+
+
+def entries(root: Path) -> list[Entry]:
+    """What is in the cache, by kind, the one used last first.
+
+    :raises HostError: when the cache cannot be read.
+    """
+    try:
+        return [
+            entry
+            for kind in KINDS
+            for entry in sorted(_of(kind, root / kind.folder), key=lambda each: -each.used)
+        ]
+    except OSError as error:
+        raise HostError(
+            f'the cache "{root}" cannot be read: {error.strerror}', hint=f"ls -ld {root}"
+        ) from error
+
+
+def _of(kind: Kind, folder: Path) -> Iterator[Entry]:
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        if path.suffix in (".lock", ".use"):
+            continue
+        try:
+            used = path.stat().st_mtime
+        except FileNotFoundError:
+            continue
+        yield Entry(kind, path, _what(kind, path), size_of(path), used)
+
+
+def _what(kind: Kind, path: Path) -> str:
+    if kind.folder == "warm":
+        try:
+            about = json.loads((path / "about.json").read_text())
+            return f"{about['name']} ({about['memory']} MiB, {about['accelerator']})"
+        except (OSError, ValueError, KeyError):
+            return "a state that was not finished"
+    return path.name
+
+
+def human(size: int) -> str:
+    """Bytes for people."""
+    amount = float(size)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"
+
+
+def ago(seconds: float) -> str:
+    """How long ago something was, for people."""
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            number = int(seconds // length)
+            return f"{number} {unit}{'s' if number > 1 else ''} ago"
+    return "just now"
+
+
+def as_text(root: Path, found: Sequence[Entry], *, now: float) -> str:
+    """The list for people; the last line is the whole."""
+    lines = []
+    for kind in KINDS:
+        mine = [entry for entry in found if entry.kind is kind]
+        if not mine:
+            continue
+        lines.append(f"{kind.title}: {human(sum(entry.size for entry in mine))}")
+        lines += [
+            f"  {human(entry.size):>8}  {ago(now - entry.used):<14}  {entry.what}" for entry in mine
+        ]
+    lines.append(f'{human(size_of(root))} in all in "{root}"')
+    return "\n".join(lines) + "\n"
+
+
+def as_json(root: Path, found: Sequence[Entry]) -> str:
+    """The list as JSON."""
+    document = {
+        "directory": str(root),
+        "bytes": size_of(root),
+        "entries": [
+            {
+                "kind": entry.kind.folder,
+                "what": entry.what,
+                "path": str(entry.path),
+                "bytes": entry.size,
+                "used": int(entry.used),
+            }
+            for entry in found
+        ],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def clean(root: Path, *, everything: bool, now: float) -> list[str]:
+    """Remove what is not needed.
+
+    :param everything: whatever its age.
+    :return: sentences about what was to go and did not.
+    """
+    from hotplate import warm
+
+    stayed = [
+        f'"{state.directory.name}" is in use by a run; it stays' for state in warm.forget(keep=0)
+    ]
+    for entry in entries(root):
+        if entry.kind.folder == "warm":
+            warm.remove_leftover(entry.path)
+            continue
+        old = now - entry.used > DAYS * 86400
+        if not (everything or old or entry.kind.always):
+            continue
+        try:
+            if entry.path.is_dir():
+                shutil.rmtree(entry.path)
+            else:
+                entry.path.unlink()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            stayed.append(f'"{entry.path}" cannot be removed: {error.strerror}')
+    return stayed
+
+
+def run(args: argparse.Namespace) -> int:
+    """List or clean; 3 when something could not be removed."""
+    root = cache_dir()
+    if args.action != "clean":
+        found = entries(root)
+        print(
+            as_json(root, found)
+            if getattr(args, "json", False)
+            else as_text(root, found, now=time.time()),
+            end="",
+        )
+        return 0
+    if not root.exists():
+        print(f'there is nothing in "{root}"')
+        return 0
+    before = size_of(root)
+    stayed = clean(root, everything=args.all, now=time.time())
+    for sentence in stayed:
+        print(sentence)
+    after = size_of(root)
+    print(f'freed {human(max(0, before - after))}; {human(after)} stay in "{root}"')
+    return HostError.exit_status if any("cannot" in each for each in stayed) else 0

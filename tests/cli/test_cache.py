@@ -1,0 +1,200 @@
+"""``hotplate cache``: sizes, what goes and what stays, and caches that cannot be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hotplate import warm
+
+BUSY = """
+import sys, time
+from pathlib import Path
+from hotplate.warm import WarmState
+with WarmState(Path(sys.argv[1])).in_use():
+    print("held", flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch) -> Path:
+    path = tmp_path / "cache"
+    path.mkdir()
+    monkeypatch.setenv("HOTPLATE_CACHE", str(path))
+    return path
+
+
+def hotplate(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hotplate", "cache", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def state(root: Path, name: str = "aa", *, size: int = 100_000, days: float = 0) -> Path:
+    path = root / "warm" / name
+    path.mkdir(parents=True)
+    (path / "memory").write_bytes(os.urandom(size))
+    about = {"name": "web.qcow2", "memory": "1024", "accelerator": "tcg"}
+    (path / "about.json").write_text(json.dumps(about))
+    used = time.time() - days * 86400
+    os.utime(path, (used, used))
+    return path
+
+
+def kept(root: Path, folder: str, name: str, *, days: float = 0) -> Path:
+    path = root / folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * 50_000)
+    used = time.time() - days * 86400
+    os.utime(path, (used, used))
+    return path
+
+
+def test_an_empty_cache_and_none_at_all(root):
+    assert hotplate("list").stdout == f'4 kB in all in "{root}"\n'
+    root.rmdir()
+    done = hotplate("list")
+    assert (done.returncode, done.stdout) == (0, f'0 B in all in "{root}"\n')
+    done = hotplate("clean", "--all")
+    assert (done.returncode, done.stdout) == (0, f'there is nothing in "{root}"\n')
+
+
+@pytest.mark.parametrize("words", [(), ("list",)])
+def test_the_list_has_names_sizes_and_times(root, words):
+    state(root, days=2)
+    kept(root, "test-images", "bookworm-disk.qcow2")
+    text = hotplate(*words).stdout
+    assert "web.qcow2 (1024 MiB, tcg)" in text
+    assert "2 days ago" in text
+    assert "bookworm-disk.qcow2" in text
+    assert str(root) in text.splitlines()[-1]
+
+
+def test_the_sizes_are_those_of_the_disk(root):
+    state(root)
+    told = json.loads(hotplate("list", "--json").stdout)
+    used = subprocess.run(["du", "-s", "-B1", root], capture_output=True, text=True).stdout
+    assert told["bytes"] == int(used.split()[0])
+    assert told["entries"][0]["bytes"] >= 100_000
+
+
+def test_clean_takes_states_and_what_is_old_and_leaves_the_rest(root):
+    state(root)
+    fresh = kept(root, "test-images", "fresh.qcow2", days=6)
+    old = kept(root, "test-images", "old.qcow2", days=8)
+    tarball = kept(root, "dib", "base.tgz", days=1)
+    done = hotplate("clean")
+    assert done.returncode == 0, done.stderr
+    assert not warm.states()
+    assert fresh.exists()
+    assert tarball.exists()
+    assert not old.exists()
+    assert "freed" in done.stdout
+    hotplate("clean", "--all")
+    assert not fresh.exists()
+    assert not tarball.exists()
+
+
+def test_a_state_that_a_run_uses_stays_and_is_named(root):
+    path = state(root)
+    user = subprocess.Popen([sys.executable, "-c", BUSY, path], stdout=subprocess.PIPE, text=True)
+    try:
+        assert user.stdout.readline() == "held\n"
+        done = hotplate("clean", "--all")
+        assert done.returncode == 0
+        assert '"aa" is in use by a run; it stays' in done.stdout
+        assert (path / "memory").exists()
+    finally:
+        user.kill()
+        user.wait()
+    hotplate("clean")
+    assert not path.exists()
+
+
+def test_what_a_killed_run_left_goes_and_what_a_live_one_makes_stays(root):
+    left = root / "warm" / "bb.new"
+    left.mkdir(parents=True)
+    assert "a state that was not finished" in hotplate("list").stdout
+    with warm._only_one("bb"):
+        hotplate("clean", "--all")
+        assert left.exists()
+    hotplate("clean")
+    assert not left.exists()
+
+
+def test_the_states_are_bounded(root):
+    for number in range(warm.KEPT + 3):
+        state(root, f"s{number}", days=number)
+    assert warm.forget(keep=warm.KEPT) == []
+    assert [each.directory.name for each in warm.states()] == [f"s{n}" for n in range(warm.KEPT)]
+
+
+@pytest.mark.root
+def test_a_cache_that_is_read_only_is_one_sentence(root):
+    """As root only a mount is really read-only."""
+    image = root / "test-images"
+    image.mkdir()
+    kept(root, "test-images", "old.qcow2", days=9)
+    state(root)
+    script = (
+        f"mount --bind {root} {root} && mount -o remount,ro,bind {root} && "
+        f"{sys.executable} -m hotplate cache list && {sys.executable} -m hotplate cache clean"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=120
+    )
+    assert "web.qcow2" in done.stdout
+    assert done.returncode == 3
+    assert "Read-only file system" in done.stdout + done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+    assert "Traceback" not in done.stderr
+
+
+ASK = """
+import sys
+from pathlib import Path
+from hotplate import warm
+from hotplate.errors import HostError
+from hotplate.image.inspect import Image
+from hotplate.settings import Settings
+settings = Settings.load({}, environ={}, directory=Path("/nonexistent"))
+try:
+    image = Image.open(Path(sys.argv[1]))
+    warm.find_or_make(image, settings, directory=Path(sys.argv[2]), say=print)
+except HostError as error:
+    print(error)
+"""
+
+
+@pytest.mark.root
+@pytest.mark.tool("qemu-system-x86_64")
+def test_a_disk_without_room_for_a_state_is_said_before_anything_boots(root, tmp_path):
+    disk = bytearray(4 << 20)
+    disk[0:2], disk[510:512] = b"\xeb\x63", b"\x55\xaa"
+    disk[446:462] = bytes([0x80, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 24, 0, 0])
+    (tmp_path / "web.raw").write_bytes(disk)
+    mount = f'mount -t tmpfs -o size=8m none {root} && exec "$@"'
+    done = subprocess.run(
+        [
+            *("unshare", "--mount", "sh", "-c", mount, "sh"),
+            *(sys.executable, "-c", ASK, tmp_path / "web.raw", tmp_path / "boot"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "MB free" in done.stdout
+    assert str(root) in done.stdout
+    assert "booting" not in done.stdout
+    assert done.stderr == ""
+    assert not (tmp_path / "boot").exists()

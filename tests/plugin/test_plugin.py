@@ -1,0 +1,220 @@
+"""The pytest plug-in as somebody's repository uses it, as far as it needs no machine."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+TESTS = """
+    import pytest
+
+    @pytest.mark.parametrize("number", range(30))
+    def test_numbered(number):
+        pass
+
+    @pytest.mark.parametrize("word", ["a/b", "ä", "", "x y", "x::y"])
+    def test_words(word):
+        pass
+
+    class TestClass:
+        def test_in_a_class(self):
+            pass
+"""
+USES_IMAGE = """
+    def test_one(image):
+        assert image.path.exists()
+
+    def test_two(image):
+        pass
+
+    def test_none():
+        pass
+"""
+
+
+def names(project, *options: str) -> list[str]:
+    """The ids of the tests that pytest would run."""
+    done = project.runpytest_subprocess("--collect-only", "-q", *options)
+    return [line for line in done.outlines if "::" in line]
+
+
+def raw_image(path):
+    """A disk that has a boot sector, which is all that opening an image asks for."""
+    disk = bytearray(4 << 20)
+    disk[0:2] = b"\xeb\x63"
+    # One partition of the type Linux, bootable (MBR).
+    disk[446:462] = (
+        bytes([0x80, 0, 2, 0, 0x83, 0, 0, 0])
+        + (2048).to_bytes(4, "little")
+        + (6144).to_bytes(4, "little")
+    )
+    disk[510:512] = b"\x55\xaa"
+    path.write_bytes(disk)
+    return path
+
+
+def test_the_options_explain_themselves(project):
+    done = project.runpytest_subprocess("--help")
+    text = done.stdout.str()
+    for option in ("--image", "--cold", "--keep", "--pause-on-fail", "--artifacts", "--shard"):
+        assert option in text
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 100])
+def test_every_test_is_in_exactly_one_shard(project, parts):
+    project.makepyfile(test_it=TESTS)
+    whole = names(project)
+    assert len(whole) == 36
+    if parts == 100:
+        # More parts than tests: only a few of them are looked at.
+        shards = [names(project, "--shard", f"hash:{part}/100") for part in (1, 50, 100)]
+        found = [name for shard in shards for name in shard]
+        assert len(found) == len(set(found))
+        return
+    shards = [names(project, "--shard", f"hash:{part}/{parts}") for part in range(1, parts + 1)]
+    assert sorted(name for shard in shards for name in shard) == sorted(whole)
+    if parts <= 3:
+        assert all(shards)
+
+
+def test_a_shard_is_the_same_whatever_the_order_and_the_selection(project):
+    project.makepyfile(test_it=TESTS, test_other=TESTS)
+    whole = set(names(project, "--shard", "hash:2/3"))
+    alone = set(names(project, "--shard", "hash:2/3", "test_other.py"))
+    assert alone == {name for name in whole if name.startswith("test_other.py")}
+
+
+def test_a_shard_does_not_depend_on_where_the_image_lies(project, tmp_path):
+    """pytest names tests differently when it takes the image for a place of tests."""
+    image = raw_image(tmp_path / "web.raw")
+    project.makepyfile(test_it=TESTS)
+    plain = names(project, "--shard=hash:1/2", f"--image={image}")
+    with_path = names(project, "--shard=hash:1/2", "--image", str(image))
+    assert [name.partition("::")[2] for name in plain] == [
+        name.partition("::")[2] for name in with_path
+    ]
+
+
+@pytest.mark.parametrize("shard", ["1/2", "hash:0/2", "hash:3/2", "hash:a/b", "hash:1/0", "hash:1"])
+def test_a_shard_that_is_none_is_said(project, shard):
+    project.makepyfile(test_it=TESTS)
+    done = project.runpytest_subprocess("--shard", shard)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines([f'*--shard "{shard}" is not of the form hash:M/N with 1 <= M <= N'])
+    assert "Traceback" not in done.stderr.str()
+
+
+def test_the_images_are_a_matrix_with_their_names_as_ids(project, tmp_path):
+    one, two = raw_image(tmp_path / "web.raw"), raw_image(tmp_path / "db.img")
+    project.makepyfile(test_it=USES_IMAGE)
+    found = names(project, f"--image={one}", f"--image={two}")
+    assert sorted(found) == [
+        "test_it.py::test_none",
+        "test_it.py::test_one[db]",
+        "test_it.py::test_one[web]",
+        "test_it.py::test_two[db]",
+        "test_it.py::test_two[web]",
+    ]
+    done = project.runpytest_subprocess(f"--image={one}", f"--image={two}")
+    done.assert_outcomes(passed=5)
+
+
+def test_two_images_of_one_name_stay_apart(project, tmp_path):
+    images = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        images.append(f"--image={raw_image(tmp_path / folder / 'web.raw')}")
+    project.makepyfile(test_it=USES_IMAGE)
+    assert len(set(names(project, *images))) == 5
+
+
+def test_without_an_image_what_needs_one_is_skipped_with_the_reason(project):
+    project.makepyfile(test_it=USES_IMAGE)
+    done = project.runpytest_subprocess("-rs")
+    done.assert_outcomes(passed=1, skipped=2)
+    done.stdout.fnmatch_lines(["*it tests an image, and no --image was given*"])
+
+
+def test_a_fixture_of_the_tests_own_with_that_name_is_left_alone(project):
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture(params=["red", "green"])
+        def image(request):
+            return request.param
+
+        def test_colour(image):
+            assert image in ("red", "green")
+        """
+    )
+    done = project.runpytest_subprocess()
+    done.assert_outcomes(passed=2)
+
+
+def bad_text(path):
+    path.write_text("this is not an image\n" * 100)
+
+
+def bad_empty(path):
+    path.write_bytes(b"")
+
+
+def bad_truncated(path):
+    whole = path.with_suffix(".whole")
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", whole, "64M"], check=True)
+    path.write_bytes(whole.read_bytes()[:70])
+
+
+@pytest.mark.tool("qemu-img")
+@pytest.mark.parametrize("make", [None, bad_text, bad_empty, bad_truncated])
+def test_a_bad_image_is_one_sentence_for_each_test(project, tmp_path, make):
+    image = tmp_path / "bad.qcow2"
+    if make:
+        make(image)
+    project.makepyfile(
+        """
+        def test_one(server):
+            raise AssertionError("it must not come so far")
+
+        def test_two(server):
+            raise AssertionError("it must not come so far")
+        """
+    )
+    done = project.runpytest_subprocess(f"--image={image}")
+    done.assert_outcomes(errors=2)
+    text = done.stdout.str()
+    assert "bad.qcow2" in text
+    assert "Traceback" not in text
+    assert "hotplate/image/inspect.py" not in text
+
+
+def test_a_wrong_setting_is_said_and_where_it_came_from(project, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOTPLATE_MEMORY", "lots")
+    project.makepyfile(test_it="def test_one(server):\n    pass\n")
+    done = project.runpytest_subprocess(f"--image={raw_image(tmp_path / 'web.raw')}")
+    assert done.ret == 2
+    assert 'setting "memory" from HOTPLATE_MEMORY is "lots"' in done.stdout.str()
+    assert "Traceback" not in done.stdout.str() + done.stderr.str()
+
+
+@pytest.mark.parametrize("where", ["/proc/hotplate", "/dev/null/below"])
+def test_a_cache_that_cannot_be_written_is_one_sentence(project, tmp_path, monkeypatch, where):
+    monkeypatch.setenv("HOTPLATE_CACHE", where)
+    project.makepyfile(test_it="def test_one(server):\n    pass\n")
+    done = project.runpytest_subprocess(f"--image={raw_image(tmp_path / 'web.raw')}")
+    done.assert_outcomes(errors=1)
+    text = done.stdout.str()
+    assert where in text
+    assert "HOTPLATE_CACHE" in text
+    assert "Traceback" not in text
+
+
+def test_an_artefact_folder_that_cannot_be_written_is_one_sentence(project, tmp_path):
+    project.makepyfile(test_it="def test_one(server):\n    pass\n")
+    image = raw_image(tmp_path / "web.raw")
+    done = project.runpytest_subprocess(f"--image={image}", "--artifacts", "/proc/nowhere")
+    done.assert_outcomes(errors=1)
+    assert "/proc/nowhere" in done.stdout.str()
+    assert "Traceback" not in done.stdout.str()
