@@ -1,15 +1,23 @@
-"""Sphinx configuration; the pages of the elements are made from their README.rst."""
+"""Sphinx configuration.
+
+The pages of the elements are made from their README.rst, the tables of the verdict from its code.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import hotplate  # noqa: E402
+from hotplate.verdict.console_patterns import PATTERNS  # noqa: E402
+from hotplate.verdict.rules import RULES  # noqa: E402
+from hotplate.verdict.stages import STAGES  # noqa: E402
 
 project = "hotplate"
 author = "The hotplate developers"
@@ -18,7 +26,8 @@ version = release = hotplate.__version__
 extensions = ["sphinx.ext.autodoc"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_tables", "examples"]
+html_copy_source = False
 html_theme = "alabaster"
 html_theme_options = {"description": "Images that OpenStack Heat can configure"}
 nitpicky = False
@@ -33,7 +42,8 @@ def _uses(element: Path) -> str:
         f":doc:`{name}`" if (HERE.parent / "elements" / name).is_dir() else f"``{name}``"
         for name in sorted(names)
     )
-    return "\n\nUses\n----\n\n" + ", ".join(shown) + "\n"
+    lines = textwrap.fill(", ".join(shown), 99, break_on_hyphens=False)
+    return f"\n\nUses\n----\n\n{lines}\n"
 
 
 def _write_element_pages() -> None:
@@ -59,3 +69,51 @@ def _write_element_pages() -> None:
 
 
 _write_element_pages()
+
+
+def _sentence(text: str) -> str:
+    """Text of the code as a sentence of a page, with nothing that reStructuredText takes as its."""
+    escaped = re.sub(r"([*`|\\])", r"\\\1", text)
+    return f"{escaped[:1].upper()}{escaped[1:]}."
+
+
+def _write_table(name: str, heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    """docs/_tables/<name>.rst: a table for a page to include."""
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    for row in (heads, *rows):
+        for number, cell in enumerate(row):
+            mark = "     - " if number else "   * - "
+            lines += textwrap.wrap(
+                cell, 99, initial_indent=mark, subsequent_indent="       ", break_on_hyphens=False
+            )
+    folder = HERE / "_tables"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.rst").write_text("\n".join(lines) + "\n")
+
+
+_write_table(
+    "stages",
+    ("Stage", "What to look at when it is not reached"),
+    ((row.stage.value, _sentence(row.look)) for row in STAGES),
+)
+_write_table(
+    "faults",
+    ("Fault", "Stage", "What to look at or do"),
+    (
+        (f"``{rule.fault}``", rule.stage.value if rule.stage else "any", _sentence(rule.advice))
+        for rule in RULES
+    ),
+)
+_write_table(
+    "console",
+    ("Pattern", "The console shows that ...", "What to do", "Gives up"),
+    (
+        (
+            f"``{row.name}``",
+            _sentence(row.reason),
+            _sentence(row.advice),
+            "yes" if row.fatal else "no",
+        )
+        for row in PATTERNS
+    ),
+)

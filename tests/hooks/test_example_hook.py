@@ -1,0 +1,81 @@
+"""The hook that docs/writing-hooks.rst shows: it works, and its element is without a finding."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotplate.image.element_lint import Collection, lint
+from hotplate.image.plan import dib_elements_dir
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "docs" / "examples" / "hook"
+HOOK = EXAMPLE / "hooks" / "tmpfiles.py"
+COLLECT = ROOT / "elements" / "heat-config" / "heat-config-files" / "collect-hooks.py"
+
+
+@pytest.fixture
+def apply(tmp_path, make_deployment, run_hook):
+    """Run the example hook on a config; more arguments are the deployment's."""
+
+    def run(config, env=None, **more):
+        deployment = make_deployment(config, group="tmpfiles", **more)
+        settings = {"HEAT_TMPFILES_WORKING": str(tmp_path / "work"), **(env or {})}
+        return run_hook(str(HOOK), deployment, env=settings)
+
+    return run
+
+
+def test_files_are_made_and_removed(apply, tmp_path):
+    folder = tmp_path / "made"
+    config = f"d {folder} 0750 - - -\nf {folder}/note 0640 - - - hello\n"
+    answer = apply(config, outputs=["applied"])
+    assert (answer.status, answer.stderr) == (0, "")
+    assert folder.stat().st_mode & 0o777 == 0o750
+    assert (folder / "note").read_text() == "hello"
+    assert Path(answer.outputs["applied"]).read_text() == config
+    assert apply(f"r {folder}/note\n", action="DELETE").status == 0
+    assert not (folder / "note").exists()
+
+
+def test_line_that_is_not_understood_fails(apply):
+    answer = apply("nonsense\n")
+    assert answer.status != 0
+    assert ".conf:1: " in answer.stderr
+
+
+def test_missing_tool_is_said_in_words(apply):
+    answer = apply("", env={"HEAT_TMPFILES_CMD": "systemd-tmpfiles-not-here"})
+    assert answer.status == 127
+    assert "package systemd" in answer.stderr
+
+
+def test_config_that_is_a_map_is_refused(apply):
+    answer = apply({"a": 1})
+    assert answer.status == 1
+    assert "must be text" in answer.stderr
+
+
+def test_element_has_no_finding():
+    collection = Collection(
+        EXAMPLE / "elements", EXAMPLE / "hooks", (ROOT / "elements", dib_elements_dir())
+    )
+    assert [str(finding) for finding in lint(collection)] == []
+
+
+def test_element_brings_the_hook(tmp_path):
+    element = EXAMPLE / "elements" / "heat-config-tmpfiles"
+    done = subprocess.run(
+        [sys.executable, COLLECT, tmp_path / "collected"],
+        input=f"[heat-config-tmpfiles]={element}",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (
+        '"/usr/libexec/heat-config/hooks/tmpfiles"'
+        in (tmp_path / "collected" / "index.json").read_text()
+    )
