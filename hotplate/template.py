@@ -9,9 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from hotplate.errors import TemplateError, UsageError
 
 BUILTIN = Path(__file__).parent / "templates" / "script.yaml"
+
+CFN_VERSION = {"HeatTemplateFormatVersion": "2012-12-12"}
+"""What Heat took a CloudFormation template for that names no version, when such were written; it
+does not any more."""
 
 Expectation = Callable[[Mapping[str, Any]], Sequence[str]]
 """Given the stack's outputs, the sentences that say what is wrong with them."""
@@ -67,7 +73,12 @@ def load(
         if not each.is_file():
             raise TemplateError(f'the file "{each}" does not exist or is not a file')
     try:
-        files, template = template_utils.get_template_contents(str(path.absolute()))
+        template = _without_version(path)
+        if template is not None:
+            # heatclient looks for files in HOT only.
+            files, template = {}, {**CFN_VERSION, **template}
+        else:
+            files, template = template_utils.get_template_contents(str(path.absolute()))
         env_files, environment = template_utils.process_multiple_environments_and_files(
             [str(each.absolute()) for each in environments]
         )
@@ -85,6 +96,19 @@ def load(
         environment=environment or {},
         parameters=dict(parameters or {}),
     )
+
+
+def _without_version(path: Path) -> dict[str, Any] | None:
+    """A CloudFormation template that has no word of its version, or None."""
+    try:
+        template = yaml.safe_load(path.read_bytes())
+    except yaml.YAMLError:
+        # What is wrong with it heatclient tells.
+        return None
+    versions = {*CFN_VERSION, "AWSTemplateFormatVersion", "heat_template_version"}
+    if isinstance(template, dict) and "Resources" in template and not versions & set(template):
+        return template
+    return None
 
 
 def builtin() -> Template:

@@ -1,0 +1,129 @@
+"""Every template that the project grew from, unmodified, each in a guest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+
+RUN_SECONDS = 1500
+
+
+def requests(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()]
+
+
+def test_the_wait_condition(all_hooks_bookworm, seeds, test_image, nothing_left):
+    """seeds/002: cfn-signal in the user data of an AWS::EC2::Instance."""
+    done = test_image(
+        all_hooks_bookworm, "-t", seeds / "wait-condition" / "waitcondition_test.template"
+    )
+    assert done.status == 0, done.stdout
+    assert done.verdict["status"] == "CREATE_COMPLETE"
+    signals = [
+        each["detail"]["status"]
+        for each in requests(done.folder)
+        if each["source"] == "cfn" and "/waitcondition/" in each["detail"]["path"]
+    ]
+    assert signals == [200]
+    events = json.loads((done.folder / "timeline.json").read_text())
+    ended = [
+        (each["detail"]["resource"], each["detail"]["status"])
+        for each in events
+        if each["source"] == "stack" and each["detail"]["status"] != "IN_PROGRESS"
+    ]
+    # As the seed lists its events.
+    assert [name for name, status in ended if status == "COMPLETE"][:3] == [
+        "MyWaitHandle",
+        "MyServer",
+        "MyWaitCondition",
+    ]
+
+
+@pytest.fixture
+def etc_heat(tmp_path, seeds):
+    """Runs hotplate where ``/etc/heat`` holds the files that the seed names, and nowhere else."""
+    heat = tmp_path / "etc" / "heat"
+    (heat / "templates").mkdir(parents=True)
+    shutil.copy(seeds / "nested-server" / "nested.yaml", heat / "templates")
+    shutil.copytree(seeds / "nested-server" / "environment.d", heat / "environment.d")
+
+    def run(*words: object) -> tuple[subprocess.CompletedProcess[str], Path]:
+        base = tmp_path / "artifacts"
+        done = subprocess.run(
+            [
+                *("unshare", "--mount", "--propagation", "private", "sh", "-euc"),
+                'mount -t overlay overlay -o "lowerdir=$1:/etc" /etc; shift; exec "$@"',
+                *("sh", tmp_path / "etc", sys.executable, "-m", "hotplate", "test"),
+                *map(str, words),
+                *("--artifacts", base, "--json", tmp_path / "verdict.json"),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS,
+        )
+        sys.stdout.write(done.stdout)
+        sys.stderr.write(done.stderr)
+        return done, base / "last"
+
+    return run
+
+
+def shows_a_nested_server(done: subprocess.CompletedProcess[str], folder: Path) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
+    events = json.loads((folder / "timeline.json").read_text())
+    assert [each["kind"] for each in events].count("power-on") == 1
+    completed = {
+        (each["detail"]["type"], each["detail"]["resource"])
+        for each in events
+        if each["source"] == "stack" and each["detail"]["status"] == "COMPLETE"
+    }
+    for wanted in (
+        ("OS::Heat::ResourceGroup", "server"),
+        ("OS::Nova::Server", "server"),
+        ("OS::Heat::SoftwareDeployment", "deployment"),
+    ):
+        assert wanted in completed
+    assert any(
+        each["source"] == "cfn" and "/signal/" in each["detail"]["path"]
+        for each in requests(folder)
+    )
+
+
+def test_a_nested_server_by_global_environment(bookworm, seeds, etc_heat, nothing_left):
+    """seeds/003: server-2.yaml, and the type in /etc/heat/environment.d/default.yaml."""
+    shows_a_nested_server(
+        *etc_heat(
+            bookworm,
+            *("-t", seeds / "nested-server" / "server-2.yaml"),
+            *("--environment-dir", "/etc/heat/environment.d"),
+        )
+    )
+
+
+@pytest.mark.long
+def test_a_nested_server_by_user_environment(bookworm, seeds, etc_heat, nothing_left):
+    """seeds/003: server.yaml with env.yaml."""
+    shows_a_nested_server(
+        *etc_heat(
+            bookworm,
+            *("-t", seeds / "nested-server" / "server.yaml"),
+            *("-e", seeds / "nested-server" / "env.yaml"),
+        )
+    )
+
+
+def test_the_puppet_deployment(all_hooks_bookworm, seeds, test_image, nothing_left):
+    """seeds/004: the config and the deployment of the letter."""
+    done = test_image(all_hooks_bookworm, "-t", seeds / "puppet-deployment" / "template.yaml")
+    assert done.status == 0, done.stdout
+    assert done.verdict["outputs"] == {
+        "result": "the file holds fooooo and baaaaa",
+        "status_code": 0,
+    }

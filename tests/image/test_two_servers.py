@@ -1,0 +1,25 @@
+"""Two servers in one stack, each a machine of its own; the second needs what the first found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+
+TEMPLATE = Path(__file__).parent / "templates" / "two-servers.yaml"
+
+
+def test_the_second_takes_the_firsts_output(bookworm, test_image, nothing_left):
+    done = test_image(bookworm, "-t", TEMPLATE, "-P", "word=greeting")
+    assert done.status == 0, done.stdout
+    outputs = done.verdict["outputs"]
+    first, second = outputs["first_id"], outputs["second_id"]
+    assert outputs["answer"] == f"{second} heard: greeting of {first}"
+    timeline = json.loads((done.folder / "timeline.json").read_text())
+    on = {event["server"] for event in timeline if event["kind"] == "power-on"}
+    assert on == {first, second}
+    for name in ("first", "second"):
+        assert (done.folder / "servers" / name / "console.log").stat().st_size > 0
