@@ -1,0 +1,67 @@
+"""docs/hooks.rst tells of every group, variable, setting and option that the code knows."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HOOKS = ROOT / "hooks"
+PAGE = (ROOT / "docs" / "hooks.rst").read_text()
+READMES = "".join(path.read_text() for path in sorted(ROOT.glob("elements/*/README.rst")))
+
+GROUPS = {
+    group: HOOKS / file
+    for path in sorted(ROOT.glob("elements/*/heat-config-hooks"))
+    for group, file, *more in (
+        line.split() for line in path.read_text().splitlines() if line and line[0] != "#"
+    )
+    if not more and group not in ("lib", "bin")
+}
+TESTS_ONLY = {"HEAT_CONFIG_LIB", "HEAT_CONFIG_CAPTURE"}
+"""Between the runner and its hooks, or for tests."""
+
+
+def strings(path: Path) -> set[str]:
+    """Every text in a Python file."""
+    found = ast.walk(ast.parse(path.read_text()))
+    constants = (each.value for each in found if isinstance(each, ast.Constant))
+    return {value for value in constants if isinstance(value, str)}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_group_has_a_row_and_a_place(group):
+    assert f"``{group}``" in PAGE
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_variables_of_a_hook_are_told(group):
+    for name in strings(GROUPS[group]) - TESTS_ONLY:
+        if re.fullmatch(r"(HEAT|SALT)_[A-Z_]+", name):
+            assert f"``{name}``" in PAGE + READMES, name
+
+
+def test_variables_of_the_runner_are_told():
+    found = strings(HOOKS / "heat_config" / "settings.py") - TESTS_ONLY
+    names = {name for name in found if re.fullmatch(r"HEAT_[A-Z_]+", name)}
+    assert len(names) > 5
+    assert [name for name in sorted(names) if f"``{name}``" not in PAGE] == []
+
+
+def test_settings_of_the_runner_are_told_with_their_defaults(monkeypatch):
+    monkeypatch.syspath_prepend(str(HOOKS))
+    from heat_config.settings import NUMBERS
+
+    for key, value in NUMBERS.items():
+        assert re.search(rf"^``{key}`` +{value:.0f} ", PAGE, re.MULTILINE), key
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_options_of_a_hook_are_told(group):
+    text = GROUPS[group].read_text()
+    names = set(re.findall(r'options\.get\(\s*"(\w+)"', text))
+    for call in re.findall(r"tools\.(?:flag|joined)\(\s*deployment,((?:\s*\"\w+\",)+)", text):
+        names.update(re.findall(r'"(\w+)"', call))
+    readme = ROOT / "elements" / f"heat-config-{group.removesuffix('-solo')}" / "README.rst"
+    assert [name for name in sorted(names) if f"``{name}" not in PAGE + readme.read_text()] == []

@@ -1,0 +1,40 @@
+"""The examples of docs/pytest.rst and docs/writing-hooks.rst, run as the pages say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXAMPLES = REPOSITORY / "docs" / "examples"
+
+
+def test_every_example_passes(bookworm, tmp_path, nothing_left):
+    report = tmp_path / "report.xml"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--image", bookworm),
+            *("--artifacts", tmp_path / "artifacts", "--junit-xml", report),
+            *(EXAMPLES / "plugin", EXAMPLES / "hook" / "tests"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        cwd=REPOSITORY,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    names = {case.get("name", "") for case in ElementTree.parse(report).iter("testcase")}
+    written = {
+        line.removeprefix("def ").partition("(")[0]
+        for path in EXAMPLES.rglob("test_*.py")
+        for line in path.read_text().splitlines()
+        if line.startswith("def test_")
+    }
+    assert {name.partition("[")[0] for name in names} == written
