@@ -65,7 +65,12 @@ class Heat:
             protocol_version = "HTTP/1.1"
 
             def answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                length = int(self.headers.get("Content-Length") or 0)
+                body = self.rfile.read(length)
+                if len(body) < length:
+                    # Who sent it was killed in the middle: no server takes that for a request.
+                    self.close_connection = True
+                    return
                 request = Request(
                     self.command, self.path, dict(self.headers), body, time.monotonic()
                 )
