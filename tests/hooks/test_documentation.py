@@ -1,4 +1,4 @@
-"""docs/hooks.rst tells of every group, variable, setting and option that the code knows."""
+"""Every group, variable, setting and option is told: in docs/hooks.rst, else in a README."""
 
 import ast
 import re
