@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import threading
+import time
 import uuid
 from email.mime.multipart import MIMEMultipart
 from email.mime.text import MIMEText
@@ -79,7 +80,9 @@ class Cloud:
             def log_message(self, *_):
                 pass
 
+        self.closing = threading.Event()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.cloud = self
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
         self.thread.start()
 
@@ -102,6 +105,7 @@ class Cloud:
         return spec.id
 
     def close(self):
+        self.closing.set()
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
@@ -385,6 +389,10 @@ def truncate(handler):
     handler.wfile.write(b"{}")
 
 
+def break_off_in_the_head(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text")
+
+
 def speak_no_http(handler):
     handler.wfile.write(b"220 mail.example ESMTP\r\n")
 
@@ -393,11 +401,43 @@ def say_nothing(handler):
     handler.close_connection = True
 
 
-@pytest.mark.parametrize("failure", [500, 503, 404, 302, truncate, speak_no_http, say_nothing])
+@pytest.mark.parametrize(
+    "failure", [500, 503, 404, 302, truncate, break_off_in_the_head, speak_no_http, say_nothing]
+)
 def test_goes_on_trying(guest, cloud, failure):
     cloud.boot()
     cloud.failures = [failure]
     assert guest.boot(seconds="20").returncode == 0
+    assert json.loads(guest.metadata.read_text()) == BOOT
+
+
+def keep_open(handler):
+    body = handler.server.cloud.files[handler.path.lstrip("/")]
+    handler.send_response(200)
+    handler.send_header("content-length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+    handler.server.cloud.closing.wait(30)
+
+
+def test_a_service_that_leaves_connections_open_is_not_waited_for(guest, cloud):
+    cloud.boot()
+    cloud.failures = [keep_open] * 3
+    began = time.monotonic()
+    assert guest.boot().returncode == 0
+    assert time.monotonic() - began < 10
+    assert json.loads(guest.metadata.read_text()) == BOOT
+
+
+def test_a_disk_without_space_is_one_sentence_and_another_try(guest, cloud):
+    cloud.boot()
+    guest.heat.parent.mkdir(parents=True)
+    guest.heat.write_text("in the way, as a full disk would be")
+    done = guest.boot()
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    guest.heat.unlink()
+    assert guest.boot().returncode == 0
     assert json.loads(guest.metadata.read_text()) == BOOT
 
 
