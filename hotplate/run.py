@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hotplate.cloud.options import CloudOptions
-from hotplate.deadline import Deadline
-from hotplate.errors import MachineLostError
+from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events import Event, EventLog
 from hotplate.image.inspect import Image
 from hotplate.inquiry import ask_guest
@@ -188,12 +188,15 @@ class Run:
         stack = Stack.create(self.plate.cloud, self.template, name=STACK_NAME)
         end = self._watch.stack(STACK_NAME, "CREATE")
         outputs = stack.outputs
+        wanted = self.template.expect_status
         problems: list[str] = []
-        if end.status == "CREATE_COMPLETE" and self.template.expect is not None:
-            problems = list(self.template.expect(outputs))
+        if end.status == wanted:
+            if self.template.expect is not None:
+                problems += self.template.expect(outputs)
+            problems += self._look_into_guests()
         tracker = self._decisive()
         now = time.monotonic()
-        if end.status != "CREATE_COMPLETE" or tracker.missing() is not None:
+        if end.status != wanted or tracker.missing() is not None:
             self._ask_guest(tracker)
         return judge(
             self._subject(tracker),
@@ -204,11 +207,29 @@ class Run:
             outputs=outputs,
             said=stack.said() if end.status.endswith("_FAILED") else None,
             problems=problems,
+            wanted=wanted,
             now=now,
             artefacts=str(self.folder),
         )
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _look_into_guests(self) -> list[str]:
+        """What is not as the template's author expects it to be, in sentences."""
+        if self.template.expect_guest is None:
+            return []
+        from hotplate.guest.testinfra_backend import testinfra_host
+
+        problems = []
+        servers = self.plate.servers
+        for server in servers:
+            where = f'server "{server.spec.name}": ' if len(servers) > 1 else ""
+            try:
+                host = testinfra_host(server.shell, name=server.spec.name)
+                problems += [f"{where}{each}" for each in self.template.expect_guest(host)]
+            except (HotplateError, DeadlineExceeded) as error:
+                problems.append(f"{where}the guest could not be asked: {error}")
+        return problems
 
     def _track(self, server_id: str) -> None:
         if server_id in self.trackers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ class Template:
     :param source: the file it was read from, for people.
     :param files: the contents of the files it names, by the URL that Heat knows them by.
     :param expect: what the outputs have to be.
+    :param expect_guest: what has to be true in each guest, asked of its testinfra host.
+    :param expect_status: how the stack has to end.
     """
 
     source: str
@@ -38,6 +41,8 @@ class Template:
     environment: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     expect: Expectation | None = None
+    expect_guest: Callable[[Any], Sequence[str]] | None = None
+    expect_status: str = "CREATE_COMPLETE"
 
     def create_arguments(self) -> dict[str, Any]:
         """The arguments of heatclient's ``stacks.create`` and ``stacks.update``."""
@@ -58,11 +63,13 @@ class Template:
 def load(
     path: Path,
     *,
-    parameters: Mapping[str, str] | None = None,
+    parameters: Mapping[str, Any] | None = None,
     environments: Sequence[Path] = (),
+    inline: Mapping[str, Any] | None = None,
 ) -> Template:
     """Read a template as ``openstack stack create`` does, with ``get_file`` and nested templates.
 
+    :param inline: the template itself, when ``path`` only is the file that it stands in.
     :raises TemplateError: when it, or a file that it names, cannot be read.
     """
     # Loaded here: heatclient takes a second, and most of hotplate does without it.
@@ -73,8 +80,13 @@ def load(
         if not each.is_file():
             raise TemplateError(f'the file "{each}" does not exist or is not a file')
     try:
-        template = _without_version(path)
-        if template is not None:
+        template = None if inline is not None else _without_version(path)
+        if inline is not None:
+            url = path.absolute().as_uri()
+            files, template = template_utils.get_template_contents(
+                template_object=url, object_request=_inline(url, inline)
+            )
+        elif template is not None:
             # heatclient looks for files in HOT only.
             files, template = {}, {**CFN_VERSION, **template}
         else:
@@ -109,6 +121,18 @@ def _without_version(path: Path) -> dict[str, Any] | None:
     if isinstance(template, dict) and "Resources" in template and not versions & set(template):
         return template
     return None
+
+
+def _inline(template_url: str, template: Mapping[str, Any]) -> Callable[[str, str], str]:
+    """How heatclient gets a template that stands in another file, and the files it names."""
+
+    def get(_method: str, url: str) -> str:
+        if url == template_url:
+            return json.dumps(dict(template), default=str)
+        with urllib.request.urlopen(url) as answer:  # noqa: S310
+            return str(answer.read().decode())
+
+    return get
 
 
 def builtin() -> Template:

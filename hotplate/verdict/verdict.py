@@ -166,33 +166,37 @@ def judge(
     outputs: Mapping[str, Any] | None = None,
     said: Mapping[str, str] | None = None,
     problems: Sequence[str] = (),
+    wanted: str = "",
     now: float,
     artefacts: str = "",
 ) -> Verdict:
     """Return the verdict on a run.
 
-    A run passes only by positive signs: Heat says COMPLETE, and every expected stage was seen or
-    is proved by a later one.
+    A run passes only by positive signs: Heat says what was wanted, and every expected stage was
+    seen or is proved by a later one.
 
     :param said: what each failed deployment wrote to its ``deploy_stderr``, by resource.
+    :param wanted: the status that was to be reached; by default any that ends in ``_COMPLETE``.
     :param problems: expectations of the template's author that were not met, one sentence each.
     :param now: seconds on the monotonic clock when the run ended.
     """
+    as_wanted = stack_status == wanted if wanted else stack_status.endswith("_COMPLETE")
     diagnosis = diagnose(
         events,
         tracker,
-        stack_status=stack_status,
+        # A failure that was wanted is nothing to explain.
+        stack_status="" if as_wanted else stack_status,
         stack_reason=stack_reason,
         said=said,
         now=now,
     )
-    complete = stack_status.endswith("_COMPLETE")
     outcome = Outcome.PASSED
     reasons = []
-    if not complete:
+    if not as_wanted:
         outcome = Outcome.FAILED
         told = f": {stack_reason}" if stack_reason else ""
-        reasons.append(f"Heat says {stack_status or 'nothing'}{told}")
+        instead = f"; expected {wanted}" if wanted.endswith("_FAILED") else ""
+        reasons.append(f"Heat says {stack_status or 'nothing'}{told}{instead}")
     if diagnosis is not None:
         outcome = Outcome.LOST if diagnosis.fault == "machine-lost" else Outcome.FAILED
     if problems:
