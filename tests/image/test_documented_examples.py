@@ -1,4 +1,4 @@
-"""The examples of docs/pytest.rst and docs/writing-hooks.rst, run as the pages say."""
+"""The examples of the documentation, run as its pages say."""
 
 from __future__ import annotations
 
@@ -38,3 +38,8 @@ def test_every_example_passes(bookworm, tmp_path, nothing_left):
         if line.startswith("def test_")
     }
     assert {name.partition("[")[0] for name in names} == written
+
+
+def test_expectations_in_yaml_hold(bookworm, test_image, nothing_left):
+    done = test_image(bookworm, "-t", EXAMPLES / "expect" / "greeting.yaml")
+    assert done.status == 0, done.last_line
