@@ -1,0 +1,97 @@
+"""What would not fit a real Nova fails in its words, before anything is switched on."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import tiny_disk
+
+pytestmark = pytest.mark.tool("qemu-img")
+
+
+def template_with(path: Path, user_data: str) -> Path:
+    server = {
+        "type": "OS::Nova::Server",
+        "properties": {
+            "image": "any",
+            "flavor": "any",
+            "user_data_format": "RAW",
+            "user_data": user_data,
+        },
+    }
+    path.write_text(
+        yaml.safe_dump({"heat_template_version": "2018-08-31", "resources": {"server": server}})
+    )
+    return path
+
+
+@pytest.fixture
+def verdict(tmp_path):
+    """Runs ``hotplate test`` on a stack with that much user data; gives its verdict and words."""
+
+    def run(size: int, *words: str) -> tuple[dict[str, object], str]:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "hotplate", "test", tiny_disk.make(tmp_path / "disk.raw")),
+                *("-t", template_with(tmp_path / "t.yaml", "x" * size)),
+                *("--artifacts", tmp_path / "artifacts", "--json", tmp_path / "verdict.json"),
+                *words,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 1, done.stdout + done.stderr
+        timeline = json.loads((tmp_path / "artifacts" / "last" / "timeline.json").read_text())
+        assert not [event for event in timeline if event["source"] == "machine"]
+        assert not (tmp_path / "artifacts" / "last" / "servers").exists()
+        return json.loads((tmp_path / "verdict.json").read_text()), done.stdout
+
+    return run
+
+
+def test_user_data_that_is_too_large(verdict):
+    size = 49150
+    found, text = verdict(size)
+    assert found["status"] == "CREATE_FAILED"
+    encoded = len(base64.b64encode(b"x" * size))
+    assert encoded > 65535
+    assert (
+        "User data too large. User data must be no larger than 65535 bytes once base64 encoded."
+    ) in text
+    assert f"{encoded} bytes" in text
+
+
+def test_a_request_that_is_too_large(verdict):
+    found, text = verdict(30000, "--request-limit", "32768")
+    assert found["status"] == "CREATE_FAILED"
+    assert "Over limit" in text
+    assert "32768 bytes (osapi_max_request_body_size)" in text
+    assert "(HTTP 413)" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--request-limit", "0"], "--request-limit 0 is too small"),
+        (["--environment-dir", "/nonexistent"], 'environment directory "/nonexistent" does not'),
+    ],
+)
+def test_options_that_cannot_be(tmp_path, words, sentence):
+    done = subprocess.run(
+        [sys.executable, "-m", "hotplate", "test", tiny_disk.make(tmp_path / "d.raw"), *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert sentence in done.stderr
