@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,15 @@ from hotplate.errors import HotplateError, UsageError
 from hotplate.settings import Accelerator, Datasource, Firmware, Settings, Wiring
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hotplate.cloud.options import CloudOptions
+    from hotplate.events import EventLog
+    from hotplate.image.inspect import Image
+    from hotplate.template import Template
+    from hotplate.verdict.stages import Stage
+    from hotplate.verdict.terminal import Progress
+    from hotplate.verdict.verdict import Verdict
 
 NAME = "test"
 HELP = "boot an image, give it a real Heat, and say whether its hooks run and signal"
@@ -47,7 +56,11 @@ def add_template_arguments(parser: argparse.ArgumentParser, *, without: str) -> 
     :param without: what is there when no template is given.
     """
     parser.add_argument(
-        "-t", "--template", type=Path, help=f"a HOT or CFN template; without it, {without}"
+        "-t",
+        "--template",
+        type=Path,
+        help="a HOT or CFN template, or a YAML file with a template and what is expected of it "
+        f"(expect:); without it, {without}",
     )
     parser.add_argument(
         "-e",
@@ -78,6 +91,11 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
         ("datasource", Datasource),
     ):
         parser.add_argument(f"--{name}", choices=[each.value for each in kind])
+    parser.add_argument(
+        "--append",
+        metavar="WORDS",
+        help="more words for the kernel's command line (images with their kernel beside them)",
+    )
 
 
 def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,9 +160,10 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("-P and -e need a template", hint="-t TEMPLATE")
         template = templates.builtin()
     else:
-        template = templates.load(
-            args.template, parameters=parameters, environments=args.environment
-        )
+        from hotplate import expect
+
+        load = expect.load if expect.is_one(args.template) else templates.load
+        template = load(args.template, parameters=parameters, environments=args.environment)
 
     from hotplate.image.inspect import Image
 
@@ -152,38 +171,33 @@ def run(args: argparse.Namespace) -> int:
 
     from hotplate.events import EventLog
     from hotplate.paths import cache_dir
-    from hotplate.run import Run
     from hotplate.verdict import junit
     from hotplate.verdict.artefacts import Artefacts
     from hotplate.verdict.history import History
     from hotplate.verdict.html import report
-    from hotplate.verdict.stages import ORDER
-    from hotplate.verdict.terminal import Progress, summary
+    from hotplate.verdict.terminal import summary
+    from hotplate.verdict.verdict import Outcome
 
     began = time.monotonic()
-    events = EventLog()
     artefacts = Artefacts(settings.artifacts.absolute(), image.path.name)
     history = History(cache_dir() / "history.json")
     key = f"{image.sha256()}-{template.source}"
-    with Progress(
-        sys.stdout, stages=ORDER, expected=history.expected(key), quiet=args.quiet
-    ) as progress:
-        progress.say(f"image: {image.path} ({image.layout.value}, {image.format})")
-        progress.say(f"template: {template.source}")
-        events.subscribe(
-            lambda event: progress.powered(event.at) if event.kind == "power-on" else None
-        )
-        with Run(
-            image,
-            template,
-            settings=settings,
-            folder=artefacts.folder,
-            events=events,
-            say=progress.say,
-            on_reached=progress.reached,
-            options=options,
-        ) as trial:
-            verdict = trial.judge()
+
+    def attempt(folder: Path) -> tuple[Verdict, EventLog]:
+        events = EventLog()
+        with _progress(args, history.expected(key), events) as progress:
+            progress.say(f"image: {image.path} ({image.layout.value}, {image.format})")
+            progress.say(f"template: {template.source}")
+            return _try(image, template, settings, options, folder, events, progress), events
+
+    verdict, events = attempt(artefacts.folder)
+    if verdict.outcome is Outcome.LOST:
+        lost = verdict.reasons[-1]
+        artefacts.write_json("first-try.json", verdict.to_json())
+        if not args.quiet:
+            print(f"the machine was lost, which says nothing of the image; once more ({lost})")
+        verdict, events = attempt(artefacts.folder / "second-try")
+        verdict = after_a_loss(verdict, lost)
     if verdict.passed:
         history.record(key, verdict.stages)
     artefacts.copy(Path(args.template or templates.BUILTIN), "template.yaml")
@@ -194,12 +208,62 @@ def run(args: argparse.Namespace) -> int:
     if args.json is not None:
         document = json.dumps(verdict.to_json(), indent=2, ensure_ascii=False, default=str)
         _write(args.json, document.encode() + b"\n")
-    print(summary(verdict), end="")
+    *told, last = summary(verdict).splitlines()
     if not args.quiet:
-        print(f"({time.monotonic() - began:.0f} s in all)")
+        told.append(f"({time.monotonic() - began:.0f} s in all)")
+    print("\n".join([*told, last]))
     if artefacts.problem is not None:
         print(f"hotplate test: {artefacts.problem}", file=sys.stderr)
     return verdict.exit_status
+
+
+def _progress(
+    args: argparse.Namespace, expected: Mapping[Stage, float], events: EventLog
+) -> Progress:
+    """The line on the terminal that follows one machine."""
+    from hotplate.verdict.stages import ORDER
+    from hotplate.verdict.terminal import Progress
+
+    progress = Progress(sys.stdout, stages=ORDER, expected=expected, quiet=args.quiet)
+    events.subscribe(lambda event: progress.powered(event.at) if event.kind == "power-on" else None)
+    return progress
+
+
+def _try(
+    image: Image,
+    template: Template,
+    settings: Settings,
+    options: CloudOptions,
+    folder: Path,
+    events: EventLog,
+    progress: Progress,
+) -> Verdict:
+    from hotplate.run import Run
+
+    with Run(
+        image,
+        template,
+        settings=settings,
+        folder=folder,
+        events=events,
+        say=progress.say,
+        on_reached=progress.reached,
+        options=options,
+    ) as trial:
+        return trial.judge()
+
+
+def after_a_loss(verdict: Verdict, lost: str) -> Verdict:
+    """The verdict of a second try, which says what became of the first.
+
+    :param lost: why the first one's machine was lost.
+    """
+    facts = {**verdict.subject.facts, "first try": f"the machine was lost: {lost}"}
+    return replace(
+        verdict,
+        subject=replace(verdict.subject, facts=facts),
+        reasons=(f"a first try lost its machine: {lost}", *verdict.reasons),
+    )
 
 
 def _write(file: Path, data: bytes) -> None:
