@@ -197,7 +197,7 @@ class Build:
             "uid": os.geteuid(),
             "gid": os.getegid(),
         }
-        command = ["unshare", "--mount", "--propagation", "private", "--"]
+        command = ["unshare", "--mount", "--propagation", "unchanged", "--"]
         command += [sys.executable, "-I", supervise.__file__]
         if os.geteuid() != 0:
             command = ["sudo", "-n", "--", *command]

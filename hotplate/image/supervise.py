@@ -66,6 +66,8 @@ def detach_loops(name: str, *, seconds: float = 10.0) -> list[str]:
 def discard(work: Path) -> None:
     """Remove a build's directory, its loop devices and its unfinished output."""
     detach_loops(work.name)
+    # Only where it is a mount point, see _keep_mounts().
+    subprocess.run(["umount", "--lazy", work], capture_output=True, check=False)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         staging = Path(json.loads((work / STATE).read_text())["staging"])
         if STAGING in staging.name:
@@ -109,19 +111,18 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
-def _namespaces(tmp: Path, *, mounted: bool) -> tuple[list[str], bool]:
-    """How the namespaces are made here, and whether ``tmp`` is a mount of ours now.
+def _keep_mounts(work: Path) -> list[str]:
+    """See to it that no mount is seen outside of this namespace; returns how to make the next.
 
     In a chroot whose root directory is no mount point, the propagation of all mounts cannot be
     changed at once.  There it is enough that everything is mounted below one private mount.
     """
-    probe = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
-    if probe.returncode == 0:
-        return [*NAMESPACES, "--"], mounted
-    if not mounted:
-        subprocess.run(["mount", "--bind", tmp, tmp], check=True)
-    subprocess.run(["mount", "--make-rprivate", tmp], check=True)
-    return [*NAMESPACES, "--propagation", "unchanged", "--"], True
+    everything = subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True, check=False)
+    if everything.returncode == 0:
+        return [*NAMESPACES, "--"]
+    subprocess.run(["mount", "--bind", work, work], check=True)
+    subprocess.run(["mount", "--make-rprivate", work], check=True)
+    return [*NAMESPACES, "--propagation", "unchanged", "--"]
 
 
 def _wait(child: subprocess.Popen[bytes], lifeline: int) -> bool:
@@ -145,12 +146,12 @@ def outer(config: dict[str, Any], lifeline: int) -> int:
     work.mkdir(mode=0o755)
     with locked(work):
         (work / STATE).write_text(json.dumps({"staging": config["staging"]}))
+        namespaces = _keep_mounts(work)
         tmp = work / "tmp"
         tmp.mkdir()
         if config["tmpfs_mib"]:
             options = f"size={config['tmpfs_mib']}m,mode=0755"
             subprocess.run(["mount", "-t", "tmpfs", "-o", options, "hotplate", tmp], check=True)
-        namespaces, mounted = _namespaces(tmp, mounted=bool(config["tmpfs_mib"]))
         scratch = tmp / work.name
         scratch.mkdir()
         os.chown(scratch, config["uid"], config["gid"])
@@ -171,7 +172,7 @@ def outer(config: dict[str, Any], lifeline: int) -> int:
         for loop in detach_loops(work.name):
             with contextlib.suppress(OSError):
                 print(f"hotplate: {loop} is still in use and was not detached", flush=True)
-        if mounted:
+        if config["tmpfs_mib"]:
             subprocess.run(["umount", "--lazy", tmp], check=False)
         if not ended or status != 0:
             discard(work)
