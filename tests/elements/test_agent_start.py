@@ -196,18 +196,19 @@ def test_splay_waits_before_the_agent(guest: Guest) -> None:
     assert 0 <= int((guest.root / "slept").read_text()) < 7
 
 
-def test_waits_for_the_stage_that_this_boot_has_queued_and_for_no_other(guest: Guest) -> None:
+@pytest.mark.parametrize(
+    "unit", ["cloud-init.service", "cloud-init-network.service", "heat-config-bootstrap.service"]
+)
+def test_waits_for_what_this_boot_has_queued_and_for_nothing_else(guest: Guest, unit: str) -> None:
     guest.boot("i-1")
     guest.program(
         "systemctl",
         'echo "$@" >> $HEAT_AGENT_ROOT/systemctl\n'
-        'case "$*" in "list-jobs "*cloud-init-network*) echo "7 $3 start running";; esac',
+        f'case "$*" in "list-jobs "*" {unit}") echo "7 $3 start running";; esac',
     )
     guest.start()
     calls = (guest.root / "systemctl").read_text().splitlines()
-    assert [call for call in calls if call.startswith("start")] == [
-        "start cloud-init-network.service"
-    ]
+    assert [call for call in calls if call.startswith("start")] == [f"start {unit}"]
 
 
 @pytest.mark.parametrize("conf", ["", "[DEFAULT]\ncommand = true\n"])
