@@ -5,6 +5,7 @@ Sentences have no full stop: the diagnosis goes on with what to do.
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 from collections import Counter
@@ -15,6 +16,8 @@ from hotplate.verdict import readings
 from hotplate.verdict.facts import CFN_INIT_DATA, Facts
 from hotplate.verdict.stages import Stage
 
+# As many answers of one kind at the end are no accident.
+BROKEN_FOR = 3
 # As often as a guest may reset itself before that is a fault.
 BOOT_LOOP = 3
 _REACH = (
@@ -34,6 +37,19 @@ def _tally(events: list[Event]) -> str:
 
 def _all(events: list[Event], *, low: int, high: int) -> bool:
     return bool(events) and all(low <= (readings.status(event) or 0) <= high for event in events)
+
+
+def _since_then(events: list[Event], *, low: int, high: int) -> list[Event]:
+    """Return the answers at the end that are all within a range, as of something that broke.
+
+    An agent that ran well before is no reason not to see it; a single bad answer says nothing.
+    """
+    ended = list(
+        itertools.takewhile(
+            lambda event: low <= (readings.status(event) or 599) <= high, reversed(events)
+        )
+    )
+    return ended[::-1] if len(ended) >= min(BROKEN_FOR, len(events)) else []
 
 
 def _quoted(line: str, limit: int = 180) -> str:
@@ -181,9 +197,8 @@ def endpoint_down(facts: Facts) -> str:
     asked = facts.polls or [
         event for event in facts.requests if event.source in ("cfn", "heat", "keystone")
     ]
-    down = [event for event in asked if (readings.status(event) or 599) >= 500]
-    if asked and len(down) == len(asked):
-        return f"Heat's endpoint answered {_tally(asked)}"
+    if down := _since_then(asked, low=500, high=599):
+        return f"Heat's endpoint answered {_tally(down)}"
     if others := [each for each in facts.refused if each.source != "metadata"]:
         return f"connections to the {others[-1].source} endpoint were refused"
     if line := facts.log_line(_REACH, "agent-log"):
@@ -192,8 +207,8 @@ def endpoint_down(facts: Facts) -> str:
 
 
 def poll_refused(facts: Facts) -> str:
-    if _all(facts.polls, low=401, high=403):
-        return f"the agent's polls were answered {_tally(facts.polls)}"
+    if refused := _since_then(facts.polls, low=401, high=403):
+        return f"the agent's polls were answered {_tally(refused)}"
     denied = [event for event in facts.requests if event.source == "keystone"]
     if not facts.polls and _all(denied, low=401, high=403):
         return f"the agent's requests for a token were answered {_tally(denied)}"
@@ -201,8 +216,8 @@ def poll_refused(facts: Facts) -> str:
 
 
 def poll_unknown(facts: Facts) -> str:
-    if _all(facts.polls, low=400, high=499):
-        return f"the agent's polls were answered {_tally(facts.polls)}"
+    if unknown := _since_then(facts.polls, low=400, high=499):
+        return f"the agent's polls were answered {_tally(unknown)}"
     return ""
 
 

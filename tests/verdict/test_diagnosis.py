@@ -360,3 +360,42 @@ def test_a_server_that_was_never_there_has_no_stages_of_its_own(story):
     tracker = StageTracker(story.events, "")
     story.request("heat", "GET", "/v1/p/stacks/demo", 200, side="host", server="")
     assert tracker.marks() == []
+
+
+@pytest.mark.parametrize(("status", "fault"), [(403, "poll-refused"), (503, "endpoint-down")])
+def test_polls_that_went_well_before_do_not_hide_what_broke(story, status, fault):
+    story.up()
+    story.poll(times=40)
+    story.deployment("IN_PROGRESS")
+    story.poll(status, times=4)
+    told = story.diagnosis()
+    assert told.fault == fault
+    assert f"{status} (4 times)" in told.seen
+
+
+@pytest.mark.parametrize("status", [403, 503])
+def test_a_bad_answer_among_good_ones_is_no_reason(story, status):
+    story.up()
+    story.deployment("IN_PROGRESS")
+    story.poll(times=3)
+    story.poll(status, times=2)
+    assert story.diagnosis().fault == "not-delivered"
+    story.poll(times=3)
+    assert story.diagnosis().fault == "not-delivered"
+
+
+@pytest.mark.parametrize("happens", [agent_missing, agent_disabled, agent_crashing])
+def test_an_agent_that_stops_after_it_has_polled(story, happens):
+    story.power()
+    story.poll(times=5)
+    story.deployment("IN_PROGRESS")
+    happens(story)
+    told = story.diagnosis()
+    assert (told.fault, told.stage) == (happens.__name__.replace("_", "-"), Stage.AGENT_POLLED)
+
+
+def test_a_restored_guest_has_had_its_metadata(story):
+    story.emit("machine", "power-on", pid=1, restored=True)
+    assert story.tracker.missing() == Stage.AGENT_POLLED
+    story.agent(UnitFileState="disabled", ActiveState="inactive")
+    assert story.diagnosis().fault == "agent-disabled"

@@ -1,0 +1,292 @@
+"""The twenty faults of the verdict, planted in guests that really run, each named rightly.
+
+Where a fault can be planted in a guest that runs already, the guest is restored; the others need a
+boot of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hotplate import warm
+from hotplate.deadline import DeadlineExceeded
+from hotplate.events import EventLog
+from hotplate.image.inspect import Image
+from hotplate.run import Run
+from hotplate.server import Hotplate
+from hotplate.settings import Settings
+from hotplate.template import Template, builtin
+from hotplate.under_test import ServerUnderTest
+from hotplate.verdict import readings
+from hotplate.verdict.stages import Stage
+
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
+
+GIVE_UP = 8.0
+"""Seconds after which a deployment is asked about that cannot come to an end."""
+
+HOOK = "/usr/libexec/heat-config/hooks/script"
+NOTHING = "#!/bin/sh\n"
+AGENT = "os-collect-config"
+
+
+def settings(**given: object) -> Settings:
+    return Settings.load(given, environ=os.environ, directory=Path("/nonexistent"))
+
+
+@pytest.fixture(scope="module")
+def plate(trixie, tmp_path_factory) -> Iterator[tuple[Hotplate, warm.WarmState]]:
+    directory = tmp_path_factory.mktemp("faults")
+    image = Image.open(trixie)
+    state = warm.find_or_make(image, settings(), directory=directory / "first", say=print)
+    with state.in_use():
+        state.lend_database(directory / "cloud")
+        with Hotplate(
+            image, settings=settings(), directory=directory, events=EventLog()
+        ) as running:
+            yield running, state
+
+
+@pytest.fixture
+def server(plate) -> Iterator[ServerUnderTest]:
+    running, state = plate
+    since = len(running.events)
+    server = ServerUnderTest(running, state.restore(running), since=since)
+    yield server
+    running.cloud.faults.clear()
+    running.compute.delete(server.id)
+    heat = running.cloud.heat()
+    for each in heat.software_deployments.list(server_id=server.id):
+        heat.software_deployments.delete(each.id)
+    for deployment in server.deployments:
+        deployment.forget()
+
+
+@pytest.fixture
+def cloud(plate):
+    return plate[0].cloud
+
+
+def named(server: ServerUnderTest, *, group="script", config=NOTHING, seconds=GIVE_UP):
+    """Deploy, wait for as long as it is worth, and ask why it did not come to its end."""
+    deployment = server.deploy(group=group, config=config)
+    try:
+        deployment.wait(seconds=seconds)
+    except DeadlineExceeded:
+        assert deployment.status == "IN_PROGRESS"
+    else:
+        assert deployment.status == "FAILED", deployment
+    told = server.diagnosis()
+    assert told is not None
+    print(f"{told.fault}: {told}")
+    return told
+
+
+# -- in a guest that runs ------------------------------------------------------------------------
+
+
+def test_nothing_is_named_where_nothing_is_wrong(server):
+    done = server.deploy(group="script", config=NOTHING).wait()
+    assert done.status == "COMPLETE"
+    assert server.diagnosis() is None
+
+
+def test_agent_not_installed(server):
+    server.run(f"systemctl stop {AGENT}; rm -f /etc/systemd/system/{AGENT}.service").check()
+    server.run("systemctl daemon-reload; systemctl reset-failed")
+    told = named(server)
+    assert (told.fault, told.stage) == ("agent-missing", Stage.AGENT_POLLED)
+
+
+def test_agent_disabled(server):
+    server.run(f"systemctl disable --now {AGENT}").check()
+    told = named(server)
+    assert (told.fault, told.stage) == ("agent-disabled", Stage.AGENT_POLLED)
+
+
+def test_agent_crashing(server):
+    # The agent's interpreter finds a broken module before the right one.
+    server.run(
+        "mkdir -p /run/broken /run/systemd/system/os-collect-config.service.d && "
+        "echo 'raise ImportError(\"this module is broken\")' > /run/broken/sitecustomize.py && "
+        "cp /run/broken/sitecustomize.py /run/broken/os_collect_config.py && "
+        "printf '[Service]\\nExecStart=\\nExecStart=/usr/bin/env PYTHONPATH=/run/broken python3 "
+        '-c "import os_collect_config"\\n\' '
+        "> /run/systemd/system/os-collect-config.service.d/broken.conf && "
+        f"systemctl daemon-reload && systemctl restart --no-block {AGENT}"
+    ).check()
+    told = named(server)
+    assert (told.fault, told.stage) == ("agent-crashing", Stage.AGENT_POLLED)
+
+
+def test_poll_refused_for_a_wrong_secret(server):
+    server.run(
+        "sed -i 's/^secret_access_key *=.*/secret_access_key = 00000000000000000000000000000000/' "
+        f"/etc/os-collect-config.conf && systemctl restart --no-block {AGENT}"
+    ).check()
+    told = named(server, seconds=20)
+    assert (told.fault, told.stage) == ("poll-refused", Stage.DEPLOYMENT_DELIVERED)
+
+
+def test_endpoint_down(server, cloud):
+    with cloud.fault(endpoint="cfn", kind="refuse"):
+        told = named(server)
+    assert told.fault == "endpoint-down"
+
+
+def test_endpoint_that_answers_503(server, cloud):
+    with cloud.fault(endpoint="cfn", kind="status", status=503):
+        told = named(server)
+    assert told.fault == "endpoint-down"
+
+
+def test_hook_missing(server):
+    told = named(server, group="puppet", config="notice('hello')", seconds=60)
+    assert (told.fault, told.stage) == ("hook-missing", Stage.HOOK_STARTED)
+    assert "puppet" in told.seen
+
+
+def test_hook_not_executable(server):
+    server.run(["chmod", "a-x", HOOK]).check()
+    told = named(server, seconds=60)
+    assert (told.fault, told.stage) == ("hook-not-executable", Stage.HOOK_STARTED)
+
+
+def test_hook_hanging(server):
+    told = named(server, config="#!/bin/sh\nsleep 1000\n", seconds=15)
+    assert (told.fault, told.stage) == ("hook-hanging", Stage.HOOK_FINISHED)
+
+
+def test_hook_killed(server):
+    told = named(server, config="#!/bin/sh\nkill -KILL $PPID\n", seconds=60)
+    assert (told.fault, told.stage) == ("hook-killed", Stage.HOOK_FINISHED)
+
+
+def test_hook_that_answers_with_invalid_json(server):
+    server.copy_in(b"#!/bin/sh\necho '[1, 2'\n", HOOK, mode=0o755)
+    told = named(server, seconds=60)
+    assert (told.fault, told.stage) == ("hook-invalid-json", Stage.HOOK_FINISHED)
+
+
+def test_signal_refused(server, cloud):
+    with cloud.fault(endpoint="cfn", kind="status", status=403, method="POST", path="/signal/"):
+        told = named(server, seconds=15)
+    assert (told.fault, told.stage) == ("signal-refused", Stage.SIGNAL_ACCEPTED)
+
+
+def test_signal_lost(server, plate):
+    events = plate[0].events
+    since = len(events)
+    deployment = server.deploy(group="script", config="#!/bin/sh\nsleep 3\n")
+
+    def word(wanted):
+        return lambda event: (found := readings.marker(event)) and found.event == wanted
+
+    assert events.wait(word("started"), seconds=60, since=since)
+    server.block()
+    assert events.wait(word("finished"), seconds=60, since=since)
+    with pytest.raises(DeadlineExceeded):
+        deployment.wait(seconds=2)
+    told = server.diagnosis()
+    assert (told.fault, told.stage) == ("signal-lost", Stage.SIGNAL_RECEIVED)
+    server.unblock()
+    assert deployment.wait(seconds=180).status == "COMPLETE"
+
+
+# -- in a guest that boots -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def boot(trixie, tmp_path):
+    """Boots the image with something wrong, and judges it as ``hotplate test`` does."""
+
+    def run(template: Template | None = None, *, fault=None, path: Path = trixie, **given):
+        given = {"patience": 45, "limit": 240, **given}
+        with Run(
+            Image.open(path),
+            template or builtin(),
+            settings=settings(**given),
+            folder=tmp_path / "run",
+            events=EventLog(),
+            say=print,
+            on_reached=print,
+        ) as trial:
+            if fault is not None:
+                trial.plate.cloud.fault(**fault).__enter__()
+            began = time.monotonic()
+            verdict = trial.judge()
+        print(f"{time.monotonic() - began:.0f} s: {verdict.last_line()}")
+        assert not verdict.passed
+        assert verdict.diagnosis is not None
+        return verdict.diagnosis
+
+    return run
+
+
+def test_root_not_found(boot):
+    told = boot(append="root=/dev/vdz rootdelay=1")
+    assert (told.fault, told.stage) == ("root-not-found", Stage.BOOTED)
+
+
+def test_kernel_panic(boot):
+    told = boot(append="init=/bin/false panic=0")
+    assert (told.fault, told.stage) == ("kernel-panic", Stage.BOOTED)
+
+
+@pytest.mark.long
+def test_no_bootable_kernel(boot, tmp_path):
+    """A disk whose boot code loads nothing."""
+    disk = bytearray(4 << 20)
+    # cli; hlt; jmp: a boot sector that stops the machine's only work.
+    disk[0:4], disk[510:512] = b"\xfa\xf4\xeb\xfd", b"\x55\xaa"
+    disk[446:462] = bytes([0x80, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 24, 0, 0])
+    (tmp_path / "empty.raw").write_bytes(disk)
+    told = boot(path=tmp_path / "empty.raw", patience=20)
+    assert (told.fault, told.stage) == ("no-bootable-kernel", Stage.BOOTED)
+
+
+@pytest.mark.long
+def test_no_dhcp(boot):
+    units = ("systemd-networkd.service", "systemd-networkd.socket", "networking.service")
+    words = " ".join(f"systemd.mask={unit}" for unit in (*units, "ifup@.service"))
+    told = boot(append=f"{words} systemd.mask=cloud-init-local.service")
+    assert (told.fault, told.stage) == ("no-dhcp", Stage.NETWORK_UP)
+
+
+@pytest.mark.long
+def test_metadata_refused(boot):
+    told = boot(fault={"endpoint": "metadata", "kind": "refuse"})
+    assert (told.fault, told.stage) == ("metadata-refused", Stage.METADATA_SERVED)
+
+
+@pytest.mark.long
+def test_metadata_404(boot):
+    told = boot(fault={"endpoint": "metadata", "kind": "status", "status": 404})
+    assert (told.fault, told.stage) == ("metadata-404", Stage.METADATA_SERVED)
+
+
+@pytest.mark.long
+def test_user_data_without_cfn_init_data(boot):
+    whole = builtin()
+    template = {**whole.template}
+    resources = dict(template["resources"])
+    server = dict(resources["server"])
+    properties = {**server["properties"], "user_data_format": "RAW", "user_data": "#!/bin/sh\n"}
+    resources["server"] = {**server, "properties": properties}
+    # The deployments need a server of the other kind; what is left has none.
+    template["resources"] = {"server": resources["server"]}
+    template.pop("outputs", None)
+    template.pop("parameters", None)
+    told = boot(Template(source="raw", template=template, files={"x": "Deployment"}))
+    assert (told.fault, told.stage) == ("no-cfn-init-data", Stage.AGENT_POLLED)
+
+
+@pytest.mark.long
+def test_datasource_not_detected(boot):
+    told = boot(append="ds=nocloud")
+    assert (told.fault, told.stage) == ("no-datasource", Stage.METADATA_SERVED)
