@@ -29,7 +29,9 @@ def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> None:
         for probe in probes.for_stage(missing or Stage.SIGNAL_ACCEPTED):
             with contextlib.suppress(DeadlineExceeded):
                 answer = shell.run(probe.command, timeout=SECONDS)
-                probes.report(events, server.spec.id, probe, status=answer.rc, text=answer.text)
+                # What is not there is said on stderr.
+                text = (answer.stdout + answer.stderr).decode(errors="replace").rstrip("\n")
+                probes.report(events, server.spec.id, probe, status=answer.rc, text=text)
 
 
 def diagnose_since(
