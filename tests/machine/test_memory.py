@@ -1,0 +1,125 @@
+"""Servers of a stack for which there is no memory yet: they wait, and nobody waits for them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from hotplate.deadline import Deadline
+from hotplate.events import EventLog
+from hotplate.image.inspect import Image
+from hotplate.machine import admission
+from hotplate.server import Hotplate
+from hotplate.settings import Accelerator, Settings
+from hotplate.stack import Stack
+from hotplate.template import Template
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
+
+import tiny_disk
+
+pytestmark = pytest.mark.tool("qemu-img")
+
+SECONDS = 60.0
+MEMORY_MIB = 64
+SERVER = {"type": "OS::Nova::Server", "properties": {"image": "any", "flavor": "any"}}
+
+
+def template(**resources) -> Template:
+    return Template("the test", {"heat_template_version": "2018-08-31", "resources": resources})
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch) -> Path:
+    """Where reservations lie on a host that has memory for one machine at a time."""
+    monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
+    room = (MEMORY_MIB + admission.OVERHEAD_MIB) * 1.5 / admission.SHARE
+    monkeypatch.setattr(admission, "host_mib", lambda: int(room))
+    return tmp_path / "cache" / "memory"
+
+
+@pytest.fixture
+def plate(tmp_path, memory):
+    settings = Settings(memory=MEMORY_MIB, cpus=1, accelerator=Accelerator.TCG)
+    image = Image.open(tiny_disk.make(tmp_path / "disk.raw"))
+    with Hotplate(image, settings=settings, directory=tmp_path, events=EventLog()) as running:
+        yield running
+    assert running.servers == []
+    assert admission.held(memory) == []
+
+
+@pytest.fixture
+def somebody_elses(memory):
+    """A machine of another process that has all the memory; it ends when this is closed."""
+    with ExitStack() as machine:
+        machine.enter_context(
+            admission.reserve(MEMORY_MIB, directory=memory, deadline=Deadline(5, "memory"))
+        )
+        yield machine
+
+
+def event(plate: Hotplate, kind: str, *, since: int = 0):
+    found = plate.events.wait(lambda each: each.kind == kind, seconds=SECONDS, since=since)
+    assert found is not None, kind
+    return found
+
+
+def test_heat_goes_on_while_a_server_waits(somebody_elses, plate):
+    stack = Stack.create(plate.cloud, template(one=SERVER))
+    waiting = event(plate, "waiting")
+    assert "waiting for memory: 1 machines hold" in waiting.detail["text"]
+    assert plate.compute.status(waiting.server) == ("BUILD", "")
+    value = {"type": "OS::Heat::Value", "properties": {"value": "here"}}
+    other = Stack.create(plate.cloud, template(value=value))
+    assert other.wait(seconds=SECONDS).status == "CREATE_COMPLETE"
+    # Its turn has come, and it cannot be started: that is its state, and so the stack's.
+    plate.image.path.unlink()
+    somebody_elses.close()
+    assert stack.wait(seconds=SECONDS).status == "CREATE_FAILED"
+    assert "no disk could be made" in stack.reason
+    word, reason = plate.compute.status(waiting.server)
+    assert word == "ERROR"
+    assert "no disk could be made" in reason
+
+
+def test_one_that_waits_can_be_deleted(somebody_elses, plate):
+    stack = Stack.create(plate.cloud, template(one=SERVER))
+    waiting = event(plate, "waiting").server
+    # Not by the stack's deletion: Heat lets what it has begun go on for up to four minutes.
+    plate.cloud.servers.delete(waiting)
+    assert stack.wait(seconds=SECONDS).status == "CREATE_FAILED"
+    assert plate.compute.status(waiting) == ("ERROR", "there is no such server")
+    somebody_elses.close()
+
+
+def test_the_end_does_not_wait_for_one_that_waits(somebody_elses, plate):
+    Stack.create(plate.cloud, template(one=SERVER))
+    event(plate, "waiting")
+    somebody_elses.close()
+
+
+def test_what_the_user_data_is_made_of_is_told(somebody_elses, plate):
+    properties = {**SERVER["properties"], "user_data_format": "SOFTWARE_CONFIG"}
+    Stack.create(plate.cloud, template(one={**SERVER, "properties": properties}))
+    told = event(plate, "user-data").detail["parts"]
+    assert "cfn-init-data" in told
+    event(plate, "waiting")
+    somebody_elses.close()
+
+
+@pytest.mark.boots
+def test_the_second_begins_when_the_first_has_gone(plate):
+    stack = Stack.create(plate.cloud, template(one=SERVER, two=SERVER))
+    first = event(plate, "power-on").server
+    waiting = event(plate, "waiting")
+    assert waiting.server != first
+    assert plate.compute.status(first)[0] == "ACTIVE"
+    assert plate.compute.status(waiting.server)[0] == "BUILD"
+    since = len(plate.events)
+    plate.compute.delete(first)
+    assert event(plate, "power-on", since=since).server == waiting.server
+    assert stack.wait(seconds=SECONDS).status == "CREATE_COMPLETE"
+    assert plate.compute.status(waiting.server)[0] == "ACTIVE"
