@@ -1,0 +1,66 @@
+"""What one test deployed is never given to the guest of the next, whatever became of it."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from hotplate.cloud import Cloud, ServerSpec
+from hotplate.deadline import Deadline, retry
+from hotplate.deploy import Deployment
+from hotplate.events import EventLog
+from hotplate.pytest_plugin import _Plates
+from hotplate.warm import TEMPLATE
+
+
+class Remembered:
+    """Servers that are only remembered: what the agent is told is Heat's alone."""
+
+    def __init__(self) -> None:
+        self.specs: dict[str, ServerSpec] = {}
+
+    def boot(self, spec: ServerSpec) -> None:
+        self.specs[spec.id] = spec
+
+    def delete(self, server_id: str) -> None:
+        """The machine is gone; Nova still knows the server, as a restored one is known again."""
+
+    def status(self, server_id: str) -> tuple[str, str]:
+        return "ACTIVE", ""
+
+
+@pytest.fixture
+def plate(tmp_path):
+    compute = Remembered()
+    with Cloud(directory=tmp_path / "cloud", compute=compute, events=EventLog()) as cloud:
+        cloud.heat().stacks.create(stack_name="warm", template=TEMPLATE)
+        retry(lambda _: True if compute.specs else None, Deadline(60, "the server"))
+        yield SimpleNamespace(cloud=cloud, compute=compute, events=cloud.events, servers=[])
+
+
+@pytest.mark.parametrize("actions", [("CREATE", "UPDATE"), ("CREATE", "DELETE")])
+def test_nothing_is_left_for_the_next_guest(plate, actions):
+    server_id = next(iter(plate.compute.specs))
+    heat = plate.cloud.heat()
+
+    def told() -> list[str]:
+        return [each["id"] for each in heat.software_deployments.metadata(server_id)]
+
+    # Nobody answers: it stays IN_PROGRESS, as that of a guest that was cut off.
+    deployment = Deployment(
+        plate.cloud,
+        server_id,
+        group="script",
+        config="#!/bin/sh\n",
+        actions=actions,
+    )
+    retry(lambda _: told() or None, Deadline(60, "the deployment"))
+    server = SimpleNamespace(id=server_id, deployments=[deployment])
+    _Plates(plate, None).give_back(server)
+    # Also when Heat goes on with what it was asked: a DELETE that the guest would have to run.
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        assert told() == []
+        time.sleep(0.2)
