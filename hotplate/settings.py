@@ -64,7 +64,7 @@ class Settings:
     :param limit: seconds after which a run is given up, whatever it shows, before that factor.
     :param append: more words for the kernel's command line, for images that have their kernel
         beside them.
-    :param keep: leave the guests running when the run has ended.
+    :param keep: keep the stacks and disks of ``hotplate up`` when it ends.
     """
 
     artifacts: Path = Path("artifacts")

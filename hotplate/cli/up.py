@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import threading
 from pathlib import Path
 
@@ -66,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
     lock = threading.Lock()
 
     def say(text: str) -> None:
-        with lock:
+        # That nobody reads any more (a closed terminal, a pipe) must not stop Heat's threads.
+        with lock, contextlib.suppress(OSError):
             print(text, flush=True)
 
     with up.Up(
