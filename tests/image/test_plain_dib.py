@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.ma
 ELEMENTS = ["debian-minimal", "baremetal", "cloud-init", "heat-config-script"]
 
 
-@pytest.mark.parametrize("release", ["trixie", pytest.param("bookworm", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["trixie", "bookworm"])
 def test_nothing_needs_to_be_mended(release, tmp_path, test_image, nothing_left):
     places = mirrors.of_this_host(release)
     options = " ".join(f"--aptopt='{option}'" for option in places.options)
