@@ -33,17 +33,14 @@ def test_the_wait_condition(all_hooks_bookworm, seeds, test_image, nothing_left)
     ]
     assert signals == [200]
     events = json.loads((done.folder / "timeline.json").read_text())
-    ended = [
-        (each["detail"]["resource"], each["detail"]["status"])
+    created = [
+        each["detail"]["resource"]
         for each in events
-        if each["source"] == "stack" and each["detail"]["status"] != "IN_PROGRESS"
+        if each["source"] == "stack"
+        and (each["detail"]["action"], each["detail"]["status"]) == ("CREATE", "COMPLETE")
     ]
     # As the seed lists its events.
-    assert [name for name, status in ended if status == "COMPLETE"][:3] == [
-        "MyWaitHandle",
-        "MyServer",
-        "MyWaitCondition",
-    ]
+    assert created[:3] == ["MyWaitHandle", "MyServer", "MyWaitCondition"]
 
 
 @pytest.fixture
