@@ -22,6 +22,7 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -335,11 +336,22 @@ def _leave_evidence(plates: _Plates, server: ServerUnderTest, node: Any, since: 
 
 
 def _pause(config: pytest.Config, server: ServerUnderTest) -> None:
+    """Leave the server up, let others in, and wait for Enter, Ctrl-C or the end of the input."""
     capture = config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-        print(f"\nhotplate: the test failed; the server {server} is up\n{server.ways_in()}")
-        with contextlib.suppress(EOFError):
-            input("hotplate: press Enter to go on ")
+    with (
+        capture.global_and_fixture_disabled() if capture else contextlib.nullcontext(),
+        server.open_doors(server.directory / "doors") as (ways_in, control),
+    ):
+        print(f"\nhotplate: the test failed; the server {server} is up\n{ways_in}")
+        print("hotplate: press Enter to go on ", end="", flush=True)
+
+        def enter() -> None:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdin.readline()
+            control.end()
+
+        threading.Thread(target=enter, name="enter", daemon=True).start()
+        control.run()
 
 
 @pytest.fixture

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotplate.deadline import Deadline
 from hotplate.deploy import Deployment
+from hotplate.doors import Doors
 from hotplate.guest.base import COMMAND_SECONDS, CommandResult
 from hotplate.guest.testinfra_backend import testinfra_host
 from hotplate.inquiry import diagnose_since
 from hotplate.machine.console import Console
 from hotplate.server import Hotplate, Server
+from hotplate.session import ABOUT, Control, SessionDirectory
 from hotplate.verdict.diagnosis import Diagnosis
 
 if TYPE_CHECKING:
@@ -176,12 +178,23 @@ class ServerUnderTest:
             said=said,
         )
 
-    def ways_in(self) -> str:
-        """Lines that a person can paste to look into the server."""
-        directory = self.directory
-        return (
-            f"console:  tail -f {directory}/console.log\n"
-            f"by hand:  {directory}/qemu.sh\n"
-            f"QEMU:     process {self._server.machine.pid}, "
-            f"monitored since {time.strftime('%H:%M:%S')}\n"
-        )
+    @contextmanager
+    def open_doors(self, directory: Path) -> Iterator[tuple[str, Control]]:
+        """Let other processes in: ``ssh -F``, ``hotplate ssh``, ``hotplate shell``.
+
+        :param directory: a new one, for the control socket and the ssh key.
+        :return: lines that a person can paste, and what has to run for them to work.
+        """
+        door = SessionDirectory(directory.absolute())
+        with door.claim():
+            door.write(ABOUT, "{}\n")
+            door.public_key()
+            door.write_ssh_config()
+            doors = Doors(self._plate, door)
+            lines = (
+                f"{doors.ways_into(self._server)}\n"
+                f"    {self.directory}/qemu.sh    (the same machine once more, by hand)\n"
+            )
+            with Control(door, doors.answer) as control:
+                yield lines, control
+            door.remove()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 import threading
 from collections.abc import Callable
@@ -14,7 +13,8 @@ from typing import Any, Self
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.deadline import Deadline, DeadlineExceeded
-from hotplate.errors import HotplateError, MachineLostError, UsageError
+from hotplate.doors import Doors
+from hotplate.errors import HotplateError, UsageError
 from hotplate.events import Event, EventLog
 from hotplate.image.inspect import Image
 from hotplate.server import Hotplate, Server
@@ -24,10 +24,7 @@ from hotplate.stack import STACK_TYPE, Stack
 from hotplate.template import Template
 
 STACK_NAME = "hotplate"
-SHELL_SECONDS = 30.0
-SSH_SHELL_SECONDS = 5.0
 SHUTDOWN_SECONDS = 60.0
-SSH_PORT = 22
 
 
 class Up:
@@ -61,8 +58,6 @@ class Up:
         self._settings = settings
         self._options = options
         self._say = say
-        self._let_in: set[tuple[str, int | None]] = set()
-        self._lock = threading.Lock()
         self._went_on = False
         self._started = False
         self._owned = ExitStack()
@@ -83,6 +78,7 @@ class Up:
                     options=self._options(self.directory.public_key()),
                 )
             )
+            self._doors = Doors(self.plate, self.directory)
             owned.callback(self._shut_down)
             owned.callback(self.events.subscribe(self._tell))
             self._write_files()
@@ -189,20 +185,13 @@ class Up:
         elif event.kind == "power-on":
             server = self.plate.compute.servers.get(event.server)
             if server is not None:
-                self._say(f'server "{server.machine.config.name}" is on\n{self._ways_into(server)}')
+                self._say(
+                    f'server "{server.machine.config.name}" is on\n{self._doors.ways_into(server)}'
+                )
         elif event.kind == "exit":
             self._say(f"server {event.server} is off: {detail.get('reason', '')}")
         elif event.kind == "waiting":
             self._say(f'server "{detail["name"]}": {detail["text"]}')
-
-    def _ways_into(self, server: Server) -> str:
-        name = server.machine.config.name
-        config = shlex.quote(str(self.directory.ssh_config))
-        return (
-            f"    ssh -F {config} {name}\n"
-            f"    {self.directory.command('shell', name)}\n"
-            f"    tail -f {shlex.quote(str(server.machine.console.path))}"
-        )
 
     # -- what others ask -------------------------------------------------------------------------
 
@@ -212,77 +201,4 @@ class Up:
             self.keep = self.keep or bool(request["keep"])
             self._control.end()
             return self.keep, []
-        if ask == "server":
-            return self._server(str(request["server"])).machine.config.name, []
-        if ask == "connect":
-            return self._connect(self._server(str(request["server"])))
-        if ask == "shell":
-            return self._shell(
-                self._server(str(request["server"])),
-                str(request["command"]),
-                float(request["timeout"]),
-            )
-        raise UsageError(f'the session does not know what "{ask}" is')
-
-    def _server(self, name: str) -> Server:
-        """The server of that name or id; with no name the only one."""
-        servers = self.plate.servers
-        if not name and len(servers) == 1:
-            return servers[0]
-        for server in servers:
-            if name in (server.machine.config.name, server.spec.name, server.spec.id):
-                return server
-        names = ", ".join(f'"{each.machine.config.name}"' for each in servers) or "none"
-        raise UsageError(
-            f'there is no server "{name}"' if name else "name one of the servers",
-            hint=f"the servers are: {names}",
-        )
-
-    def _connect(self, server: Server) -> tuple[Any, list[int]]:
-        """A connection to the server's ssh, as a descriptor."""
-        if not server.machine.running:
-            raise UsageError(f'the server "{server.spec.name}" is off')
-        self._let_root_in(server)
-        try:
-            channel = server.machine.wiring.connect(SSH_PORT)
-        except ConnectionError as error:
-            raise UsageError(str(error)) from error
-        return server.machine.config.name, [channel.detach()]
-
-    def _let_root_in(self, server: Server) -> None:
-        """Put the session's key first among root's, where cloud-init only refuses it.
-
-        A guest whose image starts no shell for us lets in whom its metadata says.
-        """
-        key = (server.spec.id, server.machine.pid)
-        with self._lock:
-            if key in self._let_in:
-                return
-            self._let_in.add(key)
-        line = shlex.quote(self.directory.public_key())
-        with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
-            shell = server.shell(seconds=SSH_SHELL_SECONDS)
-            shell.run(
-                "umask 077; mkdir -p /root/.ssh; cd /root/.ssh; touch authorized_keys; "
-                f"if ! grep -qxF {line} authorized_keys; then "
-                f"{{ echo {line}; cat authorized_keys; }} >.new && mv .new authorized_keys; fi"
-            )
-
-    def _shell(self, server: Server, command: str, timeout: float) -> tuple[Any, list[int]]:
-        """Run a command; its output goes along in two files, for it may be long."""
-        try:
-            done = server.shell(seconds=SHELL_SECONDS).run(command, timeout=timeout)
-        except DeadlineExceeded as error:
-            raise MachineLostError(
-                str(error), hint=f"see what it does: tail {server.machine.console.path}"
-            ) from error
-        return done.rc, [_in_memory(done.stdout), _in_memory(done.stderr)]
-
-
-def _in_memory(data: bytes) -> int:
-    """A descriptor from which ``data`` can be read."""
-    descriptor = os.memfd_create("output", os.MFD_CLOEXEC)
-    with os.fdopen(os.dup(descriptor), "wb") as stream:
-        stream.write(data)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
+        return self._doors.answer(request)

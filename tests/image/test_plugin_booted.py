@@ -179,7 +179,11 @@ def test_a_failure_says_why_leaves_evidence_and_pauses_on_request(run, pytester)
     done.assert_outcomes(failed=1)
     text = done.stdout.str() + done.stderr.str()
     assert "the test failed; the server" in text
-    assert re.search(r"console:  tail -f .*/console.log", text)
+    for line in (r"ssh -F \S+/ssh-config \S+", r"hotplate shell --directory \S+ \S+"):
+        assert re.search(line, text), line
+    assert re.search(r"tail -f \S+/console.log", text)
+    # Nothing that was let in by is left.
+    assert not list(pytester.path.glob("artifacts/*/*/servers/*/doors/control"))
     assert "hook finished" in text
     assert "status 3" in text
     assert "sorry" in text
