@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -56,11 +57,11 @@ TEMPLATE = {
 }
 
 SOURCES = {
-    "openstack": ("openstack", "DataSourceOpenStack [net,ver=2]"),
-    "ec2": ("e24cloud", "DataSourceEc2"),
-    "config-drive": ("openstack", "DataSourceConfigDrive [net,ver=2][source=/dev/vdb]"),
-    "config-drive-vfat": ("openstack", "DataSourceConfigDrive [net,ver=2][source=/dev/vdb]"),
-    "nocloud": ("nocloud", "DataSourceNoCloud [seed=/dev/vdb]"),
+    "openstack": ("openstack", r"DataSourceOpenStack"),
+    "ec2": ("e24cloud", r"DataSourceEc2"),
+    "config-drive": ("configdrive", r"DataSourceConfigDrive .*\[source=/dev/vdb\]"),
+    "config-drive-vfat": ("configdrive", r"DataSourceConfigDrive .*\[source=/dev/vdb\]"),
+    "nocloud": ("nocloud", r"DataSourceNoCloud .*/dev/vdb"),
 }
 """By data source: what `cloud-id` says, and what cloud-init recorded that it used."""
 
@@ -83,7 +84,7 @@ def test_cloud_init_finds_it(source, trixie, template, test_image):
     assert done.verdict["status"] == "CREATE_COMPLETE", done.stdout
     cloud_id, used = SOURCES[source]
     assert done.verdict["outputs"]["cloud_id"].strip() == cloud_id
-    assert done.verdict["outputs"]["source"].strip().endswith(used)
+    assert re.search(used, done.verdict["outputs"]["source"])
 
 
 @pytest.mark.long
