@@ -163,6 +163,7 @@ class Deployment:
             event
             for event in self._cloud.events
             if event.kind == "request"
+            and event.detail.get("side") == "guest"
             and event.detail.get("method") in ("POST", "PUT")
             and f"/{self.stack.name}/" in str(event.detail.get("path", ""))
         ]

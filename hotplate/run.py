@@ -33,6 +33,15 @@ from hotplate.verdict.verdict import Subject, Verdict, judge
 STACK_NAME = "hotplate"
 NO_SERVER = "no server"
 DONE = ("COMPLETE", "FAILED")
+PROBE_SECONDS = 20.0
+LOG_SECONDS = 5.0
+"""How long a guest that may be beyond answering is waited for, for its logs."""
+
+GUEST_LOGS = {
+    "journal.txt": "journalctl --boot --no-pager --output short-monotonic",
+    "cloud-init.log": "cat /var/log/cloud-init.log",
+    "heat-config.txt": "heat-config status",
+}
 
 
 @dataclass(frozen=True)
@@ -198,6 +207,8 @@ class Run:
         now = time.monotonic()
         if end.status != wanted or tracker.missing() is not None:
             self._ask_guest(tracker)
+        for server in self.plate.servers:
+            self._save_logs(server)
         return judge(
             self._subject(tracker),
             self.events,
@@ -269,6 +280,22 @@ class Run:
         ask_guest(self.events, server, tracker.missing())
         with contextlib.suppress(MachineLostError, OSError):
             server.machine.screenshot(self.folder / "screen.png")
+
+    def _save_logs(self, server: Server) -> None:
+        """Leave what the guest wrote down in the artefacts, where there is a way in.
+
+        The journal and cloud-init's log hold neither inputs nor outputs; the logs of the hooks may,
+        and stay in the guest.
+        """
+        target = self.folder / "guest" / server.directory.name
+        with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+            shell = server.shell(seconds=LOG_SECONDS)
+            target.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name, command in GUEST_LOGS.items():
+                answer = shell.run(command, timeout=PROBE_SECONDS)
+                path = target / name
+                path.touch(mode=0o600)
+                path.write_bytes(answer.stdout)
 
     def _subject(self, tracker: StageTracker) -> Subject:
         server = self.plate.compute.servers.get(tracker.server)

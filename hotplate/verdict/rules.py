@@ -235,7 +235,7 @@ RULES: tuple[Rule, ...] = (
         Stage.HOOK_FINISHED,
         _OUTCOME,
         sights.bad_json,
-        "a hook prints one JSON object on stdout and nothing else: hotplate hook check tells where",
+        "a hook prints one JSON object on stdout and nothing else; heat-config log ID shows more",
     ),
     Rule(
         "hook-hanging",
