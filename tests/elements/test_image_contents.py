@@ -29,11 +29,12 @@ class Kind:
         return f"{self.release}-{self.install_type}"
 
 
+# CI's lanes boot images of the first kind anyway.
 KINDS = [
-    Kind("bookworm", "venv"),
-    Kind("trixie", "venv"),
-    Kind("unstable", "venv"),
-    Kind("bookworm", "package"),
+    pytest.param(Kind("bookworm", "venv"), marks=pytest.mark.long),
+    pytest.param(Kind("trixie", "venv"), marks=pytest.mark.long),
+    pytest.param(Kind("unstable", "venv"), marks=pytest.mark.long),
+    pytest.param(Kind("bookworm", "package"), marks=pytest.mark.long),
     Kind("trixie", "package"),
 ]
 
