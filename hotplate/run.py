@@ -278,6 +278,8 @@ class Run:
         if server is None or not server.machine.running:
             return
         ask_guest(self.events, server, tracker.missing())
+        if not server.machine.config.display:
+            return
         with contextlib.suppress(MachineLostError, OSError):
             server.machine.screenshot(self.folder / "screen.png")
 

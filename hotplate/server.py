@@ -422,7 +422,7 @@ class QemuCompute:
             cpus=self.settings.cpus,
             config_drive=drive,
             smbios=SMBIOS.get(source, {}),
-            display=True,
+            display=self.settings.display,
             # A new generation id at each start: a guest that was restored seeds its random
             # numbers anew.
             extra=("-device", "vmgenid,guid=auto"),

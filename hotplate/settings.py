@@ -62,6 +62,8 @@ class Settings:
     :param patience: seconds without a line on the console, a request or a signal after which a
         guest is given up, before the host's factor.
     :param limit: seconds after which a run is given up, whatever it shows, before that factor.
+    :param display: give a guest a VGA adapter, whose picture is kept when it does not come up; the
+        kernel's console on it costs boot time.
     :param append: more words for the kernel's command line, for images that have their kernel
         beside them.
     :param keep: keep the stacks and disks of ``hotplate up`` when it ends.
@@ -77,6 +79,7 @@ class Settings:
     patience: float = 180.0
     limit: float = 1800.0
     append: str = ""
+    display: bool = False
     keep: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 

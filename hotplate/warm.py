@@ -242,6 +242,7 @@ def identity(image: Image, settings: Settings) -> dict[str, str]:
         "datasource": settings.datasource.value,
         "wiring": settings.wiring.value,
         "append": settings.append,
+        "display": str(settings.display),
     }
 
 

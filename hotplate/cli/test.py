@@ -92,6 +92,12 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(f"--{name}", choices=[each.value for each in kind])
     parser.add_argument(
+        "--display",
+        action="store_true",
+        default=None,
+        help="give each guest a VGA adapter, for a screenshot of a failure; it boots slower",
+    )
+    parser.add_argument(
         "--append",
         metavar="WORDS",
         help="more words for the kernel's command line (images with their kernel beside them)",
