@@ -15,7 +15,13 @@ from hotplate.settings import Settings
 from hotplate.stack import create_from_file
 from hotplate.verdict import readings
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.long,
+]
 
 TEMPLATE = Path(__file__).parent / "templates" / "all-hooks.yaml"
 SECONDS = 600.0

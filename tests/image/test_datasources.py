@@ -15,7 +15,13 @@ from hotplate.server import Hotplate
 from hotplate.settings import Settings
 from hotplate.under_test import ServerUnderTest
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.long,
+]
 
 # The guest itself says where its metadata came from.
 TEMPLATE = {

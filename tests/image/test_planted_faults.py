@@ -27,7 +27,7 @@ from hotplate.under_test import ServerUnderTest
 from hotplate.verdict import readings
 from hotplate.verdict.stages import Stage
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
 
 GIVE_UP = 8.0
 """Seconds after which a deployment is asked about that cannot come to an end."""

@@ -14,7 +14,7 @@ from hotplate import warm
 from hotplate.paths import cache_dir
 
 pytest_plugins = ["pytester"]
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
 
 SECONDS = 400
 

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.long,
+]
 
 TEMPLATE = Path(__file__).parent / "templates" / "two-servers.yaml"
 

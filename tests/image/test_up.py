@@ -12,7 +12,13 @@ import pytest
 
 from hotplate.deadline import Deadline, retry
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.long,
+]
 
 BOOT_SECONDS = 600
 SERVER = "Web-Server"

@@ -24,7 +24,12 @@ from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
 
-pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.network,
+    pytest.mark.tool("qemu-system-x86_64"),
+    pytest.mark.long,
+]
 
 SERVER = str(uuid.UUID(int=7))
 PATIENCE = 120.0
