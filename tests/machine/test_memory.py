@@ -118,8 +118,15 @@ def test_the_second_begins_when_the_first_has_gone(plate):
     assert waiting.server != first
     assert plate.compute.status(first)[0] == "ACTIVE"
     assert plate.compute.status(waiting.server)[0] == "BUILD"
+    # Heat has seen that the first is up, and does not ask for it again.
+    assert plate.events.wait(_is_up, seconds=SECONDS)
     since = len(plate.events)
     plate.compute.delete(first)
     assert event(plate, "power-on", since=since).server == waiting.server
     assert stack.wait(seconds=SECONDS).status == "CREATE_COMPLETE"
     assert plate.compute.status(waiting.server)[0] == "ACTIVE"
+
+
+def _is_up(happened):
+    detail = happened.detail
+    return detail.get("type") == "OS::Nova::Server" and detail.get("status") == "COMPLETE"
