@@ -262,6 +262,8 @@ class Control:
             self._woken, self._waker = (owned.enter_context(each) for each in socket.socketpair())
             self._waker.setblocking(False)
             owned.callback((self._directory.path / CONTROL).unlink, missing_ok=True)
+            # A signal that another thread is given would not end the main thread's select().
+            owned.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(self._waker.fileno()))
             for number in self.SIGNALS:
                 # Whoever started us with nohup or in the background wants it ignored.
                 if signal.getsignal(number) is not signal.SIG_IGN:
