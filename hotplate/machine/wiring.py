@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +38,7 @@ FORWARDED_FROM = 20000
 """A guest port N that the harness may connect to is port FORWARDED_FROM + N in the namespace."""
 
 
-class Wiring:
+class Wiring(ABC):
     """What one machine is connected to; a context manager.
 
     :param ports: the ports at 169.254.169.254 that the guest can reach.
@@ -80,13 +81,15 @@ class Wiring:
         for listener in self.listeners.values():
             listener.close()
 
+    @abstractmethod
     def _open(self) -> None:
-        raise NotImplementedError
+        """Make the listeners; what fails is closed by the caller."""
 
+    @abstractmethod
     def netdev(self) -> str:
         """Return the value of QEMU's ``-netdev`` for this machine, with the id ``net0``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
         """Connect to a port of the guest.
 
@@ -95,7 +98,6 @@ class Wiring:
 
         :raises HostError: when this way of wiring cannot.
         """
-        raise NotImplementedError
 
 
 class Namespace(Wiring):
