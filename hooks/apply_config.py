@@ -7,6 +7,7 @@ import sys
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
 from heat_config import hook, tools
 
+BOOT_METADATA = "/var/lib/heat-cfntools/cfn-init-data"
 UNUSED = (
     "The config of this deployment was not used: group apply-config renders the templates of the "
     'image from all metadata. A config of group "os-apply-config" becomes part of that metadata.\n'
@@ -23,6 +24,10 @@ def main(deployment):
         places=["/usr/local/bin"],
         hint="Build the image with the element os-apply-config.",
     )
-    result = hook.run([program], env=tools.environment())
+    argv = [program]
+    if os.path.basename(program) == "os-apply-config":
+        # As 20-os-apply-config has it: what the cfn tools leave behind is not Heat's metadata.
+        argv += ["--fallback-metadata", BOOT_METADATA]
+    result = hook.run(argv, env=tools.environment())
     late = UNUSED if deployment.config else ""
     return hook.Response(result.stdout, result.stderr + late, result.status)

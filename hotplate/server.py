@@ -123,7 +123,8 @@ class Server:
         def is_up(_last_try: bool) -> bool | None:
             try:
                 way = self.shell(seconds=deadline.left)
-                return way.run(BOOT_ID).text != boot or None
+                # The guest may go down before it answers; then its next shell says so.
+                return way.run(BOOT_ID, timeout=deadline.left).text != boot or None
             except GuestGoneError:
                 with self._lock:
                     self._shell = None

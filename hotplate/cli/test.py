@@ -15,26 +15,40 @@ from hotplate.errors import HotplateError, UsageError
 from hotplate.settings import Accelerator, Datasource, Firmware, Settings, Wiring
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hotplate.cloud.options import CloudOptions
     from hotplate.events import EventLog
     from hotplate.image.inspect import Image
     from hotplate.template import Template
+    from hotplate.verdict.html import RunReport
     from hotplate.verdict.stages import Stage
     from hotplate.verdict.terminal import Progress
     from hotplate.verdict.verdict import Verdict
 
 NAME = "test"
 HELP = "boot an image, give it a real Heat, and say whether its hooks run and signal"
+MATRIX = "matrix.html"
+"""Beside the folders of the runs: the report of all images of one command."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of ``hotplate test``."""
-    parser.add_argument("image", type=Path, metavar="IMAGE", help="a qcow2 or raw image")
+    parser.add_argument(
+        "images",
+        type=Path,
+        nargs="+",
+        metavar="IMAGE",
+        help="a qcow2 or raw image; several are tested one after the other",
+    )
     add_template_arguments(parser, without="a built-in one that deploys a script")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the verdict as JSON; a list of them for several images",
+    )
     parser.add_argument("--artifacts", type=Path, metavar="DIR", help="where runs leave everything")
     add_machine_arguments(parser)
     add_cloud_arguments(parser)
@@ -152,32 +166,63 @@ def load_settings(args: argparse.Namespace) -> Settings:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run it; the exit status is the verdict's."""
-    from hotplate import template as templates
-
+    """Run it; the exit status is the verdict's, and the worst of several."""
     settings = load_settings(args)
     options = load_cloud_options(args)
     for file in (args.junit, args.json):
         if file is not None and not file.absolute().parent.is_dir():
             raise UsageError(f'"{file}" cannot be written: there is no such directory')
+    template = _load_template(args)
+
+    from hotplate.image.inspect import Image
+    from hotplate.verdict import junit
+    from hotplate.verdict.html import RunReport
+
+    images = [Image.open(path) for path in args.images]
+    runs: list[RunReport] = []
+    for image in images:
+        verdict, events = _test(args, image, template, settings, options)
+        runs.append(RunReport(verdict, tuple(events)))
+    verdicts = [each.verdict for each in runs]
+    if args.junit is not None:
+        _write(args.junit, junit.to_xml(verdicts))
+    if args.json is not None:
+        told = [each.to_json() for each in verdicts]
+        document = json.dumps(
+            told if len(told) > 1 else told[0], indent=2, ensure_ascii=False, default=str
+        )
+        _write(args.json, document.encode() + b"\n")
+    if len(runs) > 1:
+        _write_matrix(runs, settings.artifacts.absolute() / MATRIX)
+    return max(each.exit_status for each in verdicts)
+
+
+def _load_template(args: argparse.Namespace) -> Template:
+    from hotplate import template as templates
+
     parameters = templates.parse_parameters(args.parameter)
     if args.template is None:
         if parameters or args.environment:
             raise UsageError("-P and -e need a template", hint="-t TEMPLATE")
-        template = templates.builtin()
-    else:
-        from hotplate import expect
+        return templates.builtin()
 
-        load = expect.load if expect.is_one(args.template) else templates.load
-        template = load(args.template, parameters=parameters, environments=args.environment)
+    from hotplate import expect
 
-    from hotplate.image.inspect import Image
+    load = expect.load if expect.is_one(args.template) else templates.load
+    return load(args.template, parameters=parameters, environments=args.environment)
 
-    image = Image.open(args.image)
 
+def _test(
+    args: argparse.Namespace,
+    image: Image,
+    template: Template,
+    settings: Settings,
+    options: CloudOptions,
+) -> tuple[Verdict, EventLog]:
+    """Test one image, leave its artefacts and print its verdict."""
+    from hotplate import template as templates
     from hotplate.events import EventLog
     from hotplate.paths import cache_dir
-    from hotplate.verdict import junit
     from hotplate.verdict.artefacts import Artefacts
     from hotplate.verdict.history import History
     from hotplate.verdict.html import report
@@ -209,18 +254,22 @@ def run(args: argparse.Namespace) -> int:
     artefacts.copy(Path(args.template or templates.BUILTIN), "template.yaml")
     artefacts.write_json("parameters.json", dict(template.parameters))
     artefacts.finish(verdict, events, report=report(verdict, events))
-    if args.junit is not None:
-        _write(args.junit, junit.to_xml([verdict]))
-    if args.json is not None:
-        document = json.dumps(verdict.to_json(), indent=2, ensure_ascii=False, default=str)
-        _write(args.json, document.encode() + b"\n")
     *told, last = summary(verdict).splitlines()
     if not args.quiet:
         told.append(f"({time.monotonic() - began:.0f} s in all)")
-    print("\n".join([*told, last]))
+    print("\n".join([*told, last]), flush=True)
     if artefacts.problem is not None:
         print(f"hotplate test: {artefacts.problem}", file=sys.stderr)
-    return verdict.exit_status
+    return verdict, events
+
+
+def _write_matrix(runs: Sequence[RunReport], path: Path) -> None:
+    """Leave the report of all images, and say in a line how many passed."""
+    from hotplate.verdict.html import matrix
+
+    _write(path, matrix(runs).encode())
+    passed = sum(each.verdict.passed for each in runs)
+    print(f"{passed} of {len(runs)} images passed; all of them: {path}")
 
 
 def _progress(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -88,6 +89,10 @@ def cloud(
         yield running
 
 
+NUMBERS = itertools.count(1)
+"""For names of stacks: the tests of a module share a cloud."""
+
+
 class Stacks:
     """Makes stacks through heatclient and waits for them."""
 
@@ -97,9 +102,8 @@ class Stacks:
         self._made: list[str] = []
 
     def create(self, template: Any, *, name: str = "", **fields: Any) -> str:
-        number = len(self._made) + 1
         made = self.client.stacks.create(
-            stack_name=name or f"test-{number}-{id(self) % 10000}", template=template, **fields
+            stack_name=name or f"test-{next(NUMBERS)}", template=template, **fields
         )
         stack_id: str = made["stack"]["id"]
         self._made.append(stack_id)

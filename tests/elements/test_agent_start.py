@@ -79,6 +79,7 @@ def guest(tmp_path: Path) -> Guest:
     return Guest(tmp_path)
 
 
+@pytest.mark.defect("A2")
 def test_first_boot_polls_heat_at_once(guest: Guest) -> None:
     guest.boot("i-1")
     guest.start()
@@ -104,6 +105,7 @@ def test_unusable_boot_metadata_leave_the_minimal_configuration(
     assert [path.name for path in guest.conf.parent.iterdir()] == ["os-collect-config.conf"]
 
 
+@pytest.mark.defect("A1")
 @pytest.mark.parametrize("left", [b"", b"[DEFAULT]\n", b"\0\0\0\0"], ids=repr)
 def test_a_configuration_broken_by_a_power_cut_is_mended(guest: Guest, left: bytes) -> None:
     guest.boot("i-1")
@@ -122,6 +124,7 @@ def test_a_configuration_that_was_rendered_later_is_kept(guest: Guest) -> None:
     assert guest.conf.read_text() == later
 
 
+@pytest.mark.defect("A1")
 def test_each_boot_runs_the_command_once_and_a_restart_does_not(guest: Guest) -> None:
     last = guest.cache / "cfn.json.last"
     guest.boot("i-1")

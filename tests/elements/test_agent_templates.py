@@ -151,6 +151,7 @@ def test_one_line_for_each_collector(transport: str) -> None:
     ]
 
 
+@pytest.mark.defect("A2")
 @pytest.mark.parametrize("name", ["etc/os-collect-config.conf", "var/run/heat-config/heat-config"])
 def test_files_with_credentials_are_private(name: str, tmp_path: Path) -> None:
     previous = os.umask(0o022)
@@ -188,11 +189,14 @@ def test_zaqar_verifies_certificates_unless_told_otherwise(tmp_path: Path) -> No
     sent = TRANSPORTS["ZAQAR_MESSAGE"]
     conf.write_text(render({"os-collect-config": sent}).stdout)
     assert agent_reads(conf)["zaqar"]["ssl_certificate_validation"] is True
+    # Without a file it would verify nothing and collect nothing either.
+    assert agent_reads(conf)["zaqar"]["ca_file"] == "/etc/ssl/certs/ca-certificates.crt"
     sent = {**sent, "zaqar": {**sent["zaqar"], "ssl_certificate_validation": False}}
     conf.write_text(render({"os-collect-config": sent}).stdout)
     assert agent_reads(conf)["zaqar"]["ssl_certificate_validation"] is False
 
 
+@pytest.mark.defect("A3")
 @pytest.mark.parametrize(
     "config",
     [
@@ -225,6 +229,7 @@ def test_what_cannot_stand_on_a_line_is_refused_whole(config: object, tmp_path: 
     assert "evil" not in run.stderr.split("refused:")[1]
 
 
+@pytest.mark.defect("A3")
 @given(st.text(string.printable + "äß$€'\"", min_size=1))
 @settings(max_examples=1000, deadline=None)
 def test_any_value_on_one_line_survives_oslo_config(tmp_path_factory, value: str) -> None:

@@ -37,7 +37,10 @@ class Step:
         programs.mkdir(exist_ok=True)
         wrapper = programs / "os-apply-config"
         real = Path(sys.executable).with_name("os-apply-config")
-        wrapper.write_text(f'#!/bin/sh\nexec {real} --output {self.root}/out "$@"\n')
+        wrapper.write_text(
+            f'#!/bin/sh\nprintf "%s\\n" "$@" >{self.root}/arguments\n'
+            f'exec {real} --output {self.root}/out "$@"\n'
+        )
         wrapper.chmod(0o755)
         result = subprocess.run(
             [STEP],
@@ -66,6 +69,14 @@ def step(tmp_path: Path) -> Step:
 def test_collected_documents_are_merged_over_the_boot_metadata(step: Step) -> None:
     (step.root / "cfn-init-data").write_text('{"a": "boot", "b": "boot"}')
     assert step.run(step.document("zaqar", {"a": "now"})) == {"a": "now", "b": "boot"}
+
+
+@pytest.mark.defect("A7")
+def test_what_the_cfn_tools_left_is_no_metadata(step: Step) -> None:
+    """By itself os-apply-config merges their last_metadata into everything, for ever."""
+    step.run(step.document("ec2", {}))
+    arguments = (step.root / "arguments").read_text().split()
+    assert arguments == ["--fallback-metadata", str(step.root / "cfn-init-data")]
 
 
 def test_a_source_out_of_reach_keeps_its_last_content(step: Step) -> None:

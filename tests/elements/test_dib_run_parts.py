@@ -106,6 +106,7 @@ def test_names_with_blanks_do_not_split(phase: Path) -> None:
     assert run(phase).stdout == "even\n"
 
 
+@pytest.mark.defect("A6")
 def test_os_refresh_config_runs_its_phases_with_it(phase: Path, tmp_path: Path) -> None:
     pytest.importorskip("os_refresh_config", reason="os-refresh-config is not installed")
     programs = tmp_path / "bin"

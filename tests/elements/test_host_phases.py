@@ -55,6 +55,7 @@ def element(root: Path, name: str, **files: str) -> Path:
 CHECK = ELEMENTS / "os-refresh-config/extra-data.d/60-os-refresh-config-check"
 
 
+@pytest.mark.defect("A4")
 def test_phase_scripts_that_would_never_run_stop_the_build(tmp_path: Path) -> None:
     script = "#!/bin/sh\n"
     a = element(
@@ -95,6 +96,46 @@ def test_one_template_a_file_and_one_runner() -> None:
     """The incumbents shipped these twice, and the last element copied won."""
     for name in ("etc/os-collect-config.conf", "configure.d/20-os-apply-config"):
         assert len(list(ELEMENTS.glob(f"*/os-*-config/{name}"))) == 1
+
+
+def install(script: Path, root: Path) -> None:
+    """Run a step of install.d with `root`/hooks as the build's folder and `root` as the image."""
+    step = root / "hooks/install.d" / script.name
+    step.parent.mkdir(parents=True)
+    step.write_text(script.read_text().replace("/usr/l", f"{root}/usr/l"))
+    (root / "usr/local/bin").mkdir(parents=True)
+    subprocess.run(["bash", step], check=True, timeout=60)
+
+
+@pytest.mark.defect("A6")
+def test_the_image_has_what_runs_the_phases(tmp_path: Path) -> None:
+    """None of the agent's packages brings dib-run-parts."""
+    name = "os-refresh-config"
+    files = element(tmp_path, "hooks", os_H_refresh_H_config__configure_D_d__10="#!/bin/sh\nid -u")
+    (files / f"{name}-files").symlink_to(ELEMENTS / name / f"{name}-files")
+    install(ELEMENTS / name / "install.d/60-os-refresh-config-scripts", tmp_path)
+    result = subprocess.run(
+        [tmp_path / "usr/local/bin/dib-run-parts", tmp_path / f"usr/libexec/{name}/configure.d"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert result.stdout == f"{os.getuid()}\n"
+
+
+@pytest.mark.defect("A8")
+def test_leftovers_of_git_and_editors_become_no_templates(tmp_path: Path) -> None:
+    meant = ["etc/x", "etc/x.oac", "root/.my.cnf"]
+    left = [".gitignore", "etc/.gitkeep", "etc/.x.swp", "etc/.#x", "etc/x~"]
+    for name in meant + left:
+        path = tmp_path / "hooks/os-apply-config" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    install(ELEMENTS / "os-apply-config/install.d/60-os-apply-config-templates", tmp_path)
+    templates = tmp_path / "usr/libexec/os-apply-config/templates"
+    found = (path for path in templates.rglob("*") if path.is_file())
+    assert sorted(str(path.relative_to(templates)) for path in found) == meant
 
 
 def test_the_collector_runs_in_its_phase(tmp_path: Path) -> None:

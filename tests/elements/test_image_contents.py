@@ -127,6 +127,16 @@ def test_the_configuration_is_private_from_the_first_boot(tree: Tree) -> None:
         assert stat.S_IMODE((tree / path).stat().st_mode) == 0o700
 
 
+def test_the_resolver_leaves_the_processor_to_cloud_init(tree: Tree) -> None:
+    (drop_in,) = (tree / "etc/systemd/system/systemd-resolved.service.d").iterdir()
+    assert drop_in.read_text() == "[Unit]\nAfter=cloud-init-local.service\n"
+
+
+def test_a_first_boot_does_not_apply_the_presets_again(tree: Tree) -> None:
+    """machine-id(5): an empty file gets an id at boot, and that is no "first boot"."""
+    assert (tree / "etc/machine-id").read_bytes() == b""
+
+
 def test_units_are_enabled_and_whole(tree: Tree) -> None:
     wants = tree / "etc/systemd/system/multi-user.target.wants"
     for unit in ("os-collect-config.service", "systemd-networkd.service"):

@@ -14,7 +14,8 @@ STEP = (
 
 def run(root: Path, queued: str, defaults: str = "", start: str = ":") -> list[str]:
     """Run the step where these units have a job; return the units it waited for."""
-    (root / "etc/default").mkdir(parents=True)
+    (root / "etc/default").mkdir(parents=True, exist_ok=True)
+    (root / "run").mkdir(exist_ok=True)
     (root / "etc/default/os-collect-config").write_text(defaults)
     systemctl = root / "systemctl"
     systemctl.write_text(
@@ -64,3 +65,15 @@ def test_a_stage_that_fails_does_not_hold_deployments_up(tmp_path: Path) -> None
 def test_a_stage_that_never_ends_does_not_either(tmp_path: Path) -> None:
     waited = run(tmp_path, "cloud-config.service", "HEAT_WAIT_SECONDS=0.2", "sleep 50")
     assert waited == ["cloud-config.service"]
+
+
+def test_a_boot_is_waited_for_once(tmp_path: Path) -> None:
+    assert run(tmp_path, BOOT) == ["basic.target", "cloud-config.service"]
+    (tmp_path / "waited").unlink()
+    assert run(tmp_path, BOOT) == []
+
+
+def test_what_cannot_be_remembered_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/os-collect-config.waited").symlink_to(tmp_path / "no/such/place")
+    assert run(tmp_path, BOOT) == ["basic.target", "cloud-config.service"]

@@ -114,6 +114,7 @@ def test_tags_skip_tags_and_inventory(ansible, tmp_path: Path):
     assert answer.outputs == {"a": "a"}
 
 
+@pytest.mark.defect("K3")
 @real
 def test_any_bytes_and_two_megabytes(ansible):
     answer = ansible(
@@ -139,6 +140,7 @@ def test_parallel_runs_do_not_meet(ansible):
         assert list(pool.map(one, range(3))) == ["0", "1", "2"]
 
 
+@pytest.mark.defect("K4")
 @real
 def test_inputs_are_gone_when_it_has_run_and_were_private(ansible, tmp_path: Path):
     seen = "{shell: 'stat -c %a {{playbook_dir}}/*_variables.json > {{heat_outputs_path}}.result'}"
@@ -152,6 +154,7 @@ def test_inputs_are_gone_when_it_has_run_and_were_private(ansible, tmp_path: Pat
     assert {stat.S_IMODE(path.stat().st_mode) for path in work.glob("*.yaml")} == {0o600}
 
 
+@pytest.mark.defect("K4")
 def test_modules_do_not_log_inputs_to_the_journal(ansible, fake):
     answer = ansible("- x", inputs={"secret": "planted"}, env=fake)
     assert "ANSIBLE_NO_TARGET_SYSLOG=True" in answer.stdout.split("\n")
@@ -184,6 +187,7 @@ def test_options_become_arguments(ansible, fake, tmp_path: Path):
     assert "ANSIBLE_TRANSPORT" not in given
 
 
+@pytest.mark.defect("K11")
 def test_missing_ansible_is_a_failed_deployment_that_says_so(ansible):
     answer = ansible("- x", env={"HEAT_ANSIBLE_CMD": "no-such-ansible"})
     assert answer.status == 127

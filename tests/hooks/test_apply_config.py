@@ -91,6 +91,15 @@ def test_missing_program_is_a_failed_deployment_that_says_so(apply_config):
     assert "os-apply-config is not installed" in answer.stderr
 
 
+@pytest.mark.defect("A7")
+def test_what_the_cfn_tools_left_is_no_metadata(apply_config, tmp_path: Path):
+    program = tmp_path / "os-apply-config"
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    program.chmod(0o755)
+    answer = apply_config(env={"HEAT_APPLY_CONFIG_CMD": str(program)})
+    assert answer.stdout == "--fallback-metadata /var/lib/heat-cfntools/cfn-init-data\n"
+
+
 def test_its_streams_and_status_are_the_answer(apply_config, tmp_path: Path):
     program = tmp_path / "fake"
     program.write_text("#!/bin/sh\nprintf 'out\\377'; echo err >&2; exit 3\n")

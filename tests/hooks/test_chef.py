@@ -107,6 +107,7 @@ def test_inputs_of_every_json_type_are_attributes(chef, kitchen):
     assert answer.outputs == {}
 
 
+@pytest.mark.defect("K11")
 def test_neither_credentials_nor_derived_inputs_are_attributes(chef, kitchen):
     kitchen.recipe("print(sorted(node))")
     secret = ("auth_url", "username", "user_id", "password", "project_id", "region_name")
@@ -142,6 +143,7 @@ def test_kitchen_path_with_a_quote(chef, tmp_path: Path):
     assert "from there" in answer.stdout
 
 
+@pytest.mark.defect("H9", "K9")
 def test_a_shorter_deployment_after_a_longer_one(chef, kitchen, tmp_path: Path):
     kitchen.recipe("print(environment, sorted(node))")
     kitchen.file("environments/prod.json", "{}")
@@ -258,6 +260,7 @@ def test_licence(bare_chef, install, kitchen, how):
         assert "accept-no-persist" in answer.stderr
 
 
+@pytest.mark.defect("K9")
 @pytest.mark.parametrize("name", ["cinc-client", "chef-client", "cinc-solo", "chef-solo"])
 def test_every_name_is_found(bare_chef, install, kitchen, name):
     install(name)
@@ -274,6 +277,7 @@ def test_cinc_comes_before_its_wrapper(bare_chef, install, kitchen):
     assert "/cinc-client\n" in bare_chef(["demo"]).stdout
 
 
+@pytest.mark.defect("K9")
 def test_missing_chef_is_a_failed_deployment_that_says_so(bare_chef):
     answer = bare_chef([])
     assert answer.status == 127
@@ -300,6 +304,7 @@ def test_null_outputs_and_options(chef, kitchen):
     assert chef([], options=None, outputs=()).status == 0
 
 
+@pytest.mark.defect("K3")
 def test_any_bytes_and_two_megabytes(chef, kitchen):
     kitchen.recipe(
         "os.write(1, b'a' * 2_000_000)\n"
@@ -310,6 +315,7 @@ def test_any_bytes_and_two_megabytes(chef, kitchen):
     assert answer.outputs == {"result": "\ufffd\0y"}
 
 
+@pytest.mark.defect("K18")
 def test_parallel_runs_wait_for_each_other(chef, kitchen, tmp_path: Path):
     kitchen.recipe(
         f"import time\nmark = '{tmp_path}/running'\nos.mkdir(mark)\ntime.sleep(0.2)\n"

@@ -57,6 +57,7 @@ def test_settings_of_the_runner_are_told_with_their_defaults(monkeypatch):
         assert re.search(rf"^``{key}`` +{value:.0f} ", PAGE, re.MULTILINE), key
 
 
+@pytest.mark.defect("K17")
 @pytest.mark.parametrize("group", GROUPS)
 def test_options_of_a_hook_are_told(group):
     text = GROUPS[group].read_text()
@@ -65,3 +66,17 @@ def test_options_of_a_hook_are_told(group):
         names.update(re.findall(r'"(\w+)"', call))
     readme = ROOT / "elements" / f"heat-config-{group.removesuffix('-solo')}" / "README.rst"
     assert [name for name in sorted(names) if f"``{name}" not in PAGE + readme.read_text()] == []
+
+
+def test_every_defect_has_a_test_and_every_marker_a_defect():
+    page = (ROOT / "docs" / "defects.rst").read_text()
+    listed = re.findall(r"^   \* - ([A-Z]\d+)$", page, re.MULTILINE)
+    marked = {
+        argument.value
+        for path in (ROOT / "tests").rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.defect"
+        for argument in call.args
+    }
+    assert len(listed) > 50
+    assert sorted(listed) == sorted(marked)

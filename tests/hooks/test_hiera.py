@@ -122,6 +122,7 @@ def test_data_of_every_json_type(hiera, tmp_path: Path, value):
     assert not (tmp_path / "hiera.yaml").exists()
 
 
+@pytest.mark.defect("H9")
 def test_a_shorter_one_leaves_nothing_of_a_longer_one(hiera, tmp_path: Path):
     hiera({"hierarchy": ["a", "b", "c"], "datafiles": {"x": list(range(100))}})
     hiera({"hierarchy": ["a"], "datafiles": {"x": {}}})
@@ -147,6 +148,7 @@ def test_config_of_another_shape(hiera, config):
     assert answer.stderr.endswith(".\n")
 
 
+@pytest.mark.defect("K10")
 def test_legacy_data_stops_it_without_showing_it(hiera, tmp_path: Path):
     env = {"HEAT_HIERA_ELEMENT_CHECK_CMD": 'echo {"common":"planted"}'}
     answer = hiera({"datafiles": {"x": 1}}, env=env)
@@ -161,6 +163,7 @@ def test_no_os_apply_config_means_no_legacy_data(hiera, command):
     assert hiera({}, env={"HEAT_HIERA_ELEMENT_CHECK_CMD": command}).status == 0
 
 
+@pytest.mark.defect("K18")
 def test_two_megabytes_and_parallel_runs(hiera, tmp_path: Path):
     def one(number: int) -> int:
         config = {"hierarchy": [str(number)], "datafiles": {"same": [number] * 300_000}}

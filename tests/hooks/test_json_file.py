@@ -40,6 +40,7 @@ def test_files_and_new_directories_are_private(json_file, tmp_path: Path):
     assert (mode(path), mode(path.parent), mode(path.parent.parent)) == (0o600, 0o700, 0o700)
 
 
+@pytest.mark.defect("H9")
 def test_mode_of_an_existing_file_and_the_option(json_file, tmp_path: Path):
     path = tmp_path / "file"
     path.write_text("a much longer text than what comes")

@@ -51,6 +51,7 @@ def puppet(run_hook, make_deployment, tmp_path: Path):
     return run
 
 
+@pytest.mark.defect("K1")
 @real
 def test_inputs_of_every_json_type_are_facts_and_text(puppet):
     inputs = {f"in{number}": value for number, value in enumerate(JSON_VALUES)}
@@ -120,6 +121,7 @@ def test_tags_modulepath_and_verbosity(puppet, tmp_path: Path):
     assert answer.outputs == {"result": "from the module"}
 
 
+@pytest.mark.defect("H9")
 @real
 def test_files_are_private_and_logs_are_kept(puppet, tmp_path: Path):
     puppet("notice('one')\nnotice('two')\n", id="the-id")
@@ -133,6 +135,7 @@ def test_files_are_private_and_logs_are_kept(puppet, tmp_path: Path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.defect("K3")
 @real
 def test_any_bytes_and_two_megabytes(puppet):
     config = """
@@ -162,11 +165,27 @@ def test_parallel_runs_do_not_meet(puppet):
         assert list(pool.map(one, range(3))) == ["0", "1", "2"]
 
 
+@pytest.mark.defect("K11")
 def test_missing_puppet_is_a_failed_deployment_that_says_so(puppet, tmp_path: Path):
     answer = puppet("notice('x')", env={"HEAT_PUPPET_CMD": str(tmp_path / "no-puppet")})
     assert answer.status == 127
     assert "Puppet is not installed" in answer.stderr
     assert "heat-config-puppet" in answer.stderr
+
+
+@pytest.mark.defect("K17")
+def test_names_of_options_in_the_documentation_of_heat_agents(puppet, tmp_path: Path):
+    fake = tmp_path / "puppet"
+    fake.write_text('#!/bin/sh\nenv | grep FACTER_foo\necho "$@"\n')
+    fake.chmod(0o755)
+
+    def facts_and_data(**options):
+        env = {"HEAT_PUPPET_CMD": str(fake)}
+        answer = puppet("x", inputs={"foo": "a"}, options=options, name="known", env=env)
+        return "FACTER_foo" in answer.stdout, (tmp_path / "hieradata").exists()
+
+    assert facts_and_data() == (True, False)
+    assert facts_and_data(use_facter=False, use_hiera=True) == (False, True)
 
 
 def test_old_puppet_that_fails_is_named(puppet, tmp_path: Path):
@@ -206,6 +225,7 @@ def test_nul_in_an_input_is_a_sentence_that_names_it(puppet):
     assert puppet("notice('x')", inputs={"foo": "a"}, options={"enable_facter": False}).status == 0
 
 
+@pytest.mark.defect("K4")
 @real
 def test_inputs_stay_out_of_logs_and_readable_files(puppet, tmp_path: Path):
     answer = puppet(

@@ -145,6 +145,7 @@ def test_failing_state_says_which(salt):
     assert answer.outputs["retcode"] == answer.status
 
 
+@pytest.mark.defect("K8")
 @real
 @pytest.mark.parametrize(
     "config",
@@ -155,6 +156,7 @@ def test_state_that_cannot_be_rendered(salt, config):
     answer = salt(config)
     assert answer.status not in (0, 127)
     assert len(answer.stderr) > 20
+    assert "in a way it does not know" not in answer.stderr
 
 
 @real
@@ -225,6 +227,7 @@ def test_old_salt_that_fails_is_named(run_salt, tmp_path: Path):
     assert "Salt 2019.2.0 is too old" in answer.stderr
 
 
+@pytest.mark.defect("K8")
 @pytest.mark.parametrize(
     ("returned", "code", "status"),
     [
@@ -245,8 +248,11 @@ def test_what_counts_as_failure(run_salt, tmp_path: Path, returned, code, status
     document = json.dumps({"local": {"return": returned, "retcode": code}})
     answer = run_salt("x: y", env=fake(tmp_path, f"cat > $out <<'E'\n{document}\nE"))
     assert answer.status == status
+    said = answer.stderr if status else answer.stdout
+    assert said == json.dumps(returned, indent=2) + "\n"
 
 
+@pytest.mark.defect("K8")
 @pytest.mark.parametrize("written", ["", "null", "{", '{"local": 5}', "[]"], ids=repr)
 def test_no_answer_from_salt_is_a_failure(run_salt, tmp_path: Path, written):
     answer = run_salt(

@@ -63,6 +63,7 @@ def readings_of_success() -> tuple[str, ...]:
     return ("received", "started", "finished", "signalled")
 
 
+@pytest.mark.defect("K19")
 @pytest.mark.parametrize("release", ["bookworm", "trixie"])
 def test_the_whole_life_of_a_stack_with_every_hook(release, request, tmp_path):
     image = Image.open(request.getfixturevalue(f"all_hooks_{release}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -57,16 +58,33 @@ def test_a_partition_image_without_its_kernel(test_image, trixie, tmp_path):
     refused(test_image(path), 1, "alone.qcow2", "kernel")
 
 
-@pytest.mark.boots
-def test_a_whole_disk_with_nothing_to_boot(test_image, tmp_path):
-    path = tmp_path / "empty.raw"
+def disk(path: Path, boot_code: bytes = b"") -> Path:
+    """A disk with one partition that is marked active, and that code for the BIOS."""
     subprocess.run(["truncate", "-s", "64M", path], check=True)
     subprocess.run(["sfdisk", "-q", path], input="label: dos\n2048,,L,*\n", text=True, check=True)
-    done = test_image(path, "--patience", "120")
+    with path.open("r+b") as stream:
+        stream.write(boot_code)
+    return path
+
+
+def test_a_whole_disk_with_nothing_to_boot(test_image, tmp_path):
+    refused(test_image(disk(tmp_path / "empty.raw")), 1, "empty.raw", "nothing that boots")
+
+
+@pytest.mark.boots
+def test_disks_that_hang_when_they_boot(hotplate, tmp_path):
+    """And several images in one command, with one report of all."""
+    endless = b"\xeb\xfe"
+    disks = [disk(tmp_path / f"endless{number}.raw", endless) for number in (1, 2)]
+    base, told = tmp_path / "artifacts", tmp_path / "verdict.json"
+    done = hotplate("test", *disks, "--artifacts", base, "--json", told, "--patience", "5")
     assert done.status == 1
     assert "Traceback" not in done.stderr
-    last = (done.stdout + done.stderr).strip()
-    assert "boot" in last.lower(), last
+    assert done.stdout.count("nothing new was seen for 5 s") >= 2
+    assert done.last_line == f"0 of 2 images passed; all of them: {base}/matrix.html"
+    page = (base / "matrix.html").read_text()
+    assert all(each.name in page for each in disks)
+    assert [each["passed"] for each in json.loads(told.read_text())] == [False, False]
 
 
 @pytest.mark.builds

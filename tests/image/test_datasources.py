@@ -66,7 +66,7 @@ SOURCES = {
     "openstack": ("openstack", r"DataSourceOpenStack"),
     "ec2": ("e24cloud", r"DataSourceEc2"),
     "config-drive": ("configdrive", r"DataSourceConfigDrive .*\[source=/dev/vdb\]"),
-    "config-drive-vfat": ("configdrive", r"DataSourceConfigDrive .*\[source=/dev/vdb\]"),
+    "config-drive-vfat": ("configdrive", r"DataSourceConfigDrive .*\[source=/dev/vdb1\]"),
     "nocloud": ("nocloud", r"DataSourceNoCloud .*/dev/vdb"),
 }
 """By data source: what `cloud-id` says, and what cloud-init recorded that it used."""

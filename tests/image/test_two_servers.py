@@ -24,6 +24,7 @@ def test_the_second_takes_the_firsts_output(bookworm, test_image, nothing_left):
     outputs = done.verdict["outputs"]
     first, second = outputs["first_id"], outputs["second_id"]
     assert outputs["answer"] == f"{second} heard: greeting of {first}"
+    assert outputs["names"] == {"first": first, "second": second}
     timeline = json.loads((done.folder / "timeline.json").read_text())
     on = {event["server"] for event in timeline if event["kind"] == "power-on"}
     assert on == {first, second}

@@ -30,6 +30,7 @@ class Session:
     def __init__(self, image: Path, directory: Path, *words: object) -> None:
         self.directory = directory
         self.log = directory.with_suffix(".log")
+        self._before = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 [
@@ -61,7 +62,7 @@ class Session:
             [str(Path(sys.executable).with_name("openstack")), *words, "-f", "json"],
             env={
                 "PATH": os.environ["PATH"],
-                "HOME": str(self.directory),
+                "HOME": str(self.directory.parent),
                 "PYTHONWARNINGS": "ignore",
                 "OS_CLIENT_CONFIG_FILE": str(self.directory / "clouds.yaml"),
                 "OS_CLOUD": "hotplate",
@@ -73,12 +74,17 @@ class Session:
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
 
+    def told(self) -> str:
+        """What this session has said so far; it must be running."""
+        told = self.log.read_bytes()[self._before :].decode()
+        assert self.process.poll() is None, told
+        return told
+
     def wait_for(self, text: str) -> None:
         """Until ``up`` has said something."""
 
         def said(_: bool) -> bool | None:
-            assert self.process.poll() is None, self.log.read_text()
-            return text in self.log.read_text() or None
+            return text in self.told() or None
 
         retry(said, Deadline(BOOT_SECONDS, f'"{text}"'), every=0.5)
 
@@ -86,6 +92,7 @@ class Session:
         """The output of a command in the guest, as soon as it has a shell."""
 
         def ran(last: bool) -> str | None:
+            self.told()
             done = self.hotplate("shell", SERVER, command)
             assert not last or done.returncode == 0, done.stderr
             return done.stdout if done.returncode == 0 else None

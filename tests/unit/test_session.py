@@ -115,11 +115,17 @@ def test_nonsense_does_not_end_it(directory, message):
 
 @pytest.mark.parametrize("number", Control.SIGNALS)
 def test_signals_end_it(directory, number):
-    before = signal.getsignal(number)
-    with Control(directory, lambda _: (None, [])) as control:
-        threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
-        control.run()
-    assert signal.getsignal(number) is before
+    def before(*_: object) -> None:
+        """What a program had; one that was started in the background may ignore it."""
+
+    found = signal.signal(number, before)
+    try:
+        with Control(directory, lambda _: (None, [])) as control:
+            threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
+            control.run()
+        assert signal.getsignal(number) is before
+    finally:
+        signal.signal(number, found)
 
 
 def test_the_end_is_waited_for(tmp_path):

@@ -122,6 +122,7 @@ def test_a_malformed_section_stops_before_anything_is_done(init, tmp_path, secti
     assert not (tmp_path / "done").exists()
 
 
+@pytest.mark.defect("K15")
 def test_config_sets_in_order_and_by_name(init, python):
     config = {
         "configSets": {
@@ -167,6 +168,7 @@ def test_sections_run_in_heats_order(init, tmp_path):
 # Files
 
 
+@pytest.mark.defect("K15")
 def test_files(init, tmp_path, python):
     path = tmp_path / "new/dir"
     done = init(
@@ -213,6 +215,7 @@ def test_a_file_from_a_url(init, server, tmp_path):
     assert "Signature" not in (tmp_path / "cfn-init.log").read_text()
 
 
+@pytest.mark.defect("K14")
 @pytest.mark.parametrize(
     ("entry", "part"),
     [
@@ -223,7 +226,7 @@ def test_a_file_from_a_url(init, server, tmp_path):
     ],
 )
 def test_a_file_that_cannot_be_made_fails_and_leaves_nothing(init, tmp_path, entry, part):
-    """K14: heat-cfntools ignores an unknown owner and a failed download."""
+    """heat-cfntools ignores an unknown owner and a failed download."""
     done = init({"files": {str(tmp_path / "d/f"): entry}}, check=1)
     assert f'files: "{tmp_path}/d/f"' in done.stderr and part in done.stderr
     assert "Signature" not in done.stderr
@@ -500,6 +503,7 @@ def test_no_service_manager_is_a_sentence(init, tmp_path):
 # Accounts and packages: what is missing
 
 
+@pytest.mark.defect("K14")
 @pytest.mark.parametrize(
     ("section", "program"),
     [
@@ -514,9 +518,23 @@ def test_no_service_manager_is_a_sentence(init, tmp_path):
     ],
 )
 def test_a_missing_program_fails_and_is_named(init, tmp_path, section, program):
-    """K14: with heat-cfntools this is success."""
+    """With heat-cfntools this is success."""
     done = init(section, check=1, env={"PATH": str(tmp_path)})
     assert f'the program "{program}" is not on this machine' in done.stderr
+
+
+@pytest.mark.defect("K15")
+def test_apt_keeps_the_environment(init, tmp_path):
+    """With stand-ins for apt and dpkg; proxies, for one, are in the environment."""
+    for name, body in (
+        ("apt-get", f'echo "$http_proxy $DEBIAN_FRONTEND" >{tmp_path}/seen'),
+        ("dpkg-query", "echo 'ii |soup|all|1|'"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "http_proxy": "http://proxy:3128"}
+    init({"packages": {"apt": {"soup": []}}}, env=env)
+    assert (tmp_path / "seen").read_text() == "http://proxy:3128 noninteractive\n"
 
 
 # The hook
@@ -556,8 +574,9 @@ def test_the_hook_applies_its_config(cfn_init_hook, tmp_path, form):
     assert (tmp_path / "last/last_metadata").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.defect("K14")
 def test_the_hook_fails_with_the_step(cfn_init_hook):
-    """K14: heat-agents' hook reports 0."""
+    """heat-agents' hook reports 0."""
     answer = cfn_init_hook({"config": commands("exit 4")})
     assert answer.status == 1
     assert 'commands: "00": it failed with status 4' in answer.stderr
@@ -593,8 +612,9 @@ def test_the_option_configsets(cfn_init_hook):
         assert [line for line in answer.stdout.splitlines() if len(line) == 1] == wanted
 
 
+@pytest.mark.defect("K18")
 def test_parallel_deployments_keep_apart(cfn_init_hook, hooks_dir, tmp_path):
-    """K18: heat-agents gives all deployments the same last_metadata."""
+    """heat-agents gives all deployments the same last_metadata."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/cfn-init").symlink_to(hooks_dir / "cfn-init")
     env = {"HEAT_CFN_INIT_CMD": "", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}

@@ -100,6 +100,7 @@ def test_apt_installs_and_looks(init, inside, debian):
     init({"packages": {"apt": {"python3-profiler": []}}})
 
 
+@pytest.mark.defect("K14")
 @pytest.mark.root
 @pytest.mark.network
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_apt_installs_and_looks(init, inside, debian):
     ],
 )
 def test_what_apt_cannot_install_fails(init, debian, packages, part):
-    """K14: heat-cfntools ignores versions and reports success."""
+    """heat-cfntools ignores versions and reports success."""
     after = {"commands": {"a": {"command": "touch /after"}}}
     done = init({"packages": {"apt": packages}, **after}, check=1)
     assert "packages: apt" in done.stderr and part in done.stderr
@@ -131,6 +132,7 @@ def test_dpkg_installs_a_file(init, inside, debian):
     assert "packages: dpkg x" in done.stderr
 
 
+@pytest.mark.defect("K14")
 @pytest.mark.root
 @pytest.mark.network
 def test_groups_users_and_owners(init, inside, debian):

@@ -83,7 +83,7 @@ def test_the_known_vector():
 
 @pytest.mark.parametrize("hint", ["", "/", "/v1", "/v1/", "//"])
 def test_the_address_is_completed(cfn, heat, hint):
-    """C21: a hint that ends in /v1/ gave a doubled path."""
+    """A hint that ends in /v1/ gave a doubled path."""
     cfn("cfn-get-metadata", *OPTIONS, "--url", heat.url + hint, check=0)
     assert heat.heard[0].path.startswith("/v1/?")
 
@@ -248,6 +248,7 @@ def test_links(cfn, tmp_path):
     assert (target / "cfn-init").is_symlink()
 
 
+@pytest.mark.defect("K15")
 @pytest.mark.parametrize(
     "command", ["init", "signal", "get-metadata", "hup", "create-aws-symlinks"]
 )

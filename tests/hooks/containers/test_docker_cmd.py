@@ -86,6 +86,7 @@ def test_no_engine_is_a_sentence(docker_cmd):
     assert "heat-config-docker-cmd" in answer.stderr
 
 
+@pytest.mark.defect("K6")
 @pytest.mark.parametrize(
     ("config", "part"),
     [
@@ -151,9 +152,10 @@ def test_yaml_text_and_attached_output(real, podman):
     assert (answer.status, answer.stdout, answer.stderr) == (0, "grüß ☃ 7 []\n", "trouble\n")
 
 
+@pytest.mark.defect("K5", "K6")
 @pytest.mark.tool("podman")
 def test_a_failed_container_fails_though_another_printed(real, podman):
-    """K5, K6: heat-agents reports success, or the last status."""
+    """heat-agents reports success, or the last status."""
     config = {
         "a": {"image": podman.image, "detach": False, "command": ["echo", "fine"]},
         "b": {"image": podman.image, "detach": False, "command": ["sh", "-c", "exit 7"]},
@@ -237,9 +239,20 @@ def test_nul_in_a_command_is_a_sentence(docker_cmd, tmp_path):
     assert "NUL" in answer.stderr
 
 
+@pytest.mark.defect("K6")
+def test_volumes_from_is_the_option_that_engines_have(docker_cmd, tmp_path):
+    engine = tmp_path / "engine"
+    engine.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\n')
+    engine.chmod(0o755)
+    config = {"a": {"image": "i", "volumes_from": ["b", "c"]}}
+    assert docker_cmd(config, env={"HEAT_DOCKER_CMD": str(engine)}).status == 0
+    assert " --volumes-from=b --volumes-from=c i\n" in (tmp_path / "calls").read_text()
+
+
+@pytest.mark.defect("K6")
 @pytest.mark.tool("podman")
 def test_update_replaces_and_delete_removes(real, podman):
-    """K6: heat-agents' DELETE leaves the containers to a later pass."""
+    """heat-agents' DELETE leaves the containers to a later pass."""
     old = {name: {"image": podman.image, "command": WAIT} for name in ("a", "b")}
     other = {"z": {"image": podman.image, "command": WAIT}}
     assert real(old, inputs=STACK).status == 0
@@ -294,9 +307,10 @@ def test_a_name_that_is_taken_gets_a_suffix_and_later_its_own_name(real, podman,
     assert podman.names() == ["a"]
 
 
+@pytest.mark.defect("H17")
 @pytest.mark.tool("podman")
 def test_only_what_heat_itself_left_out_is_removed(real, podman, clean_up, make_deployment):
-    """C14: with heat-agents, an outage of Heat empties the list, and the containers go."""
+    """With heat-agents, an outage of Heat empties the list, and the containers go."""
     config = {"a": {"image": podman.image, "command": WAIT}}
     listed = [make_deployment(config, inputs=STACK)]
     real(config, inputs=STACK)

@@ -126,8 +126,9 @@ def service(podman, **more):
     return {"image": podman.image, "network_mode": "host", "command": WAIT, **more}
 
 
+@pytest.mark.defect("K7")
 def test_nothing_to_do_needs_no_compose(docker_compose):
-    """K7: an empty config and DELETE crash heat-agents' hook."""
+    """An empty config and DELETE crash heat-agents' hook."""
     env = {"HEAT_DOCKER_COMPOSE_CMD": "/no/such/program"}
     for config, action in (("", "CREATE"), ({}, "UPDATE"), (None, "CREATE"), ({"a": {}}, "DELETE")):
         answer = docker_compose(config, action=action, env=env)
@@ -225,6 +226,7 @@ def test_env_files_in_every_form(docker_compose, recorder, tmp_path, form):
     assert not (directory / "not-wanted.env").exists()
 
 
+@pytest.mark.defect("K7")
 def test_text_in_todays_layout_goes_in_as_it_came(docker_compose, recorder, tmp_path):
     program, _calls = recorder
     text = 'version: "3"\nservices:\n  web:\n    image: i\n    ports: [22:22]\n'
@@ -232,6 +234,7 @@ def test_text_in_todays_layout_goes_in_as_it_came(docker_compose, recorder, tmp_
     assert (tmp_path / "work/My_Project/docker-compose.yml").read_text() == text
 
 
+@pytest.mark.defect("K7")
 def test_the_old_layout_is_brought_up_to_date(docker_compose, recorder, tmp_path):
     program, _calls = recorder
     docker_compose(
@@ -280,6 +283,7 @@ def test_an_update_under_another_name_takes_the_old_project_down(
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["config-y8"]
 
 
+@pytest.mark.defect("K7")
 @pytest.mark.tool("podman")
 @pytest.mark.tool("docker")
 def test_up_update_and_delete(docker_compose, podman, compose, tmp_path):
@@ -326,6 +330,7 @@ def test_an_unknown_image_fails(docker_compose, podman, compose):
     assert "no-such-image" in answer.stdout + answer.stderr
 
 
+@pytest.mark.defect("H17")
 @pytest.mark.tool("podman")
 @pytest.mark.tool("docker")
 def test_only_what_heat_itself_left_out_is_taken_down(

@@ -1,5 +1,7 @@
 """heat-config, the command for a person on the guest."""
 
+import pytest
+
 
 def test_settings_and_states_are_told_to_a_person(guest, heat, cfn):
     guest.metadata(cfn(name="a\x1b[31mname"), cfn(id="d-2", group="none"))
@@ -18,6 +20,7 @@ def test_settings_and_states_are_told_to_a_person(guest, heat, cfn):
     assert guest.command("--help").returncode == 0
 
 
+@pytest.mark.defect("H11")
 def test_the_log_can_be_followed_while_the_tool_runs(guest, heat, cfn, wait_until):
     guest.real_hook("script", "script.py")
     guest.metadata(cfn("echo working; sleep 3", group="script"))

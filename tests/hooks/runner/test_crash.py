@@ -61,6 +61,7 @@ def settle(guest) -> None:
     raise AssertionError("it never settled")
 
 
+@pytest.mark.defect("H1")
 @pytest.mark.parametrize("power", [False, True], ids=["runner", "runner-and-hook"])
 def test_two_hundred_kills_at_random_moments(guest, heat, cfn, power):
     seed = random.randrange(1 << 32)
@@ -97,6 +98,7 @@ def test_two_hundred_kills_at_random_moments(guest, heat, cfn, power):
     assert len(states) >= 3, states
 
 
+@pytest.mark.defect("H1")
 @pytest.mark.parametrize("step", range(12))
 def test_a_cut_before_each_write_that_counts(guest, heat, cfn, step):
     """Every rename and every directory sync is a boundary: die just before the n-th of them."""
@@ -163,6 +165,7 @@ def interrupted(guest, wait_until, runs):
     kill_hook(guest)
 
 
+@pytest.mark.defect("H1")
 def test_an_interrupted_hook_is_failed_in_words(guest, heat, cfn, wait_until):
     guest.real_hook("script", "script.py")
     config = f"#!/bin/sh\necho half way\necho run >>{guest.counts}/d-1\nsleep 60\n"
@@ -191,6 +194,7 @@ def test_on_interrupt_rerun_runs_again_three_times_at_most(guest, heat, cfn, wai
     assert "at run 4" in body["deploy_stderr"]
 
 
+@pytest.mark.defect("H1")
 def test_on_interrupt_rerun_succeeds_when_it_can(guest, heat, cfn, wait_until):
     guest.shell_hook(
         "shell",

@@ -8,6 +8,7 @@ from email.utils import formatdate
 import pytest
 
 
+@pytest.mark.defect("H2", "N1", "N2")
 @pytest.mark.parametrize(
     ("status", "tries"),
     [(s, 1) for s in (301, 400, 401, 403, 404, 409, 413)] + [(s, 3) for s in (429, 500, 502, 503)],
@@ -32,6 +33,7 @@ def test_a_refused_signal_is_sent_again_without_running_again(
     assert heat.requests == []
 
 
+@pytest.mark.defect("N2")
 def test_a_brief_500_is_over_in_the_same_pass(guest, heat, cfn, replying):
     good = heat.reply
     replying(500)
@@ -43,6 +45,7 @@ def test_a_brief_500_is_over_in_the_same_pass(guest, heat, cfn, replying):
     assert 0.2 < second - first < third - second < 3
 
 
+@pytest.mark.defect("A5")
 def test_500_for_many_passes(guest, heat, cfn, replying):
     replying(500)
     guest.metadata(cfn())
@@ -61,6 +64,7 @@ def test_500_for_many_passes(guest, heat, cfn, replying):
     assert guest.runs("d-1") == 1
 
 
+@pytest.mark.defect("N5")
 def test_refused_connection_is_bounded_and_sent_later(guest, cfn, heat, make_heat):
     gone = make_heat()
     gone.close()
@@ -91,6 +95,7 @@ def _drip_body(handler):
         time.sleep(0.2)
 
 
+@pytest.mark.defect("H15", "N5")
 @pytest.mark.parametrize("act", [_hang, _drip, _drip_body])
 def test_a_host_that_hangs_costs_one_deadline_and_holds_nobody_up(
     guest, heat, cfn, make_heat, replying, act
@@ -108,6 +113,7 @@ def test_a_host_that_hangs_costs_one_deadline_and_holds_nobody_up(
     assert "a moment ago" in guest.failures()[1]
 
 
+@pytest.mark.defect("N5")
 def test_accepting_without_ever_reading_is_a_hang(guest, cfn, heat):
     listener = socket.create_server(("127.0.0.1", 0))
     deployment = cfn()
@@ -160,12 +166,17 @@ def test_200_with_a_web_page_is_not_heat(guest, heat, cfn, replying, page):
     assert "web page" in guest.failures()[0]
 
 
+@pytest.mark.defect("N9")
 def test_403_on_an_aged_url_is_said_in_words(guest, cfn, replying):
     replying(403)
     guest.metadata(cfn(stamp="2026-01-02T03%3A04%3A05Z"))
     guest.run()
     assert "signed" in guest.failures()[0]
     assert "auth_ttl" in guest.failures()[0]
+    steps = [
+        line for line in guest.log("d-1").splitlines() if "started" in line or "may be" in line
+    ]
+    assert "may be refused" in steps[0], "it is told before the hook runs"
 
 
 def test_403_on_a_fresh_url_is_something_else(guest, cfn, replying):

@@ -13,6 +13,7 @@ import pytest
 RUNNER = Path(__file__).resolve().parents[3] / "hooks" / "55-heat-config"
 
 
+@pytest.mark.defect("H12", "H15")
 def test_a_hook_that_runs_too_long_is_stopped_with_all_it_started(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     pids = guest.root / "pids"
@@ -51,6 +52,7 @@ def test_a_time_limit_that_is_none_is_left_out(guest, heat, cfn, bad):
     assert heat.signals[0]["deploy_status_code"] == 0
 
 
+@pytest.mark.defect("H12")
 def test_a_background_child_neither_blocks_nor_dies(guest, heat, cfn):
     pid_file = guest.root / "pid"
     guest.shell_hook(

@@ -41,6 +41,7 @@ def test_an_empty_signal_means_success_as_ever(notify, heat, cfn):
     assert heat.signals == [{}]
 
 
+@pytest.mark.defect("N1", "N2", "N6")
 @pytest.mark.parametrize("status", [403, 404, 500, 503])
 def test_what_is_not_accepted_is_status_1_and_says_why(notify, heat, cfn, replying, status):
     replying(status)
@@ -64,6 +65,7 @@ def test_no_way_to_signal_is_status_0(notify, heat, make_deployment):
     assert heat.requests == []
 
 
+@pytest.mark.defect("N3")
 def test_a_huge_signal_without_stdout_is_trimmed(notify, heat, cfn):
     signal = json.dumps(
         {"r": "é" * 2_000_000, "list": ["x" * 1000] * 2000, "deploy_status_code": 0}

@@ -49,6 +49,26 @@ def refresh(guest):
     return run
 
 
+@pytest.mark.defect("A5")
+@pytest.mark.parametrize("name", ["50-heat-config-docker-cmd", "50-heat-config-docker-compose"])
+def test_a_clean_up_that_cannot_be_done_holds_no_deployment_up(guest, heat, cfn, refresh, name):
+    shutil.copy2(ROOT / "hooks" / name, guest.root / "orc" / "configure.d")
+    guest.settings["HEAT_DOCKER_CMD"] = guest.settings["HEAT_DOCKER_COMPOSE_CMD"] = "/no/such"
+    work = guest.root / "compose"
+    (work / "left").mkdir(parents=True)
+    (work / "left" / ".deployment.json").write_text('{"deployment": "of a stack that is gone"}')
+    (work / "left" / "docker-compose.yml").write_text("services: {}\n")
+    guest.settings["HEAT_DOCKER_COMPOSE_WORKING"] = str(work)
+    collected = guest.root / "cfn.json"
+    collected.write_text('{"deployments": []}')
+    guest.settings["OS_CONFIG_FILES"] = str(collected)
+    guest.metadata(cfn())
+    done = refresh()
+    assert done.returncode == 0, done.stderr
+    assert f"{name}: " in done.stderr, "it had something to say"
+    assert guest.state_of("d-1") == "signalled"
+
+
 def test_a_signal_that_is_not_accepted_has_the_agent_come_again(
     guest, heat, cfn, refresh, replying
 ):

@@ -46,6 +46,7 @@ def test_every_file_is_private(guest, heat, cfn):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
+@pytest.mark.defect("H10", "K4")
 def test_no_value_and_no_credential_is_left_or_logged(guest, heat, cfn):
     deployment = cfn(inputs={"password": "planted-input"}, outputs=["r"])
     deployment["inputs"].append({"name": "deploy_password", "value": "planted-deploy"})
@@ -57,6 +58,7 @@ def test_no_value_and_no_credential_is_left_or_logged(guest, heat, cfn):
         assert planted not in everything
 
 
+@pytest.mark.defect("N6")
 def test_a_failed_signal_does_not_show_the_signature(guest, cfn, make_heat):
     gone = make_heat()
     gone.close()
@@ -66,6 +68,7 @@ def test_a_failed_signal_does_not_show_the_signature(guest, cfn, make_heat):
     assert "c2VjcmV0" not in done.log + guest.console.read_text() + guest.log("d-1")
 
 
+@pytest.mark.defect("H3")
 @pytest.mark.parametrize("group", ["nix", "", "../shell", "☃"])
 def test_a_group_without_a_hook_is_signalled_as_failed(guest, heat, cfn, group):
     guest.metadata(cfn(group=group, id="x"))
@@ -109,6 +112,7 @@ def test_a_component_runs_the_config_of_the_action(guest, heat, cfn, action):
     assert heat.signals[0]["deploy_stdout"] == wanted.get(action, "four") + "shell"
 
 
+@pytest.mark.defect("H3")
 @pytest.mark.parametrize(
     "config",
     [
@@ -130,6 +134,7 @@ def test_a_component_without_the_action_is_signalled_as_failed(guest, heat, cfn,
     assert "component" in body["deploy_stderr"]
 
 
+@pytest.mark.defect("H7")
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -165,6 +170,7 @@ def test_an_id_that_is_no_plain_name_is_signalled_as_failed(guest, heat, cfn, ho
     assert not list(guest.counts.iterdir())
 
 
+@pytest.mark.defect("H4", "H5", "H6")
 @pytest.mark.parametrize(
     ("answer", "exit_status", "status", "part"),
     [
@@ -241,6 +247,7 @@ def test_marks_of_heat_agents_count_as_run(guest, heat, cfn, marker):
     assert "run by heat-agents" in guest.command("status").stdout
 
 
+@pytest.mark.defect("H13", "K13")
 def test_values_are_never_missing_where_heat_leaves_them_out(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     deployment = cfn('echo "[$gone]"', group="script")
@@ -250,6 +257,17 @@ def test_values_are_never_missing_where_heat_leaves_them_out(guest, heat, cfn):
     guest.metadata(deployment)
     assert guest.run().status == 0
     assert heat.signals[0]["deploy_stdout"] == "[]\n"
+
+
+@pytest.mark.defect("H14")
+def test_values_that_are_no_text_although_their_type_says_so(guest, heat, cfn):
+    guest.real_hook("script", "script.py")
+    inputs = {"a": None, "b": {"x": None}, "c": [1, "y"], "d": True}
+    guest.metadata(
+        cfn("""printf '%s|' "$a" "$b" "$c" "$d" """, group="script", inputs=inputs),
+    )
+    guest.run()
+    assert heat.signals[0]["deploy_stdout"] == '|{"x": null}|[1, "y"]|true|'
 
 
 def test_an_id_that_is_there_twice_runs_once(guest, heat, cfn):
@@ -306,6 +324,7 @@ def _refuse(status):
     return SimpleNamespace(status=status, body=b"", headers={}, act=None)
 
 
+@pytest.mark.defect("H10", "H17")
 def test_state_of_what_is_gone_is_forgotten_after_a_while(guest, heat, cfn):
     guest.config.write_text("forget_after = 0\nkeep_logs = 0\n")
     guest.metadata(cfn(), cfn(id="d-2"))
@@ -349,6 +368,7 @@ def test_two_runners_do_not_meet(guest, heat, cfn, wait_until):
     assert guest.runs("d-1") == 1
 
 
+@pytest.mark.defect("N3")
 def test_a_full_answer_is_on_disk_and_a_trimmed_one_is_signalled(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     config = (

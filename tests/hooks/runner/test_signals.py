@@ -92,6 +92,7 @@ def test_temp_url_signal_is_put(guest, heat, cfn, replying):
     assert guest.state_of("d-1") == "signalled"
 
 
+@pytest.mark.defect("N7")
 @pytest.mark.parametrize("suffix", ["", "/", "-unversioned", "-v2"])
 def test_heat_signal(guest, heat, keystone, make_deployment, suffix):
     if suffix in ("-unversioned", "-v2"):
@@ -105,6 +106,7 @@ def test_heat_signal(guest, heat, keystone, make_deployment, suffix):
     assert b"s3cret" not in guest.text_everywhere()
 
 
+@pytest.mark.defect("N3", "N4", "N7")
 def test_zaqar_signal(guest, heat, keystone, make_deployment):
     keystone.update(deploy_signal_transport="ZAQAR_SIGNAL", deploy_queue_id="queue 1")
     guest.shell_hook("shell", "head -c 300000 /dev/zero | tr '\\0' a\n")
@@ -208,6 +210,7 @@ def certificate(directory):
     return paths
 
 
+@pytest.mark.defect("N8")
 @pytest.mark.tool("openssl")
 def test_tls_is_verified_and_its_ca_can_be_named(guest, cfn, make_heat, tmp_path):
     cert, key = certificate(tmp_path)
