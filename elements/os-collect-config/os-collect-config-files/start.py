@@ -6,26 +6,31 @@ cloud-init is still at work; `prepare` waits for that.  At build time the
 first line is made to name the Python that has the agent.
 """
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import run_phases
 from os_collect_config import collect
 
 PREPARE = Path(__file__).resolve().with_name("prepare")
+AGAIN = "--again"
 
 
 def main():
     """Run `prepare`, then the agent's own main program."""
-    status = subprocess.call([PREPARE])
-    if status:
-        print(f"os-collect-config: prepare ended with status {status}", file=sys.stderr)
-    # The agent executes argv[0] again whenever its configuration changes.
-    sys.argv[0] = shutil.which("os-collect-config") or sys.argv[0]
+    if run_phases.load():
+        collect.call_command = run_phases.instead_of(collect.call_command)
+    words = [word for word in sys.argv[1:] if word != AGAIN]
+    if AGAIN not in sys.argv:
+        status = subprocess.call([PREPARE])
+        if status:
+            print(f"os-collect-config: prepare ended with status {status}", file=sys.stderr)
+    # The agent executes this again whenever its configuration changes.
+    sys.argv = [sys.argv[0], AGAIN, *words]
     # Debian's 13.1 has the name that it had before 14.
     run = getattr(collect, "main", None) or collect.__main__
-    return run(sys.argv)
+    return run(["os-collect-config", *words])
 
 
 if __name__ == "__main__":

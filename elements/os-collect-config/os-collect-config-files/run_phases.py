@@ -1,0 +1,150 @@
+"""Run os-refresh-config and what it runs in forks of the agent, which has it all loaded.
+
+A change of the metadata starts four Pythons and six shells when each program is a process of its
+own, and a slow guest is busy with that for seconds.  Here the same code runs in forks: that of
+os-refresh-config, the order and the words of dib-run-parts, and each script of a phase whose first
+line is PYTHON (it asks for nothing but the standard library).  Any other script, and any other
+command of the agent, is a process as ever.
+"""
+
+import logging
+import os
+import re
+import runpy
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from types import SimpleNamespace
+
+COMMAND = "os-refresh-config"
+INTERPRETER = "/usr/bin/python3"
+PYTHON = f"#!{INTERPRETER} -IS\n".encode()
+NAME = re.compile(os.environ.get("RUN_PARTS_REGEX") or "^[0-9A-Za-z_-]+$")
+
+
+def load():
+    """Load both programs ahead of their first run; whether os-refresh-config is there."""
+    # The programs' own environment may have another Python than the scripts ask for.
+    if os.path.realpath(sys.executable) != os.path.realpath(INTERPRETER):
+        return False
+    try:
+        import os_apply_config.apply_config
+        import os_apply_config.version
+        import os_refresh_config.os_refresh_config  # noqa: F401
+    except ImportError:
+        return False
+    # The program asks for that at each start; it is found among all packages, and then kept.
+    os_apply_config.version.version_info.version_string()
+    return True
+
+
+def instead_of(call_command):
+    """What the agent calls for a change in place of its own `call_command`."""
+
+    def run(files, command):
+        if command != COMMAND:
+            return call_command(files, command)
+        logging.getLogger("os-collect-config").info("Running %s for %s", command, ":".join(files))
+        status = fork(lambda: refresh(files))
+        if status:
+            raise subprocess.CalledProcessError(status, command)
+
+    return run
+
+
+def fork(function):
+    """Run `function` in a fork; its exit status as a shell has it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            # As Python starts; the agent has it otherwise.
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+            status = exit_status(function)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            # Nothing of the agent's own end of life happens here.
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return status if status >= 0 else 128 - status
+
+
+def exit_status(function):
+    """Call `function`; the status with which a Python that does only this would exit."""
+    try:
+        code = function()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def refresh(files):
+    """Be os-refresh-config, in a fork."""
+    from os_refresh_config import os_refresh_config
+
+    # The agent's own handlers would say every line of the programs once more.
+    logging.getLogger().handlers.clear()
+    os.environ["OS_CONFIG_FILES"] = ":".join(files)
+    sys.argv = [COMMAND]
+    os_refresh_config.subprocess = SimpleNamespace(
+        CalledProcessError=subprocess.CalledProcessError, check_call=check_call, call=subprocess.call
+    )
+    return os_refresh_config.main(sys.argv)
+
+
+def check_call(argv, **options):
+    """Be dib-run-parts, unless there are environment files: those are for a shell to read."""
+    directory = argv[-1]
+    environment = os.path.join(directory, os.pardir, "environment.d")
+    if os.path.isdir(environment) and os.listdir(environment):
+        return subprocess.check_call(argv, **options)
+    phase = os.path.basename(directory)
+    for path in scripts(directory):
+        start = time.monotonic()
+        status = run_script(path)
+        elapsed = time.monotonic() - start
+        print(
+            f"dib-run-parts: {phase}/{os.path.basename(path)} status {status} "
+            f"after {elapsed:.3f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+        if status:
+            raise subprocess.CalledProcessError(status, argv)
+
+
+def scripts(directory):
+    """The scripts of a phase in the order of ``LC_ALL=C sort -n``."""
+    names = []
+    for name in os.listdir(directory):
+        path = os.path.join(directory, name)
+        if NAME.search(name) and os.path.isfile(path) and os.access(path, os.X_OK):
+            number = re.match("-?[0-9]+", name)
+            names.append((int(number[0]) if number else 0, os.fsencode(name), path))
+    return [path for _, _, path in sorted(names)]
+
+
+def run_script(path):
+    """Run one script to its end; its exit status."""
+    with open(path, "rb") as stream:
+        first_line = stream.readline(len(PYTHON) + 1)
+    if first_line != PYTHON:
+        status = subprocess.call([path])
+        return status if status >= 0 else 128 - status
+
+    def run():
+        sys.argv = [path]
+        runpy.run_path(path, run_name="__main__")
+
+    return fork(run)
