@@ -224,6 +224,7 @@ def test_start_runs_prepare_and_then_the_real_agent(conf: str, tmp_path: Path) -
     prepare.chmod(0o755)
     start = tmp_path / "start"
     start.write_text((FILES / "start.py").read_text())
+    (tmp_path / "run_phases.py").symlink_to(FILES / "run_phases.py")
     result = subprocess.run(
         [sys.executable, start, "--config-file", path, "--print-cachedir"],
         env={"PATH": os.environ["PATH"], "LC_ALL": "C"},

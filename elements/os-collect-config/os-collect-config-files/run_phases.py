@@ -21,6 +21,9 @@ from types import SimpleNamespace
 COMMAND = "os-refresh-config"
 INTERPRETER = "/usr/bin/python3"
 PYTHON = f"#!{INTERPRETER} -IS\n".encode()
+PLAIN = re.compile(r"[\w./= -]*", re.ASCII)
+"""A command in which a shell would find nothing but words."""
+
 NAME = re.compile(os.environ.get("RUN_PARTS_REGEX") or "^[0-9A-Za-z_-]+$")
 
 
@@ -44,10 +47,12 @@ def instead_of(call_command):
     """What the agent calls for a change in place of its own `call_command`."""
 
     def run(files, command):
-        if command != COMMAND:
-            return call_command(files, command)
+        words = command.split()
+        if words[:1] != [COMMAND] or not PLAIN.fullmatch(command):
+            call_command(files, command)
+            return
         logging.getLogger("os-collect-config").info("Running %s for %s", command, ":".join(files))
-        status = fork(lambda: refresh(files))
+        status = fork(lambda: refresh(files, words))
         if status:
             raise subprocess.CalledProcessError(status, command)
 
@@ -89,14 +94,14 @@ def exit_status(function):
     return 1
 
 
-def refresh(files):
+def refresh(files, words):
     """Be os-refresh-config, in a fork."""
     from os_refresh_config import os_refresh_config
 
     # The agent's own handlers would say every line of the programs once more.
     logging.getLogger().handlers.clear()
     os.environ["OS_CONFIG_FILES"] = ":".join(files)
-    sys.argv = [COMMAND]
+    sys.argv = words
     os_refresh_config.subprocess = SimpleNamespace(
         CalledProcessError=subprocess.CalledProcessError, check_call=check_call, call=subprocess.call
     )
