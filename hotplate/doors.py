@@ -14,7 +14,8 @@ from typing import Any
 
 from hotplate.deadline import DeadlineExceeded
 from hotplate.errors import HotplateError, MachineLostError, UsageError
-from hotplate.server import Hotplate, Server
+from hotplate.plate import Hotplate
+from hotplate.server import Server
 from hotplate.session import SessionDirectory
 
 SHELL_SECONDS = 30.0

@@ -36,7 +36,7 @@ from hotplate.settings import Settings
 if TYPE_CHECKING:
     from hotplate.cloud.cloud import Cloud
     from hotplate.image.inspect import Image
-    from hotplate.server import Hotplate
+    from hotplate.plate import Hotplate
     from hotplate.stack import Stack
     from hotplate.under_test import ServerUnderTest
     from hotplate.warm import WarmState
@@ -236,7 +236,7 @@ def _plates_on(
     """
     from hotplate import warm
     from hotplate.events import EventLog
-    from hotplate.server import Hotplate
+    from hotplate.plate import Hotplate
 
     with contextlib.ExitStack() as owned:
         for last_try in (False, True):

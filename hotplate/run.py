@@ -21,7 +21,8 @@ from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events import Event, EventLog
 from hotplate.image.inspect import Image
 from hotplate.inquiry import ask_guest
-from hotplate.server import Hotplate, Server
+from hotplate.plate import Hotplate
+from hotplate.server import Server
 from hotplate.settings import Settings
 from hotplate.stack import STACK_TYPE, Stack
 from hotplate.template import Template

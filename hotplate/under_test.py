@@ -15,7 +15,8 @@ from hotplate.guest.base import COMMAND_SECONDS, CommandResult
 from hotplate.guest.testinfra_backend import testinfra_host
 from hotplate.inquiry import diagnose_since
 from hotplate.machine.console import Console
-from hotplate.server import Hotplate, Server
+from hotplate.plate import Hotplate
+from hotplate.server import Server
 from hotplate.session import ABOUT, Control, SessionDirectory
 from hotplate.verdict.diagnosis import Diagnosis
 

@@ -17,7 +17,8 @@ from hotplate.doors import Doors
 from hotplate.errors import HotplateError, UsageError
 from hotplate.events import Event, EventLog
 from hotplate.image.inspect import Image
-from hotplate.server import Hotplate, Server
+from hotplate.plate import Hotplate
+from hotplate.server import Server
 from hotplate.session import ABOUT, DOWN, Control, SessionDirectory
 from hotplate.settings import Settings
 from hotplate.stack import STACK_TYPE, Stack

@@ -32,7 +32,8 @@ from hotplate.image.overlay import check_space
 from hotplate.machine import accelerator
 from hotplate.machine.process import find_tool
 from hotplate.paths import cache_dir
-from hotplate.server import Hotplate, Server
+from hotplate.plate import Hotplate
+from hotplate.server import Server
 from hotplate.settings import Settings
 from hotplate.verdict import readings
 

@@ -6,7 +6,6 @@ ask here.
 
 from __future__ import annotations
 
-import email
 import json
 import re
 from dataclasses import dataclass
@@ -214,20 +213,6 @@ def deployment_ids(event: Event) -> list[str] | None:
 def is_deployment_resource(event: Event) -> bool:
     """True for a stack event of a software deployment."""
     return event.source == "stack" and str(event.detail.get("type", "")) in DEPLOYMENT_TYPES
-
-
-def user_data_parts(data: bytes) -> list[str]:
-    """Return the file names of the parts of a server's user data.
-
-    Who boots a server emits them (kind ``user-data``, detail ``parts``), so that user data that
-    the agent cannot be configured from is told apart from an agent that does not run.
-
-    :param data: MIME multipart, as Heat makes it, or anything else: then there are no parts.
-    """
-    message = email.message_from_bytes(data)
-    if not message.is_multipart():
-        return []
-    return [part.get_filename() or part.get_content_type() for part in message.walk()][1:]
 
 
 def is_signal_taken(event: Event) -> bool:

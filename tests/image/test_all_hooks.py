@@ -10,7 +10,7 @@ import pytest
 
 from hotplate.events import EventLog
 from hotplate.image.inspect import Image
-from hotplate.server import Hotplate
+from hotplate.plate import Hotplate
 from hotplate.settings import Settings
 from hotplate.stack import create_from_file
 from hotplate.verdict import readings

@@ -11,7 +11,7 @@ import pytest
 from hotplate import warm
 from hotplate.events import EventLog
 from hotplate.image.inspect import Image
-from hotplate.server import Hotplate
+from hotplate.plate import Hotplate
 from hotplate.settings import Settings
 from hotplate.under_test import ServerUnderTest
 

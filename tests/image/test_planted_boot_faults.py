@@ -13,8 +13,8 @@ from hotplate.deadline import Deadline, retry
 from hotplate.errors import MachineLostError
 from hotplate.events import EventLog
 from hotplate.image.inspect import Image
+from hotplate.plate import Hotplate
 from hotplate.run import Run
-from hotplate.server import Hotplate
 from hotplate.settings import Settings
 from hotplate.template import Template, builtin
 from hotplate.verdict.stages import Stage

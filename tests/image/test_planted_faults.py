@@ -16,7 +16,7 @@ from hotplate import warm
 from hotplate.deadline import DeadlineExceeded
 from hotplate.events import EventLog
 from hotplate.image.inspect import Image
-from hotplate.server import Hotplate
+from hotplate.plate import Hotplate
 from hotplate.settings import Settings
 from hotplate.under_test import ServerUnderTest
 from hotplate.verdict import readings

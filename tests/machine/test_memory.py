@@ -12,7 +12,7 @@ from hotplate.deadline import Deadline
 from hotplate.events import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine import admission
-from hotplate.server import Hotplate
+from hotplate.plate import Hotplate
 from hotplate.settings import Accelerator, Settings
 from hotplate.stack import Stack
 from hotplate.template import Template

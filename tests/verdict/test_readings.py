@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from email.mime.multipart import MIMEMultipart
-from email.mime.text import MIMEText
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,17 +41,3 @@ def test_any_console_text_is_read_without_failing(text):
     event = Event("console", "line", "s", {"text": "heat-config: " + text})
     assert "\x1b" not in readings.describe(event)
     readings.marker(event)
-
-
-def test_the_parts_of_user_data():
-    message = MIMEMultipart()
-    for name in ("cloud-config", "cfn-init-data"):
-        part = MIMEText("x")
-        part.add_header("Content-Disposition", "attachment", filename=name)
-        message.attach(part)
-    assert readings.user_data_parts(message.as_bytes()) == ["cloud-config", "cfn-init-data"]
-
-
-@pytest.mark.parametrize("data", [b"", b"#!/bin/sh\necho\n", b"\x1f\x8b\x00\xff"])
-def test_other_user_data_has_no_parts(data):
-    assert readings.user_data_parts(data) == []

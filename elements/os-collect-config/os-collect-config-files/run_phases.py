@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import traceback
+from pathlib import Path
 from types import SimpleNamespace
 
 COMMAND = "os-refresh-config"
@@ -103,25 +104,26 @@ def refresh(files, words):
     os.environ["OS_CONFIG_FILES"] = ":".join(files)
     sys.argv = words
     os_refresh_config.subprocess = SimpleNamespace(
-        CalledProcessError=subprocess.CalledProcessError, check_call=check_call, call=subprocess.call
+        CalledProcessError=subprocess.CalledProcessError,
+        check_call=check_call,
+        call=subprocess.call,
     )
     return os_refresh_config.main(sys.argv)
 
 
 def check_call(argv, **options):
     """Be dib-run-parts, unless there are environment files: those are for a shell to read."""
-    directory = argv[-1]
-    environment = os.path.join(directory, os.pardir, "environment.d")
-    if os.path.isdir(environment) and os.listdir(environment):
-        return subprocess.check_call(argv, **options)
-    phase = os.path.basename(directory)
+    directory = Path(argv[-1])
+    environment = directory.parent / "environment.d"
+    if environment.is_dir() and any(environment.iterdir()):
+        subprocess.check_call(argv, **options)
+        return
     for path in scripts(directory):
         start = time.monotonic()
         status = run_script(path)
         elapsed = time.monotonic() - start
         print(
-            f"dib-run-parts: {phase}/{os.path.basename(path)} status {status} "
-            f"after {elapsed:.3f} s",
+            f"dib-run-parts: {directory.name}/{path.name} status {status} after {elapsed:.3f} s",
             file=sys.stderr,
             flush=True,
         )
@@ -131,25 +133,24 @@ def check_call(argv, **options):
 
 def scripts(directory):
     """The scripts of a phase in the order of ``LC_ALL=C sort -n``."""
-    names = []
-    for name in os.listdir(directory):
-        path = os.path.join(directory, name)
-        if NAME.search(name) and os.path.isfile(path) and os.access(path, os.X_OK):
-            number = re.match("-?[0-9]+", name)
-            names.append((int(number[0]) if number else 0, os.fsencode(name), path))
-    return [path for _, _, path in sorted(names)]
+    found = []
+    for path in directory.iterdir():
+        if NAME.search(path.name) and path.is_file() and os.access(path, os.X_OK):
+            number = re.match("-?[0-9]+", path.name)
+            found.append((int(number[0]) if number else 0, os.fsencode(path.name), path))
+    return [path for _, _, path in sorted(found)]
 
 
 def run_script(path):
     """Run one script to its end; its exit status."""
-    with open(path, "rb") as stream:
+    with path.open("rb") as stream:
         first_line = stream.readline(len(PYTHON) + 1)
     if first_line != PYTHON:
         status = subprocess.call([path])
         return status if status >= 0 else 128 - status
 
     def run():
-        sys.argv = [path]
-        runpy.run_path(path, run_name="__main__")
+        sys.argv = [str(path)]
+        runpy.run_path(str(path), run_name="__main__")
 
     return fork(run)
