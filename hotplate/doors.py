@@ -1,7 +1,7 @@
-"""Ways into the servers of a plate for other processes: ssh, a shell, the console.
+"""Ways into the servers of a plate for other processes: ssh, a shell, the console, the monitor.
 
-They speak to the control socket of a :class:`~hotplate.session.SessionDirectory`; ``hotplate ssh``
-and ``hotplate shell`` do.
+They speak to the control socket of a :class:`~hotplate.session.SessionDirectory`; ``hotplate ssh``,
+``hotplate shell`` and ``hotplate monitor`` do.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class Doors:
                 str(request["command"]),
                 float(request["timeout"]),
             )
+        if ask == "monitor":
+            return self._monitor(self._server(str(request["server"])), str(request["command"]))
         raise UsageError(f'the session does not know what "{ask}" is')
 
     def ways_into(self, server: Server) -> str:
@@ -61,6 +63,7 @@ class Doors:
         return (
             f"    ssh -F {config} {name}\n"
             f"    {self.directory.command('shell', name)}\n"
+            f"    {self.directory.command('monitor', name)}\n"
             f"    tail -f {shlex.quote(str(server.machine.console.path))}"
         )
 
@@ -117,6 +120,13 @@ class Doors:
                 str(error), hint=f"see what it does: tail {server.machine.console.path}"
             ) from error
         return done.rc, [_in_memory(done.stdout), _in_memory(done.stderr)]
+
+    def _monitor(self, server: Server, command: str) -> tuple[Any, list[int]]:
+        """What QEMU's monitor for people says to a command (QMP: human-monitor-command)."""
+        if not server.machine.running:
+            raise UsageError(f'the server "{server.spec.name}" is off')
+        said = server.machine.qmp.execute("human-monitor-command", command_line=command)
+        return 0, [_in_memory(str(said).replace("\r\n", "\n").encode())]
 
 
 def _in_memory(data: bytes) -> int:

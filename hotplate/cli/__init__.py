@@ -26,6 +26,7 @@ VERBS = {
     "down": "end what hotplate up keeps running",
     "ssh": "log into a server of hotplate up",
     "shell": "run a command as root in a server of hotplate up, whatever is in its image",
+    "monitor": "give QEMU's monitor a command about a server of hotplate up",
     "cache": "list what is kept to be faster the next time, or remove it",
     "doctor": "say what this host can do, and what to install",
 }

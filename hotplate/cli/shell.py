@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from typing import TextIO
 
 from hotplate.cli.test import load_settings
 from hotplate.cli.up import add_directory_argument
@@ -42,18 +44,30 @@ def run(args: argparse.Namespace) -> int:
         details = {"server": args.server, "command": command, "timeout": args.timeout}
         with directory.asked("shell", **details) as (status, descriptors, _):
             for source, target in zip(descriptors, (sys.stdout, sys.stderr), strict=True):
-                with os.fdopen(os.dup(source), "rb") as stream:
-                    target.buffer.write(stream.read())
-                target.flush()
+                copy(source, target)
         return int(status)
 
-    if args.command:
-        return execute(" ".join(args.command))
+    return each_command(args.command, execute, prompt=f"{args.server or 'server'}# ")
+
+
+def copy(source: int, target: TextIO) -> None:
+    """Print what a descriptor holds, byte for byte."""
+    with os.fdopen(os.dup(source), "rb") as stream:
+        target.buffer.write(stream.read())
+    target.flush()
+
+
+def each_command(words: list[str], execute: Callable[[str], int], *, prompt: str) -> int:
+    """Execute the command that these words are, or without any each line that is typed.
+
+    :return: what the last one returned.
+    """
+    if words:
+        return execute(" ".join(words))
     status = 0
-    prompt = f"{args.server or 'server'}# " if sys.stdin.isatty() else ""
     while True:
         try:
-            line = input(prompt)
+            line = input(prompt if sys.stdin.isatty() else "")
         except EOFError:
             return status
         if line.strip():

@@ -188,14 +188,37 @@ def test_a_second_one_in_the_same_directory_is_refused(session, disk):
     assert f"hotplate down --directory {session.directory}" in done.stderr
 
 
-@pytest.mark.parametrize("verb", ["ssh", "shell"])
+@pytest.mark.parametrize("verb", ["ssh", "shell", "monitor"])
 def test_there_is_no_server_to_log_into(session, verb):
     done = hotplate(verb, "--directory", session.directory, "web")
-    if verb == "shell":
+    if verb != "ssh":
         done = hotplate(verb, "--directory", session.directory, "web", "true")
     assert done.returncode == 2
     assert 'there is no server "web"' in done.stderr
     assert "the servers are: none" in done.stderr
+
+
+@pytest.mark.tool("qemu-system-x86_64")
+def test_qemus_monitor_answers_for_a_server(session, openstack, tmp_path):
+    server = {"type": "OS::Nova::Server", "properties": {"image": "any", "flavor": "m1.small"}}
+    template = tmp_path / "server.yaml"
+    resources = {"web": server | {"properties": {"name": "web", **server["properties"]}}}
+    template.write_text(
+        yaml.safe_dump({"heat_template_version": "2018-08-31", "resources": resources})
+    )
+    openstack("stack", "create", "-t", str(template), "--wait", "--poll", "1", "machine")
+    where = ("--directory", session.directory)
+    done = hotplate("monitor", *where, "web", "info", "status")
+    assert (done.returncode, done.stdout) == (0, "VM status: running\n"), done.stderr
+    lines = "stop\ninfo status\nno such command\n"
+    typed = subprocess.run(
+        command("monitor", *where, ""), input=lines, capture_output=True, text=True, timeout=120
+    )
+    assert typed.returncode == 0, typed.stderr
+    assert "VM status: paused" in typed.stdout
+    assert "unknown command: 'no'" in typed.stdout
+    openstack("stack", "delete", "--yes", "--wait", "machine")
+    assert hotplate("monitor", *where, "web", "info status").returncode == 2
 
 
 def test_a_request_that_makes_no_sense_is_answered(session):

@@ -108,6 +108,7 @@ def test_a_guest_outlives_its_session(bookworm, seeds, tmp_path, nothing_left):
         shown = session.openstack("stack", "output", "show", "hotplate", "stdout")
         assert shown["output_value"] == "web server ready\n"
         assert f"ssh -F {directory}/ssh-config {SERVER}" in session.log.read_text()
+        assert f"hotplate monitor --directory {directory} {SERVER}" in session.log.read_text()
         first = session.in_guest("cat /proc/sys/kernel/random/boot_id; echo kept >/root/note")
         done = session.hotplate("down", timeout=300)
         assert done.returncode == 0, done.stderr

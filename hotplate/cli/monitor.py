@@ -1,0 +1,39 @@
+"""``hotplate monitor``: speak to QEMU's own monitor about the machine of a server."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hotplate.cli.shell import copy, each_command
+from hotplate.cli.test import load_settings
+from hotplate.cli.up import add_directory_argument
+from hotplate.session import find
+
+NAME = "monitor"
+HELP = "give QEMU's monitor a command about a server of hotplate up: info status, savevm, ..."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``hotplate monitor``."""
+    add_directory_argument(parser)
+    parser.add_argument("server", metavar="SERVER", help="its name; '' for the only one")
+    parser.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help='as in "help" of QEMU\'s monitor; without it, lines are read from the standard input',
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Give the monitor the command, or each line that is typed; prints what it answers."""
+    directory = find(args.directory, load_settings(args))
+
+    def execute(command: str) -> int:
+        details = {"server": args.server, "command": command}
+        with directory.asked("monitor", **details) as (_, descriptors, _):
+            copy(descriptors[0], sys.stdout)
+        return 0
+
+    return each_command(args.command, execute, prompt="(qemu) ")
