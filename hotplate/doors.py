@@ -9,14 +9,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import sys
 import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from hotplate.deadline import DeadlineExceeded
 from hotplate.errors import HotplateError, MachineLostError, UsageError
 from hotplate.plate import Hotplate
 from hotplate.server import Server
-from hotplate.session import SessionDirectory
+from hotplate.session import ABOUT, Control, SessionDirectory
 
 SHELL_SECONDS = 30.0
 SSH_SHELL_SECONDS = 5.0
@@ -127,6 +130,38 @@ class Doors:
             raise UsageError(f'the server "{server.spec.name}" is off')
         said = server.machine.qmp.execute("human-monitor-command", command_line=command)
         return 0, [_in_memory(str(said).replace("\r\n", "\n").encode())]
+
+
+def pause(
+    plate: Hotplate, servers: Iterable[Server], directory: Path, *, say: Callable[[str], None]
+) -> None:
+    """Leave servers up, let other processes in, and wait for Enter, Ctrl-C or the input's end.
+
+    :param directory: a new one, for the control socket and the ssh key; it is removed again.
+    :param say: told how to get in.
+    """
+    door = SessionDirectory(directory.absolute())
+    with door.claim():
+        door.write(ABOUT, "{}\n")
+        door.public_key()
+        door.write_ssh_config()
+        doors = Doors(plate, door)
+        with Control(door, doors.answer) as control:
+            for server in servers:
+                say(
+                    f'the server "{server.machine.config.name}" is up\n{doors.ways_into(server)}\n'
+                    f"    {server.directory}/qemu.sh    (the same machine once more, by hand)"
+                )
+            say("press Enter to go on")
+
+            def enter() -> None:
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stdin.readline()
+                control.end()
+
+            threading.Thread(target=enter, name="enter", daemon=True).start()
+            control.run()
+        door.remove()
 
 
 def _in_memory(data: bytes) -> int:

@@ -22,7 +22,6 @@ import re
 import shutil
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--keep",
         action="store_true",
-        help="keep the folder of every test, not only of those that failed",
+        help="keep the folder of every test, not only of those that failed, and leave its guest "
+        "up and print how to look into it, until Enter",
     )
     group.addoption(
         "--pause-on-fail",
@@ -306,13 +306,14 @@ def _use(request: pytest.FixtureRequest, plates: _Plates) -> Iterator[ServerUnde
     server = plates.server()
     yield server
     failed = node.stash[_FAILED]
-    if failed and request.config.getoption("--pause-on-fail"):
+    keep = request.config.getoption("--keep")
+    if keep or (failed and request.config.getoption("--pause-on-fail")):
         _pause(request.config, server)
     plates.plate.cloud.faults.clear()
     if failed:
         _leave_evidence(plates, server, node, since)
     plates.give_back(server)
-    if not failed and not request.config.getoption("--keep"):
+    if not failed and not keep:
         shutil.rmtree(server.directory, ignore_errors=True)
 
 
@@ -336,22 +337,11 @@ def _leave_evidence(plates: _Plates, server: ServerUnderTest, node: Any, since: 
 
 
 def _pause(config: pytest.Config, server: ServerUnderTest) -> None:
-    """Leave the server up, let others in, and wait for Enter, Ctrl-C or the end of the input."""
+    """Leave the server up for a person, past what pytest captures."""
     capture = config.pluginmanager.getplugin("capturemanager")
-    with (
-        capture.global_and_fixture_disabled() if capture else contextlib.nullcontext(),
-        server.open_doors(server.directory / "doors") as (ways_in, control),
-    ):
-        print(f"\nhotplate: the test failed; the server {server} is up\n{ways_in}")
-        print("hotplate: press Enter to go on ", end="", flush=True)
-
-        def enter() -> None:
-            with contextlib.suppress(OSError, ValueError):
-                sys.stdin.readline()
-            control.end()
-
-        threading.Thread(target=enter, name="enter", daemon=True).start()
-        control.run()
+    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+        print(flush=True)
+        server.pause(say=lambda text: print(f"hotplate: {text}", flush=True))
 
 
 @pytest.fixture

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hotplate import doors
 from hotplate.deadline import Deadline
 from hotplate.deploy import Deployment
-from hotplate.doors import Doors
 from hotplate.guest.base import COMMAND_SECONDS, CommandResult
 from hotplate.guest.testinfra_backend import testinfra_host
 from hotplate.inquiry import diagnose_since
 from hotplate.machine.console import Console
 from hotplate.plate import Hotplate
 from hotplate.server import Server
-from hotplate.session import ABOUT, Control, SessionDirectory
 from hotplate.verdict.diagnosis import Diagnosis
 
 if TYPE_CHECKING:
@@ -179,23 +177,6 @@ class ServerUnderTest:
             said=said,
         )
 
-    @contextmanager
-    def open_doors(self, directory: Path) -> Iterator[tuple[str, Control]]:
-        """Let other processes in: ``ssh -F``, ``hotplate ssh``, ``hotplate shell``.
-
-        :param directory: a new one, for the control socket and the ssh key.
-        :return: lines that a person can paste, and what has to run for them to work.
-        """
-        door = SessionDirectory(directory.absolute())
-        with door.claim():
-            door.write(ABOUT, "{}\n")
-            door.public_key()
-            door.write_ssh_config()
-            doors = Doors(self._plate, door)
-            lines = (
-                f"{doors.ways_into(self._server)}\n"
-                f"    {self.directory}/qemu.sh    (the same machine once more, by hand)\n"
-            )
-            with Control(door, doors.answer) as control:
-                yield lines, control
-            door.remove()
+    def pause(self, *, say: Callable[[str], None]) -> None:
+        """Leave it up and let others in until somebody presses Enter; see :func:`doors.pause`."""
+        doors.pause(self._plate, [self._server], self.directory / "doors", say=say)

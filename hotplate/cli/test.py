@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hotplate.cloud.options import CloudOptions
     from hotplate.events import EventLog
     from hotplate.image.inspect import Image
+    from hotplate.run import Run
     from hotplate.template import Template
     from hotplate.verdict.html import RunReport
     from hotplate.verdict.stages import Stage
@@ -62,6 +63,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", type=float, metavar="SECONDS", help="give up after that long in any case"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print the verdict only")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="then leave the guests up and print how to look into them, until Enter",
+    )
+    parser.add_argument(
+        "--pause-on-fail", action="store_true", help="the same, if the test does not pass"
+    )
 
 
 def add_template_arguments(parser: argparse.ArgumentParser, *, without: str) -> None:
@@ -183,15 +192,16 @@ def run(args: argparse.Namespace) -> int:
     for image in images:
         verdict, events = _test(args, image, template, settings, options)
         runs.append(RunReport(verdict, tuple(events)))
-    verdicts = [each.verdict for each in runs]
-    if args.junit is not None:
-        _write(args.junit, junit.to_xml(verdicts))
-    if args.json is not None:
-        told = [each.to_json() for each in verdicts]
-        document = json.dumps(
-            told if len(told) > 1 else told[0], indent=2, ensure_ascii=False, default=str
-        )
-        _write(args.json, document.encode() + b"\n")
+        # After each, for the next one may find that the host lacks something.
+        verdicts = [each.verdict for each in runs]
+        if args.junit is not None:
+            _write(args.junit, junit.to_xml(verdicts))
+        if args.json is not None:
+            told = [each.to_json() for each in verdicts]
+            document = json.dumps(
+                told if len(images) > 1 else told[0], indent=2, ensure_ascii=False, default=str
+            )
+            _write(args.json, document.encode() + b"\n")
     if len(runs) > 1:
         _write_matrix(runs, settings.artifacts.absolute() / MATRIX)
     return max(each.exit_status for each in verdicts)
@@ -239,7 +249,7 @@ def _test(
         with _progress(args, history.expected(key), events) as progress:
             progress.say(f"image: {image.path} ({image.layout.value}, {image.format})")
             progress.say(f"template: {template.source}")
-            return _try(image, template, settings, options, folder, events, progress), events
+            return _try(args, image, template, settings, options, folder, events, progress), events
 
     verdict, events = attempt(artefacts.folder)
     if verdict.outcome is Outcome.LOST:
@@ -285,6 +295,7 @@ def _progress(
 
 
 def _try(
+    args: argparse.Namespace,
     image: Image,
     template: Template,
     settings: Settings,
@@ -305,7 +316,23 @@ def _try(
         on_reached=progress.reached,
         options=options,
     ) as trial:
-        return trial.judge()
+        verdict = trial.judge()
+        if args.keep or (args.pause_on_fail and not verdict.passed):
+            _pause(trial, verdict)
+        return verdict
+
+
+def _pause(trial: Run, verdict: Verdict) -> None:
+    """Leave the guests up for a person."""
+    from hotplate import doors
+    from hotplate.verdict.terminal import summary
+
+    def say(text: str) -> None:
+        print(f"hotplate: {text}", flush=True)
+
+    if running := [each for each in trial.plate.servers if each.machine.running]:
+        say(summary(verdict).splitlines()[-1])
+        doors.pause(trial.plate, running, trial.folder / "doors", say=say)
 
 
 def after_a_loss(verdict: Verdict, lost: str) -> Verdict:

@@ -41,6 +41,7 @@ def _hotplate(*words: object, cwd: Path | None = None, timeout: int = RUN_SECOND
     """Run the hotplate command to its end."""
     done = subprocess.run(
         [sys.executable, "-m", "hotplate", *map(str, words)],
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         errors="replace",

@@ -67,8 +67,12 @@ def test_a_script_that_fails_is_a_failed_stack_with_its_words(trixie, sample, te
     shutil.copytree(sample, tmp_path / "sample")
     script = tmp_path / "sample" / "scripts" / "web.sh"
     script.write_text("#!/bin/sh\necho started\necho 'the web is not there' >&2\nexit 3\n")
-    done = test_image(trixie, "-t", tmp_path / "sample" / "template.yaml")
+    done = test_image(trixie, "-t", tmp_path / "sample" / "template.yaml", "--pause-on-fail")
     assert done.status == 1
+    # There is nobody to press Enter.
+    for line in ("ssh -F ", "hotplate shell --directory ", "hotplate monitor --directory "):
+        assert f"    {line}" in done.stdout
+    assert not list(done.folder.rglob("doors/control"))
     assert done.verdict["status"] == "CREATE_FAILED"
     assert "deploy_status_code" in done.stdout
     assert done.verdict["outputs"]["status_code"] == 3

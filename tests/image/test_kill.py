@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
 import sys
+import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
 
 MOMENTS = 10
+SECONDS = 600
+
+TESTS = """
+    import pytest
+
+    @pytest.mark.parametrize("number", range(4))
+    def test_hook(server, number):
+        done = server.deploy(group="script", config="#!/bin/sh\\necho out\\n").wait()
+        assert done.status == "COMPLETE", server.diagnosis()
+"""
+
+
+def all_ended(machines) -> None:
+    """No QEMU outlives the one who started it by more than moments."""
+    end = time.monotonic() + 10
+    while machines() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert machines() == []
+
+
+def children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_ten_random_moments(bookworm, tmp_path, machines, test_image, nothing_left):
@@ -28,11 +53,68 @@ def test_ten_random_moments(bookworm, tmp_path, machines, test_image, nothing_le
         met += bool(machines())
         child.send_signal(signal.SIGKILL)
         child.wait()
-        end = time.monotonic() + 10
-        while machines() and time.monotonic() < end:
-            time.sleep(0.05)
-        assert machines() == []
+        all_ended(machines)
     # The moments are worth something only if QEMU was up at some of them.
     assert met >= 2
     done = test_image(bookworm)
     assert done.status == 0, done.stdout
+
+
+class Pytest:
+    """pytest with the plug-in, in a folder with four short tests."""
+
+    def __init__(self, image: Path, folder: Path, *words: str) -> None:
+        (folder / "test_hooks.py").write_text(textwrap.dedent(TESTS))
+        self.folder = folder
+        self.command = [
+            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"),
+            *(f"--rootdir={folder}", f"--image={image}", "--artifacts", str(folder / "a"), *words),
+        ]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        with (self.folder / "log").open("wb") as log:
+            return subprocess.Popen(
+                self.command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def passes(self) -> None:
+        assert self.start().wait(SECONDS) == 0, (self.folder / "log").read_text()
+
+
+@pytest.mark.long
+def test_twenty_random_moments_of_pytest(trixie, tmp_path, machines, nothing_left):
+    tests = Pytest(trixie, tmp_path)
+    tests.passes()
+    chance = random.Random(3)
+    met = 0
+    for _ in range(20):
+        child = tests.start()
+        time.sleep(chance.uniform(0.5, 15))
+        met += bool(machines())
+        child.kill()
+        child.wait()
+        all_ended(machines)
+    assert met >= 5
+    tests.passes()
+
+
+@pytest.mark.long
+def test_twenty_random_moments_of_a_worker(trixie, tmp_path, machines, nothing_left):
+    """pytest goes on with another worker in its place; then it is killed itself."""
+    tests = Pytest(trixie, tmp_path, "-n", "2")
+    tests.passes()
+    chance = random.Random(4)
+    killed = 0
+    for _ in range(20):
+        child = tests.start()
+        time.sleep(chance.uniform(2, 15))
+        workers = children(child.pid)
+        if workers:
+            os.kill(chance.choice(workers), signal.SIGKILL)
+            killed += 1
+        time.sleep(chance.uniform(0, 5))
+        child.kill()
+        child.wait()
+        all_ended(machines)
+    assert killed >= 10
+    tests.passes()

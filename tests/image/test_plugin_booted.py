@@ -178,8 +178,12 @@ def test_a_failure_says_why_leaves_evidence_and_pauses_on_request(run, pytester)
     done = run("--pause-on-fail", test_fails=FAILS)
     done.assert_outcomes(failed=1)
     text = done.stdout.str() + done.stderr.str()
-    assert "the test failed; the server" in text
-    for line in (r"ssh -F \S+/ssh-config \S+", r"hotplate shell --directory \S+ \S+"):
+    assert re.search(r'hotplate: the server "\S+" is up', text)
+    for line in (
+        r"ssh -F \S+/ssh-config \S+",
+        r"hotplate shell --directory \S+ \S+",
+        r"hotplate monitor --directory \S+ \S+",
+    ):
         assert re.search(line, text), line
     assert re.search(r"tail -f \S+/console.log", text)
     # Nothing that was let in by is left.
