@@ -205,6 +205,20 @@ def test_another_python_is_not_forked(phases: Phases) -> None:
     assert done.stdout == "False\n", done.stderr
 
 
+def test_a_program_that_does_not_load_is_a_process_as_ever(phases: Phases) -> None:
+    broken = phases.root / "broken" / "os_refresh_config"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise RuntimeError('no kernel of ours')")
+    done = phases.drive(
+        f"sys.path.insert(0, {str(broken.parent)!r})\n"
+        "for name in [name for name in sys.modules if name.startswith('os_refresh_config')]:\n"
+        "    del sys.modules[name]\n"
+        "print(run_phases.load())\n"
+    )
+    assert done.stdout == "False\n", done.stderr
+    assert "os-refresh-config is not loaded ahead: RuntimeError('no kernel of ours')" in done.stderr
+
+
 class Agent:
     """The real os-collect-config, for one round, with our way to run its command."""
 

@@ -236,3 +236,34 @@ def test_a_damaged_state_is_made_anew_once_and_that_is_said(run, tmp_path, monke
     assert "damaged" in text
     done = run(test_ten=TEN.replace("range(10)", "range(2)"))
     assert "booting" not in done.stdout.str() + done.stderr.str()
+
+
+DELETES = """
+    import os
+    import shutil
+    from pathlib import Path
+
+    def test_deletes(server):
+        shutil.rmtree(Path(os.environ["HOTPLATE_CACHE"], "warm"))
+        # What is running has all it needs.
+        done = server.deploy(group="script", config="#!/bin/sh\n").wait()
+        assert done.status == "COMPLETE", server.diagnosis()
+
+    def test_after_it(server):
+        raise AssertionError("it must not come so far")
+"""
+
+
+@pytest.mark.long
+def test_a_cache_that_is_deleted_under_a_run_is_a_sentence(run, tmp_path, monkeypatch):
+    run(test_ten=TEN.replace("range(10)", "range(1)")).assert_outcomes(passed=1)
+    state = warm.states()[0].directory
+    cache = tmp_path / "cache"
+    shutil.copytree(state, cache / "warm" / state.name, copy_function=os.link)
+    monkeypatch.setenv("HOTPLATE_CACHE", str(cache))
+    done = run(test_ten=DELETES)
+    done.assert_outcomes(passed=1, errors=1)
+    assert "was removed while it was used" in done.stdout.str()
+    assert "Traceback" not in done.stdout.str()
+    # It is made again by the next to need it.
+    run(test_ten=TEN.replace("range(10)", "range(1)")).assert_outcomes(passed=1)

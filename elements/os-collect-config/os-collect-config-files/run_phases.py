@@ -25,7 +25,8 @@ PYTHON = f"#!{INTERPRETER} -IS\n".encode()
 PLAIN = re.compile(r"[\w./= -]*", re.ASCII)
 """A command in which a shell would find nothing but words."""
 
-NAME = re.compile(os.environ.get("RUN_PARTS_REGEX") or "^[0-9A-Za-z_-]+$")
+NAME = "^[0-9A-Za-z_-]+$"
+"""The names of scripts that are run, where RUN_PARTS_REGEX does not say."""
 
 
 def load():
@@ -37,10 +38,13 @@ def load():
         import os_apply_config.apply_config
         import os_apply_config.version
         import os_refresh_config.os_refresh_config  # noqa: F401
-    except ImportError:
+
+        # The program asks for that at each start; it is found among all packages, and then kept.
+        os_apply_config.version.version_info.version_string()
+    except Exception as error:
+        # Whatever is wrong with them, as programs of their own they may say it or do without.
+        print(f"os-collect-config: {COMMAND} is not loaded ahead: {error!r}", file=sys.stderr)
         return False
-    # The program asks for that at each start; it is found among all packages, and then kept.
-    os_apply_config.version.version_info.version_string()
     return True
 
 
@@ -133,9 +137,10 @@ def check_call(argv, **options):
 
 def scripts(directory):
     """The scripts of a phase in the order of ``LC_ALL=C sort -n``."""
+    name = re.compile(os.environ.get("RUN_PARTS_REGEX") or NAME)
     found = []
     for path in directory.iterdir():
-        if NAME.search(path.name) and path.is_file() and os.access(path, os.X_OK):
+        if name.search(path.name) and path.is_file() and os.access(path, os.X_OK):
             number = re.match("-?[0-9]+", path.name)
             found.append((int(number[0]) if number else 0, os.fsencode(path.name), path))
     return [path for _, _, path in sorted(found)]
