@@ -55,12 +55,14 @@ def test_links_to_programs_run(phase: Path, tmp_path: Path) -> None:
     assert run(phase).stdout == "linked\n"
 
 
-def test_first_failure_stops_and_gives_its_status(phase: Path) -> None:
+@pytest.mark.defect("A5")
+def test_a_failure_keeps_no_other_script_from_running_and_fails_the_phase(phase: Path) -> None:
     script(phase / "10-good", "echo good")
     script(phase / "20-bad", "exit 7")
-    script(phase / "30-never", "echo never")
+    script(phase / "30-worse", "exit 9")
+    script(phase / "40-good", "echo reached")
     result = run(phase)
-    assert (result.returncode, result.stdout) == (7, "good\n")
+    assert (result.returncode, result.stdout) == (7, "good\nreached\n")
     assert "configure.d/20-bad status 7" in result.stderr
 
 

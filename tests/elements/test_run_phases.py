@@ -122,12 +122,14 @@ def test_names_and_order_are_those_of_dib_run_parts(phases: Phases) -> None:
         PYTHON + "import os; print('kept?', flush=True); os._exit(4)",
     ],
 )
-def test_a_script_that_fails_ends_its_phase(phases: Phases, text: str) -> None:
+def test_a_script_that_fails_fails_its_phase_and_no_other_script(
+    phases: Phases, text: str
+) -> None:
     phases.script("10-fails", text)
-    phases.script("20-after", "echo reached")
+    phases.script("20-after", "echo reached; exit 77")
     status, stdout, said = phases.forked()
-    assert status
-    assert "reached" not in stdout
+    assert status not in (0, 77)
+    assert stdout.endswith("reached\n")
     expected = phases.by_processes()
     assert (status, stdout) == expected[:2]
     # Of a killed child, the shell says a line more.
@@ -273,6 +275,7 @@ def test_the_real_programs_do_their_work(phases: Phases, agent: Agent) -> None:
 
 def test_a_failure_is_tried_again_in_the_next_round(phases: Phases, agent: Agent) -> None:
     phases.script("10-fails", "exit 3")
+    phases.script("10-later", "echo a later phase", phase="post-configure")
     phases.script("10-error", "echo the error handler", phase="migration").rename(
         (phases.base / "error.d").mkdir() or phases.base / "error.d/10-error"
     )
@@ -281,6 +284,7 @@ def test_a_failure_is_tried_again_in_the_next_round(phases: Phases, agent: Agent
         assert done.returncode == 1
         assert "Command failed, will not cache new data" in done.stderr
         assert "the error handler" in done.stdout
+        assert "a later phase" not in done.stdout
     phases.script("10-fails", "exit 0")
     assert agent.round().returncode == 0
     assert "phase" not in agent.round().stderr, "nothing has changed since"

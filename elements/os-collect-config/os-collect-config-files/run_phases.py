@@ -122,6 +122,7 @@ def check_call(argv, **options):
     if environment.is_dir() and any(environment.iterdir()):
         subprocess.check_call(argv, **options)
         return
+    failed = 0
     for path in scripts(directory):
         start = time.monotonic()
         status = run_script(path)
@@ -131,8 +132,9 @@ def check_call(argv, **options):
             file=sys.stderr,
             flush=True,
         )
-        if status:
-            raise subprocess.CalledProcessError(status, argv)
+        failed = failed or status
+    if failed:
+        raise subprocess.CalledProcessError(failed, argv)
 
 
 def scripts(directory):
