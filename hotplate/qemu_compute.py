@@ -68,7 +68,8 @@ class QemuCompute:
         self.events = events
         self.cloud: Cloud | None = None
         self.servers: dict[str, Server] = {}
-        self.accelerator = accelerator.choose(settings.accelerator.value)
+        self.arch = arch_of(image, settings)
+        self.accelerator = accelerator.choose(settings.accelerator.value, arch=self.arch)
         self._state: dict[str, tuple[str, str]] = {}
         self._waiting: dict[str, Deadline] = {}
         self._workers: list[threading.Thread] = []
@@ -310,10 +311,9 @@ class QemuCompute:
         raise RuntimeError(f'too many servers are called "{plain}"')
 
     def _config(self, spec: ServerSpec, directory: Path, disk: Path) -> MachineConfig:
-        arch = "x86_64"
         append = ""
         if self.image.kernel is not None:
-            console = ARCHITECTURES[arch].console
+            console = ARCHITECTURES[self.arch].console
             append = f"root=/dev/vda ro console=tty0 console={console},115200"
             append = f"{append} {self.settings.append}".rstrip()
         source = self.settings.datasource
@@ -330,15 +330,15 @@ class QemuCompute:
             initrd=self.image.initrd,
             append=append,
             firmware=self._firmware(),
-            arch=arch,
+            arch=self.arch,
             memory_mib=self.settings.memory,
             cpus=self.settings.cpus,
             config_drive=drive,
             smbios=SMBIOS.get(source, {}),
             display=self.settings.display,
             # A new generation id at each start: a guest that was restored seeds its random
-            # numbers anew.
-            extra=("-device", "vmgenid,guid=auto"),
+            # numbers anew.  QEMU has it for PCs only.
+            extra=("-device", "vmgenid,guid=auto") if self.arch == "x86_64" else (),
         )
 
     def _wiring(self) -> str:
@@ -348,7 +348,9 @@ class QemuCompute:
     def _firmware(self) -> Firmware:
         wanted = self.settings.firmware
         if wanted is setting.Firmware.AUTO:
-            return Firmware.BIOS if self.image.bios_bootable else Firmware.UEFI
+            # Of the others only UEFI tells a guest by SMBIOS where it is.
+            bios = self.arch == "x86_64" and self.image.bios_bootable
+            return Firmware.BIOS if bios else Firmware.UEFI
         return Firmware(wanted.value)
 
     def _drive(self, spec: ServerSpec, directory: Path, source: Datasource) -> Path:
@@ -373,6 +375,11 @@ class QemuCompute:
             self._state[event.server] = ("ERROR", str(event.detail.get("message", "")))
         else:
             self._state[event.server] = ("SHUTOFF", reason)
+
+
+def arch_of(image: Image, settings: Settings) -> str:
+    """The processor that an image is run on, as QEMU calls it."""
+    return image.arch if settings.arch is setting.Arch.AUTO else settings.arch.value
 
 
 def user_data_parts(data: bytes) -> list[str]:

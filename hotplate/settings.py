@@ -26,6 +26,14 @@ class Accelerator(Enum):
     TCG = "tcg"
 
 
+class Arch(Enum):
+    """The guest's processor; AUTO asks the image's kernel or manifest."""
+
+    AUTO = "auto"
+    X86_64 = "x86_64"
+    AARCH64 = "aarch64"
+
+
 class Wiring(Enum):
     """How the guest reaches the harness; AUTO tries them in this order."""
 
@@ -35,7 +43,7 @@ class Wiring(Enum):
 
 
 class Firmware(Enum):
-    """What starts the guest; AUTO takes UEFI only for a disk that BIOS cannot boot."""
+    """What starts the guest; AUTO takes UEFI only where there is no BIOS that could."""
 
     AUTO = "auto"
     BIOS = "bios"
@@ -72,6 +80,7 @@ class Settings:
     artifacts: Path = Path("artifacts")
     memory: int = 1024
     cpus: int = 2
+    arch: Arch = Arch.AUTO
     accelerator: Accelerator = Accelerator.AUTO
     wiring: Wiring = Wiring.AUTO
     firmware: Firmware = Firmware.AUTO

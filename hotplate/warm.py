@@ -30,9 +30,11 @@ from hotplate.guest.base import CommandError
 from hotplate.image.inspect import Image
 from hotplate.image.overlay import check_space
 from hotplate.machine import accelerator
+from hotplate.machine.config import ARCHITECTURES
 from hotplate.machine.process import find_tool
 from hotplate.paths import cache_dir
 from hotplate.plate import Hotplate
+from hotplate.qemu_compute import arch_of
 from hotplate.server import Server
 from hotplate.settings import Settings
 from hotplate.verdict import readings
@@ -229,14 +231,16 @@ def remove_leftover(path: Path) -> bool:
 
 def identity(image: Image, settings: Settings) -> dict[str, str]:
     """All that a state depends on."""
-    program = find_tool("qemu-system-x86_64")
+    arch = arch_of(image, settings)
+    program = find_tool(ARCHITECTURES[arch].program)
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     return {
         "image": image.sha256(cache_dir() / "checksums"),
         "name": image.path.name,
         "qemu": version.stdout.splitlines()[0],
         "hotplate": __version__,
-        "accelerator": accelerator.choose(settings.accelerator.value).name,
+        "arch": arch,
+        "accelerator": accelerator.choose(settings.accelerator.value, arch=arch).name,
         "memory": f"{settings.memory}",
         "cpus": f"{settings.cpus}",
         "firmware": settings.firmware.value,

@@ -86,6 +86,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool("fstrim", "--version", "util-linux", Use.BUILD, "it makes the image small"),
     Tool("sfdisk", "--version", "fdisk", Use.BUILD, "it writes partition tables"),
     Tool("mkfs.ext4", "-V", "e2fsprogs", Use.BUILD, "it makes the root file system"),
+    Tool("qemu-system-aarch64", "--version", "qemu-system-arm", Use.EXTRA, "for images for ARM"),
     Tool("mmdebstrap", "--version", "mmdebstrap", Use.EXTRA, "base systems are made faster"),
     Tool("sgdisk", "--version", "gdisk", Use.EXTRA, "for GPT, which UEFI images have"),
     Tool("mkfs.vfat", "-?", "dosfstools", Use.EXTRA, "for the boot partition of UEFI images"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotplate.errors import HotplateError, UsageError
-from hotplate.settings import Accelerator, Datasource, Firmware, Settings, Wiring
+from hotplate.settings import Accelerator, Arch, Datasource, Firmware, Settings, Wiring
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,6 +108,7 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", type=int, metavar="MIB", help="memory of each guest")
     parser.add_argument("--cpus", type=int, help="processors of each guest")
     for name, kind in (
+        ("arch", Arch),
         ("accelerator", Accelerator),
         ("wiring", Wiring),
         ("firmware", Firmware),

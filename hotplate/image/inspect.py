@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -34,6 +35,14 @@ BIOS_BOOT = bytes.fromhex("4861682149646f6e744e656564454649")
 ESP = bytes.fromhex("28732ac11ff8d211ba4b00a0c93ec93b")
 """GPT partition types as they are on the disk (UEFI specification, 5.3.3)."""
 
+PE_MACHINES = {0x8664: "x86_64", 0xAA64: "aarch64"}
+"""A kernel that EFI can start has a PE header, which names the processor (PE format, 3.3.1)."""
+
+DEBIAN = {"amd64": "x86_64", "arm64": "aarch64"}
+"""What Debian, and a manifest, call an architecture -> what QEMU does."""
+
+DEFAULT_ARCH = "x86_64"
+
 
 @dataclass(frozen=True)
 class Table:
@@ -60,6 +69,8 @@ class Image:
     :param table: the partition table of a whole disk.
     :param kernel: of a partition image, else None.
     :param initrd: of a partition image, else None.
+    :param arch: the processor, as QEMU calls it: told by the kernel, or by the manifest that
+        ``hotplate build`` leaves; ``x86_64`` when neither does.
     """
 
     path: Path
@@ -69,6 +80,7 @@ class Image:
     table: Table | None = None
     kernel: Path | None = None
     initrd: Path | None = None
+    arch: str = DEFAULT_ARCH
 
     def __str__(self) -> str:
         return self.path.name
@@ -111,20 +123,22 @@ class Image:
                     "for a BIOS nor an EFI system partition",
                     hint="add a boot loader; with diskimage-builder that is the element vm",
                 )
-            return cls(file, kind, size, Layout.DISK, table)
+            return cls(file, kind, size, Layout.DISK, table, arch=_arch(file, None))
         if not is_file_system(head):
             raise ImageError(
                 f'"{file}" is not an image: it has neither a partition table nor a file system '
                 "that is known",
                 hint=f"look at it with: file {file}",
             )
+        kernel = _beside(file, ("vmlinuz", "kernel"), "kernel")
         return cls(
             file,
             kind,
             size,
             Layout.PARTITION,
-            kernel=_beside(file, ("vmlinuz", "kernel"), "kernel"),
+            kernel=kernel,
             initrd=_beside(file, ("initrd", "initramfs"), "initrd"),
+            arch=_arch(file, kernel),
         )
 
     def sha256(self, cache: Path | None = None) -> str:
@@ -293,8 +307,35 @@ def is_file_system(head: bytes) -> bool:
     return any(head[at : at + len(magic)] == magic for at, magic in FILE_SYSTEMS)
 
 
+def kernel_arch(kernel: Path) -> str | None:
+    """The processor that a kernel is for, or None when its head does not tell."""
+    with kernel.open("rb") as stream:
+        head = stream.read(4096)
+    if head[:2] != b"MZ" or len(head) < 64:
+        return None
+    at = struct.unpack("<I", head[60:64])[0]
+    if head[at : at + 4] != b"PE\0\0":
+        return None
+    return PE_MACHINES.get(struct.unpack("<H", head[at + 4 : at + 6])[0])
+
+
+def _arch(file: Path, kernel: Path | None) -> str:
+    if kernel is not None and (arch := kernel_arch(kernel)):
+        return arch
+    stem = _stem(file)
+    manifest = stem.with_name(f"{stem.name}.manifest.json")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return DEBIAN[json.loads(manifest.read_text())["arch"]]
+    return DEFAULT_ARCH
+
+
+def _stem(file: Path) -> Path:
+    """An image's path without the suffix of its format."""
+    return file.with_suffix("") if file.suffix.lstrip(".") in FORMATS else file
+
+
 def _beside(file: Path, suffixes: tuple[str, ...], what: str) -> Path:
-    name = file.with_suffix("") if file.suffix.lstrip(".") in FORMATS else file
+    name = _stem(file)
     for suffix in suffixes:
         candidate = name.with_name(f"{name.name}.{suffix}")
         if candidate.is_file() and candidate.stat().st_size:

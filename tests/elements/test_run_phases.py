@@ -122,9 +122,7 @@ def test_names_and_order_are_those_of_dib_run_parts(phases: Phases) -> None:
         PYTHON + "import os; print('kept?', flush=True); os._exit(4)",
     ],
 )
-def test_a_script_that_fails_fails_its_phase_and_no_other_script(
-    phases: Phases, text: str
-) -> None:
+def test_a_script_that_fails_fails_its_phase_and_no_other_script(phases: Phases, text: str) -> None:
     phases.script("10-fails", text)
     phases.script("20-after", "echo reached; exit 77")
     status, stdout, said = phases.forked()

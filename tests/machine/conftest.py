@@ -99,7 +99,9 @@ def make(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> Iterator[Callable[..., M
             machine = Machine(
                 MachineConfig(**settings),
                 wiring=link,
-                accelerator=accelerator.emulation("the tests shall run everywhere"),
+                accelerator=accelerator.emulation(
+                    "the tests shall run everywhere", arch=settings.get("arch", "x86_64")
+                ),
                 directory=directory or tmp_path / name,
                 events=events,
                 server_id=name,

@@ -269,6 +269,27 @@ def test_uefi_boots_and_keeps_its_variables(make: Make) -> None:
     assert (made.machine.directory / "efi-vars.fd").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.tool("qemu-system-aarch64")
+def test_another_processor(make: Make) -> None:
+    if not Path("/usr/share/AAVMF").exists():
+        pytest.skip("this host has no UEFI firmware for ARM: apt-get install qemu-efi-aarch64")
+    tiny = tiny_guest.make(arch="aarch64")
+    made = make(
+        arch="aarch64",
+        firmware=Firmware.UEFI,
+        kernel=tiny.kernel,
+        initrd=tiny.initrd,
+        append=tiny.append,
+        memory_mib=384,
+    )
+    shell = attached(made.machine)
+    assert shell.run("uname -m").text == "aarch64"
+    # By that cloud-init knows its data source.
+    shown = shell.run("cd /sys/class/dmi/id; cat sys_vendor product_uuid").text.split("\n")
+    assert shown[:2] == ["OpenStack Foundation", made.machine.config.uuid]
+    assert ask(shell, "169.254.169.254", 80) == "tiny 80"
+
+
 def test_smbios_and_config_drive(make: Make, tmp_path: Path) -> None:
     drive = tmp_path / "config.img"
     drive.write_bytes(b"config-2 data".ljust(1 << 20, b"\0"))

@@ -1,6 +1,7 @@
 """A guest that boots in seconds under TCG: the distribution's cloud kernel and a static busybox.
 
-Both come from the host's own package sources; they are kept in a cache directory.  The guest's
+Both come from the host's own package sources, for another processor as well; they are kept in a
+cache directory.  The guest's
 init brings up the disk, the network by DHCP, and the shell channel, and then says so.
 """
 
@@ -8,11 +9,13 @@ from __future__ import annotations
 
 import gzip
 import os
+import platform
 import re
 import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +33,8 @@ MODULES = (
     "pvpanic-mmio",
     "ext4",
 )
+DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
+CONSOLE = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
 BUILD = "6"
 """Raised when what is put into the initramfs changes."""
 
@@ -78,42 +83,65 @@ class TinyGuest:
 
     kernel: Path
     initrd: Path
-    append: str = "console=ttyS0 panic=-1 quiet cryptomgr.notests"
+    append: str
 
 
-def make(*, ways_in: bool = False) -> TinyGuest:
+def make(*, ways_in: bool = False, arch: str = "x86_64") -> TinyGuest:
     """Return the guest, made when the cache has none.
 
     :param ways_in: with the QEMU guest agent and an ssh server; starts a little later.
+    :param arch: its processor, as QEMU calls it; with ``ways_in`` the host's.
     :raises subprocess.CalledProcessError: when a package cannot be fetched.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hotplate-tests"
-    target = base / f"tiny-guest-{BUILD}{'-ways-in' if ways_in else ''}"
+    target = base / f"tiny-guest-{BUILD}{'-ways-in' if ways_in else ''}-{arch}"
     if not target.exists():
         base.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=base) as directory:
             work = Path(directory)
-            build(work, work / "new", ways_in=ways_in)
+            build(work, work / "new", ways_in=ways_in, arch=arch)
             try:
                 (work / "new").rename(target)
             except OSError:
                 if not target.exists():
                     raise
-    return TinyGuest(target / "vmlinuz", target / "initrd")
+    append = f"console={CONSOLE[arch]} panic=-1 quiet cryptomgr.notests"
+    return TinyGuest(target / "vmlinuz", target / "initrd", append)
 
 
-def depends(*packages: str, recurse: bool) -> list[str]:
+def foreign(work: Path, arch: str) -> list[str]:
+    """Options for apt with which it knows the packages for that processor; none for the host's."""
+    if platform.machine() == arch:
+        return []
+    for name in ("lists/partial", "cache/archives/partial"):
+        (work / name).mkdir(parents=True)
+    (work / "status").touch()
+    settings = {
+        "APT::Architecture": DEBIAN[arch],
+        "APT::Architectures": DEBIAN[arch],
+        "Dir::State::lists": work / "lists",
+        "Dir::State::status": work / "status",
+        "Dir::Cache": work / "cache",
+    }
+    options = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
+    subprocess.run(["apt-get", *options, "-q", "update"], check=True, capture_output=True)
+    return options
+
+
+def depends(*packages: str, recurse: bool, apt: Sequence[str] = ()) -> list[str]:
     """Return the packages that apt says these depend on."""
-    options = [f"--no-{kind}" for kind in NOT_FOLLOWED] + ["--recurse"] * recurse
+    options = [*apt, *(f"--no-{kind}" for kind in NOT_FOLLOWED), *["--recurse"] * recurse]
     shown = subprocess.run(
         ["apt-cache", "depends", *options, *packages], check=True, capture_output=True, text=True
     ).stdout
     return sorted(set(re.findall(r"^ +\|?Depends: ([^<\s:]+)$", shown, re.MULTILINE)))
 
 
-def build(work: Path, target: Path, *, ways_in: bool) -> None:
+def build(work: Path, target: Path, *, ways_in: bool, arch: str) -> None:
     """Fetch the packages into ``work`` and make ``target`` with the kernel and the initramfs."""
-    packages = ["busybox-static", *depends("linux-image-cloud-amd64", recurse=False)]
+    apt = foreign(work, arch)
+    kernel = f"linux-image-cloud-{DEBIAN[arch]}"
+    packages = ["busybox-static", *depends(kernel, recurse=False, apt=apt)]
     if ways_in:
         programs = ("qemu-guest-agent", "dropbear-bin")
         libraries = [
@@ -121,7 +149,7 @@ def build(work: Path, target: Path, *, ways_in: bool) -> None:
         ]
         packages += [*programs, *(name for name in libraries if "perl" not in name)]
     subprocess.run(
-        ["apt-get", "-q", "download", *packages],
+        ["apt-get", *apt, "-q", "download", *packages],
         cwd=work,
         check=True,
         stdout=subprocess.DEVNULL,
