@@ -1,0 +1,92 @@
+"""``hotplate test --keep`` and ``--pause-on-fail``: the guest stays up until somebody is done."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import tiny_disk
+
+pytestmark = [pytest.mark.tool("qemu-img"), pytest.mark.tool("qemu-system-x86_64")]
+
+SECONDS = 120
+SERVER = {
+    "type": "OS::Nova::Server",
+    "properties": {"name": "web", "image": "any", "flavor": "any"},
+}
+TEMPLATE = {"heat_template_version": "2018-08-31", "resources": {"server": SERVER}}
+
+
+@pytest.fixture
+def command(tmp_path):
+    """The command line of a test of an image that gets nowhere."""
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump(TEMPLATE))
+    disk = tiny_disk.make(tmp_path / "disk.raw")
+    return lambda *words: [
+        *(sys.executable, "-m", "hotplate", "test", str(disk), "-t", str(tmp_path / "t.yaml")),
+        *("--artifacts", str(tmp_path / "artifacts"), "--patience", "3", "--memory", "64", *words),
+    ]
+
+
+def test_others_get_in_until_enter_is_pressed(command):
+    running = subprocess.Popen(
+        command("--keep"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        said = ""
+        for line in running.stdout:
+            said += line
+            if "press Enter" in line:
+                break
+        assert 'hotplate: the server "web" is up' in said, said
+        assert re.search(r"hotplate: .*FAILED", said)
+        where = re.search(r"hotplate monitor --directory (\S+) web", said)[1]
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "hotplate", "monitor"),
+                "--directory",
+                where,
+                "web",
+                "info name",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        assert (done.returncode, done.stdout) == (0, "web\n"), done.stderr
+        assert running.poll() is None
+        running.stdin.write("\n")
+        rest, _ = running.communicate(timeout=SECONDS)
+        assert running.returncode == 1
+        assert "FAILED" in rest.splitlines()[-1]
+        assert not Path(where).exists()
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_where_nobody_can_press_enter_it_goes_on(command):
+    began = time.monotonic()
+    done = subprocess.run(
+        command("--pause-on-fail"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "press Enter to go on" in done.stdout
+    assert time.monotonic() - began < SECONDS
