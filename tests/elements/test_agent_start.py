@@ -227,7 +227,7 @@ def test_start_runs_prepare_and_then_the_real_agent(conf: str, tmp_path: Path) -
     (tmp_path / "run_phases.py").symlink_to(FILES / "run_phases.py")
     result = subprocess.run(
         [sys.executable, start, "--config-file", path, "--print-cachedir"],
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=60,

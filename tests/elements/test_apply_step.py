@@ -97,7 +97,9 @@ def test_what_was_collected_wins_over_what_was_remembered(step: Step) -> None:
     assert step.run(step.document("ec2", {"a": "collected"})) == {"a": "collected"}
 
 
-@pytest.mark.parametrize("name", ["../evil", "a:b", "", "missing", 7, None])
+@pytest.mark.parametrize(
+    "name", ["../evil", "a:b", "", "missing", 7, None, "x" * 300, "a\0b", ".", ".."]
+)
 def test_names_from_the_network_become_no_paths(step: Step, name: object) -> None:
     (step.root / "evil.json").write_text('{"evil": 1}')
     step.document("zaqar", {"deployments": [{"name": name, "config": {}}], "ok": 1})

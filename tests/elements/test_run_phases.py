@@ -40,6 +40,7 @@ class Phases:
         self.environment = {
             "PATH": f"{programs}:{os.environ['PATH']}",
             "LC_ALL": "C",
+            "PYTHONDONTWRITEBYTECODE": "1",
             "OS_REFRESH_CONFIG_BASE_DIR": str(self.base),
             "OS_CONFIG_APPLIER_TEMPLATES": str(root / "templates"),
             "OS_COLLECT_CONFIG_CONF": str(root / "none"),
