@@ -16,12 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hotplate.deadline import DeadlineExceeded
-from hotplate.errors import HotplateError, MachineLostError, UsageError
+from hotplate.errors import HotplateError, UsageError
+from hotplate.pytest_results import AGAIN, IMAGE, Results, note
 from hotplate.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,11 +35,18 @@ if TYPE_CHECKING:
     from hotplate.image.inspect import Image
     from hotplate.plate import Hotplate
     from hotplate.stack import Stack
+    from hotplate.supply import Supply
     from hotplate.under_test import ServerUnderTest
-    from hotplate.warm import WarmState
+    from hotplate.verdict.diagnosis import Diagnosis
 
-_FAILED = pytest.StashKey[bool]()
-SERVERS = ("server", "booted_server")
+_PROBLEM = pytest.StashKey[str]()
+"""Why a test failed, or one of a module; "" while nothing has."""
+
+_LOST = pytest.StashKey[bool]()
+_FOLDER = pytest.StashKey[Path]()
+
+FOLDER = "hotplate_folder"
+"""Where xdist's controller tells its workers the folder of the run."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,8 +64,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--keep",
         action="store_true",
-        help="keep the folder of every test, not only of those that failed, and leave its guest "
-        "up and print how to look into it, until Enter",
+        help="keep the disk of every test, not only of those that failed, and leave its guest up "
+        "and print how to look into it, until Enter",
     )
     group.addoption(
         "--pause-on-fail",
@@ -77,6 +82,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check what can be checked before anything runs."""
     if shard := config.getoption("--shard"):
         _parse_shard(shard)
+    if config.getoption("--image") and not hasattr(config, "workerinput"):
+        images = _image_names(config.getoption("--image"))
+        config.pluginmanager.register(Results(lambda: _folder(config), images), "hotplate-results")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist where the run's folder is; it makes one of its own in there."""
+    if node.config.getoption("--image"):
+        with contextlib.suppress(HotplateError):
+            # A worker that was not told makes its own, and says why that cannot be.
+            node.workerinput[FOLDER] = str(_folder(node.config))
 
 
 def _parse_shard(text: str) -> tuple[int, int]:
@@ -114,14 +131,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that uses an image once for every ``--image``."""
     if "image" not in metafunc.fixturenames or not _ours(metafunc, "image"):
         return
-    images: list[Any] = [
-        pytest.param(Path(each), id=Path(each).stem)
-        for each in metafunc.config.getoption("--image")
-    ]
+    names = _image_names(metafunc.config.getoption("--image"))
+    images: list[Any] = [pytest.param(path, id=name) for name, path in names.items()]
     if not images:
         why = pytest.mark.skip(reason="it tests an image, and no --image was given")
         images = [pytest.param(None, id="no-image", marks=why)]
     metafunc.parametrize("image", images, indirect=True, scope="session")
+
+
+def _image_names(paths: list[str]) -> dict[str, Path]:
+    """A name for each image: that of its file, with its folder's where two are called alike."""
+    images = [Path(each) for each in dict.fromkeys(paths)]
+    stems = [each.stem for each in images]
+    named: dict[str, Path] = {}
+    for image in images:
+        name = image.stem if stems.count(image.stem) == 1 else f"{image.parent.name}-{image.stem}"
+        while name in named:
+            name += "'"
+        named[name] = image
+    return named
 
 
 def _ours(metafunc: pytest.Metafunc, name: str) -> bool:
@@ -132,14 +160,43 @@ def _ours(metafunc: pytest.Metafunc, name: str) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    item: pytest.Item,
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Remember what failed, so that a fixture's end can tell, whatever its scope."""
+    note(item, _server_of(item))
     report = yield
     if report.failed:
+        told = call.excinfo.exconly() if call.excinfo is not None else "it failed"
         for node in item.listchain():
-            node.stash[_FAILED] = True
+            node.stash[_PROBLEM] = told
     return report
+
+
+def _server_of(item: pytest.Item) -> ServerUnderTest | None:
+    used = getattr(item, "funcargs", None) or {}
+    found: ServerUnderTest | None = used.get("server") or used.get("booted_server")
+    return found if hasattr(found, "leave_evidence") else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a test once more when its machine was lost; never for anything that a test asserts."""
+    if IMAGE not in getattr(item, "fixturenames", ()):
+        return None
+    from _pytest.runner import runtestprotocol
+
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    if item.stash.get(_LOST, False) and any(report.failed for report in reports):
+        item.stash[_LOST] = False
+        lost = "the machine was lost, which says nothing of the image; once more"
+        _say(item.config, f"{item.name}: {lost}")
+        item.user_properties.append((AGAIN, lost))
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 @contextlib.contextmanager
@@ -153,12 +210,16 @@ def _one_sentence() -> Iterator[None]:
         pytest.fail(str(error), pytrace=False)
 
 
+def _settings(config: pytest.Config) -> Settings:
+    given = {"artifacts": config.getoption("--artifacts")}
+    return Settings.load(given, environ=os.environ, directory=config.rootpath)
+
+
 @pytest.fixture(scope="session")
 def hotplate_settings(pytestconfig: pytest.Config) -> Settings:
     """The settings: from the command line, the environment, ``hotplate.toml``."""
-    given = {"artifacts": pytestconfig.getoption("--artifacts")}
     with _one_sentence():
-        return Settings.load(given, environ=os.environ, directory=pytestconfig.rootpath)
+        return _settings(pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -170,126 +231,57 @@ def image(request: pytest.FixtureRequest) -> Image:
         return Image.open(request.param)
 
 
-@pytest.fixture(scope="session")
-def hotplate_folder(hotplate_settings: Settings) -> Path:
-    """The folder of this run in the artefacts; ``last`` points to it."""
+def _folder(config: pytest.Config) -> Path:
+    """The folder of this run in the artefacts; made by the first to ask for it.
+
+    :raises HotplateError: when it cannot be made.
+    """
     from hotplate.verdict.artefacts import Artefacts
 
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "pytest")
-    with _one_sentence():
-        return Artefacts(hotplate_settings.artifacts.absolute(), worker).folder
+    if _FOLDER not in config.stash:
+        told = getattr(config, "workerinput", {}).get(FOLDER)
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "pytest")
+        if told is not None:
+            folder = Path(told) / worker
+            folder.mkdir(mode=0o700)
+        else:
+            artefacts = Artefacts(_settings(config).artifacts.absolute(), worker)
+            artefacts.point()
+            folder = artefacts.folder
+        config.stash[_FOLDER] = folder
+    return config.stash[_FOLDER]
 
 
-class _Plates:
-    """The cloud of one image: on a warm state's database, or empty when tests boot cold."""
-
-    def __init__(self, plate: Hotplate, state: WarmState | None) -> None:
-        self.plate = plate
-        self._state = state
-        # Restored at once, because a state that does not restore is to be found out first.
-        self._ready = None if state is None else state.restore(plate)
-
-    def server(self) -> ServerUnderTest:
-        """A server that nobody has used, restored or booted."""
-        from hotplate import warm
-        from hotplate.under_test import ServerUnderTest
-
-        ready, self._ready = self._ready, None
-        since = 0
-        if ready is None:
-            if self.plate.servers:
-                pytest.fail(
-                    f'the fixtures "{SERVERS[0]}" and "{SERVERS[1]}" were asked for at once, and '
-                    "the image's server is there once; a module uses one or the other",
-                    pytrace=False,
-                )
-            since = len(self.plate.events)
-            with _one_sentence():
-                if self._state is None:
-                    ready = warm.boot(self.plate)
-                else:
-                    ready = self._state.restore(self.plate)
-        return ServerUnderTest(self.plate, ready, since=since)
-
-    def give_back(self, server: ServerUnderTest) -> None:
-        """End a server, and take from Heat what was deployed to it, so that no other gets it."""
-        self.plate.compute.delete(server.id)
-        heat = self.plate.cloud.heat()
-        for each in heat.software_deployments.list(server_id=server.id):
-            heat.software_deployments.delete(each.id)
-        for deployment in server.deployments:
-            deployment.forget()
-
-
-@contextlib.contextmanager
-def _plates_on(
-    image: Image,
-    settings: Settings,
-    folder: Path,
-    *,
-    cold: bool,
-    say: Callable[[str], None],
-) -> Iterator[_Plates]:
-    """Open the cloud of an image on its warm state, which is made when it is not there.
-
-    A state that is damaged is thrown away and made anew, once.
-    """
-    from hotplate import warm
-    from hotplate.events import EventLog
-    from hotplate.plate import Hotplate
-
-    with contextlib.ExitStack() as owned:
-        for last_try in (False, True):
-            directory = Path(tempfile.mkdtemp(prefix=f"{image.path.stem}-", dir=folder))
-            plate = Hotplate(image, settings=settings, directory=directory, events=EventLog())
-            if cold:
-                plates = _Plates(owned.enter_context(plate), None)
-                break
-            state = warm.find_or_make(image, settings, directory=directory / "first-boot", say=say)
-            made_by = state.made_by
-            with contextlib.ExitStack() as trial:
-                try:
-                    trial.enter_context(state.in_use())
-                    state.lend_database(directory / "cloud")
-                    plates = _Plates(trial.enter_context(plate), state)
-                except MachineLostError as error:
-                    if last_try:
-                        raise
-                    say(f"{error.message}; booting the image once more")
-                else:
-                    owned.push(trial.pop_all())
-                    break
-            warm.discard(state, made_by)
-        yield plates
+def _say(config: pytest.Config, text: str) -> None:
+    """Say something past what pytest captures."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+        print(f"\nhotplate: {text}", file=sys.stderr, flush=True)
 
 
 @pytest.fixture(scope="session")
-def _plates(
-    request: pytest.FixtureRequest, image: Image, hotplate_settings: Settings, hotplate_folder: Path
-) -> Iterator[_Plates]:
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-
-    def say(text: str) -> None:
-        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-            print(f"\nhotplate: {text}", file=sys.stderr, flush=True)
+def _supply(
+    request: pytest.FixtureRequest, image: Image, hotplate_settings: Settings
+) -> Iterator[Supply]:
+    from hotplate.supply import open_supply
 
     with contextlib.ExitStack() as owned:
         with _one_sentence():
-            plates = owned.enter_context(
-                _plates_on(
+            supply = owned.enter_context(
+                open_supply(
                     image,
                     hotplate_settings,
-                    hotplate_folder,
+                    _folder(request.config),
                     cold=request.config.getoption("--cold"),
-                    say=say,
+                    say=lambda text: _say(request.config, text),
                 )
             )
-        yield plates
+        yield supply
 
 
 @pytest.fixture(scope="session")
-def _plate(_plates: _Plates) -> Hotplate:
-    return _plates.plate
+def _plate(_supply: Supply) -> Hotplate:
+    return _supply.plate
 
 
 @pytest.fixture
@@ -299,41 +291,38 @@ def cloud(_plate: Hotplate) -> Iterator[Cloud]:
     _plate.cloud.faults.clear()
 
 
-def _use(request: pytest.FixtureRequest, plates: _Plates) -> Iterator[ServerUnderTest]:
-    since = len(plates.plate.events)
+def _use(request: pytest.FixtureRequest, supply: Supply) -> Iterator[ServerUnderTest]:
     node: Any = request.node
-    node.stash[_FAILED] = False
-    server = plates.server()
+    node.stash[_PROBLEM] = ""
+    with _one_sentence():
+        server = supply.server()
     yield server
-    failed = node.stash[_FAILED]
+    problem: str = node.stash[_PROBLEM]
     keep = request.config.getoption("--keep")
-    if keep or (failed and request.config.getoption("--pause-on-fail")):
+    if keep or (problem and request.config.getoption("--pause-on-fail")):
         _pause(request.config, server)
-    plates.plate.cloud.faults.clear()
-    if failed:
-        _leave_evidence(plates, server, node, since)
-    plates.give_back(server)
-    if not failed and not keep:
-        shutil.rmtree(server.directory, ignore_errors=True)
-
-
-def _leave_evidence(plates: _Plates, server: ServerUnderTest, node: Any, since: int) -> None:
-    """Write what was seen since the test began, and add where it lies to the report."""
-    from hotplate.verdict.artefacts import event_json
-
-    events = plates.plate.events.since(since)
-    start = events[0].at if events else 0.0
-    path = server.directory / "timeline.json"
-    with contextlib.suppress(OSError):
-        path.write_text(json.dumps([event_json(each, start) for each in events], indent=2))
+    supply.plate.cloud.faults.clear()
+    diagnosis = None
+    if problem:
+        diagnosis = _explain(server)
+        print(f"hotplate: evidence of {node.name} is in {server.directory}", file=sys.stderr)
+        node.stash[_LOST] = server.lost
     with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
-        (server.directory / "journal.txt").write_text(server.journal(""))
+        server.leave_evidence(node.name, problem=problem, diagnosis=diagnosis, whole=keep)
+    supply.give_back(server)
+
+
+def _explain(server: ServerUnderTest) -> Diagnosis | None:
+    """Add to the report of a test what became of its deployments, and why."""
     for deployment in server.deployments:
         print(f"hotplate: {deployment}", file=sys.stderr)
-    if server.deployments and server.deployments[-1].status != "COMPLETE":
-        with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
-            print(f"hotplate: {server.diagnosis()}", file=sys.stderr)
-    print(f"hotplate: evidence of {node.name} is in {server.directory}", file=sys.stderr)
+    if not server.deployments or server.deployments[-1].status == "COMPLETE":
+        return None
+    with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+        diagnosis = server.diagnosis()
+        print(f"hotplate: {diagnosis}", file=sys.stderr)
+        return diagnosis
+    return None
 
 
 def _pause(config: pytest.Config, server: ServerUnderTest) -> None:
@@ -345,15 +334,15 @@ def _pause(config: pytest.Config, server: ServerUnderTest) -> None:
 
 
 @pytest.fixture
-def server(request: pytest.FixtureRequest, _plates: _Plates) -> Iterator[ServerUnderTest]:
+def server(request: pytest.FixtureRequest, _supply: Supply) -> Iterator[ServerUnderTest]:
     """A running server that no other test has touched."""
-    yield from _use(request, _plates)
+    yield from _use(request, _supply)
 
 
 @pytest.fixture(scope="module")
-def booted_server(request: pytest.FixtureRequest, _plates: _Plates) -> Iterator[ServerUnderTest]:
+def booted_server(request: pytest.FixtureRequest, _supply: Supply) -> Iterator[ServerUnderTest]:
     """A running server that the tests of a module share."""
-    yield from _use(request, _plates)
+    yield from _use(request, _supply)
 
 
 @pytest.fixture

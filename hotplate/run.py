@@ -20,7 +20,7 @@ from hotplate.deadline import Deadline, DeadlineExceeded
 from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events import Event, EventLog
 from hotplate.image.inspect import Image
-from hotplate.inquiry import ask_guest
+from hotplate.inquiry import ask_guest, save_logs
 from hotplate.plate import Hotplate
 from hotplate.server import Server
 from hotplate.settings import Settings
@@ -34,15 +34,6 @@ from hotplate.verdict.verdict import Subject, Verdict, judge
 STACK_NAME = "hotplate"
 NO_SERVER = "no server"
 DONE = ("COMPLETE", "FAILED")
-PROBE_SECONDS = 20.0
-LOG_SECONDS = 5.0
-"""How long a guest that may be beyond answering is waited for, for its logs."""
-
-GUEST_LOGS = {
-    "journal.txt": "journalctl --boot --no-pager --output short-monotonic",
-    "cloud-init.log": "cat /var/log/cloud-init.log",
-    "heat-config.txt": "heat-config status",
-}
 
 
 @dataclass(frozen=True)
@@ -110,7 +101,7 @@ class Watch:
                 return StackEnd(f"{action}_{detail['status']}", str(detail.get("reason", "")))
         if event.source == "machine" and event.kind == "panic":
             return StackEnd(f"{action}_IN_PROGRESS", "the guest's kernel panicked")
-        if event.source == "machine" and event.kind == "exit" and detail.get("reason") == "lost":
+        if readings.is_loss(event):
             return StackEnd(f"{action}_IN_PROGRESS", "the machine was lost")
         if text := readings.console_text(event):
             pattern = console_patterns.match(readings.clean(text))
@@ -209,7 +200,7 @@ class Run:
         if end.status != wanted or tracker.missing() is not None:
             self._ask_guest(tracker)
         for server in self.plate.servers:
-            self._save_logs(server)
+            save_logs(server, self.folder / "guest" / server.directory.name)
         return judge(
             self._subject(tracker),
             self.events,
@@ -283,22 +274,6 @@ class Run:
             return
         with contextlib.suppress(MachineLostError, OSError):
             server.machine.screenshot(self.folder / "screen.png")
-
-    def _save_logs(self, server: Server) -> None:
-        """Leave what the guest wrote down in the artefacts, where there is a way in.
-
-        The journal and cloud-init's log hold neither inputs nor outputs; the logs of the hooks may,
-        and stay in the guest.
-        """
-        target = self.folder / "guest" / server.directory.name
-        with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
-            shell = server.shell(seconds=LOG_SECONDS)
-            target.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for name, command in GUEST_LOGS.items():
-                answer = shell.run(command, timeout=PROBE_SECONDS)
-                path = target / name
-                path.touch(mode=0o600)
-                path.write_bytes(answer.stdout)
 
     def _subject(self, tracker: StageTracker) -> Subject:
         server = self.plate.compute.servers.get(tracker.server)

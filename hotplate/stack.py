@@ -10,9 +10,10 @@ from typing import Any
 
 from hotplate.cloud.cloud import Cloud
 from hotplate.deadline import Deadline, DeadlineExceeded
-from hotplate.errors import TemplateError
+from hotplate.errors import MachineLostError, TemplateError
 from hotplate.events import Event
 from hotplate.template import Template, load
+from hotplate.verdict import readings
 from hotplate.verdict.readings import DEPLOYMENT_TYPES
 
 STACK_TYPE = "OS::Heat::Stack"
@@ -100,9 +101,17 @@ class Stack:
         """Wait for the end of the last action.
 
         :raises DeadlineExceeded: when it has not ended by then.
+        :raises MachineLostError: when a machine went away by itself while it was waited for.
         """
         deadline = Deadline(seconds, f'{self._action} of the stack "{self.name}"')
-        found = self._cloud.events.wait(self._ends, seconds=deadline.left, since=self._since)
+        found = self._cloud.events.wait(
+            lambda event: self._ends(event) or readings.is_loss(event),
+            seconds=deadline.left,
+            since=self._since,
+        )
+        if found is not None and readings.is_loss(found):
+            told = found.detail.get("message") or f"QEMU ended with {found.detail.get('status')}"
+            raise MachineLostError(f"the machine was lost while {deadline.what} ran: {told}")
         if found is None:
             raise DeadlineExceeded(
                 f"gave up waiting for {deadline.what} after {deadline.seconds:.0f} s"

@@ -16,6 +16,7 @@ from hotplate.inquiry import diagnose_since
 from hotplate.machine.console import Console
 from hotplate.plate import Hotplate
 from hotplate.server import Server
+from hotplate.verdict import readings
 from hotplate.verdict.diagnosis import Diagnosis
 
 if TYPE_CHECKING:
@@ -154,7 +155,15 @@ class ServerUnderTest:
         """Plug the network cable in again."""
         self._server.machine.set_link(up=True)
 
-    # -- for people --------------------------------------------------------------------------------
+    # -- what became of it -------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> bool:
+        """Whether its machine went away by itself, which says nothing about the image."""
+        return any(
+            readings.is_loss(event) and event.server == self.id
+            for event in self._plate.events.since(self._since)
+        )
 
     def diagnosis(self) -> Diagnosis | None:
         """Why the last deployment did not complete, asked of both ends; None when it did.
@@ -175,6 +184,29 @@ class ServerUnderTest:
             status=last.stack.status if last else "",
             reason=last.reason if last else "",
             said=said,
+        )
+
+    def leave_evidence(
+        self, test: str, *, problem: str = "", diagnosis: Diagnosis | None = None, whole: bool
+    ) -> None:
+        """Write what was seen of it to :attr:`directory`; the plug-in does it for each test.
+
+        :param test: what it was used for.
+        :param problem: why that failed, "" when it did not; the guest is asked for its logs then.
+        :param whole: leave its disk too, also when nothing failed.
+        """
+        from hotplate import evidence
+
+        evidence.leave(
+            self._plate,
+            self._server,
+            self.deployments,
+            since=self._since,
+            test=test,
+            problem=problem,
+            lost=self.lost,
+            diagnosis=diagnosis,
+            keep_disk=whole,
         )
 
     def pause(self, *, say: Callable[[str], None]) -> None:

@@ -1,7 +1,7 @@
 """The folder in which a run leaves everything, whether it passed or not.
 
 A file that cannot be written never costs the verdict: the first problem is kept as a sentence in
-:attr:`Artefacts.problem`, and the run goes on.
+:attr:`Folder.problem`, and the run goes on.
 """
 
 from __future__ import annotations
@@ -77,43 +77,15 @@ def _host_error(path: Path, error: OSError) -> HostError:
     )
 
 
-class Artefacts:
-    """The folder of one run: ``<base>/<UTC time>-<name>``, and ``<base>/last`` that points to it.
+class Folder:
+    """A folder that is there, and what is left in it.
 
-    ::
-
-        artefacts = Artefacts(base, "image.qcow2")
-        machine = Machine(..., directory=artefacts.folder)      # console.log, qemu.sh
-        ...
-        artefacts.finish(verdict, events)
-        if artefacts.problem:
-            print(artefacts.problem, file=sys.stderr)
-
-    :param base: where the folders of all runs lie; made when it is missing.
-    :param name: what the run was of.
-    :raises HostError: when no folder can be made there.
+    :ivar problem: the first file that could not be written, as a sentence.
     """
 
-    def __init__(self, base: Path, name: str) -> None:
-        self.base = base
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.problem: HostError | None = None
-        stem = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        label = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:60] or "run"
-        try:
-            base.mkdir(parents=True, exist_ok=True)
-            self.folder = self._make(stem, label)
-        except OSError as error:
-            raise _host_error(base, error) from error
-
-    def _make(self, stem: str, label: str) -> Path:
-        # Two runs of one image in the same second get folders of their own.
-        for number in range(1, 1000):
-            suffix = "" if number == 1 else f".{number}"
-            folder = self.base / f"{stem}-{label}{suffix}"
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir(mode=0o700)
-                return folder
-        raise FileExistsError(errno.EEXIST, "a thousand folders of this second", str(self.base))
 
     def write(self, name: str, data: bytes | str, *, mode: int = PRIVATE) -> Path | None:
         """Write a file whole: temporary name, then rename.
@@ -171,7 +143,7 @@ class Artefacts:
     def finish(
         self, verdict: Verdict, events: Iterable[Event], *, report: str | None = None
     ) -> None:
-        """Write the verdict, the events and the report, and point ``last`` at this folder.
+        """Write the verdict, the events and the report.
 
         The verdict is written first: on a disk that is nearly full it is worth most.
 
@@ -181,10 +153,54 @@ class Artefacts:
         self.write_events(events)
         if report is not None:
             self.write("report.html", report)
-        self._point()
 
-    def _point(self) -> None:
-        """Swap the ``last`` link by rename, so that it always points somewhere whole."""
+
+class Artefacts(Folder):
+    """The folder of one run: ``<base>/<UTC time>-<name>``, and ``<base>/last`` that points to it.
+
+    ::
+
+        artefacts = Artefacts(base, "image.qcow2")
+        machine = Machine(..., directory=artefacts.folder)      # console.log, qemu.sh
+        ...
+        artefacts.finish(verdict, events)
+        if artefacts.problem:
+            print(artefacts.problem, file=sys.stderr)
+
+    :param base: where the folders of all runs lie; made when it is missing.
+    :param name: what the run was of.
+    :raises HostError: when no folder can be made there.
+    """
+
+    def __init__(self, base: Path, name: str) -> None:
+        self.base = base
+        stem = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        label = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:60] or "run"
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+            super().__init__(self._make(stem, label))
+        except OSError as error:
+            raise _host_error(base, error) from error
+
+    def _make(self, stem: str, label: str) -> Path:
+        # Two runs of one image in the same second get folders of their own.
+        for number in range(1, 1000):
+            suffix = "" if number == 1 else f".{number}"
+            folder = self.base / f"{stem}-{label}{suffix}"
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+                return folder
+        raise FileExistsError(errno.EEXIST, "a thousand folders of this second", str(self.base))
+
+    def finish(
+        self, verdict: Verdict, events: Iterable[Event], *, report: str | None = None
+    ) -> None:
+        """Write what :meth:`Folder.finish` does, and point ``last`` at this folder."""
+        super().finish(verdict, events, report=report)
+        self.point()
+
+    def point(self) -> None:
+        """Let ``last`` point at this folder, by rename: it always points somewhere whole."""
         link = self.base / f".{LAST}.{self.folder.name}"
         try:
             link.symlink_to(self.folder.name)

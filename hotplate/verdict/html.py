@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from pathlib import Path
+from urllib.parse import quote
 
 from hotplate.events import Event
 from hotplate.verdict import readings, timeline
@@ -33,6 +34,21 @@ class RunReport:
     screenshot: bytes | None = None
 
 
+@dataclass(frozen=True)
+class Cell:
+    """How one test went on one image, as :func:`results` shows it.
+
+    :param outcome: pytest's word: ``passed``, ``failed`` or ``skipped``.
+    :param report: the test's own report, relative to the page; "" when there is none.
+    :param note: what else is to be said of it.
+    """
+
+    outcome: str
+    seconds: float
+    report: str = ""
+    note: str = ""
+
+
 def _esc(value: object) -> str:
     lines = str(value).split("\n")
     return escape("\n".join(readings.clean(line) for line in lines), quote=True)
@@ -51,13 +67,50 @@ def matrix(runs: Sequence[RunReport]) -> str:
     return _page(f"{len(runs)} runs", runs)
 
 
+def results(images: Sequence[str], rows: Mapping[str, Mapping[str, Cell]]) -> str:
+    """Return the report of a run of pytest: a table of tests by images.
+
+    :param rows: by the name of the test, then by that of the image.
+    """
+    cells = [cell for row in rows.values() for cell in row.values()]
+    good = sum(cell.outcome == "passed" for cell in cells)
+    bad = sum(cell.outcome == "failed" for cell in cells)
+    lines = []
+    for name, row in rows.items():
+        shown = "".join(_test(row.get(image)) for image in images)
+        lines.append(f"<tr><td>{_esc(name)}</td>{shown}</tr>")
+    head = "".join(f"<th>{_esc(image)}</th>" for image in images)
+    word = "failed" if bad else "passed"
+    body = (
+        f'<section class="verdict {word}"><h1><span class="badge {word}">{word}</span>'
+        f"{good} of {len(cells)} passed</h1></section>"
+        f'<section><table class="matrix"><tr><th>test</th>{head}</tr>{"".join(lines)}</table>'
+        "</section>"
+    )
+    return _document(f"{len(cells)} tests", word, body)
+
+
+def _test(cell: Cell | None) -> str:
+    if cell is None:
+        return '<td class="off">&middot;</td>'
+    kind = {"passed": "yes", "failed": "no"}.get(cell.outcome, "off")
+    text = f"{_esc(cell.outcome)}, {cell.seconds:.1f} s"
+    if cell.report:
+        text = f'<a href="{escape(quote(cell.report), quote=True)}">{text}</a>'
+    title = f' title="{_esc(cell.note)}"' if cell.note else ""
+    return f'<td class="{kind}"{title}>{text}</td>'
+
+
 def _page(title: str, runs: Sequence[RunReport]) -> str:
-    style = resources.files("hotplate.verdict").joinpath("report.css").read_text(encoding="utf-8")
     body = [_matrix(runs)] if len(runs) > 1 else []
     for number, run in enumerate(runs, start=1):
         body += _run(run, number)
     passed = sum(run.verdict.passed for run in runs)
-    word = "passed" if passed == len(runs) else "failed"
+    return _document(title, "passed" if passed == len(runs) else "failed", "".join(body))
+
+
+def _document(title: str, word: str, body: str) -> str:
+    style = resources.files("hotplate.verdict").joinpath("report.css").read_text(encoding="utf-8")
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -65,7 +118,7 @@ def _page(title: str, runs: Sequence[RunReport]) -> str:
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'; img-src data:\">"
         f"<title>{_esc(word)}: {_esc(title)}</title><style>{style}</style></head>"
-        f"<body><main>{''.join(body)}</main></body></html>\n"
+        f"<body><main>{body}</main></body></html>\n"
     )
 
 

@@ -150,6 +150,13 @@ def is_user_data(event: Event) -> bool:
     )
 
 
+def is_loss(event: Event) -> bool:
+    """True when a machine went away that nobody had ended."""
+    return (
+        event.source == "machine" and event.kind == "exit" and event.detail.get("reason") == "lost"
+    )
+
+
 def is_poll(event: Event) -> bool:
     """True for a request by which the agent asks for deployments (protocol: cfn, heat, temporary
     URL, Zaqar)."""

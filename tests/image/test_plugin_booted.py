@@ -122,6 +122,21 @@ FAILS = """
         assert done.status == "COMPLETE"
 """
 
+LOSES = """
+    import os
+    import signal
+    from pathlib import Path
+
+    TRIED = Path(__file__).with_name("tried")
+
+    def test_loses_its_machine(server):
+        deployment = server.deploy(group="script", config="#!/bin/sh\\nsleep 3\\n")
+        if not TRIED.exists():
+            TRIED.touch()
+            os.kill(server._server.machine.pid, signal.SIGKILL)
+        assert deployment.wait().status == "COMPLETE"
+"""
+
 SHARED = """
     def test_one(booted_server):
         booted_server.run(": > /root/shared").check()
@@ -161,8 +176,14 @@ def test_ten_tests_of_a_hook_that_know_nothing_of_each_other(run, pytester):
         assert len({each[fresh] for each in seen}) == 10, fresh
     assert max(each["off"] for each in seen) < 5
     assert {len(each["deployed"]) for each in seen} <= {len(seen[0]["deployed"])}
-    # What passed leaves nothing but the run's own folder.
-    assert not list((pytester.path / "artifacts" / "last").glob("*/servers/*/console.log"))
+    # What passed leaves evidence and no disk.
+    left = list((pytester.path / "artifacts" / "last").glob("*/servers/*"))
+    assert len(left) == 10
+    for folder in left:
+        names = {path.name for path in folder.iterdir()}
+        assert {"console.log", "timeline.json", "requests.jsonl", "report.html", "qemu.sh"} <= names
+        assert "disk.qcow2" not in names
+        assert json.loads((folder / "verdict.json").read_text())["passed"] is True
 
 
 def test_a_server_can_be_broken_in_every_way_and_the_next_is_whole(run):
@@ -193,8 +214,18 @@ def test_a_failure_says_why_leaves_evidence_and_pauses_on_request(run, pytester)
     assert "sorry" in text
     told = re.search(r"evidence of \S+ is in (\S+)", text)
     folder = Path(told[1])
-    for name in ("console.log", "timeline.json", "journal.txt", "qemu.sh"):
+    for name in (
+        *("console.log", "timeline.json", "requests.jsonl", "report.html", "qemu.sh"),
+        *("journal.txt", "cloud-init.log", "heat-config.txt", "disk.qcow2", "templates.json"),
+    ):
         assert (folder / name).stat().st_size > 0, name
+    assert "status 3" in (folder / "report.html").read_text()
+
+
+def test_a_lost_machine_is_not_the_images_fault(run):
+    done = run(test_loses=LOSES)
+    done.assert_outcomes(passed=1)
+    assert "the machine was lost, which says nothing of the image" in done.stderr.str()
 
 
 def test_a_module_shares_its_server_and_cannot_have_both(run):

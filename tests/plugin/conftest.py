@@ -16,3 +16,23 @@ def project(pytester, monkeypatch, tmp_path):
         "[pytest]\naddopts = -p no:cacheprovider -p no:xdist --import-mode=importlib\n"
     )
     return pytester
+
+
+@pytest.fixture
+def raw_image():
+    """Makes a disk that has a boot sector, which is all that opening an image asks for."""
+
+    def make(path):
+        disk = bytearray(4 << 20)
+        disk[0:2] = b"\xeb\x63"
+        # One partition of the type Linux, bootable (MBR).
+        disk[446:462] = (
+            bytes([0x80, 0, 2, 0, 0x83, 0, 0, 0])
+            + (2048).to_bytes(4, "little")
+            + (6144).to_bytes(4, "little")
+        )
+        disk[510:512] = b"\x55\xaa"
+        path.write_bytes(disk)
+        return path
+
+    return make

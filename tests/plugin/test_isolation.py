@@ -11,7 +11,7 @@ from hotplate.cloud import Cloud, ServerSpec
 from hotplate.deadline import Deadline, retry
 from hotplate.deploy import Deployment
 from hotplate.events import EventLog
-from hotplate.pytest_plugin import _Plates
+from hotplate.supply import Supply
 from hotplate.warm import TEMPLATE
 
 
@@ -58,7 +58,7 @@ def test_nothing_is_left_for_the_next_guest(plate, actions):
     )
     retry(lambda _: told() or None, Deadline(60, "the deployment"))
     server = SimpleNamespace(id=server_id, deployments=[deployment])
-    _Plates(plate, None).give_back(server)
+    Supply(plate, None).give_back(server)
     # Also when Heat goes on with what it was asked: a DELETE that the guest would have to run.
     end = time.monotonic() + 3
     while time.monotonic() < end:

@@ -39,21 +39,6 @@ def names(project, *options: str) -> list[str]:
     return [line for line in done.outlines if "::" in line]
 
 
-def raw_image(path):
-    """A disk that has a boot sector, which is all that opening an image asks for."""
-    disk = bytearray(4 << 20)
-    disk[0:2] = b"\xeb\x63"
-    # One partition of the type Linux, bootable (MBR).
-    disk[446:462] = (
-        bytes([0x80, 0, 2, 0, 0x83, 0, 0, 0])
-        + (2048).to_bytes(4, "little")
-        + (6144).to_bytes(4, "little")
-    )
-    disk[510:512] = b"\x55\xaa"
-    path.write_bytes(disk)
-    return path
-
-
 def test_the_options_explain_themselves(project):
     done = project.runpytest_subprocess("--help")
     text = done.stdout.str()
@@ -85,7 +70,7 @@ def test_a_shard_is_the_same_whatever_the_order_and_the_selection(project):
     assert alone == {name for name in whole if name.startswith("test_other.py")}
 
 
-def test_a_shard_does_not_depend_on_where_the_image_lies(project, tmp_path):
+def test_a_shard_does_not_depend_on_where_the_image_lies(project, tmp_path, raw_image):
     """pytest names tests differently when it takes the image for a place of tests."""
     image = raw_image(tmp_path / "web.raw")
     project.makepyfile(test_it=TESTS)
@@ -105,7 +90,7 @@ def test_a_shard_that_is_none_is_said(project, shard):
     assert "Traceback" not in done.stderr.str()
 
 
-def test_the_images_are_a_matrix_with_their_names_as_ids(project, tmp_path):
+def test_the_images_are_a_matrix_with_their_names_as_ids(project, tmp_path, raw_image):
     one, two = raw_image(tmp_path / "web.raw"), raw_image(tmp_path / "db.img")
     project.makepyfile(test_it=USES_IMAGE)
     found = names(project, f"--image={one}", f"--image={two}")
@@ -120,7 +105,7 @@ def test_the_images_are_a_matrix_with_their_names_as_ids(project, tmp_path):
     done.assert_outcomes(passed=5)
 
 
-def test_two_images_of_one_name_stay_apart(project, tmp_path):
+def test_two_images_of_one_name_stay_apart(project, tmp_path, raw_image):
     images = []
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -190,7 +175,7 @@ def test_a_bad_image_is_one_sentence_for_each_test(project, tmp_path, make):
     assert "hotplate/image/inspect.py" not in text
 
 
-def test_a_wrong_setting_is_said_and_where_it_came_from(project, tmp_path, monkeypatch):
+def test_a_wrong_setting_is_said_and_where_it_came_from(project, tmp_path, monkeypatch, raw_image):
     monkeypatch.setenv("HOTPLATE_MEMORY", "lots")
     project.makepyfile(test_it="def test_one(server):\n    pass\n")
     done = project.runpytest_subprocess(f"--image={raw_image(tmp_path / 'web.raw')}")
@@ -200,7 +185,9 @@ def test_a_wrong_setting_is_said_and_where_it_came_from(project, tmp_path, monke
 
 
 @pytest.mark.parametrize("where", ["/proc/hotplate", "/dev/null/below"])
-def test_a_cache_that_cannot_be_written_is_one_sentence(project, tmp_path, monkeypatch, where):
+def test_a_cache_that_cannot_be_written_is_one_sentence(
+    project, tmp_path, monkeypatch, where, raw_image
+):
     monkeypatch.setenv("HOTPLATE_CACHE", where)
     project.makepyfile(test_it="def test_one(server):\n    pass\n")
     done = project.runpytest_subprocess(f"--image={raw_image(tmp_path / 'web.raw')}")
@@ -211,7 +198,7 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(project, tmp_path, monke
     assert "Traceback" not in text
 
 
-def test_an_artefact_folder_that_cannot_be_written_is_one_sentence(project, tmp_path):
+def test_an_artefact_folder_that_cannot_be_written_is_one_sentence(project, tmp_path, raw_image):
     project.makepyfile(test_it="def test_one(server):\n    pass\n")
     image = raw_image(tmp_path / "web.raw")
     done = project.runpytest_subprocess(f"--image={image}", "--artifacts", "/proc/nowhere")

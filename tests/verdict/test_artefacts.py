@@ -58,7 +58,7 @@ def test_last_is_swapped_and_never_missing(tmp_path):
     def run(number: int) -> Path:
         artefacts = Artefacts(base, f"image {number}/../x")
         artefacts.write_json("verdict.json", {"run": number})
-        artefacts._point()
+        artefacts.point()
         assert (base / "last" / "verdict.json").exists()
         return artefacts.folder
 

@@ -1,0 +1,100 @@
+"""Supplies tests with servers: each restored from an image's warm state, or booted."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotplate import warm
+from hotplate.errors import HotplateError, MachineLostError
+from hotplate.events import EventLog
+from hotplate.plate import Hotplate
+from hotplate.under_test import ServerUnderTest
+
+if TYPE_CHECKING:
+    from hotplate.image.inspect import Image
+    from hotplate.settings import Settings
+
+
+class Supply:
+    """The servers of one image: its cloud is on a warm state's database, or empty to boot cold."""
+
+    def __init__(self, plate: Hotplate, state: warm.WarmState | None) -> None:
+        self.plate = plate
+        self._state = state
+        # Restored at once, because a state that does not restore is to be found out first.
+        self._ready = None if state is None else state.restore(plate)
+
+    def server(self) -> ServerUnderTest:
+        """A server that nobody has used, restored or booted.
+
+        :raises HotplateError: while another is in use, or when there is none to be had.
+        """
+        ready, self._ready = self._ready, None
+        since = 0
+        if ready is None:
+            if self.plate.servers:
+                raise HotplateError(
+                    'the fixtures "server" and "booted_server" were asked for at once, and the '
+                    "image's server is there once; a module uses one or the other"
+                )
+            since = len(self.plate.events)
+            if self._state is None:
+                ready = warm.boot(self.plate)
+            else:
+                ready = self._state.restore(self.plate)
+        return ServerUnderTest(self.plate, ready, since=since)
+
+    def give_back(self, server: ServerUnderTest) -> None:
+        """End a server, and take from Heat what was deployed to it, so that no other gets it."""
+        self.plate.compute.delete(server.id)
+        heat = self.plate.cloud.heat()
+        for each in heat.software_deployments.list(server_id=server.id):
+            heat.software_deployments.delete(each.id)
+        for deployment in server.deployments:
+            deployment.forget()
+
+
+@contextlib.contextmanager
+def open_supply(
+    image: Image,
+    settings: Settings,
+    folder: Path,
+    *,
+    cold: bool,
+    say: Callable[[str], None],
+) -> Iterator[Supply]:
+    """Open the cloud of an image on its warm state, which is made when it is not there.
+
+    A state that is damaged is thrown away and made anew, once.
+
+    :param folder: where a folder for it is made.
+    :param cold: boot each server, and use no state.
+    :param say: told what takes long, in sentences.
+    """
+    with contextlib.ExitStack() as owned:
+        for last_try in (False, True):
+            directory = Path(tempfile.mkdtemp(prefix=f"{image.path.stem}-", dir=folder))
+            plate = Hotplate(image, settings=settings, directory=directory, events=EventLog())
+            if cold:
+                supply = Supply(owned.enter_context(plate), None)
+                break
+            state = warm.find_or_make(image, settings, directory=directory / "first-boot", say=say)
+            made_by = state.made_by
+            with contextlib.ExitStack() as trial:
+                try:
+                    trial.enter_context(state.in_use())
+                    state.lend_database(directory / "cloud")
+                    supply = Supply(trial.enter_context(plate), state)
+                except MachineLostError as error:
+                    if last_try:
+                        raise
+                    say(f"{error.message}; booting the image once more")
+                else:
+                    owned.push(trial.pop_all())
+                    break
+            warm.discard(state, made_by)
+        yield supply

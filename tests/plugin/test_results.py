@@ -1,0 +1,187 @@
+"""What a run of pytest leaves of its tests, and what it does about a machine that is lost."""
+
+from __future__ import annotations
+
+import re
+import stat
+from xml.etree import ElementTree
+
+import pytest
+
+from hotplate.pytest_results import without
+
+# A supply of servers that are none, so that everything around them can be tried without a machine.
+CONFTEST = """
+    from pathlib import Path
+    from types import SimpleNamespace
+
+    import pytest
+
+    class Server:
+        def __init__(self, directory):
+            self.directory = directory
+            self.deployments = []
+            self.lost = False
+
+        def leave_evidence(self, test, *, problem, diagnosis, whole):
+            (self.directory / "report.html").write_text(f"{test}: {problem} {whole}")
+
+    class Supply:
+        made = 0
+
+        def __init__(self, folder):
+            self.folder = folder
+            self.plate = SimpleNamespace(
+                cloud=SimpleNamespace(faults=SimpleNamespace(clear=lambda: None))
+            )
+
+        def server(self):
+            Supply.made += 1
+            directory = self.folder / f"server-{Supply.made}"
+            directory.mkdir()
+            return Server(directory)
+
+        def give_back(self, server):
+            pass
+
+    @pytest.fixture(scope="session")
+    def _supply(request, image):
+        from hotplate.pytest_plugin import _folder
+        return Supply(_folder(request.config))
+"""
+TESTS = """
+    import pytest
+
+    @pytest.mark.parametrize("word", ["a", "<b>"])
+    def test_word(server, word):
+        pass
+
+    def test_fails_on_db(server, image):
+        assert image.path.stem == "web", "this is <db>"
+
+    @pytest.mark.skip(reason="not today")
+    def test_skipped(server):
+        pass
+
+    def test_without_an_image():
+        pass
+"""
+LOST = """
+    tries = []
+
+    def test_lost_once(server):
+        tries.append(server)
+        server.lost = len(tries) == 1
+        assert not server.lost, "the first machine went away"
+
+    def test_lost_always(server):
+        server.lost = True
+        raise AssertionError("gone again")
+
+    def test_an_assertion(server):
+        tries.append("assertion")
+        assert tries.count("assertion") > 1
+"""
+
+
+@pytest.fixture
+def images(tmp_path, raw_image):
+    return [raw_image(tmp_path / "web.raw"), raw_image(tmp_path / "db.img")]
+
+
+def run(project, images, *options, **files):
+    project.makeconftest(CONFTEST)
+    project.makepyfile(**files)
+    return project.runpytest_subprocess(*(f"--image={each}" for each in images), *options)
+
+
+def last(project):
+    return (project.path / "artifacts" / "last").resolve()
+
+
+def test_a_table_of_tests_by_images(project, images):
+    done = run(project, images, test_it=TESTS)
+    done.assert_outcomes(passed=6, failed=1, skipped=2)
+    page = last(project) / "report.html"
+    done.stdout.fnmatch_lines([f"hotplate: what was seen, test by test: {page}"])
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    text = page.read_text()
+    assert "<th>web</th><th>db</th>" in text
+    assert "5 of 8 passed" in text
+    assert "test_without_an_image" not in text
+    rows = re.findall(r"<tr><td>(.*?)</td>(.*?)</tr>", text)
+    assert [name.partition("::")[2] for name, _ in rows] == [
+        "test_word[a]",
+        "test_word[&lt;b&gt;]",
+        "test_fails_on_db",
+        "test_skipped",
+    ]
+    assert rows[2][1].count('class="yes"') == rows[2][1].count('class="no"') == 1
+    assert rows[3][1].count('class="off"') == 2
+    links = re.findall(r'href="([^"]+)"', text)
+    # One a test that had a server; they are there, and they lead out of nowhere.
+    assert len(links) == 6
+    assert all((page.parent / link).is_file() for link in links)
+    assert not any(link.startswith(("/", "..")) for link in links)
+
+
+def test_the_problem_and_the_wish_to_keep_reach_the_evidence(project, images):
+    run(project, images[1:], test_it=TESTS)
+    left = [path.read_text() for path in sorted(last(project).glob("server-*/report.html"))]
+    assert left[0] == "test_word[db-a]:  False"
+    assert "test_fails_on_db[db]: AssertionError: this is <db>" in left[2]
+
+
+def test_nothing_is_written_when_no_test_had_a_server(project, images):
+    done = run(project, images, test_it="def test_one(image):\n    pass\n")
+    done.assert_outcomes(passed=2)
+    assert not (project.path / "artifacts").exists()
+
+
+def test_a_lost_machine_is_tried_once_more_and_an_assertion_never(project, images):
+    done = run(project, images[:1], "--junit-xml=junit.xml", test_lost=LOST)
+    done.assert_outcomes(passed=1, failed=2)
+    text = done.stderr.str()
+    assert text.count("the machine was lost, which says nothing of the image; once more") == 2
+    cases = {
+        case.get("name"): case
+        for case in ElementTree.parse(project.path / "junit.xml").iter("testcase")
+    }
+    assert len(cases) == 3
+    told = {
+        name: [
+            each.get("value") for each in case.iter("property") if "first_try" in each.get("name")
+        ]
+        for name, case in cases.items()
+    }
+    assert [len(told[f"{name}[web]"]) for name in ("test_lost_once", "test_lost_always")] == [1, 1]
+    assert told["test_an_assertion[web]"] == []
+    assert 'title="the machine was lost' in (last(project) / "report.html").read_text()
+
+
+def test_workers_of_xdist_share_one_folder(project, images):
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    project.makeini("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
+    done = run(project, images, "-n2", test_it=TESTS)
+    done.assert_outcomes(passed=6, failed=1, skipped=2)
+    assert len(list((project.path / "artifacts").iterdir())) == 2
+    assert {path.name for path in last(project).iterdir()} == {"gw0", "gw1", "report.html"}
+    links = re.findall(r'href="([^"]+)"', (last(project) / "report.html").read_text())
+    assert len(links) == 6
+    assert all((last(project) / link).is_file() for link in links)
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "image", "name"),
+    [
+        ("a.py::test_x", "web", "a.py::test_x"),
+        ("a.py::test_x[web]", "web", "a.py::test_x"),
+        ("a.py::test_x[web-1-a]", "web", "a.py::test_x[1-a]"),
+        ("a.py::test_x[1-web]", "web", "a.py::test_x[1]"),
+        ("a.py::test_x[1-web-a]", "web", "a.py::test_x[1-a]"),
+        ("a.py::test_x[webs-web]", "web", "a.py::test_x[webs]"),
+        ("a.py::test_x[my-web.v2-[x]]", "my-web.v2", "a.py::test_x[[x]]"),
+    ],
+)
+def test_the_name_without_the_image(nodeid, image, name):
+    assert without(nodeid, image) == name
