@@ -335,7 +335,7 @@ def device_mapper() -> Iterator[Finding]:
 
 
 def vfat() -> Iterator[Finding]:
-    """VFAT, by mounting some: builds of UEFI images need it."""
+    """VFAT, by mounting some: diskimage-builder's own UEFI images need it, hotplate's do not."""
     maker = shutil.which("mkfs.vfat", path=_search_path())
     if maker is None:
         return
@@ -358,7 +358,7 @@ def vfat() -> Iterator[Finding]:
     else:
         # What mount says first is the reason, and last where else to look.
         reason = done.stderr.strip().partition("\n")[0].rpartition(": ")[2].rstrip(".")
-        sentence = f"cannot be mounted ({reason}); UEFI images cannot be built here"
+        sentence = f"cannot be mounted ({reason}); UEFI images are made with mtools"
         yield Finding("vfat", Use.EXTRA, State.OTHERWISE, sentence)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -148,6 +149,7 @@ class Build:
         """
         request = self.request
         program = check_host(self.plan.elements, self.environ)
+        check_arch(request.arch, self.environ)
         target = request.image.absolute()
         if target.is_dir():
             raise UsageError(f'"{target}" is a directory; name the image file to write')
@@ -340,6 +342,29 @@ def check_host(elements: Iterable[str], environ: Mapping[str, str]) -> str:
                 hint="run this as root, or let sudo work without a password: sudo -v",
             )
     return program
+
+
+def check_arch(arch: str, environ: Mapping[str, str]) -> None:
+    """Look whether programs of an architecture run here, as a build runs those of the image.
+
+    :param arch: Debian's name of it.
+    :raises HostError: when they do not.
+    """
+    if arch == plan_module.MACHINES.get(platform.machine()):
+        return
+    tester = shutil.which("arch-test", path=plan_module.child_environment(environ)["PATH"])
+    # mmdebstrap asks it as well (mmdebstrap(1)).
+    if tester is None:
+        raise HostError(
+            f'building for "{arch}" on this host needs arch-test, which it does not have',
+            hint="apt-get install arch-test qemu-user-static binfmt-support",
+        )
+    if subprocess.run([tester, arch], capture_output=True, check=False).returncode != 0:
+        raise HostError(
+            f'programs for "{arch}" do not run on this host',
+            hint="apt-get install qemu-user-static binfmt-support; without an init system also: "
+            "mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc && update-binfmts --enable",
+        )
 
 
 def hash_directory(directory: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections import deque
 from pathlib import Path
 
@@ -70,3 +71,31 @@ def test_a_missing_tool_is_named_with_what_installs_it(monkeypatch: pytest.Monke
         build.check_host(["an-element"], {})
     assert raised.value.hint == "apt-get install some-package"
     assert raised.value.exit_status == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence", "hint"),
+    [
+        (None, "needs arch-test", "apt-get install arch-test qemu-user-static"),
+        (1, 'programs for "riscv64" do not run', "update-binfmts --enable"),
+        (0, None, None),
+    ],
+)
+def test_an_architecture_that_does_not_run_here_is_said_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer, sentence, hint
+):
+    monkeypatch.setattr(build.plan_module, "SYSTEM_PATH", str(tmp_path))
+    if answer is not None:
+        (tmp_path / "arch-test").write_text(f"#!/bin/sh\ntest $1 = riscv64 && exit {answer}\n")
+        (tmp_path / "arch-test").chmod(0o755)
+    if sentence is None:
+        build.check_arch("riscv64", {})
+        return
+    with pytest.raises(HostError, match=sentence) as raised:
+        build.check_arch("riscv64", {})
+    assert hint in raised.value.hint
+
+
+def test_the_hosts_own_architecture_needs_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path):
+    monkeypatch.setattr(build.plan_module, "SYSTEM_PATH", str(tmp_path))
+    build.check_arch(build.plan_module.MACHINES[platform.machine()], {})
