@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hotplate.cloud.options import CloudOptions
-from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.deadline import Deadline, DeadlineExceeded, GuestDeadline
 from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events import Event, EventLog
 from hotplate.image.inspect import Image
@@ -72,26 +72,28 @@ class Watch:
 
         :return: how it ended; the status is ``<action>_IN_PROGRESS`` when it was given up.
         """
-        silence = Deadline(self._settings.patience, "anything new")
-        limit = Deadline(self._settings.limit, f'the stack "{name}"')
+        silence = GuestDeadline(self._settings.patience, "anything new")
+        limit = GuestDeadline(self._settings.limit, f'the stack "{name}"')
         while True:
             try:
                 event = self._queue.get(timeout=max(0.0, min(silence.left, limit.left)))
             except queue.Empty:
-                return StackEnd(f"{action}_IN_PROGRESS", self._why_given_up(limit))
+                if not silence.passed and not limit.passed:
+                    continue
+                return StackEnd(f"{action}_IN_PROGRESS", self._why_given_up(silence, limit))
             if self._is_new(event):
                 silence.extend(self._settings.patience)
             if limit.passed:
-                return StackEnd(f"{action}_IN_PROGRESS", self._why_given_up(limit))
+                return StackEnd(f"{action}_IN_PROGRESS", self._why_given_up(silence, limit))
             if event.source == "machine" and event.kind == "power-on":
                 self._on_server(event.server)
             if end := self._end(event, name, action):
                 return end
 
-    def _why_given_up(self, limit: Deadline) -> str:
+    def _why_given_up(self, silence: Deadline, limit: Deadline) -> str:
         if limit.passed:
-            return f"not finished {self._settings.limit:.0f} s after it was begun"
-        return f"nothing new was seen for {self._settings.patience:.0f} s"
+            return f"not finished {limit.seconds:.0f} s after it was begun"
+        return f"nothing new was seen for {silence.seconds:.0f} s"
 
     def _end(self, event: Event, name: str, action: str) -> StackEnd | None:
         detail = event.detail

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from hotplate.cloud.compute import ServerSpec
-from hotplate.deadline import Deadline, retry
+from hotplate.deadline import Deadline, GuestDeadline, retry
 from hotplate.guest import shell
 from hotplate.guest.base import GuestGoneError
 from hotplate.guest.shell import Shell
@@ -54,7 +54,8 @@ class Server:
                 way = shell.Shell(
                     self.machine.shell_channel, nonce=self.nonce, at_boot=self._boot_nonce
                 )
-                way.attach(Deadline(seconds, f'a root shell in the server "{self.spec.name}"'))
+                what = f'a root shell in the server "{self.spec.name}"'
+                way.attach(GuestDeadline(seconds, what))
                 if self.restored:
                     self._give_nonce(way)
                 self._shell, self._shell_of = way, self.machine.pid

@@ -68,8 +68,8 @@ class Settings:
     :param memory: MiB of memory a guest has.
     :param cpus: virtual processors a guest has.
     :param patience: seconds without a line on the console, a request or a signal after which a
-        guest is given up, before the host's factor.
-    :param limit: seconds after which a run is given up, whatever it shows, before that factor.
+        guest is given up; that many times longer as the host is measured to be slow then.
+    :param limit: seconds after which a run is given up, whatever it shows, in the same way.
     :param display: give a guest a VGA adapter, whose picture is kept when it does not come up; the
         kernel's console on it costs boot time.
     :param append: more words for the kernel's command line, for images that have their kernel

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.cloud.cloud import Cloud
-from hotplate.deadline import Deadline, DeadlineExceeded
+from hotplate.deadline import GuestDeadline
 from hotplate.errors import MachineLostError, TemplateError
 from hotplate.events import Event
 from hotplate.template import Template, load
@@ -103,19 +103,17 @@ class Stack:
         :raises DeadlineExceeded: when it has not ended by then.
         :raises MachineLostError: when a machine went away by itself while it was waited for.
         """
-        deadline = Deadline(seconds, f'{self._action} of the stack "{self.name}"')
-        found = self._cloud.events.wait(
-            lambda event: self._ends(event) or readings.is_loss(event),
-            seconds=deadline.left,
-            since=self._since,
-        )
-        if found is not None and readings.is_loss(found):
+        deadline = GuestDeadline(seconds, f'{self._action} of the stack "{self.name}"')
+
+        def decisive(event: Event) -> bool:
+            return self._ends(event) or readings.is_loss(event)
+
+        events = self._cloud.events
+        while (found := events.wait(decisive, seconds=deadline.left, since=self._since)) is None:
+            deadline.check()
+        if readings.is_loss(found):
             told = found.detail.get("message") or f"QEMU ended with {found.detail.get('status')}"
             raise MachineLostError(f"the machine was lost while {deadline.what} ran: {told}")
-        if found is None:
-            raise DeadlineExceeded(
-                f"gave up waiting for {deadline.what} after {deadline.seconds:.0f} s"
-            )
         self._state = str(found.detail["status"])
         self.reason = str(found.detail.get("reason", ""))
         return self

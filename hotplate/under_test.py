@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotplate import doors
-from hotplate.deadline import Deadline
+from hotplate.deadline import GuestDeadline
 from hotplate.deploy import Deployment
 from hotplate.guest.base import COMMAND_SECONDS, CommandResult
 from hotplate.guest.testinfra_backend import testinfra_host
@@ -132,7 +132,7 @@ class ServerUnderTest:
 
     def reboot(self, *, seconds: float = BOOT_SECONDS) -> None:
         """Reboot the guest in an orderly way and wait until it answers again."""
-        self._server.reboot(Deadline(seconds, f"the reboot of {self}"))
+        self._server.reboot(GuestDeadline(seconds, f"the reboot of {self}"))
 
     def crash(self) -> None:
         """Cut the power; what the guest had not written to its disk is lost."""

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from hotplate import __version__
 from hotplate.cloud.compute import ServerSpec
-from hotplate.deadline import Deadline, DeadlineExceeded, retry
+from hotplate.deadline import DeadlineExceeded, GuestDeadline, retry
 from hotplate.errors import HostError, ImageError, MachineLostError
 from hotplate.events import EventLog
 from hotplate.guest.base import CommandError
@@ -348,10 +348,12 @@ def boot(plate: Hotplate) -> Server:
     """
     events, settings = plate.events, plate.settings
     plate.cloud.heat().stacks.create(stack_name=f"{STACK}-{len(events)}", template=TEMPLATE)
-    silence = Deadline(settings.patience, "the agent's first polls")
+    silence = GuestDeadline(settings.patience, "the agent's first polls")
     polls = seen = 0
     while polls < 3:
         event = events.wait(lambda _event: True, seconds=silence.left, since=seen)
+        if event is None and not silence.passed:
+            continue
         if event is None or event.kind == "exit":
             raise ImageError(
                 "the image was booted, and its agent did not come to poll Heat",
@@ -368,5 +370,5 @@ def boot(plate: Hotplate) -> Server:
     def at_rest(_last_try: bool) -> bool | None:
         return shell.run(AT_REST).rc == 0 or None
 
-    retry(at_rest, Deadline(settings.patience, "the agent to be idle"), every=0.5)
+    retry(at_rest, GuestDeadline(settings.patience, "the agent to be idle"), every=0.5)
     return server

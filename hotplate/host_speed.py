@@ -1,0 +1,41 @@
+"""How slow this host is at the moment, beside the one on which the defaults were chosen."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+REFERENCE_SECONDS = 0.05
+"""What :func:`_work` takes on a host where an image boots in about 50 s under TCG."""
+
+MOST = 10.0
+"""However slow a host is, a deadline is to come."""
+
+KEPT_SECONDS = 5.0
+
+_lock = threading.Lock()
+_measured: tuple[float, float] = (float("-inf"), 1.0)
+
+
+def factor() -> float:
+    """How many times longer than on the reference host a computation takes now, at least 1.0.
+
+    It takes part of a second, longer on a slow host; the answer is kept for some seconds.
+    Both a slow processor and one that others use as well make it larger.
+    """
+    global _measured
+    with _lock:
+        at, value = _measured
+        if time.monotonic() - at > KEPT_SECONDS:
+            began = time.monotonic()
+            _work()
+            value = (time.monotonic() - began) / REFERENCE_SECONDS
+            _measured = time.monotonic(), value
+        return min(max(value, 1.0), MOST)
+
+
+def _work() -> None:
+    """Some integers, as an emulator has to do; the same amount each time."""
+    value = 1
+    for number in range(400_000):
+        value = (value * 1103515245 + number) & 0x7FFFFFFF
