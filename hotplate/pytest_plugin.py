@@ -45,6 +45,11 @@ _PROBLEM = pytest.StashKey[str]()
 _LOST = pytest.StashKey[bool]()
 _FOLDER = pytest.StashKey[Path]()
 
+MARKERS = (
+    "hotplate_cold: boot the server of this test, restore nothing",
+    "hotplate_groups(*names): skip this test on an image that has no hook for one of the groups",
+)
+
 FOLDER = "hotplate_folder"
 """Where xdist's controller tells its workers the folder of the run."""
 
@@ -80,6 +85,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Check what can be checked before anything runs."""
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
     if shard := config.getoption("--shard"):
         _parse_shard(shard)
     if config.getoption("--image") and not hasattr(config, "workerinput"):
@@ -295,7 +302,11 @@ def _use(request: pytest.FixtureRequest, supply: Supply) -> Iterator[ServerUnder
     node: Any = request.node
     node.stash[_PROBLEM] = ""
     with _one_sentence():
-        server = supply.server()
+        server = supply.server(cold=node.get_closest_marker("hotplate_cold") is not None)
+    wanted = [name for mark in node.iter_markers("hotplate_groups") for name in mark.args]
+    if missing := [name for name in wanted if not server.has_hook(name)]:
+        supply.give_back(server)
+        pytest.skip(f"the image has no hook for {', '.join(missing)}")
     yield server
     problem: str = node.stash[_PROBLEM]
     keep = request.config.getoption("--keep")

@@ -27,29 +27,32 @@ class Supply:
         self._state = state
         # Restored at once, because a state that does not restore is to be found out first.
         self._ready = None if state is None else state.restore(plate)
+        self._lent = False
 
-    def server(self) -> ServerUnderTest:
-        """A server that nobody has used, restored or booted.
+    def server(self, *, cold: bool = False) -> ServerUnderTest:
+        """A server that nobody has used.
 
+        :param cold: boot it, also where there is a state to restore.
         :raises HotplateError: while another is in use, or when there is none to be had.
         """
-        ready, self._ready = self._ready, None
-        since = 0
-        if ready is None:
-            if self.plate.servers:
-                raise HotplateError(
-                    'the fixtures "server" and "booted_server" were asked for at once, and the '
-                    "image's server is there once; a module uses one or the other"
-                )
-            since = len(self.plate.events)
-            if self._state is None:
-                ready = warm.boot(self.plate)
-            else:
-                ready = self._state.restore(self.plate)
+        if self._lent:
+            raise HotplateError(
+                'the fixtures "server" and "booted_server" were asked for at once, and the server '
+                "of an image is there once; a module uses one or the other"
+            )
+        since = len(self.plate.events)
+        if cold or self._state is None:
+            ready = warm.boot(self.plate)
+        elif self._ready is not None:
+            ready, self._ready, since = self._ready, None, 0
+        else:
+            ready = self._state.restore(self.plate)
+        self._lent = True
         return ServerUnderTest(self.plate, ready, since=since)
 
     def give_back(self, server: ServerUnderTest) -> None:
         """End a server, and take from Heat what was deployed to it, so that no other gets it."""
+        self._lent = False
         self.plate.compute.delete(server.id)
         heat = self.plate.cloud.heat()
         for each in heat.software_deployments.list(server_id=server.id):

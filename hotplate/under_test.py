@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from testinfra.host import Host
 
 BOOT_SECONDS = 300.0
+
+HOOKS = ("/usr/libexec/heat-config/hooks", "/var/lib/heat-config/hooks")
+"""Where heat-config looks for hooks, and where it did before."""
 
 
 class ServerUnderTest:
@@ -127,6 +131,12 @@ class ServerUnderTest:
         only = ["--unit", unit] if unit else []
         command = ["journalctl", "--boot", "--no-pager", "--output", "short-monotonic", *only]
         return self.run(command).text
+
+    def has_hook(self, group: str) -> bool:
+        """Whether the image has a hook for a group, where heat-config looks for them."""
+        names = [f"{directory}/{group}" for directory in HOOKS]
+        tests = " || ".join(f"test -e {shlex.quote(name)}" for name in names)
+        return self.run(tests).rc == 0
 
     # -- power and link ----------------------------------------------------------------------------
 

@@ -122,6 +122,28 @@ FAILS = """
         assert done.status == "COMPLETE"
 """
 
+NEEDS = """
+    import pytest
+
+    def deploys(server):
+        done = server.deploy(group="script", config="#!/bin/sh\\n").wait()
+        assert done.status == "COMPLETE", server.diagnosis()
+
+    @pytest.mark.hotplate_cold
+    def test_cold(server):
+        assert not server._server.restored
+        deploys(server)
+
+    @pytest.mark.hotplate_groups("script")
+    def test_restored(server):
+        assert server._server.restored
+        deploys(server)
+
+    @pytest.mark.hotplate_groups("puppet")
+    def test_puppet(server):
+        raise AssertionError("it must not come so far")
+"""
+
 LOSES = """
     import os
     import signal
@@ -220,6 +242,10 @@ def test_a_failure_says_why_leaves_evidence_and_pauses_on_request(run, pytester)
     ):
         assert (folder / name).stat().st_size > 0, name
     assert "status 3" in (folder / "report.html").read_text()
+
+
+def test_a_test_can_be_booted_cold_and_left_out_where_its_hook_is_missing(run):
+    run("--strict-markers", test_needs=NEEDS).assert_outcomes(passed=2, skipped=1)
 
 
 def test_a_lost_machine_is_not_the_images_fault(run):

@@ -23,6 +23,9 @@ CONFTEST = """
             self.deployments = []
             self.lost = False
 
+        def has_hook(self, group):
+            return group == "script"
+
         def leave_evidence(self, test, *, problem, diagnosis, whole):
             (self.directory / "report.html").write_text(f"{test}: {problem} {whole}")
 
@@ -35,8 +38,9 @@ CONFTEST = """
                 cloud=SimpleNamespace(faults=SimpleNamespace(clear=lambda: None))
             )
 
-        def server(self):
+        def server(self, *, cold):
             Supply.made += 1
+            print("cold" if cold else "restored")
             directory = self.folder / f"server-{Supply.made}"
             directory.mkdir()
             return Server(directory)
@@ -81,6 +85,28 @@ LOST = """
     def test_an_assertion(server):
         tries.append("assertion")
         assert tries.count("assertion") > 1
+"""
+
+NEEDS = """
+    import pytest
+
+    @pytest.mark.hotplate_cold
+    def test_cold(server):
+        print("it is cold")
+
+    @pytest.mark.hotplate_groups("script")
+    def test_script(server):
+        pass
+
+    @pytest.mark.hotplate_groups("script", "puppet", "salt")
+    def test_puppet(server):
+        raise AssertionError("it must not come so far")
+
+    class TestAll:
+        pytestmark = pytest.mark.hotplate_groups("ansible")
+
+        def test_ansible(self, server):
+            raise AssertionError("it must not come so far")
 """
 
 
@@ -157,6 +183,15 @@ def test_a_lost_machine_is_tried_once_more_and_an_assertion_never(project, image
     assert [len(told[f"{name}[web]"]) for name in ("test_lost_once", "test_lost_always")] == [1, 1]
     assert told["test_an_assertion[web]"] == []
     assert 'title="the machine was lost' in (last(project) / "report.html").read_text()
+
+
+def test_markers_say_what_a_test_needs(project, images):
+    done = run(project, images[:1], "-rs", "-s", "--strict-markers", test_needs=NEEDS)
+    done.assert_outcomes(passed=2, skipped=2)
+    done.stdout.fnmatch_lines(["*cold*", "*it is cold*", "*restored*"])
+    text = done.stdout.str()
+    assert "the image has no hook for puppet, salt" in text
+    assert "the image has no hook for ansible" in text
 
 
 def test_workers_of_xdist_share_one_folder(project, images):
