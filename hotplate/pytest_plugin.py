@@ -188,7 +188,8 @@ def _server_of(item: pytest.Item) -> ServerUnderTest | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Run a test once more when its machine was lost; never for anything that a test asserts."""
-    if IMAGE not in getattr(item, "fixturenames", ()):
+    others = item.config.getoption("reruns", None)  # pytest-rerunfailures does it its own way
+    if others or IMAGE not in getattr(item, "fixturenames", ()):
         return None
     from _pytest.runner import runtestprotocol
 
