@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -22,6 +23,7 @@ SCREENSHOT = "screen.png"
 CONSOLE_LINES = 400
 REQUESTS = 400
 VALUE_LIMIT = 20_000
+OUTCOMES = ("passed", "failed", "skipped")
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -73,17 +75,17 @@ def results(images: Sequence[str], rows: Mapping[str, Mapping[str, Cell]]) -> st
     :param rows: by the name of the test, then by that of the image.
     """
     cells = [cell for row in rows.values() for cell in row.values()]
-    good = sum(cell.outcome == "passed" for cell in cells)
-    bad = sum(cell.outcome == "failed" for cell in cells)
+    counts = Counter(cell.outcome for cell in cells)
     lines = []
     for name, row in rows.items():
         shown = "".join(_test(row.get(image)) for image in images)
         lines.append(f"<tr><td>{_esc(name)}</td>{shown}</tr>")
     head = "".join(f"<th>{_esc(image)}</th>" for image in images)
-    word = "failed" if bad else "passed"
+    word = "failed" if counts["failed"] else "passed"
+    told = ", ".join(f"{counts[each]} {each}" for each in OUTCOMES if counts[each])
     body = (
         f'<section class="verdict {word}"><h1><span class="badge {word}">{word}</span>'
-        f"{good} of {len(cells)} passed</h1></section>"
+        f"{told}</h1></section>"
         f'<section><table class="matrix"><tr><th>test</th>{head}</tr>{"".join(lines)}</table>'
         "</section>"
     )

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import time
 import zlib
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -168,6 +169,31 @@ def test_a_matrix_has_a_row_for_each_image(passed, story):
     assert re.findall(r'href="#(run-\d)"', text) == re.findall(r'id="(run-\d)"', text)
 
 
+def results():
+    """The report of a run of pytest: one test that passed on both images, and others."""
+    yes, no = html.Cell("passed", 4.25, "gw0/a b/report.html"), html.Cell("failed", 12.5, "f.html")
+    return html.results(
+        ["web", EVIL],
+        {
+            "test_motd.py::test_motd": {"web": yes, EVIL: html.Cell("passed", 4.0, "'\">.html")},
+            "test_motd.py::test_fails": {"web": no, EVIL: html.Cell("skipped", 0.0, note=EVIL)},
+            f"test_motd.py::{EVIL}": {"web": yes},
+        },
+    )
+
+
+def test_the_results_are_a_table_of_tests_by_images():
+    text = results()
+    balance = parsed(text)
+    assert "3 passed, 1 failed, 1 skipped" in text
+    assert "<title>failed: 5 tests</title>" in text
+    assert "script" not in balance.tags
+    assert not [name for name, _ in balance.attributes if name.startswith("on")]
+    assert [value for name, value in balance.attributes if name == "href"] == [
+        *("gw0/a%20b/report.html", "%27%22%3E.html", "f.html", "gw0/a%20b/report.html"),
+    ]
+
+
 def test_the_picture_has_both_ends_in_order(passed):
     told = timeline.build(passed.events, passed.tracker.server)
     sides = [lane.side for lane in told.lanes]
@@ -293,6 +319,31 @@ def test_a_browser_shows_it_legibly(passed, browser, tmp_path):
         "pictures": 1,
         "badge": "rgb(26, 127, 75)",
     }
+
+
+@pytest.mark.tool("chromium")
+def test_a_browser_shows_the_results_as_a_table(browser, tmp_path):
+    page = tmp_path / "report.html"
+    page.write_text(
+        results()
+        .replace("default-src 'none'; ", "default-src 'unsafe-inline'; ")
+        .replace(
+            "</main>",
+            "</main><script>document.body.setAttribute('data-measured', JSON.stringify("
+            "[...document.querySelectorAll('.matrix tr')].map(row => [...row.cells].map("
+            "cell => cell.className || cell.innerText))))</script>",
+        )
+    )
+    dom = browser(page, "--dump-dom", "--window-size=1300,1000")
+    found = re.search(r'data-measured="([^"]*)"', dom)
+    assert found, dom[:2000]
+    rows = json.loads(unescape(found[1]))
+    assert rows == [
+        ["test", "web", EVIL],
+        ["test_motd.py::test_motd", "yes", "yes"],
+        ["test_motd.py::test_fails", "no", "off"],
+        [f"test_motd.py::{EVIL}", "yes", "off"],
+    ]
 
 
 @pytest.mark.tool("chromium")
