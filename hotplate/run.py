@@ -105,6 +105,8 @@ class Watch:
             return StackEnd(f"{action}_IN_PROGRESS", "the guest's kernel panicked")
         if readings.is_loss(event):
             return StackEnd(f"{action}_IN_PROGRESS", "the machine was lost")
+        if readings.is_stop(event):
+            return StackEnd(f"{action}_IN_PROGRESS", "QEMU stopped the guest")
         if text := readings.console_text(event):
             pattern = console_patterns.match(readings.clean(text))
             if pattern is not None and pattern.fatal:

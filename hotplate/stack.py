@@ -10,7 +10,7 @@ from typing import Any
 
 from hotplate.cloud.cloud import Cloud
 from hotplate.deadline import GuestDeadline
-from hotplate.errors import MachineLostError, TemplateError
+from hotplate.errors import HostError, MachineLostError, TemplateError
 from hotplate.events import Event
 from hotplate.template import Template, load
 from hotplate.verdict import readings
@@ -101,12 +101,13 @@ class Stack:
         """Wait for the end of the last action.
 
         :raises DeadlineExceeded: when it has not ended by then.
+        :raises HostError: when the host's disk is full.
         :raises MachineLostError: when a machine went away by itself while it was waited for.
         """
         deadline = GuestDeadline(seconds, f'{self._action} of the stack "{self.name}"')
 
         def decisive(event: Event) -> bool:
-            return self._ends(event) or readings.is_loss(event)
+            return self._ends(event) or readings.is_loss(event) or readings.is_stop(event)
 
         events = self._cloud.events
         while (found := events.wait(decisive, seconds=deadline.left, since=self._since)) is None:
@@ -114,6 +115,9 @@ class Stack:
         if readings.is_loss(found):
             told = found.detail.get("message") or f"QEMU ended with {found.detail.get('status')}"
             raise MachineLostError(f"the machine was lost while {deadline.what} ran: {told}")
+        if readings.is_stop(found):
+            told = "the host's disk is full" if found.detail["full"] else found.detail["message"]
+            raise HostError(f"QEMU stopped the guest while {deadline.what} ran: {told}")
         self._state = str(found.detail["status"])
         self.reason = str(found.detail.get("reason", ""))
         return self

@@ -326,6 +326,14 @@ class Machine:
             self._emit("reset", reason=str(data.get("reason", "")), by_guest=bool(data["guest"]))
         elif name == "GUEST_PANICKED":
             self._emit("panic", action=str(data.get("action", "")))
+        elif name == "BLOCK_IO_ERROR":
+            # A guest that cannot write because the host's disk is full is stopped, not told.
+            self._emit(
+                "disk-error",
+                full=bool(data.get("nospace")),
+                stopped=data.get("action") == "stop",
+                message=str(data.get("reason", "")),
+            )
         elif name == "MIGRATION":
             with self._migration:
                 self._migration_status = str(data["status"])

@@ -47,6 +47,7 @@ class Facts:
     user_data_parts: list[str] | None = None
     exit: Event | None = None
     panic: Event | None = None
+    disk_error: Event | None = None
     link_up: bool = True
     resets: int = 0
     last_event: Event | None = None
@@ -151,11 +152,13 @@ def _take(facts: Facts, event: Event) -> None:
 
 def _take_machine(facts: Facts, event: Event) -> None:
     if event.kind == "power-on":
-        facts.exit = facts.panic = None
+        facts.exit = facts.panic = facts.disk_error = None
     elif event.kind == "exit":
         facts.exit = event
     elif event.kind == "panic":
         facts.panic = event
+    elif readings.is_stop(event):
+        facts.disk_error = event
     elif event.kind == "link":
         facts.link_up = bool(event.detail.get("up", True))
     elif event.kind == "reset" and event.detail.get("by_guest"):

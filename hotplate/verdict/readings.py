@@ -157,6 +157,11 @@ def is_loss(event: Event) -> bool:
     )
 
 
+def is_stop(event: Event) -> bool:
+    """True when QEMU stopped a guest because its disk could not be written."""
+    return event.source == "machine" and event.kind == "disk-error" and event.detail["stopped"]
+
+
 def is_poll(event: Event) -> bool:
     """True for a request by which the agent asks for deployments (protocol: cfn, heat, temporary
     URL, Zaqar)."""

@@ -52,6 +52,15 @@ RULES: tuple[Rule, ...] = (
         sights.never_started,
         "look at the stack's events in the timeline, and at Heat's log in the artefacts",
     ),
+    # The host is at fault.
+    Rule(
+        "host-disk",
+        None,
+        (*_EVERY, None),
+        sights.disk_of_host,
+        "free some space where the artefacts are (df -h), or name another folder with --artifacts; "
+        "this says nothing about the image",
+    ),
     # The guest does not boot, or stopped.
     Rule(
         "root-not-found",

@@ -96,6 +96,14 @@ def machine_gone(facts: Facts) -> str:
     return f"{told}: {_quoted(str(message))}" if message else told
 
 
+def disk_of_host(facts: Facts) -> str:
+    if facts.disk_error is None:
+        return ""
+    detail = facts.disk_error.detail
+    why = "the host's disk is full" if detail.get("full") else f"{detail.get('message')}"
+    return f"QEMU could not write the guest's disk and stopped the guest: {why}"
+
+
 def guest_stopped(facts: Facts) -> str:
     reason = str(facts.exit.detail.get("reason", "")) if facts.exit else ""
     if not reason.startswith("guest"):

@@ -195,7 +195,7 @@ class _Builder:
         elif event.kind == "link":
             self.finish("machine", "link")
         else:
-            bad = event.kind in ("panic", "reset")
+            bad = event.kind in ("panic", "reset", "disk-error")
             self.moment("machine", event.kind, Tone.BAD if bad else Tone.PLAIN, told)
 
     def _stack(self, event: Event) -> None:

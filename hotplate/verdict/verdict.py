@@ -26,6 +26,10 @@ class Outcome(StrEnum):
     ERROR = "error"
 
 
+_OUTCOMES = {"machine-lost": Outcome.LOST, "host-disk": Outcome.ERROR}
+"""The faults that are not the image's."""
+
+
 @dataclass(frozen=True)
 class StageTime:
     """One expected stage of a run.
@@ -198,7 +202,7 @@ def judge(
         instead = f"; expected {wanted}" if wanted.endswith("_FAILED") else ""
         reasons.append(f"Heat says {stack_status or 'nothing'}{told}{instead}")
     if diagnosis is not None:
-        outcome = Outcome.LOST if diagnosis.fault == "machine-lost" else Outcome.FAILED
+        outcome = _OUTCOMES.get(diagnosis.fault, Outcome.FAILED)
     if problems:
         outcome = Outcome.FAILED
         reasons += problems

@@ -22,6 +22,7 @@ from hotplate.errors import HostError, MachineLostError
 from hotplate.guest.shell import Shell
 from hotplate.machine import wiring
 from hotplate.machine.config import Firmware
+from hotplate.verdict import readings
 
 pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
 
@@ -250,6 +251,26 @@ def test_full_disk_is_said_and_the_guest_goes_on(make: Make, tmp_path: Path) -> 
         assert list(small.iterdir()) == []
         made.machine.resume()
         assert shell.run("echo on").text == "on"
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+@pytest.mark.root
+def test_a_guest_that_cannot_write_for_want_of_space_is_told_of(make: Make, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2M", "none", small], check=True)
+    try:
+        disk = small / "disk.qcow2"
+        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "64M"], check=True)
+        made = make(disk=disk, disk_format="qcow2")
+        shell = attached(made.machine)
+        since = len(made.events)
+        shell.run("dd if=/dev/urandom of=/dev/vda bs=64k count=200 >/dev/null 2>&1 &").check()
+        found = made.events.wait(readings.is_stop, seconds=60, since=since)
+        assert found is not None
+        assert found.detail["full"] is True
+        made.machine.kill()
     finally:
         subprocess.run(["umount", small], check=True)
 

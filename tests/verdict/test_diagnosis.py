@@ -289,6 +289,21 @@ def test_a_machine_that_ends_is_lost_only_when_nobody_ended_it(story, reason, fa
     assert told.stage == Stage.AGENT_POLLED
 
 
+@pytest.mark.parametrize(("full", "seen"), [(True, "host's disk is full"), (False, "bad sector")])
+def test_a_disk_of_the_hosts_is_not_the_images_fault(story, full, seen):
+    story.up()
+    story.emit("machine", "disk-error", full=full, stopped=True, message="bad sector")
+    told = story.diagnosis()
+    assert (told.fault, told.stage) == ("host-disk", Stage.AGENT_POLLED)
+    assert seen in told.seen
+
+
+def test_an_error_that_the_guest_is_told_of_is_the_guests_to_handle(story):
+    story.up()
+    story.emit("machine", "disk-error", full=False, stopped=False, message="bad sector")
+    assert story.diagnosis().fault != "host-disk"
+
+
 def test_a_guest_that_resets_itself_for_ever(story):
     story.power()
     for _ in range(4):
