@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from hotplate import warm
 from hotplate.deadline import DeadlineExceeded
-from hotplate.events import EventLog
 from hotplate.image.inspect import Image
-from hotplate.plate import Hotplate
 from hotplate.settings import Settings
+from hotplate.supply import Supply, open_supply
 from hotplate.under_test import ServerUnderTest
 from hotplate.verdict import readings
 from hotplate.verdict.stages import Stage
@@ -32,41 +30,30 @@ NOTHING = "#!/bin/sh\n"
 AGENT = "os-collect-config"
 
 
-def settings(**given: object) -> Settings:
-    return Settings.load(given, environ=os.environ, directory=Path("/nonexistent"))
-
-
 @pytest.fixture(scope="module")
-def plate(trixie, tmp_path_factory) -> Iterator[tuple[Hotplate, warm.WarmState]]:
-    directory = tmp_path_factory.mktemp("faults")
-    image = Image.open(trixie)
-    state = warm.find_or_make(image, settings(), directory=directory / "first", say=print)
-    with state.in_use():
-        state.lend_database(directory / "cloud")
-        with Hotplate(
-            image, settings=settings(), directory=directory, events=EventLog()
-        ) as running:
-            yield running, state
+def supply(trixie, tmp_path_factory) -> Iterator[Supply]:
+    folder = tmp_path_factory.mktemp("faults")
+    settings = Settings.load({}, environ=os.environ, directory=Path("/nonexistent"))
+    with open_supply(Image.open(trixie), settings, folder, cold=False, say=print) as supply:
+        yield supply
 
 
 @pytest.fixture
-def server(plate) -> Iterator[ServerUnderTest]:
-    running, state = plate
-    since = len(running.events)
-    server = ServerUnderTest(running, state.restore(running), since=since)
+def server(supply) -> Iterator[ServerUnderTest]:
+    server = supply.server()
     yield server
-    running.cloud.faults.clear()
-    running.compute.delete(server.id)
-    heat = running.cloud.heat()
-    for each in heat.software_deployments.list(server_id=server.id):
-        heat.software_deployments.delete(each.id)
-    for deployment in server.deployments:
-        deployment.forget()
+    supply.plate.cloud.faults.clear()
+    supply.give_back(server)
 
 
 @pytest.fixture
-def cloud(plate):
-    return plate[0].cloud
+def cloud(supply):
+    return supply.plate.cloud
+
+
+@pytest.fixture
+def events(supply):
+    return supply.plate.events
 
 
 def named(server: ServerUnderTest, *, group="script", config=NOTHING, seconds=GIVE_UP):
@@ -120,8 +107,7 @@ def test_agent_crashing(server):
     assert (told.fault, told.stage) == ("agent-crashing", Stage.AGENT_POLLED)
 
 
-def test_poll_refused_for_a_wrong_secret(server, plate):
-    events = plate[0].events
+def test_poll_refused_for_a_wrong_secret(server, events):
     since = len(events)
     server.run(
         "sed -i 's/^secret_access_key *=.*/secret_access_key = 00000000000000000000000000000000/' "
@@ -185,8 +171,7 @@ def test_signal_refused(server, cloud):
     assert (told.fault, told.stage) == ("signal-refused", Stage.SIGNAL_ACCEPTED)
 
 
-def test_signal_lost(server, plate):
-    events = plate[0].events
+def test_signal_lost(server, events):
     since = len(events)
     deployment = server.deploy(group="script", config="#!/bin/sh\nsleep 3\n")
 
