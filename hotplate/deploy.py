@@ -169,7 +169,7 @@ class Deployment:
         ]
 
     def forget(self) -> None:
-        """Take it away from its server without waiting; for the end of a test."""
+        """Take it away from its server, whatever state it is in; for the end of a test."""
         self.stack.forget()
 
     def __str__(self) -> str:

@@ -20,6 +20,7 @@ STACK_TYPE = "OS::Heat::Stack"
 """The resource type under which Heat reports what happens to a stack as a whole."""
 
 SECONDS = 600.0
+BEGIN_SECONDS = 60.0
 NESTED = 10
 """How deep nested stacks are looked into."""
 
@@ -92,10 +93,19 @@ class Stack:
         return self
 
     def forget(self) -> None:
-        """Delete it without waiting, whatever state it is in; for the end of a test."""
-        if (self._action, self._state) != ("DELETE", "COMPLETE"):
-            with contextlib.suppress(TemplateError):
-                self.delete()
+        """Delete it, whatever state it is in, and wait until that has begun; for a test's end.
+
+        What Heat was at before, it does not go on with then: it creates nothing more.
+        """
+        if (self._action, self._state) == ("DELETE", "COMPLETE"):
+            return
+        with contextlib.suppress(TemplateError):
+            self.delete()
+            self._cloud.events.wait(
+                lambda event: self._tells(event) and event.detail.get("action") == "DELETE",
+                seconds=BEGIN_SECONDS,
+                since=self._since,
+            )
 
     def wait(self, *, seconds: float = SECONDS) -> Stack:
         """Wait for the end of the last action.
@@ -165,14 +175,19 @@ class Stack:
         self._action, self._state, self.reason = action, "IN_PROGRESS", ""
         self._since = len(self._cloud.events)
 
-    def _ends(self, event: Event) -> bool:
+    def _tells(self, event: Event) -> bool:
         detail = event.detail
         return (
             event.source == "stack"
             and detail.get("type") == STACK_TYPE
             and detail.get("resource") == self.name
-            and detail.get("action") == self._action
-            and detail.get("status") in ("COMPLETE", "FAILED")
+        )
+
+    def _ends(self, event: Event) -> bool:
+        return (
+            self._tells(event)
+            and event.detail.get("action") == self._action
+            and event.detail.get("status") in ("COMPLETE", "FAILED")
         )
 
     def _ask(self, call: Callable[[], object]) -> None:

@@ -54,11 +54,12 @@ class Supply:
         """End a server, and take from Heat what was deployed to it, so that no other gets it."""
         self._lent = False
         self.plate.compute.delete(server.id)
+        # First no more deployments are made, then those that there are go.
+        for deployment in server.deployments:
+            deployment.forget()
         heat = self.plate.cloud.heat()
         for each in heat.software_deployments.list(server_id=server.id):
             heat.software_deployments.delete(each.id)
-        for deployment in server.deployments:
-            deployment.forget()
 
 
 @contextlib.contextmanager

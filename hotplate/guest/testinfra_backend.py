@@ -14,15 +14,14 @@ from testinfra.backend.base import BaseBackend
 from testinfra.backend.base import CommandResult as TestinfraResult
 from testinfra.host import Host
 
-from hotplate.errors import MachineLostError
 from hotplate.guest.base import COMMAND_SECONDS, Guest
 
 
 class GuestBackend(BaseBackend):  # type: ignore[misc]
     """Runs testinfra's commands by a :class:`~hotplate.guest.base.Guest`.
 
-    :param connect: returns the way in, attached; it is kept, and asked for again after the guest
-        went away, as at a reboot or a power cut.
+    :param connect: returns the way in, attached; asked before each command, so it should keep one
+        as long as that is good, and make another after a reboot or a power cut.
     :param name: the host's name in reports.
     """
 
@@ -37,21 +36,13 @@ class GuestBackend(BaseBackend):  # type: ignore[misc]
     ) -> None:
         super().__init__(name)
         self._connect = connect
-        self._guest: Guest | None = None
         self._timeout = timeout
 
     def run(self, command: str, *args: str, **_: Any) -> TestinfraResult:
         """Run a command of testinfra's."""
         text = self.get_command(command, *args)
-        if self._guest is None:
-            self._guest = self._connect()
-        try:
-            result = self._guest.run(text, timeout=self._timeout)
-        except MachineLostError:
-            # Whether the command ran is not known, so it is the next one that finds a new
-            # connection: nothing is run twice.
-            self._guest = None
-            raise
+        # Whether a command ran that was cut off is not known, and it is not run again.
+        result = self._connect().run(text, timeout=self._timeout)
         return self.result(result.rc, text.encode(), result.stdout, result.stderr)
 
     def get_encoding(self) -> str:
