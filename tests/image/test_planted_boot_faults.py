@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -54,17 +55,20 @@ def boot(trixie, tmp_path):
         **given,
     ):
         given = {"patience": 45, "limit": 240, **given}
-        with Run(
-            Image.open(path),
-            template or builtin(),
-            settings=settings(**given),
-            folder=tmp_path / "run",
-            events=EventLog(),
-            say=print,
-            on_reached=print,
-        ) as trial:
+        with (
+            contextlib.ExitStack() as planted,
+            Run(
+                Image.open(path),
+                template or builtin(),
+                settings=settings(**given),
+                folder=tmp_path / "run",
+                events=EventLog(),
+                say=print,
+                on_reached=print,
+            ) as trial,
+        ):
             if fault is not None:
-                trial.plate.cloud.fault(**fault).__enter__()
+                planted.enter_context(trial.plate.cloud.fault(**fault))
             if not cable:
                 trial.events.subscribe(lambda event: pull(trial.plate, event))
             began = time.monotonic()

@@ -92,8 +92,11 @@ BREAKING = """
             deploys(server)
         assert fault.hits == 3
 
+    left = []
+
     def test_faults_are_gone_after_a_test(server, cloud):
-        cloud.fault(endpoint="cfn", kind="refuse").__enter__()
+        left.append(cloud.fault(endpoint="cfn", kind="refuse"))
+        left[0].__enter__()
 
     def test_after_the_faults(server):
         deploys(server)
