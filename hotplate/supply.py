@@ -57,9 +57,13 @@ class Supply:
         # First no more deployments are made, then those that there are go.
         for deployment in server.deployments:
             deployment.forget()
+        from heatclient import exc
+
         heat = self.plate.cloud.heat()
         for each in heat.software_deployments.list(server_id=server.id):
-            heat.software_deployments.delete(each.id)
+            # Its stack, which is being deleted, may have been faster.
+            with contextlib.suppress(exc.HTTPNotFound):
+                heat.software_deployments.delete(each.id)
 
 
 @contextlib.contextmanager

@@ -347,9 +347,12 @@ def boot(plate: Hotplate) -> Server:
     :raises ImageError: when it does not come so far.
     """
     events, settings = plate.events, plate.settings
-    plate.cloud.heat().stacks.create(stack_name=f"{STACK}-{len(events)}", template=TEMPLATE)
+    # There may have been others in this cloud before.
+    seen = len(events)
+    plate.cloud.heat().stacks.create(stack_name=f"{STACK}-{seen}", template=TEMPLATE)
     silence = GuestDeadline(settings.patience, "the agent's first polls")
-    polls = seen = 0
+    ours = ""
+    polls = 0
     while polls < 3:
         event = events.wait(lambda _event: True, seconds=silence.left, since=seen)
         if event is None and not silence.passed:
@@ -360,11 +363,13 @@ def boot(plate: Hotplate) -> Server:
                 hint=f"hotplate test {plate.image.path}",
             )
         seen += 1
-        if readings.is_poll(event) and readings.answered(event):
+        if event.source == "machine" and event.kind == "power-on":
+            ours = ours or event.server
+        if event.server == ours and readings.is_poll(event) and readings.answered(event):
             polls += 1
         if not readings.is_request(event) or polls:
             silence.extend(settings.patience)
-    server = plate.servers[-1]
+    server = plate.compute.servers[ours]
     shell = server.shell(seconds=settings.patience)
 
     def at_rest(_last_try: bool) -> bool | None:

@@ -73,7 +73,14 @@ class Images:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._fingerprint = _fingerprint()
 
-    def get(self, release: str, layout: str, groups: str = "script", *words: str) -> Path:
+    def get(
+        self,
+        release: str,
+        layout: str,
+        groups: str = "script",
+        *words: str,
+        seconds: int = BUILD_SECONDS,
+    ) -> Path:
         """The image of that kind; builds it when it is not there."""
         key = hashlib.sha256(json.dumps([groups, words]).encode()).hexdigest()[:8]
         path = self.directory / f"{release}-{layout}-{key}-{self._fingerprint}.qcow2"
@@ -84,7 +91,7 @@ class Images:
                 done = _hotplate(
                     *("build", "--release", release, f"--{layout}", "--group", groups),
                     *("-o", path, *words),
-                    timeout=BUILD_SECONDS,
+                    timeout=seconds,
                 )
                 assert done.status == 0, done.stderr[-2000:]
         return path
