@@ -133,7 +133,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "no-datasource",
         Stage.METADATA_SERVED,
-        _BEFORE_METADATA,
+        # The agent, which has not been told where to poll, asks for metadata by itself.
+        (*_BEFORE_METADATA, Stage.AGENT_POLLED),
         sights.no_datasource,
         "check datasource_list in the image's /etc/cloud/cloud.cfg.d and ds-identify's policy in "
         "/etc/cloud/ds-identify.cfg: OpenStack or Ec2 must be allowed",

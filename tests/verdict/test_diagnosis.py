@@ -289,6 +289,13 @@ def test_a_machine_that_ends_is_lost_only_when_nobody_ended_it(story, reason, fa
     assert told.stage == Stage.AGENT_POLLED
 
 
+def test_an_agent_that_asks_for_metadata_does_not_hide_that_cloud_init_did_not(story):
+    no_datasource(story)
+    story.request("metadata", "GET", "/latest/meta-data/", 200)
+    told = story.diagnosis()
+    assert (told.fault, told.stage) == ("no-datasource", Stage.METADATA_SERVED)
+
+
 @pytest.mark.parametrize(("full", "seen"), [(True, "host's disk is full"), (False, "bad sector")])
 def test_a_disk_of_the_hosts_is_not_the_images_fault(story, full, seen):
     story.up()
