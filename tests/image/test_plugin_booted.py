@@ -306,7 +306,7 @@ DELETES = """
     def test_deletes(server):
         shutil.rmtree(Path(os.environ["HOTPLATE_CACHE"], "warm"))
         # What is running has all it needs.
-        done = server.deploy(group="script", config="#!/bin/sh\n").wait()
+        done = server.deploy(group="script", config="#!/bin/sh\\n").wait()
         assert done.status == "COMPLETE", server.diagnosis()
 
     def test_after_it(server):
