@@ -89,9 +89,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     if shard := config.getoption("--shard"):
         _parse_shard(shard)
-    if config.getoption("--image") and not hasattr(config, "workerinput"):
-        images = _image_names(config.getoption("--image"))
-        config.pluginmanager.register(Results(lambda: _folder(config), images), "hotplate-results")
+    if not config.getoption("--image"):
+        return
+    if hasattr(config, "workerinput"):
+        _end_with_parent()
+        return
+    images = _image_names(config.getoption("--image"))
+    config.pluginmanager.register(Results(lambda: _folder(config), images), "hotplate-results")
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end this worker of xdist, and so its machines, when the controller is killed.
+
+    By itself it would first finish the test that it is at; see prctl(2), PR_SET_PDEATHSIG.
+    """
+    import ctypes
+    import signal
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
 
 
 @pytest.hookimpl(optionalhook=True)
