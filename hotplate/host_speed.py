@@ -8,7 +8,7 @@ import time
 REFERENCE_SECONDS = 0.04
 """What :func:`_work` takes on a host where an image boots in about 50 s under TCG."""
 
-MOST = 10.0
+MOST = 4.0
 """However slow a host is, a deadline is to come."""
 
 KEPT_SECONDS = 5.0
