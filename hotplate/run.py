@@ -12,7 +12,7 @@ import queue
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hotplate.cloud.options import CloudOptions
@@ -21,12 +21,14 @@ from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events import Event, EventLog
 from hotplate.image.inspect import Image
 from hotplate.inquiry import ask_guest, save_logs
+from hotplate.machine.machine import Machine
 from hotplate.plate import Hotplate
 from hotplate.server import Server
 from hotplate.settings import Settings
 from hotplate.stack import STACK_TYPE, Stack
 from hotplate.template import Template
 from hotplate.verdict import console_patterns, readings
+from hotplate.verdict.html import SCREENSHOT
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.tracker import StageTracker
 from hotplate.verdict.verdict import Subject, Verdict, judge
@@ -34,6 +36,8 @@ from hotplate.verdict.verdict import Subject, Verdict, judge
 STACK_NAME = "hotplate"
 NO_SERVER = "no server"
 DONE = ("COMPLETE", "FAILED")
+PICTURE_SECONDS = 45.0
+"""How long a guest that does not boot is watched at most for a picture of it."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +105,8 @@ class Watch:
             ours = detail.get("resource") == name and detail.get("action") == action
             if ours and detail.get("status") in DONE:
                 return StackEnd(f"{action}_{detail['status']}", str(detail.get("reason", "")))
-        if event.source == "machine" and event.kind == "panic":
-            return StackEnd(f"{action}_IN_PROGRESS", "the guest's kernel panicked")
-        if readings.is_loss(event):
-            return StackEnd(f"{action}_IN_PROGRESS", "the machine was lost")
-        if readings.is_stop(event):
-            return StackEnd(f"{action}_IN_PROGRESS", "QEMU stopped the guest")
-        if text := readings.console_text(event):
-            pattern = console_patterns.match(readings.clean(text))
-            if pattern is not None and pattern.fatal:
-                return StackEnd(f"{action}_IN_PROGRESS", f"the console shows: {pattern.reason}")
+        if why := hopeless(event):
+            return StackEnd(f"{action}_IN_PROGRESS", why)
         return None
 
     def _is_new(self, event: Event) -> bool:
@@ -127,6 +123,21 @@ class Watch:
             return False
         self._seen.add(key)
         return True
+
+
+def hopeless(event: Event) -> str:
+    """Why a guest never goes on after an event, "" when it may."""
+    if event.source == "machine" and event.kind == "panic":
+        return "the guest's kernel panicked"
+    if readings.is_loss(event):
+        return "the machine was lost"
+    if readings.is_stop(event):
+        return "QEMU stopped the guest"
+    if text := readings.console_text(event):
+        pattern = console_patterns.match(readings.clean(text))
+        if pattern is not None and pattern.fatal:
+            return f"the console shows: {pattern.reason}"
+    return ""
 
 
 class Run:
@@ -219,6 +230,39 @@ class Run:
             artefacts=str(self.folder),
         )
 
+    def take_picture(self) -> Path | None:
+        """When the guest did not boot: start it once more with a screen, for a picture of that.
+
+        A screen costs each boot some time, so a guest has none unless it was asked for one.
+
+        :return: the picture, None when the guest booted or has no screen to show.
+        """
+        tracker = self._decisive()
+        server = self.plate.compute.servers.get(tracker.server)
+        picture = self.folder / SCREENSHOT
+        if server is None or tracker.missing() is not Stage.BOOTED or picture.exists():
+            return None
+        self._say("starting it once more with a screen, for a picture of where it stops")
+        first = server.machine
+        first.kill()
+        directory = self.folder / "screen"
+        with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+            directory.mkdir(mode=0o700)
+            events = EventLog()
+            with Machine(
+                replace(first.config, display=True),
+                wiring=first.wiring,
+                accelerator=first.accelerator,
+                directory=directory,
+                events=events,
+                server_id=first.server_id,
+            ) as machine:
+                machine.start()
+                seconds = min(PICTURE_SECONDS, self.settings.patience)
+                events.wait(lambda event: bool(hopeless(event)), seconds=seconds)
+                machine.screenshot(picture)
+        return picture if picture.exists() else None
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _look_into_guests(self) -> list[str]:
@@ -277,7 +321,7 @@ class Run:
         if not server.machine.config.display:
             return
         with contextlib.suppress(MachineLostError, OSError):
-            server.machine.screenshot(self.folder / "screen.png")
+            server.machine.screenshot(self.folder / SCREENSHOT)
 
     def _subject(self, tracker: StageTracker) -> Subject:
         server = self.plate.compute.servers.get(tracker.server)

@@ -119,7 +119,8 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
         "--display",
         action="store_true",
         default=None,
-        help="give each guest a VGA adapter, for a screenshot of a failure; it boots slower",
+        help="give each guest a VGA adapter from the start; without it a guest that does not boot "
+        "is started once more, for a picture",
     )
     parser.add_argument(
         "--append",
@@ -320,6 +321,7 @@ def _try(
         verdict = trial.judge()
         if args.keep or (args.pause_on_fail and not verdict.passed):
             _pause(trial, verdict)
+        trial.take_picture()
         return verdict
 
 

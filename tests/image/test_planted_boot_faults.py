@@ -73,9 +73,12 @@ def boot(trixie, tmp_path):
                 trial.events.subscribe(lambda event: pull(trial.plate, event))
             began = time.monotonic()
             verdict = trial.judge()
+            if picture := trial.take_picture():
+                assert picture.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
         print(f"{time.monotonic() - began:.0f} s: {verdict.last_line()}")
         assert not verdict.passed
         assert verdict.diagnosis is not None
+        assert (picture is None) == (verdict.diagnosis.stage is not Stage.BOOTED)
         return verdict.diagnosis
 
     return run
