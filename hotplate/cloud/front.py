@@ -40,10 +40,29 @@ _HTML = (
 _TOKEN_PATH = re.compile(r"(/auth/tokens/)[^/]+")
 
 
-class _Reset:
-    """What makes waitress drop a connection right after accepting it."""
+class _Listening:
+    """A server of waitress's that may drop a connection, and that may end before its workers."""
 
     _front: Front
+    trigger: Any
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._pulling = threading.Lock()
+        self._deaf = False
+        super().__init__(*args, **options)
+
+    def pull_trigger(self) -> None:
+        """Wake the loop; called by a worker when it has answered."""
+        with self._pulling:
+            # The number of a pipe that was closed may be that of somebody's file by now.
+            if not self._deaf:
+                super().pull_trigger()  # type: ignore[misc]
+
+    def close_trigger(self) -> None:
+        """Let workers that still answer wake nobody."""
+        with self._pulling:
+            self._deaf = True
+            self.trigger.close()
 
     def accept(self) -> Any:
         accepted = super().accept()  # type: ignore[misc]
@@ -55,11 +74,11 @@ class _Reset:
         return None
 
 
-class _Tcp(_Reset, TcpWSGIServer):  # type: ignore[misc]
+class _Tcp(_Listening, TcpWSGIServer):  # type: ignore[misc]
     pass
 
 
-class _Unix(_Reset, UnixWSGIServer):  # type: ignore[misc]
+class _Unix(_Listening, UnixWSGIServer):  # type: ignore[misc]
     pass
 
 
@@ -261,7 +280,7 @@ class Serving:
                     with self._lock:
                         self._work.append(lambda: drain(server))
                 else:
-                    server.trigger.close()
+                    server.close_trigger()
 
             self._in_loop(close)
 
@@ -278,6 +297,9 @@ class Serving:
         self._in_loop(finish)
         self._thread.join(timeout=10)
         self._dispatcher.shutdown(cancel_pending=True, timeout=5)
+        for each in list(self._map.values()):
+            if isinstance(each, _Listening):
+                each.close_trigger()
         wasyncore.close_all(self._map, ignore_all=True)
         self._waker.close()
 
