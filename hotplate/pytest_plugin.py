@@ -320,11 +320,21 @@ def _use(request: pytest.FixtureRequest, supply: Supply) -> Iterator[ServerUnder
     node.stash[_PROBLEM] = ""
     with _one_sentence():
         server = supply.server(cold=node.get_closest_marker("hotplate_cold") is not None)
-    wanted = [name for mark in node.iter_markers("hotplate_groups") for name in mark.args]
-    if missing := [name for name in wanted if not server.has_hook(name)]:
+    try:
+        wanted = [name for mark in node.iter_markers("hotplate_groups") for name in mark.args]
+        if missing := [name for name in wanted if not server.has_hook(name)]:
+            pytest.skip(f"the image has no hook for {', '.join(missing)}")
+        yield server
+        _look_back(request, supply, server)
+    finally:
+        # Whatever went wrong: the next test can have one.
+        supply.plate.cloud.faults.clear()
         supply.give_back(server)
-        pytest.skip(f"the image has no hook for {', '.join(missing)}")
-    yield server
+
+
+def _look_back(request: pytest.FixtureRequest, supply: Supply, server: ServerUnderTest) -> None:
+    """When a test is over: let a person look, explain what failed, and leave the evidence."""
+    node: Any = request.node
     problem: str = node.stash[_PROBLEM]
     keep = request.config.getoption("--keep")
     if keep or (problem and request.config.getoption("--pause-on-fail")):
@@ -337,7 +347,6 @@ def _use(request: pytest.FixtureRequest, supply: Supply) -> Iterator[ServerUnder
         node.stash[_LOST] = server.lost
     with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
         server.leave_evidence(node.name, problem=problem, diagnosis=diagnosis, whole=keep)
-    supply.give_back(server)
 
 
 def _explain(server: ServerUnderTest) -> Diagnosis | None:

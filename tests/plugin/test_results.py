@@ -24,6 +24,8 @@ CONFTEST = """
             self.lost = False
 
         def has_hook(self, group):
+            if group == "gone":
+                raise RuntimeError("the guest is gone")
             return group == "script"
 
         def leave_evidence(self, test, *, problem, diagnosis, whole):
@@ -46,7 +48,7 @@ CONFTEST = """
             return Server(directory)
 
         def give_back(self, server):
-            pass
+            print("given back", server.directory.name)
 
     @pytest.fixture(scope="session")
     def _supply(request, image):
@@ -63,9 +65,9 @@ TESTS = """
     def test_fails_on_db(server, image):
         assert image.path.stem == "web", "this is <db>"
 
-    @pytest.mark.skip(reason="not today")
-    def test_skipped(server):
-        pass
+    @pytest.mark.hotplate_groups("puppet")
+    def test_of_another_image(server):
+        raise AssertionError("it must not come so far")
 
     def test_without_an_image():
         pass
@@ -100,6 +102,10 @@ NEEDS = """
 
     @pytest.mark.hotplate_groups("script", "puppet", "salt")
     def test_puppet(server):
+        raise AssertionError("it must not come so far")
+
+    @pytest.mark.hotplate_groups("gone")
+    def test_gone(server):
         raise AssertionError("it must not come so far")
 
     class TestAll:
@@ -140,7 +146,7 @@ def test_a_table_of_tests_by_images(project, images):
         "test_word[a]",
         "test_word[&lt;b&gt;]",
         "test_fails_on_db",
-        "test_skipped",
+        "test_of_another_image",
     ]
     assert rows[2][1].count('class="yes"') == rows[2][1].count('class="no"') == 1
     assert rows[3][1].count('class="off"') == 2
@@ -187,11 +193,13 @@ def test_a_lost_machine_is_tried_once_more_and_an_assertion_never(project, image
 
 def test_markers_say_what_a_test_needs(project, images):
     done = run(project, images[:1], "-rs", "-s", "--strict-markers", test_needs=NEEDS)
-    done.assert_outcomes(passed=2, skipped=2)
+    done.assert_outcomes(passed=2, skipped=2, errors=1)
     done.stdout.fnmatch_lines(["*cold*", "*it is cold*", "*restored*"])
     text = done.stdout.str()
     assert "the image has no hook for puppet, salt" in text
     assert "the image has no hook for ansible" in text
+    # Also after one that could not even be asked.
+    assert [text.count(f"given back server-{number}\n") for number in range(1, 6)] == [1] * 5
 
 
 def test_workers_of_xdist_share_one_folder(project, images):
