@@ -181,7 +181,7 @@ def clean(root: Path, *, everything: bool, now: float) -> list[str]:
     :param everything: whatever its age.
     :return: sentences about what was to go and did not.
     """
-    from hotplate import warm
+    from hotplate.testbed import warm_state as warm
 
     stayed = [
         f'"{state.directory.name}" is in use by a run; it stays' for state in warm.forget(keep=0)

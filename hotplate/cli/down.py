@@ -6,9 +6,9 @@ import argparse
 
 from hotplate.cli.test import load_settings
 from hotplate.cli.up import add_directory_argument
-from hotplate.deadline import Deadline, DeadlineExceeded
 from hotplate.errors import HotplateError
-from hotplate.session import find
+from hotplate.session.session import find
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 NAME = "down"
 HELP = "end what hotplate up keeps running"

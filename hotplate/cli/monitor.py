@@ -8,7 +8,7 @@ import sys
 from hotplate.cli.shell import copy, each_command
 from hotplate.cli.test import load_settings
 from hotplate.cli.up import add_directory_argument
-from hotplate.session import find
+from hotplate.session.session import find
 
 NAME = "monitor"
 HELP = "give QEMU's monitor a command about a server of hotplate up: info status, savevm, ..."

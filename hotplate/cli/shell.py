@@ -10,7 +10,7 @@ from typing import TextIO
 
 from hotplate.cli.test import load_settings
 from hotplate.cli.up import add_directory_argument
-from hotplate.session import find
+from hotplate.session.session import find
 
 NAME = "shell"
 HELP = "run a command as root in a server of hotplate up, whatever is in its image"

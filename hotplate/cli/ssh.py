@@ -12,7 +12,7 @@ from typing import NoReturn
 from hotplate.cli.test import load_settings
 from hotplate.cli.up import add_directory_argument
 from hotplate.errors import HostError
-from hotplate.session import SessionDirectory, find, pass_on
+from hotplate.session.session import SessionDirectory, find, pass_on
 
 NAME = "ssh"
 HELP = "log into a server of hotplate up"

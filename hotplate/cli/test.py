@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hotplate.cloud.options import CloudOptions
-    from hotplate.events import EventLog
+    from hotplate.events.log import EventLog
     from hotplate.image.inspect import Image
-    from hotplate.run import Run
-    from hotplate.template import Template
-    from hotplate.verdict.html import RunReport
+    from hotplate.report.html import RunReport
+    from hotplate.report.terminal import Progress
+    from hotplate.stacks.template import Template
+    from hotplate.trial.trial import Trial
     from hotplate.verdict.stages import Stage
-    from hotplate.verdict.terminal import Progress
     from hotplate.verdict.verdict import Verdict
 
 NAME = "test"
@@ -186,8 +186,8 @@ def run(args: argparse.Namespace) -> int:
     template = _load_template(args)
 
     from hotplate.image.inspect import Image
-    from hotplate.verdict import junit
-    from hotplate.verdict.html import RunReport
+    from hotplate.report import junit
+    from hotplate.report.html import RunReport
 
     images = [Image.open(path) for path in args.images]
     runs: list[RunReport] = []
@@ -210,7 +210,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _load_template(args: argparse.Namespace) -> Template:
-    from hotplate import template as templates
+    from hotplate.stacks import template as templates
 
     parameters = templates.parse_parameters(args.parameter)
     if args.template is None:
@@ -218,7 +218,7 @@ def _load_template(args: argparse.Namespace) -> Template:
             raise UsageError("-P and -e need a template", hint="-t TEMPLATE")
         return templates.builtin()
 
-    from hotplate import expect
+    from hotplate.stacks import expect
 
     load = expect.load if expect.is_one(args.template) else templates.load
     return load(args.template, parameters=parameters, environments=args.environment)
@@ -232,13 +232,13 @@ def _test(
     options: CloudOptions,
 ) -> tuple[Verdict, EventLog]:
     """Test one image, leave its artefacts and print its verdict."""
-    from hotplate import template as templates
-    from hotplate.events import EventLog
+    from hotplate.events.log import EventLog
     from hotplate.paths import cache_dir
-    from hotplate.verdict.artefacts import Artefacts
-    from hotplate.verdict.history import History
-    from hotplate.verdict.html import report
-    from hotplate.verdict.terminal import summary
+    from hotplate.report.artifacts import Artefacts
+    from hotplate.report.history import History
+    from hotplate.report.html import report
+    from hotplate.report.terminal import summary
+    from hotplate.stacks import template as templates
     from hotplate.verdict.verdict import Outcome
 
     began = time.monotonic()
@@ -277,7 +277,7 @@ def _test(
 
 def _write_matrix(runs: Sequence[RunReport], path: Path) -> None:
     """Leave the report of all images, and say in a line how many passed."""
-    from hotplate.verdict.html import matrix
+    from hotplate.report.html import matrix
 
     _write(path, matrix(runs).encode())
     passed = sum(each.verdict.passed for each in runs)
@@ -288,8 +288,8 @@ def _progress(
     args: argparse.Namespace, expected: Mapping[Stage, float], events: EventLog
 ) -> Progress:
     """The line on the terminal that follows one machine."""
+    from hotplate.report.terminal import Progress
     from hotplate.verdict.stages import ORDER
-    from hotplate.verdict.terminal import Progress
 
     progress = Progress(sys.stdout, stages=ORDER, expected=expected, quiet=args.quiet)
     events.subscribe(lambda event: progress.powered(event.at) if event.kind == "power-on" else None)
@@ -306,9 +306,9 @@ def _try(
     events: EventLog,
     progress: Progress,
 ) -> Verdict:
-    from hotplate.run import Run
+    from hotplate.trial.trial import Trial
 
-    with Run(
+    with Trial(
         image,
         template,
         settings=settings,
@@ -325,17 +325,17 @@ def _try(
         return verdict
 
 
-def _pause(trial: Run, verdict: Verdict) -> None:
+def _pause(trial: Trial, verdict: Verdict) -> None:
     """Leave the guests up for a person."""
-    from hotplate import doors
-    from hotplate.verdict.terminal import summary
+    from hotplate.report.terminal import summary
+    from hotplate.session import access
 
     def say(text: str) -> None:
         print(f"hotplate: {text}", flush=True)
 
-    if running := [each for each in trial.plate.servers if each.machine.running]:
+    if running := [each for each in trial.testbed.servers if each.machine.running]:
         say(summary(verdict).splitlines()[-1])
-        doors.pause(trial.plate, running, trial.folder / "doors", say=say)
+        access.pause(trial.testbed, running, trial.folder / "doors", say=say)
 
 
 def after_a_loss(verdict: Verdict, lost: str) -> Verdict:

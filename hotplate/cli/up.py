@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hotplate.cli import test
 from hotplate.errors import UsageError
-from hotplate.session import find
+from hotplate.session.session import find
 
 NAME = "up"
 HELP = "keep a cloud and its guests running, for you and the openstack command"
@@ -45,7 +45,7 @@ def add_directory_argument(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run it until ``hotplate down``, an interrupt or a termination."""
-    from hotplate import template as templates
+    from hotplate.stacks import template as templates
 
     settings = test.load_settings(args)
     test.load_cloud_options(args)
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
     image = Image.open(args.image)
 
-    from hotplate import up
+    from hotplate.session import up
 
     lock = threading.Lock()
 

@@ -12,20 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hotplate.cloud import engine as heat_engine
-from hotplate.cloud import keystone_api, keystone_backend, patches, swift, zaqar
-from hotplate.cloud.addresses import PORTS, REGION, Addresses, Side, guest_base
-from hotplate.cloud.compute import Compute
-from hotplate.cloud.describe_cache import DatabaseVersion
-from hotplate.cloud.faults import Fault, Faults
-from hotplate.cloud.front import Front, Serving, WSGIApp
-from hotplate.cloud.identity import Credentials, Identity
+from hotplate.cloud import swift
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.heat import engine as heat_engine
+from hotplate.cloud.heat import patches
+from hotplate.cloud.heat.describe_cache import DatabaseVersion
+from hotplate.cloud.http.addresses import PORTS, REGION, Addresses, Side, guest_base
+from hotplate.cloud.http.faults import Fault, Faults
+from hotplate.cloud.http.gateway import Front, Serving, WSGIApp
+from hotplate.cloud.keystone import api as keystone_api
+from hotplate.cloud.keystone import heat_backend as keystone_backend
+from hotplate.cloud.keystone.identity import Credentials, Identity
+from hotplate.cloud.nova.compute import Compute
+from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.options import CloudOptions
-from hotplate.cloud.servers import Servers
-from hotplate.cloud.store import Store
-from hotplate.cloud.zaqar_websocket import WebsocketServer
+from hotplate.cloud.zaqar import queues as zaqar
+from hotplate.cloud.zaqar.websocket import WebsocketServer
 from hotplate.errors import UsageError
-from hotplate.events import EventLog
+from hotplate.events.log import EventLog
 
 
 @dataclass(frozen=True, order=True)
@@ -99,8 +103,9 @@ class Cloud:
         self._exit.callback(heat_engine.claim())
         # Heat must not be imported before its threading backend is chosen.
         heat_engine.load()
-        from hotplate.cloud import cloud_backend, heat_api
-        from hotplate.cloud import metadata as metadata_service
+        from hotplate.cloud.heat import api as heat_api
+        from hotplate.cloud.heat import client_plugins as cloud_backend
+        from hotplate.cloud.nova import metadata as metadata_service
 
         options = self.options
         self.store = Store(self.directory / "neighbours.db")
@@ -387,7 +392,7 @@ class Cloud:
         method: str = "",
         path: str = "",
     ) -> AbstractContextManager[Fault]:
-        """Plant a fault for a ``with`` block; see :class:`~hotplate.cloud.faults.Fault`."""
+        """Plant a fault for a ``with`` block; see :class:`~hotplate.cloud.http.faults.Fault`."""
         return self.faults.planted(
             Fault(endpoint, kind, status, delay, count, seconds, server, method, path)
         )

@@ -14,9 +14,9 @@ from email.utils import formatdate
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from hotplate.cloud.front import WSGIApp
-from hotplate.cloud.identity import Identity, IdentityError
-from hotplate.cloud.store import Store
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.http.gateway import WSGIApp
+from hotplate.cloud.keystone.identity import Identity, IdentityError
 
 #: Length of the hexadecimal signature -> its hash.
 _DIGESTS = {40: "sha1", 64: "sha256", 128: "sha512"}

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hotplate.deadline import Deadline, DeadlineExceeded, retry
 from hotplate.errors import HotplateError, MachineLostError
 from hotplate.guest.base import (
     COMMAND_SECONDS,
@@ -24,6 +23,7 @@ from hotplate.guest.base import (
     contents,
     shell_text,
 )
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 CHUNK = 1 << 20
 DELIMITER = b"\xff"

@@ -21,7 +21,6 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from hotplate.deadline import Deadline
 from hotplate.errors import MachineLostError
 from hotplate.guest.base import (
     COMMAND_SECONDS,
@@ -31,6 +30,7 @@ from hotplate.guest.base import (
     contents,
     shell_text,
 )
+from hotplate.timing.deadline import Deadline
 
 PORT = "org.hotplate.shell"
 UNIT = "hotplate-shell"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import paramiko
 
-from hotplate.deadline import Deadline, DeadlineExceeded, retry
 from hotplate.errors import MachineLostError, SubjectError
 from hotplate.guest.base import (
     COMMAND_SECONDS,
@@ -19,6 +18,7 @@ from hotplate.guest.base import (
     contents,
     shell_text,
 )
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 ATTEMPT_SECONDS = 15.0
 GRACE_SECONDS = 30.0

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hotplate.deadline import Deadline, DeadlineExceeded
 from hotplate.errors import HostError
 from hotplate.machine import kvm_probe
 from hotplate.machine.config import ARCHITECTURES
 from hotplate.machine.process import Keeper, find_tool
 from hotplate.paths import cache_dir
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 PROBE_SECONDS = 2.0
 """The probe takes 0.2 s under TCG; what needs ten times that is no acceleration."""

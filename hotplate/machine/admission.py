@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hotplate.deadline import Deadline, DeadlineExceeded, retry
 from hotplate.errors import HostError
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 SHARE = 0.8
 """The part of the host's memory that all machines together may use."""

@@ -9,8 +9,8 @@ import socket
 import threading
 from pathlib import Path
 
-from hotplate.deadline import Deadline, DeadlineExceeded
-from hotplate.events import EventLog
+from hotplate.events.log import EventLog
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 ESCAPES = re.compile(
     r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\^_c78=>])|[\r\x00]"

@@ -13,9 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hotplate.deadline import Deadline
 from hotplate.errors import HostError, MachineLostError
-from hotplate.events import EventLog
+from hotplate.events.log import EventLog
 from hotplate.machine import snapshot
 from hotplate.machine.accelerator import Accelerator
 from hotplate.machine.config import Firmware, MachineConfig, architecture, command_line, uefi_files
@@ -23,6 +22,7 @@ from hotplate.machine.console import Console
 from hotplate.machine.process import FIRST_CHILD_FD, Child, find_tool
 from hotplate.machine.qmp import Qmp
 from hotplate.machine.wiring import Wiring
+from hotplate.timing.deadline import Deadline
 
 CHANNELS = ("console", "qmp", "shell", "agent")
 GREETING_SECONDS = 30.0

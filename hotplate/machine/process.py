@@ -1,6 +1,6 @@
 """Children of the harness: they die with it, whatever kills it.
 
-:class:`Keeper` is the harness's end of :mod:`hotplate.machine.keeper`.
+:class:`Keeper` is the harness's end of :mod:`hotplate.machine.reaper`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hotplate.deadline import Deadline, DeadlineExceeded
 from hotplate.errors import HostError, MachineLostError
-from hotplate.machine import keeper as program
+from hotplate.machine import reaper as program
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 FIRST_CHILD_FD = program.FIRST_CHILD_FD
 

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from hotplate.deadline import Deadline, DeadlineExceeded
 from hotplate.errors import HotplateError, MachineLostError
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 
 class QmpError(HotplateError):

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotplate.deadline import Deadline
 from hotplate.errors import HostError, MachineLostError
+from hotplate.timing.deadline import Deadline
 
 if TYPE_CHECKING:
     from hotplate.machine.machine import Machine

@@ -1,4 +1,4 @@
-"""What a run showed: stages, evidence, diagnosis, and the reports made of them.
+"""What a run showed: stages, evidence, diagnosis and the verdict.
 
-This room reads the event log and nothing else; it knows neither QEMU nor Heat.
+Reads events and nothing else; knows neither QEMU nor Heat, and writes no report.
 """

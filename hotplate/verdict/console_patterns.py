@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hotplate.verdict.readings import clean
+from hotplate.events.classify import clean
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hotplate.events import Event
-from hotplate.verdict import readings, rules, sights
+from hotplate.events import classify
+from hotplate.events.log import Event
+from hotplate.verdict import detectors, rules
 from hotplate.verdict.facts import Facts, gather
 from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker
@@ -71,7 +72,7 @@ def diagnose(
         if facts.missing in rule.missing and (seen := rule.sees(facts)):
             named = rule.stage or stage
             return Diagnosis(rule.fault, named, seen, rule.advice, _evidence(facts), label)
-    seen = sights.any_pattern(facts) or _silence(facts)
+    seen = detectors.any_pattern(facts) or _silence(facts)
     return Diagnosis("unknown", stage, seen, f"look at {ROWS[stage].look}", _evidence(facts), label)
 
 
@@ -79,7 +80,7 @@ def _silence(facts: Facts) -> str:
     if facts.last_event is None:
         return "nothing was seen of this server"
     seconds = max(0.0, facts.now - facts.last_event.at)
-    return f"nothing for {seconds:.0f} s; the last was {readings.describe(facts.last_event)}"
+    return f"nothing for {seconds:.0f} s; the last was {classify.describe(facts.last_event)}"
 
 
 def _evidence(facts: Facts) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ def _evidence(facts: Facts) -> tuple[str, ...]:
     chosen: list[str] = [f"console: {found.line}" for found in facts.findings.values()][:3]
     for group in (facts.metadata, facts.polls, facts.signals, facts.stack):
         if group:
-            chosen.append(readings.describe(group[-1]))
+            chosen.append(classify.describe(group[-1]))
     spoken = [line.strip() for line in facts.lines if line.strip()]
     chosen += [f"console: {line}" for line in spoken[-2:]]
     return tuple(dict.fromkeys(chosen))[:EVIDENCE]

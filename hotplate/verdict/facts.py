@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hotplate.events import Event
-from hotplate.verdict import console_patterns, readings
+from hotplate.events import classify
+from hotplate.events.log import Event
+from hotplate.verdict import console_patterns
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import DeploymentTrack, StageTracker
 
@@ -41,7 +42,7 @@ class Facts:
     requests: list[Event] = field(default_factory=list)
     refused: list[Event] = field(default_factory=list)
     stack: list[Event] = field(default_factory=list)
-    markers: list[readings.Marker] = field(default_factory=list)
+    markers: list[classify.Marker] = field(default_factory=list)
     probes: dict[str, str] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
     user_data_parts: list[str] | None = None
@@ -57,7 +58,7 @@ class Facts:
         """True when Heat says that the stack failed."""
         return self.stack_status.endswith("FAILED")
 
-    def marker(self, word: str) -> readings.Marker | None:
+    def marker(self, word: str) -> classify.Marker | None:
         """Return the last marker of a kind, of the deployment that stands if there is one."""
         wanted = self.track.id if self.track else ""
         found = [
@@ -119,7 +120,7 @@ def gather(
     for event in events:
         if event.source == "stack":
             facts.stack.append(event)
-        elif readings.concerns(event, tracker.server):
+        elif classify.concerns(event, tracker.server):
             _take(facts, event)
     facts.findings = {each.pattern.name: each for each in console_patterns.scan(facts.lines)}
     return facts
@@ -127,9 +128,9 @@ def gather(
 
 def _take(facts: Facts, event: Event) -> None:
     facts.last_event = event
-    text = readings.console_text(event)
+    text = classify.console_text(event)
     if text is not None:
-        if found := readings.marker_in(text):
+        if found := classify.marker_in(text):
             facts.markers.append(found)
         facts.lines.append(text)
     elif event.source == "machine":
@@ -140,13 +141,13 @@ def _take(facts: Facts, event: Event) -> None:
         facts.user_data_parts = [str(part) for part in event.detail.get("parts", [])]
     elif event.kind == "refused":
         facts.refused.append(event)
-    elif readings.is_request(event):
+    elif classify.is_request(event):
         facts.requests.append(event)
         if event.source == "metadata":
             facts.metadata.append(event)
-        elif readings.is_signal(event):
+        elif classify.is_signal(event):
             facts.signals.append(event)
-        elif readings.is_poll(event):
+        elif classify.is_poll(event):
             facts.polls.append(event)
 
 
@@ -157,7 +158,7 @@ def _take_machine(facts: Facts, event: Event) -> None:
         facts.exit = event
     elif event.kind == "panic":
         facts.panic = event
-    elif readings.is_stop(event):
+    elif classify.is_stop(event):
         facts.disk_error = event
     elif event.kind == "link":
         facts.link_up = bool(event.detail.get("up", True))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hotplate.events import EventLog
+from hotplate.events.log import EventLog
 from hotplate.verdict.stages import ORDER, Stage
 
 # An answer is evidence for a person, not an archive.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hotplate.verdict import sights
+from hotplate.verdict import detectors
 from hotplate.verdict.facts import Facts
 from hotplate.verdict.stages import ORDER, Stage
 
@@ -49,7 +49,7 @@ RULES: tuple[Rule, ...] = (
         "stack-failed",
         Stage.BOOTED,
         (Stage.BOOTED,),
-        sights.never_started,
+        detectors.never_started,
         "look at the stack's events in the timeline, and at Heat's log in the artefacts",
     ),
     # The host is at fault.
@@ -57,7 +57,7 @@ RULES: tuple[Rule, ...] = (
         "host-disk",
         None,
         (*_EVERY, None),
-        sights.disk_of_host,
+        detectors.disk_of_host,
         "free some space where the artefacts are (df -h), or name another folder with --artifacts; "
         "this says nothing about the image",
     ),
@@ -66,7 +66,7 @@ RULES: tuple[Rule, ...] = (
         "root-not-found",
         Stage.BOOTED,
         (Stage.BOOTED,),
-        sights.found("initramfs-shell", "no-root-filesystem", "root-waited-for"),
+        detectors.found("initramfs-shell", "no-root-filesystem", "root-waited-for"),
         "compare root= on the kernel command line with the label or UUID of the image's root file "
         "system; check that the initrd has the disk's driver",
     ),
@@ -74,14 +74,14 @@ RULES: tuple[Rule, ...] = (
         "kernel-panic",
         Stage.BOOTED,
         _EVERY,
-        sights.panic,
+        detectors.panic,
         "read console.log above the panic; try more memory or another CPU model",
     ),
     Rule(
         "boot-loop",
         Stage.BOOTED,
         (Stage.BOOTED,),
-        sights.boot_loop,
+        detectors.boot_loop,
         "a kernel that resets the machine at once often needs another CPU model or more memory; "
         "see console.log and the screenshot",
     ),
@@ -89,7 +89,7 @@ RULES: tuple[Rule, ...] = (
         "no-bootable-kernel",
         Stage.BOOTED,
         (Stage.BOOTED,),
-        sights.nothing_booted,
+        detectors.nothing_booted,
         "look at the screenshot; check that the image has a kernel and a boot loader for this "
         "firmware, and that the kernel's command line has console=ttyS0",
     ),
@@ -97,14 +97,14 @@ RULES: tuple[Rule, ...] = (
         "machine-lost",
         None,
         _EVERY,
-        sights.machine_gone,
+        detectors.machine_gone,
         "see what QEMU wrote and the end of console.log; this says nothing about the image",
     ),
     Rule(
         "guest-stopped",
         None,
         _EVERY,
-        sights.guest_stopped,
+        detectors.guest_stopped,
         "see the end of console.log for who asked for it",
     ),
     # The guest boots, and gets no metadata.
@@ -112,7 +112,7 @@ RULES: tuple[Rule, ...] = (
         "no-dhcp",
         Stage.NETWORK_UP,
         _BEFORE_METADATA,
-        sights.no_dhcp,
+        detectors.no_dhcp,
         "check that a network renderer is installed and enabled in the image and asks for DHCP "
         "(systemd-networkd with a .network file for en* and eth*)",
     ),
@@ -120,14 +120,14 @@ RULES: tuple[Rule, ...] = (
         "metadata-404",
         Stage.METADATA_SERVED,
         _BEFORE_METADATA,
-        sights.metadata_errors,
+        detectors.metadata_errors,
         "see requests.jsonl for the paths that the guest asked for",
     ),
     Rule(
         "metadata-refused",
         Stage.METADATA_SERVED,
         _BEFORE_METADATA,
-        sights.metadata_refused,
+        detectors.metadata_refused,
         "check the guest's routes and firewall, and the harness's wiring in verdict.json",
     ),
     Rule(
@@ -135,7 +135,7 @@ RULES: tuple[Rule, ...] = (
         Stage.METADATA_SERVED,
         # The agent, which has not been told where to poll, asks for metadata by itself.
         (*_BEFORE_METADATA, Stage.AGENT_POLLED),
-        sights.no_datasource,
+        detectors.no_datasource,
         "check datasource_list in the image's /etc/cloud/cloud.cfg.d and ds-identify's policy in "
         "/etc/cloud/ds-identify.cfg: OpenStack or Ec2 must be allowed",
     ),
@@ -144,28 +144,28 @@ RULES: tuple[Rule, ...] = (
         "no-cfn-init-data",
         Stage.AGENT_POLLED,
         _POLL[:1],
-        sights.no_init_data,
+        detectors.no_init_data,
         "give the server user_data_format: SOFTWARE_CONFIG in the template",
     ),
     Rule(
         "agent-missing",
         Stage.AGENT_POLLED,
         _AGENT,
-        sights.agent_missing,
+        detectors.agent_missing,
         "build the image with the element os-collect-config (heat-config brings it)",
     ),
     Rule(
         "agent-disabled",
         Stage.AGENT_POLLED,
         _AGENT,
-        sights.agent_disabled,
+        detectors.agent_disabled,
         "enable it in the image: systemctl enable os-collect-config.service",
     ),
     Rule(
         "poll-refused",
         Stage.DEPLOYMENT_DELIVERED,
         _POLL,
-        sights.poll_refused,
+        detectors.poll_refused,
         "the guest's credentials are not those of this stack: look for an older cfn-init-data or "
         "os-collect-config.conf in the image, and at the guest's clock",
     ),
@@ -173,35 +173,35 @@ RULES: tuple[Rule, ...] = (
         "endpoint-down",
         Stage.AGENT_POLLED,
         _POLL[:1],
-        sights.endpoint_down,
+        detectors.endpoint_down,
         "check metadata_url in the guest's /etc/os-collect-config.conf, and Heat's log",
     ),
     Rule(
         "endpoint-down",
         Stage.DEPLOYMENT_DELIVERED,
         _POLL[1:],
-        sights.endpoint_down,
+        detectors.endpoint_down,
         "see requests.jsonl and Heat's log in the artefacts",
     ),
     Rule(
         "agent-crashing",
         Stage.AGENT_POLLED,
         _AGENT,
-        sights.agent_crashing,
+        detectors.agent_crashing,
         "journalctl -u os-collect-config in the guest (guest/ in the artefacts) has its traceback",
     ),
     Rule(
         "poll-unknown",
         Stage.DEPLOYMENT_DELIVERED,
         _POLL,
-        sights.poll_unknown,
+        detectors.poll_unknown,
         "the guest asks for another stack or resource: look for an old configuration in the image",
     ),
     Rule(
         "not-delivered",
         Stage.DEPLOYMENT_DELIVERED,
         _POLL[1:],
-        sights.nothing_to_deliver,
+        detectors.nothing_to_deliver,
         "look at the stack's events: does a deployment name this server? What does it wait for?",
     ),
     # The hook.
@@ -209,49 +209,49 @@ RULES: tuple[Rule, ...] = (
         "hook-not-executable",
         Stage.HOOK_STARTED,
         (Stage.HOOK_STARTED,),
-        sights.not_executable,
+        detectors.not_executable,
         "make the hook's file in /usr/libexec/heat-config/hooks executable (mode 0755)",
     ),
     Rule(
         "hook-missing",
         Stage.HOOK_STARTED,
         (Stage.HOOK_STARTED,),
-        sights.rejected("no hook", "not found", "missing", "does not exist", "not installed"),
+        detectors.rejected("no hook", "not found", "missing", "does not exist", "not installed"),
         "build the image with the element of that group (heat-config-<group>)",
     ),
     Rule(
         "hook-rejected",
         Stage.HOOK_STARTED,
         (Stage.HOOK_STARTED,),
-        sights.rejected(),
+        detectors.rejected(),
         "see journalctl -u os-collect-config in the guest",
     ),
     Rule(
         "hook-interrupted",
         Stage.HOOK_FINISHED,
         (Stage.HOOK_FINISHED,),
-        sights.interrupted,
+        detectors.interrupted,
         "what rebooted or stopped the guest while the hook ran? See console.log",
     ),
     Rule(
         "hook-killed",
         Stage.HOOK_FINISHED,
         _OUTCOME,
-        sights.killed,
+        detectors.killed,
         "look for the OOM killer in console.log; does the configuration kill its own parent?",
     ),
     Rule(
         "hook-invalid-json",
         Stage.HOOK_FINISHED,
         _OUTCOME,
-        sights.bad_json,
+        detectors.bad_json,
         "a hook prints one JSON object on stdout and nothing else; heat-config log ID shows more",
     ),
     Rule(
         "hook-hanging",
         Stage.HOOK_FINISHED,
         (None,),
-        sights.too_long,
+        detectors.too_long,
         "see what it waited for: heat-config log in the guest; give it more time with the option "
         "timeout",
     ),
@@ -259,7 +259,7 @@ RULES: tuple[Rule, ...] = (
         "hook-hanging",
         Stage.HOOK_FINISHED,
         (Stage.HOOK_FINISHED,),
-        sights.hook_hangs,
+        detectors.hook_hangs,
         "see what it waits for in the guest: heat-config status; ps axf",
     ),
     # The signal.
@@ -267,14 +267,14 @@ RULES: tuple[Rule, ...] = (
         "signal-lost",
         Stage.SIGNAL_RECEIVED,
         (Stage.SIGNAL_RECEIVED,),
-        sights.signal_lost,
+        detectors.signal_lost,
         "the runner signals again at the agent's next round; check the guest's network",
     ),
     Rule(
         "signal-refused",
         Stage.SIGNAL_ACCEPTED,
         (Stage.SIGNAL_ACCEPTED,),
-        sights.signal_refused,
+        detectors.signal_refused,
         "the signed URL is not valid: its credentials are another stack's, or it is older than 15 "
         "minutes (compare the guest's clock)",
     ),
@@ -282,14 +282,14 @@ RULES: tuple[Rule, ...] = (
         "signal-error",
         Stage.SIGNAL_ACCEPTED,
         (Stage.SIGNAL_ACCEPTED,),
-        sights.signal_errors,
+        detectors.signal_errors,
         "see requests.jsonl and Heat's log in the artefacts",
     ),
     Rule(
         "signal-ignored",
         Stage.SIGNAL_ACCEPTED,
         (Stage.SIGNAL_ACCEPTED,),
-        sights.signal_ignored,
+        detectors.signal_ignored,
         "Heat ignores the signal of a deployment that is not in progress: see the stack's events",
     ),
     # All stages were reached, and the stack failed all the same.
@@ -297,14 +297,14 @@ RULES: tuple[Rule, ...] = (
         "hook-failed",
         Stage.HOOK_FINISHED,
         (None,),
-        sights.hook_failed,
+        detectors.hook_failed,
         "deploy_stderr of the deployment tells why: openstack software deployment output show",
     ),
     Rule(
         "stack-failed",
         Stage.SIGNAL_ACCEPTED,
         (None,),
-        sights.stack_failed,
+        detectors.stack_failed,
         "look at the stack's events in the timeline",
     ),
 )

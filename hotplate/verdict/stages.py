@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hotplate.events import Event
-from hotplate.verdict import readings
+from hotplate.events import classify
+from hotplate.events.log import Event
 
 
 class Stage(StrEnum):
@@ -58,16 +58,16 @@ class StageRow:
 
 
 def _booted(event: Event) -> str:
-    text = readings.console_text(event)
+    text = classify.console_text(event)
     if text and _USERSPACE.search(text):
         return text.strip()
     return ""
 
 
 def _network_up(event: Event) -> str:
-    if readings.is_request(event) or event.kind in ("connect", "refused"):
+    if classify.is_request(event) or event.kind in ("connect", "refused"):
         return "the guest reached the harness"
-    text = readings.console_text(event)
+    text = classify.console_text(event)
     if text and _ADDRESS.search(text):
         return text.strip()
     return ""
@@ -76,42 +76,42 @@ def _network_up(event: Event) -> str:
 def _metadata_served(event: Event) -> str:
     if event.source == "machine" and event.kind == "power-on" and event.detail.get("restored"):
         return "restored from a state in which it had its metadata"
-    if readings.is_metadata_fetch(event) and readings.answered(event):
-        return readings.describe(event)
-    text = readings.console_text(event)
+    if classify.is_metadata_fetch(event) and classify.answered(event):
+        return classify.describe(event)
+    text = classify.console_text(event)
     if text and _CONFIG_DRIVE.search(text):
         return text.strip()
     return ""
 
 
 def _agent_polled(event: Event) -> str:
-    return readings.describe(event) if readings.is_poll(event) else ""
+    return classify.describe(event) if classify.is_poll(event) else ""
 
 
 def _marked(*words: str) -> Callable[[Event], str]:
     def proves(event: Event) -> str:
-        found = readings.marker(event)
-        return readings.describe(event) if found and found.event in words else ""
+        found = classify.marker(event)
+        return classify.describe(event) if found and found.event in words else ""
 
     return proves
 
 
 def _delivered(event: Event) -> str:
-    if readings.is_poll(event) and readings.answered(event) and readings.deployment_ids(event):
-        return readings.describe(event)
+    if classify.is_poll(event) and classify.answered(event) and classify.deployment_ids(event):
+        return classify.describe(event)
     return _marked("received")(event)
 
 
 def _signal_received(event: Event) -> str:
-    return readings.describe(event) if readings.is_signal(event) else ""
+    return classify.describe(event) if classify.is_signal(event) else ""
 
 
 def _signal_accepted(event: Event) -> str:
-    if readings.is_deployment_resource(event) and event.detail.get("status") in (
+    if classify.is_deployment_resource(event) and event.detail.get("status") in (
         "COMPLETE",
         "FAILED",
     ):
-        return readings.describe(event)
+        return classify.describe(event)
     return ""
 
 

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hotplate.events import Event, EventLog
-from hotplate.verdict import readings
+from hotplate.events import classify
+from hotplate.events.log import Event, EventLog
 from hotplate.verdict.stages import ORDER, PER_DEPLOYMENT, STAGES, Mark, Stage, first_missing
 
 
@@ -106,7 +106,7 @@ class StageTracker:
 
     def see(self, event: Event) -> None:
         """Take one event into account."""
-        if not readings.concerns(event, self.server):
+        if not classify.concerns(event, self.server):
             return
         fresh: list[Mark] = []
         with self._lock:
@@ -132,36 +132,36 @@ class StageTracker:
     ) -> None:
         if stage in track.marks:
             return
-        mark = Mark(stage, event.at, event.wall, readings.describe(event), deployment=track.label)
+        mark = Mark(stage, event.at, event.wall, classify.describe(event), deployment=track.label)
         track.marks[stage] = mark
         self._mark(mark, fresh)
 
     def _see_deployments(self, event: Event, fresh: list[Mark]) -> None:
-        if found := readings.marker(event):
+        if found := classify.marker(event):
             self._see_marker(found, event, fresh)
-        elif readings.is_poll(event):
-            if readings.answered(event):
-                for each in readings.deployment_ids(event) or ():
+        elif classify.is_poll(event):
+            if classify.answered(event):
+                for each in classify.deployment_ids(event) or ():
                     self._advance(self._by_id(each), Stage.DEPLOYMENT_DELIVERED, event, fresh)
-        elif readings.is_signal(event):
+        elif classify.is_signal(event):
             if not self._for_another(event):
                 self._advance(self._by_signal(event), Stage.SIGNAL_RECEIVED, event, fresh)
-        elif readings.is_deployment_resource(event):
+        elif classify.is_deployment_resource(event):
             self._see_resource(event, fresh)
         elif event.source == "stack":
             if event.detail.get("type") != "OS::Heat::Stack":
-                self._others.add(readings.resource_of(event))
+                self._others.add(classify.resource_of(event))
             done = event.detail.get("status") in ("COMPLETE", "FAILED")
-            if readings.is_wait_condition(event) and done and Stage.SIGNAL_RECEIVED in self._marks:
-                evidence = readings.describe(event)
+            if classify.is_wait_condition(event) and done and Stage.SIGNAL_RECEIVED in self._marks:
+                evidence = classify.describe(event)
                 self._mark(Mark(Stage.SIGNAL_ACCEPTED, event.at, event.wall, evidence), fresh)
 
     def _for_another(self, event: Event) -> bool:
         """True for the signal of a wait condition or of anything else that is no deployment."""
-        named = readings.resource_of(event)
-        return "/waitcondition/" in readings.path(event) or named in self._others
+        named = classify.resource_of(event)
+        return "/waitcondition/" in classify.path(event) or named in self._others
 
-    def _see_marker(self, found: readings.Marker, event: Event, fresh: list[Mark]) -> None:
+    def _see_marker(self, found: classify.Marker, event: Event, fresh: list[Mark]) -> None:
         track = self._by_id(found.id)
         track.name, track.group = found.name or track.name, found.group or track.group
         if found.event == "rejected":
@@ -178,9 +178,9 @@ class StageTracker:
             self._advance(track, Stage.SIGNAL_RECEIVED, event, fresh)
 
     def _see_resource(self, event: Event, fresh: list[Mark]) -> None:
-        stack, resource = readings.resource_of(event)
+        stack, resource = classify.resource_of(event)
         state = event.detail.get("status")
-        if readings.is_signal_taken(event):
+        if classify.is_signal_taken(event):
             self._accept(stack, resource, event, fresh)
         elif state == "IN_PROGRESS" and event.detail.get("action") in ("CREATE", "UPDATE"):
             self.pending[resource] = event
@@ -211,7 +211,7 @@ class StageTracker:
 
     def _by_signal(self, event: Event) -> DeploymentTrack:
         """Return the deployment that a signal is of."""
-        stack, resource = readings.resource_of(event)
+        stack, resource = classify.resource_of(event)
         identity = str(event.detail.get("deployment", ""))
         waiting = [each for each in self.deployments if Stage.SIGNAL_RECEIVED not in each.marks]
         tried = [each for each in self.deployments if Stage.SIGNAL_ACCEPTED not in each.marks]
@@ -296,7 +296,7 @@ class StageTracker:
             unmatched = [
                 resource
                 for resource, event in self.pending.items()
-                if not any(track.named(*readings.resource_of(event)) for track in self.deployments)
+                if not any(track.named(*classify.resource_of(event)) for track in self.deployments)
             ]
             # Those that are on their way under a name that does not tell the resource.
             unassigned = [

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hotplate.events import Event
+from hotplate.events.log import Event
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker

@@ -1,4 +1,4 @@
-"""The words of ``hotplate build``, and what it shows; builds are tested in tests/image_room."""
+"""The words of ``hotplate build``, and what it shows; builds are tested in tests/image."""
 
 from __future__ import annotations
 

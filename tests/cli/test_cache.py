@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from hotplate import warm
+from hotplate.testbed import warm_state as warm
 
 BUSY = """
 import sys, time
 from pathlib import Path
-from hotplate.warm import WarmState
+from hotplate.testbed.warm_state import WarmState
 with WarmState(Path(sys.argv[1])).in_use():
     print("held", flush=True)
     time.sleep(1000)
@@ -163,7 +163,7 @@ def test_a_cache_that_is_read_only_is_one_sentence(root):
 ASK = """
 import sys
 from pathlib import Path
-from hotplate import warm
+from hotplate.testbed import warm_state as warm
 from hotplate.errors import HostError
 from hotplate.image.inspect import Image
 from hotplate.settings import Settings

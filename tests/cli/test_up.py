@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hotplate.session import SessionDirectory
+from hotplate.session.session import SessionDirectory
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -66,8 +66,8 @@ def main(count: int, length: int, servers: int) -> None:
     from test_software_config import TEMPLATE, booted
     from wire_guest import guest, sign
 
-    from hotplate.cloud import Cloud
-    from hotplate.events import EventLog
+    from hotplate.cloud.cloud import Cloud
+    from hotplate.events.log import EventLog
 
     compute = RecordingCompute()
     begun = time.monotonic()

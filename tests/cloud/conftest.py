@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from hotplate.cloud import Cloud, CloudOptions, ServerSpec
-from hotplate.deadline import Deadline, retry
-from hotplate.events import EventLog
+from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.options import CloudOptions
+from hotplate.events.log import EventLog
+from hotplate.timing.deadline import Deadline, retry
 
 # The helpers beside the tests (wire_guest) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))

@@ -13,9 +13,11 @@ from conftest import RecordingCompute, Stacks
 from test_software_config import TEMPLATE, booted, inputs_of, poll_for_deployment
 from wire_guest import describe, guest, sign
 
-from hotplate.cloud import Cloud, CloudOptions, engine, patches
+from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.heat import engine, patches
+from hotplate.cloud.options import CloudOptions
 from hotplate.errors import UsageError
-from hotplate.events import EventLog
+from hotplate.events.log import EventLog
 
 VALUE = {
     "heat_template_version": "2018-08-31",
@@ -92,8 +94,8 @@ import sys, threading, tempfile
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from conftest import RecordingCompute
-from hotplate.cloud import Cloud
-from hotplate.events import EventLog
+from hotplate.cloud.cloud import Cloud
+from hotplate.events.log import EventLog
 with tempfile.TemporaryDirectory() as name:
     with Cloud(directory=Path(name), compute=RecordingCompute(), events=EventLog()) as cloud:
         cloud.heat().stacks.create(stack_name="s", template={

@@ -10,7 +10,8 @@ import pytest
 import requests
 from wire_guest import Guest, guest
 
-from hotplate.cloud import FAULT_KINDS, ServerSpec
+from hotplate.cloud.http.faults import KINDS as FAULT_KINDS
+from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import UsageError
 
 SPEC = ServerSpec(id="22222222-58e5-4a8c-9a15-0d2a6e1c7c11", name="faulty")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from wire_guest import guest
 
-from hotplate.cloud import ServerSpec
-from hotplate.cloud.identity import IdentityError
-from hotplate.cloud.servers import UserDataTooLargeError
+from hotplate.cloud.keystone.identity import IdentityError
+from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.nova.servers import UserDataTooLargeError
 
 
 @pytest.mark.parametrize(("size", "fits"), [(49149, True), (49150, False), (60000, False)])

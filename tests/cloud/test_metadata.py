@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from wire_guest import Guest, collect, guest
 
-from hotplate.cloud import ServerSpec
-from hotplate.cloud.metadata import EC2_VERSIONS, OPENSTACK_VERSIONS
+from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.nova.metadata import EC2_VERSIONS, OPENSTACK_VERSIONS
 
 SPEC = ServerSpec(
     id="0b3f9a52-58e5-4a8c-9a15-0d2a6e1c7c11",

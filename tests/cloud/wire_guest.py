@@ -24,7 +24,8 @@ from typing import Any
 
 import requests
 
-from hotplate.cloud import GUEST_ADDRESS, PORTS, Cloud
+from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.http.addresses import GUEST_ADDRESS, PORTS
 
 
 def listen() -> socket.socket:

@@ -14,8 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "machine"))
 
 import tiny_guest
 
-from hotplate.deadline import Deadline
-from hotplate.events import EventLog
+from hotplate.events.log import EventLog
 from hotplate.guest.agent import Agent
 from hotplate.guest.base import Guest
 from hotplate.guest.shell import Shell
@@ -23,6 +22,7 @@ from hotplate.guest.ssh import Ssh
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import MachineConfig
 from hotplate.machine.machine import Machine
+from hotplate.timing.deadline import Deadline
 
 BOOT_SECONDS = 90
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from hotplate.deadline import Deadline, DeadlineExceeded
 from hotplate.errors import MachineLostError, SubjectError
 from hotplate.guest import testinfra_backend
 from hotplate.guest.agent import Agent, AgentError
@@ -17,6 +16,7 @@ from hotplate.guest.base import CommandError, Guest
 from hotplate.guest.shell import Shell
 from hotplate.guest.ssh import Ssh
 from hotplate.machine.machine import Machine
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
 

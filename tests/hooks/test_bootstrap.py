@@ -20,11 +20,11 @@ from heat.engine.clients.os.nova import NovaClientPlugin
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hotplate.cloud.compute import ServerSpec
-from hotplate.cloud.metadata import Metadata
-from hotplate.cloud.servers import Servers
-from hotplate.cloud.store import Store
-from hotplate.events import EventLog
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.nova.metadata import Metadata
+from hotplate.cloud.nova.servers import Servers
+from hotplate.events.log import EventLog
 
 PROGRAM = Path(__file__).resolve().parents[2] / "hooks" / "heat-config-bootstrap"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB0vq2 me@example"
@@ -480,7 +480,7 @@ def test_the_ec2_form(guest, cloud):
 
 
 def drive(guest, tree, kind="iso9660", label="config-2"):
-    """A config drive behind stand-ins for blkid and mount; tests/image has a kernel that mounts."""
+    """A config drive behind stand-ins for blkid and mount; tests/booted mounts one."""
     content = guest.root / "drive"
     for name, data in tree.items():
         (content / name).parent.mkdir(parents=True, exist_ok=True)

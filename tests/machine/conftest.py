@@ -18,12 +18,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import tiny_guest
 
-from hotplate.deadline import Deadline
-from hotplate.events import EventLog
+from hotplate.events.log import EventLog
 from hotplate.guest.shell import Shell
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import MachineConfig
 from hotplate.machine.machine import Machine
+from hotplate.timing.deadline import Deadline
 
 BOOT_SECONDS = 90
 PORTS = (80, 8000)

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.deadline import Deadline, DeadlineExceeded
 from hotplate.errors import HostError
 from hotplate.machine.admission import OVERHEAD_MIB, held, host_mib, reserve
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 BUDGET = 2 * (500 + OVERHEAD_MIB)
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from hotplate.deadline import Deadline
+from hotplate.timing.deadline import Deadline
 from hotplate.machine.admission import reserve
 with reserve(500, directory=Path(sys.argv[1]), deadline=Deadline(5, "memory")):
     print("held", flush=True)

@@ -17,12 +17,12 @@ import pytest
 import tiny_guest
 from conftest import BOOT_SECONDS, Answerer, Made, attached
 
-from hotplate.deadline import Deadline, DeadlineExceeded, retry
 from hotplate.errors import HostError, MachineLostError
+from hotplate.events import classify
 from hotplate.guest.shell import Shell
 from hotplate.machine import wiring
 from hotplate.machine.config import Firmware
-from hotplate.verdict import readings
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
 
@@ -267,7 +267,7 @@ def test_a_guest_that_cannot_write_for_want_of_space_is_told_of(make: Make, tmp_
         shell = attached(made.machine)
         since = len(made.events)
         shell.run("dd if=/dev/urandom of=/dev/vda bs=64k count=200 >/dev/null 2>&1 &").check()
-        found = made.events.wait(readings.is_stop, seconds=60, since=since)
+        found = made.events.wait(classify.is_stop, seconds=60, since=since)
         assert found is not None
         assert found.detail["full"] is True
         made.machine.kill()
@@ -370,7 +370,7 @@ def test_script_starts_the_machine_by_hand(make: Make) -> None:
 HARNESS = """
 import sys, time, uuid
 from pathlib import Path
-from hotplate.events import EventLog
+from hotplate.events.log import EventLog
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import MachineConfig
 from hotplate.machine.machine import Machine

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.deadline import Deadline
-from hotplate.events import EventLog
+from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine import admission
-from hotplate.plate import Hotplate
 from hotplate.settings import Accelerator, Settings
-from hotplate.stack import Stack
-from hotplate.template import Template
+from hotplate.stacks.stack import Stack
+from hotplate.stacks.template import Template
+from hotplate.testbed.testbed import Testbed
+from hotplate.timing.deadline import Deadline
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
@@ -42,10 +42,10 @@ def memory(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def plate(tmp_path, memory):
+def testbed(tmp_path, memory):
     settings = Settings(memory=MEMORY_MIB, cpus=1, accelerator=Accelerator.TCG)
     image = Image.open(tiny_disk.make(tmp_path / "disk.raw"))
-    with Hotplate(image, settings=settings, directory=tmp_path, events=EventLog()) as running:
+    with Testbed(image, settings=settings, directory=tmp_path, events=EventLog()) as running:
         yield running
     assert running.servers == []
     assert admission.held(memory) == []
@@ -61,70 +61,70 @@ def somebody_elses(memory):
         yield machine
 
 
-def event(plate: Hotplate, kind: str, *, since: int = 0):
-    found = plate.events.wait(lambda each: each.kind == kind, seconds=SECONDS, since=since)
+def event(testbed: Testbed, kind: str, *, since: int = 0):
+    found = testbed.events.wait(lambda each: each.kind == kind, seconds=SECONDS, since=since)
     assert found is not None, kind
     return found
 
 
-def test_heat_goes_on_while_a_server_waits(somebody_elses, plate):
-    stack = Stack.create(plate.cloud, template(one=SERVER))
-    waiting = event(plate, "waiting")
+def test_heat_goes_on_while_a_server_waits(somebody_elses, testbed):
+    stack = Stack.create(testbed.cloud, template(one=SERVER))
+    waiting = event(testbed, "waiting")
     assert "waiting for memory: 1 machines hold" in waiting.detail["text"]
-    assert plate.compute.status(waiting.server) == ("BUILD", "")
+    assert testbed.compute.status(waiting.server) == ("BUILD", "")
     value = {"type": "OS::Heat::Value", "properties": {"value": "here"}}
-    other = Stack.create(plate.cloud, template(value=value))
+    other = Stack.create(testbed.cloud, template(value=value))
     assert other.wait(seconds=SECONDS).status == "CREATE_COMPLETE"
     # Its turn has come, and it cannot be started: that is its state, and so the stack's.
-    plate.image.path.unlink()
+    testbed.image.path.unlink()
     somebody_elses.close()
     assert stack.wait(seconds=SECONDS).status == "CREATE_FAILED"
     assert "no disk could be made" in stack.reason
-    word, reason = plate.compute.status(waiting.server)
+    word, reason = testbed.compute.status(waiting.server)
     assert word == "ERROR"
     assert "no disk could be made" in reason
 
 
-def test_one_that_waits_can_be_deleted(somebody_elses, plate):
-    stack = Stack.create(plate.cloud, template(one=SERVER))
-    waiting = event(plate, "waiting").server
+def test_one_that_waits_can_be_deleted(somebody_elses, testbed):
+    stack = Stack.create(testbed.cloud, template(one=SERVER))
+    waiting = event(testbed, "waiting").server
     # Not by the stack's deletion: Heat lets what it has begun go on for up to four minutes.
-    plate.cloud.servers.delete(waiting)
+    testbed.cloud.servers.delete(waiting)
     assert stack.wait(seconds=SECONDS).status == "CREATE_FAILED"
-    assert plate.compute.status(waiting) == ("ERROR", "there is no such server")
+    assert testbed.compute.status(waiting) == ("ERROR", "there is no such server")
     somebody_elses.close()
 
 
-def test_the_end_does_not_wait_for_one_that_waits(somebody_elses, plate):
-    Stack.create(plate.cloud, template(one=SERVER))
-    event(plate, "waiting")
+def test_the_end_does_not_wait_for_one_that_waits(somebody_elses, testbed):
+    Stack.create(testbed.cloud, template(one=SERVER))
+    event(testbed, "waiting")
     somebody_elses.close()
 
 
-def test_what_the_user_data_is_made_of_is_told(somebody_elses, plate):
+def test_what_the_user_data_is_made_of_is_told(somebody_elses, testbed):
     properties = {**SERVER["properties"], "user_data_format": "SOFTWARE_CONFIG"}
-    Stack.create(plate.cloud, template(one={**SERVER, "properties": properties}))
-    told = event(plate, "user-data").detail["parts"]
+    Stack.create(testbed.cloud, template(one={**SERVER, "properties": properties}))
+    told = event(testbed, "user-data").detail["parts"]
     assert "cfn-init-data" in told
-    event(plate, "waiting")
+    event(testbed, "waiting")
     somebody_elses.close()
 
 
 @pytest.mark.boots
-def test_the_second_begins_when_the_first_has_gone(plate):
-    stack = Stack.create(plate.cloud, template(one=SERVER, two=SERVER))
-    first = event(plate, "power-on").server
-    waiting = event(plate, "waiting")
+def test_the_second_begins_when_the_first_has_gone(testbed):
+    stack = Stack.create(testbed.cloud, template(one=SERVER, two=SERVER))
+    first = event(testbed, "power-on").server
+    waiting = event(testbed, "waiting")
     assert waiting.server != first
-    assert plate.compute.status(first)[0] == "ACTIVE"
-    assert plate.compute.status(waiting.server)[0] == "BUILD"
+    assert testbed.compute.status(first)[0] == "ACTIVE"
+    assert testbed.compute.status(waiting.server)[0] == "BUILD"
     # Heat has seen that the first is up, and does not ask for it again.
-    assert plate.events.wait(_is_up, seconds=SECONDS)
-    since = len(plate.events)
-    plate.compute.delete(first)
-    assert event(plate, "power-on", since=since).server == waiting.server
+    assert testbed.events.wait(_is_up, seconds=SECONDS)
+    since = len(testbed.events)
+    testbed.compute.delete(first)
+    assert event(testbed, "power-on", since=since).server == waiting.server
     assert stack.wait(seconds=SECONDS).status == "CREATE_COMPLETE"
-    assert plate.compute.status(waiting.server)[0] == "ACTIVE"
+    assert testbed.compute.status(waiting.server)[0] == "ACTIVE"
 
 
 def _is_up(happened):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.deadline import Deadline, DeadlineExceeded
 from hotplate.errors import HostError, MachineLostError
 from hotplate.machine.process import FIRST_CHILD_FD, Child, Keeper, find_tool
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 HARNESS = """
 import os, sys, time

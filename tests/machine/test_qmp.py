@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hotplate.deadline import DeadlineExceeded
 from hotplate.errors import MachineLostError
 from hotplate.machine.qmp import Qmp, QmpError
+from hotplate.timing.deadline import DeadlineExceeded
 
 pytestmark = pytest.mark.tool("qemu-system-x86_64")
 

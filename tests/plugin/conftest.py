@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 
 @pytest.fixture
 def project(pytester, monkeypatch, tmp_path):

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from hotplate.cloud import Cloud, ServerSpec
-from hotplate.deadline import Deadline, retry
-from hotplate.deploy import Deployment
-from hotplate.events import EventLog
-from hotplate.supply import Supply
-from hotplate.warm import TEMPLATE
+from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.events.log import EventLog
+from hotplate.plugin.pool import ServerPool
+from hotplate.stacks.deployment import Deployment
+from hotplate.testbed.warm_state import TEMPLATE
+from hotplate.timing.deadline import Deadline, retry
 
 
 class Remembered:
@@ -32,7 +33,7 @@ class Remembered:
 
 
 @pytest.fixture
-def plate(tmp_path):
+def testbed(tmp_path):
     compute = Remembered()
     with Cloud(directory=tmp_path / "cloud", compute=compute, events=EventLog()) as cloud:
         cloud.heat().stacks.create(stack_name="warm", template=TEMPLATE)
@@ -42,16 +43,16 @@ def plate(tmp_path):
 
 @pytest.mark.parametrize("seen", [True, False], ids=["delivered", "just begun"])
 @pytest.mark.parametrize("actions", [("CREATE", "UPDATE"), ("CREATE", "DELETE")])
-def test_nothing_is_left_for_the_next_guest(plate, actions, seen):
-    server_id = next(iter(plate.compute.specs))
-    heat = plate.cloud.heat()
+def test_nothing_is_left_for_the_next_guest(testbed, actions, seen):
+    server_id = next(iter(testbed.compute.specs))
+    heat = testbed.cloud.heat()
 
     def told() -> list[str]:
         return [each["id"] for each in heat.software_deployments.metadata(server_id)]
 
     # Nobody answers: it stays IN_PROGRESS, as that of a guest that was cut off.
     deployment = Deployment(
-        plate.cloud,
+        testbed.cloud,
         server_id,
         group="script",
         config="#!/bin/sh\n",
@@ -60,7 +61,7 @@ def test_nothing_is_left_for_the_next_guest(plate, actions, seen):
     if seen:
         retry(lambda _: told() or None, Deadline(60, "the deployment"))
     server = SimpleNamespace(id=server_id, deployments=[deployment])
-    Supply(plate, None).give_back(server)
+    ServerPool(testbed, None).give_back(server)
     # Also when Heat goes on with what it was asked: a DELETE that the guest would have to run.
     end = time.monotonic() + 3
     while time.monotonic() < end:

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hotplate.pytest_results import without
+from hotplate.plugin.results import without
 
-# A supply of servers that are none, so that everything around them can be tried without a machine.
+# A pool of servers that are none, so that everything around them can be tried without a machine.
 CONFTEST = """
     from pathlib import Path
     from types import SimpleNamespace
@@ -31,19 +31,19 @@ CONFTEST = """
         def leave_evidence(self, test, *, problem, diagnosis, whole):
             (self.directory / "report.html").write_text(f"{test}: {problem} {whole}")
 
-    class Supply:
+    class ServerPool:
         made = 0
 
         def __init__(self, folder):
             self.folder = folder
-            self.plate = SimpleNamespace(
+            self.testbed = SimpleNamespace(
                 cloud=SimpleNamespace(faults=SimpleNamespace(clear=lambda: None))
             )
 
         def server(self, *, cold):
-            Supply.made += 1
+            ServerPool.made += 1
             print("cold" if cold else "restored")
-            directory = self.folder / f"server-{Supply.made}"
+            directory = self.folder / f"server-{ServerPool.made}"
             directory.mkdir()
             return Server(directory)
 
@@ -52,8 +52,8 @@ CONFTEST = """
 
     @pytest.fixture(scope="session")
     def _supply(request, image):
-        from hotplate.pytest_plugin import _folder
-        return Supply(_folder(request.config))
+        from hotplate.plugin.plugin import _folder
+        return ServerPool(_folder(request.config))
 """
 TESTS = """
     import pytest

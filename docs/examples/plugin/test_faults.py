@@ -1,6 +1,6 @@
 """What happens when something breaks; run by: pytest --image IMAGE."""
 
-from hotplate.deadline import Deadline
+from hotplate.timing.deadline import Deadline
 
 
 def test_signal_is_sent_again(server, cloud):

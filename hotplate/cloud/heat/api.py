@@ -1,0 +1,159 @@
+"""Heat's two APIs as WSGI applications, in the pipelines that a deployment's ``api-paste.ini`` has.
+
+What a deployment does by HTTP to Keystone is done in the process: Heat's own ``EC2Token`` filter
+and keystonemiddleware's own base class are given the identity directly.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from heat.api import cfn, openstack
+from heat.api.aws import ec2token
+from heat.api.cfn import v1 as cfn_v1
+from heat.api.openstack import v1 as openstack_v1
+from heat.common import context as heat_context
+from keystoneauth1 import exceptions as ks_exceptions
+from keystonemiddleware import auth_token  # type: ignore[import-untyped]
+from keystonemiddleware.auth_token import (  # type: ignore[import-untyped]
+    _exceptions as ksm_exceptions,
+)
+from oslo_config import cfg
+
+from hotplate.cloud.heat.describe_cache import DatabaseVersion, DescribeCache
+from hotplate.cloud.http.addresses import Side, guest_base
+from hotplate.cloud.http.gateway import WSGIApp
+from hotplate.cloud.keystone.identity import Identity, IdentityError
+
+
+class _Response:
+    """What ``EC2Token`` reads of Keystone's answer."""
+
+    def __init__(self, token: str, body: dict[str, Any]) -> None:
+        self.headers = {"X-Subject-Token": token}
+        self._body = body
+
+    def json(self) -> dict[str, Any]:
+        return self._body
+
+
+class _Keystone:
+    """The adapter that ``EC2Token`` posts a signature to."""
+
+    class session:  # noqa: N801
+        auth = "hotplate"
+
+    def __init__(self, identity: Identity, ttl: int) -> None:
+        self._identity = identity
+        self._ttl = ttl
+
+    def get_endpoint(self) -> str:
+        return self._identity.addresses.host["keystone"]
+
+    def post(self, url: str, data: str, headers: dict[str, str]) -> _Response:  # noqa: ARG002
+        credentials = json.loads(data)["ec2Credentials"]
+        try:
+            grant = self._identity.check_ec2(credentials, ttl=self._ttl)
+        except IdentityError as error:
+            raise ks_exceptions.Unauthorized(str(error)) from error
+        body = self._identity.describe(grant, Side.ENGINE, catalog=False)
+        return _Response(self._identity.token(grant), body)
+
+
+class _Ec2Token(ec2token.EC2Token):  # type: ignore[misc]
+    """Heat's filter, with the identity in the place of an HTTP client."""
+
+    def __init__(self, app: Any, identity: Identity, ttl: int) -> None:
+        self._keystone = _Keystone(identity, ttl)
+        super().__init__(app, {})
+
+    def _create_keystone_adapters(self) -> dict[None, _Keystone]:
+        return {None: self._keystone}
+
+
+class _AuthToken(auth_token.BaseAuthProtocol):  # type: ignore[misc]
+    """keystonemiddleware's filter, with the identity in the place of an HTTP client.
+
+    A request with a bad token ends here with the answer of the real one.
+    """
+
+    def __init__(self, app: Any, identity: Identity) -> None:
+        super().__init__(app, enforce_token_bind="disabled")  # noqa: S106
+        self._identity = identity
+
+    def fetch_token(self, token: str, **_: Any) -> dict[str, Any]:
+        try:
+            grant = self._identity.read_token(token)
+        except IdentityError as error:
+            raise ksm_exceptions.InvalidToken(str(error)) from error
+        return self._identity.describe(grant, Side.ENGINE)
+
+    def process_request(self, request: Any) -> Any:
+        request.remove_auth_headers()
+        response = super().process_request(request)
+        if response:
+            return response
+        if not request.user_token or not request.user_token_valid:
+            return request.get_response(_unauthorized)
+        request.set_user_headers(request.token_auth.user)
+        return None
+
+
+def _unauthorized(environ: dict[str, Any], start_response: Any) -> list[bytes]:  # noqa: ARG001
+    body = json.dumps(
+        {
+            "error": {
+                "code": 401,
+                "title": "Unauthorized",
+                "message": "The request you have made requires authentication.",
+            }
+        }
+    ).encode()
+    start_response(
+        "401 Unauthorized",
+        [
+            ("Content-Type", "application/json"),
+            ("WWW-Authenticate", f'Keystone uri="{guest_base("keystone")}/v3"'),
+        ],
+    )
+    return [body]
+
+
+class _AuthUrl:
+    """Tells Heat where Keystone is, as its ``authurl`` filter does."""
+
+    def __init__(self, app: WSGIApp, identity: Identity) -> None:
+        self._app = app
+        self._identity = identity
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        environ["HTTP_X_AUTH_URL"] = self._identity.addresses.host["keystone"] + "/v3"
+        return self._app(environ, start_response)
+
+
+def heat_app(identity: Identity, version: DatabaseVersion) -> WSGIApp:
+    """The REST API: faultwrap, version negotiation, authurl, authtoken, context, API.
+
+    :param version: of Heat's database; polls are answered again while it stays.
+    """
+    app: Any = openstack_v1.API(cfg.CONF)
+    app = heat_context.ContextMiddleware(app, cfg.CONF)
+    app = DescribeCache(app, version)
+    app = _AuthToken(app, identity)
+    app = _AuthUrl(app, identity)
+    app = openstack.version_negotiation_filter(app, cfg.CONF)
+    return openstack.faultwrap_filter(app, cfg.CONF)  # type: ignore[no-any-return]
+
+
+def cfn_app(identity: Identity, version: DatabaseVersion, *, signature_ttl: int) -> WSGIApp:
+    """The CloudFormation API: version negotiation, ec2authtoken, authtoken, context, API.
+
+    :param version: of Heat's database; polls are answered again while it stays.
+    """
+    app: Any = cfn_v1.API(cfg.CONF)
+    app = heat_context.ContextMiddleware(app, cfg.CONF)
+    app = DescribeCache(app, version)
+    app = _AuthToken(app, identity)
+    app = _Ec2Token(app, identity, signature_ttl)
+    return cfn.version_negotiation_filter(app, cfg.CONF)  # type: ignore[no-any-return]

@@ -1,0 +1,324 @@
+"""The real Heat engine, in this process: SQLite, an in-memory message bus, threads.
+
+Import order matters: oslo.service's backend is chosen before anything of Heat is imported, so
+nothing of Heat may be imported before :func:`load`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hotplate.cloud.http.addresses import guest_base
+from hotplate.errors import HostError, UsageError
+
+#: Loggers whose lines go to the file, and not to the terminal of whoever runs the harness.
+LOGGERS = (
+    "heat",
+    "oslo",
+    "oslo_db",
+    "oslo_messaging",
+    "oslo_policy",
+    "oslo_service",
+    "keystonemiddleware",
+    "keystoneauth",
+    "keystoneclient",
+    "swiftclient",
+    "stevedore",
+    "urllib3",
+    "routes",
+    "py.warnings",
+)
+
+#: They write several lines for each request, which the event log tells better.
+QUIET = ("heat.api.aws.ec2token", "heat.common.wsgi")
+
+_WRITES = "hotplate_writes"
+
+_loaded = False
+_running = threading.Lock()
+
+
+def load() -> None:
+    """Import Heat; once in a process.
+
+    :raises HostError: when it is not installed.
+    """
+    global _loaded
+    if _loaded:
+        return
+    if "heat.engine.service" in sys.modules:
+        raise UsageError("Heat was imported before the cloud could choose its threading backend")
+    try:
+        with warnings.catch_warnings():
+            # futurist warns of eventlet, which nothing here uses.
+            warnings.simplefilter("ignore")
+            import oslo_service.backend as backend
+
+            backend.init_backend(backend.BackendType.THREADING)
+            import heat.engine.clients.os.keystone.heat_keystoneclient
+            import heat.engine.service  # noqa: F401
+            from oslo_config import cfg
+            from oslo_log import log as oslo_log
+
+        # Heat's fault filter reads oslo.log's "debug".  Registering it gives the root logger a
+        # handler for standard error, which is not ours to give.
+        root = logging.getLogger()
+        handlers = list(root.handlers)
+        oslo_log.register_options(cfg.CONF)
+        for handler in set(root.handlers) - set(handlers):
+            root.removeHandler(handler)
+        # Configured from here alone: no file of this host, and not our command line.
+        cfg.CONF([], project="heat", default_config_files=[], default_config_dirs=[])
+    except ImportError as error:
+        raise HostError(
+            f"OpenStack Heat cannot be imported: {error}",
+            hint="pip install 'openstack-heat>=27,<28'",
+        ) from error
+    _loaded = True
+
+
+def claim() -> Callable[[], None]:
+    """Be the one cloud of this process; returns the function that ends that.
+
+    :raises UsageError: when another is.
+    """
+    if not _running.acquire(blocking=False):
+        raise UsageError("only one cloud can run in a process")
+    return _running.release
+
+
+class Engine:
+    """One running engine service with its database and message bus.
+
+    :param database: the SQLite file; made when it does not exist.
+    :param log: where Heat's own log goes.
+    :param end_tasks: makes the threads of stacks in progress end soon.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Path,
+        log: Path,
+        environment_dir: Path,
+        keystone_url: str,
+        trustee: dict[str, str],
+        keystone_backend: str,
+        cloud_backend: str,
+        end_tasks: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._log = log
+        self._environment_dir = environment_dir
+        self._keystone_url = keystone_url
+        self._trustee = trustee
+        self._backends = {"keystone_backend": keystone_backend, "cloud_backend": cloud_backend}
+        self._end_tasks = end_tasks
+        self._service: Any = None
+        self._overridden: list[tuple[str, str | None]] = []
+        self._handler: logging.Handler | None = None
+        self._undo_log: list[tuple[logging.Logger, int, bool]] = []
+        self._restore_database: Any = None
+        self._db_engines: list[Any] = []
+        #: Types that a stand-in answers for, known after :meth:`start`.
+        self.stood_in: list[str] = []
+
+    def start(self) -> None:
+        """Start the engine; it answers when this returns."""
+        try:
+            self._start_log()
+            load()
+            self._configure()
+            self._open_database()
+            self._start_service()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop the engine, wait for its threads, and leave no trace in Heat's globals."""
+        try:
+            if self._service is not None:
+                self._stop_service()
+            if self._restore_database is not None:
+                self._restore_database()
+                self._restore_database = None
+            while self._db_engines:
+                self._db_engines.pop().dispose()
+            if _loaded:
+                from heat.common import messaging
+                from oslo_config import cfg
+
+                messaging.cleanup()
+                while self._overridden:
+                    name, group = self._overridden.pop()
+                    cfg.CONF.clear_override(name, group)
+        finally:
+            self._stop_log()
+
+    # -- the parts --------------------
+
+    def _start_log(self) -> None:
+        self._handler = logging.FileHandler(self._log, encoding="utf-8")
+        self._handler.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s")
+        )
+        for name in LOGGERS:
+            logger = logging.getLogger(name)
+            self._undo_log.append((logger, logger.level, logger.propagate))
+            logger.addHandler(self._handler)
+            logger.setLevel(logging.INFO if name == "heat" else logging.WARNING)
+            logger.propagate = False
+        for name in QUIET:
+            logger = logging.getLogger(name)
+            self._undo_log.append((logger, logger.level, logger.propagate))
+            logger.setLevel(logging.WARNING)
+
+    def _stop_log(self) -> None:
+        for logger, level, propagate in self._undo_log:
+            if self._handler is not None:
+                logger.removeHandler(self._handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
+        self._undo_log.clear()
+        if self._handler is not None:
+            self._handler.close()
+            self._handler = None
+
+    def _configure(self) -> None:
+        from keystoneauth1 import loading
+        from oslo_config import cfg
+        from oslo_policy import opts as policy_opts
+
+        conf = cfg.CONF
+
+        # As deployments do: under the new defaults the cfn API turns its own stack users away.
+        policy_opts.set_defaults(conf, enforce_new_defaults=False, enforce_scope=False)
+        cfn = guest_base("cfn")
+        options: dict[str, Any] = {
+            **self._backends,
+            "convergence_engine": False,
+            "heat_metadata_server_url": cfn,
+            "heat_waitcondition_server_url": f"{cfn}/v1/waitcondition",
+            # Read later, so that it has the last word over what stands in.
+            "environment_dir": str(self._environment_dir / "none"),
+            "template_dir": str(self._environment_dir),
+            "plugin_dirs": [],
+            "region_name_for_services": None,
+            "stack_user_domain_id": "heat",
+            # So that a server knows which stack and resource it is of.
+            "stack_scheduler_hints": True,
+            "enable_stack_adopt": True,
+            "enable_stack_abandon": True,
+            "max_resources_per_stack": -1,
+            # A machine that does not come up is reported at once; whether to try again is for
+            # whoever runs the harness.
+            "action_retry_limit": 0,
+            "max_json_body_size": 4 * 1024 * 1024,
+        }
+        for name, value in options.items():
+            self._override(name, value)
+        self._override("endpoint_type", "internalURL", "clients")
+        self._override("auth_uri", self._keystone_url, "clients_keystone")
+        loading.register_auth_conf_options(conf, "trustee")
+        self._override("auth_type", "password", "trustee")
+        for option in loading.get_auth_plugin_conf_options("password"):
+            conf.register_opt(option, group="trustee")
+        for name, value in self._trustee.items():
+            self._override(name, value, "trustee")
+
+    def _override(self, name: str, value: Any, group: str | None = None) -> None:
+        from oslo_config import cfg
+
+        cfg.CONF.set_override(name, value, group)
+        self._overridden.append((name, group))
+
+    def _open_database(self) -> None:
+        from heat.db import api as db_api
+        from heat.db import models
+        from oslo_db.sqlalchemy import enginefacade
+
+        # Readers get connections of their own (to oslo.db: a slave without lag), so that only
+        # writers need to wait for one another.
+        url = f"sqlite:///{self._database}?timeout=30"
+        manager = enginefacade.transaction_context()
+        manager.configure(
+            connection=url,
+            slave_connection=url,
+            synchronous_reader=False,
+            sqlite_synchronous=False,
+            max_pool_size=32,
+            max_overflow=64,
+        )
+        writer = manager.writer.get_engine()
+        reader = manager.reader.get_engine()
+        self._db_engines = [writer, reader]
+        with writer.connect() as connection:
+            connection.connection.execute("PRAGMA journal_mode=WAL")
+        _one_writer_at_a_time(writer)
+        models.BASE.metadata.create_all(writer)
+        self._restore_database = db_api.context_manager.patch_factory(manager)
+
+    def _start_service(self) -> None:
+        from heat.common import messaging
+        from heat.engine import environment, resources, service
+        from heat.rpc import api as rpc_api
+
+        from hotplate.cloud.heat import stand_ins
+
+        messaging.setup("fake://")
+        # The global environment belongs to a cloud, not to the process.
+        resources._environment = None
+        resources.initialise()
+        self.stood_in = stand_ins.register(resources.global_env())
+        environment.read_global_environment(
+            resources.global_env(), env_dir=str(self._environment_dir)
+        )
+        self._service = service.EngineService("hotplate", rpc_api.ENGINE_TOPIC)
+        self._service.start()
+
+    def _stop_service(self) -> None:
+        running = self._service
+        self._service = None
+        # Stacks in progress are not waited for: their servers are going away.  Their threads end
+        # at their next sleep, while there still is an engine to answer what they ask until then.
+        self._end_tasks()
+        self._override("rpc_response_timeout", 5)
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            groups = list(running.thread_group_mgr.groups.values())
+            alive = [t for group in groups for t in list(group.threads) if t.is_alive()]
+            if not alive:
+                break
+            alive[0].join(max(0.0, end - time.monotonic()))
+        running.stop()
+
+
+def _one_writer_at_a_time(engine: Any) -> None:
+    """Let a transaction that may write wait for the one before it, as another database would.
+
+    SQLite lets a transaction begin with a read and then refuses its first write at once
+    ("database is locked") when another has written meanwhile; no timeout helps there.
+    """
+    import sqlalchemy
+
+    lock = threading.RLock()
+
+    @sqlalchemy.event.listens_for(engine, "begin", insert=True)
+    def begin(connection: Any) -> None:
+        if not connection.info.get(_WRITES):
+            lock.acquire()
+            connection.info[_WRITES] = True
+
+    # SQLAlchemy tells of a commit before it does it; back in the pool, it is done.
+    @sqlalchemy.event.listens_for(engine, "checkin")
+    def checkin(_connection: Any, record: Any) -> None:
+        if record.info.pop(_WRITES, False):
+            lock.release()

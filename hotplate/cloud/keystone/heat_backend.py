@@ -1,0 +1,174 @@
+"""Heat's ``keystone_backend`` plug-in: the engine's way to Keystone, without HTTP.
+
+Heat makes one for each request context by the name of the class, so the identity it works on is
+set here once, by the cloud that runs in this process.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from hotplate.cloud.http.addresses import guest_base
+from hotplate.cloud.keystone.identity import STACK_DOMAIN, AccessKey, Identity
+
+NAME = f"{__name__}.KeystoneBackend"
+
+_identity: Identity | None = None
+
+
+def use(identity: Identity | None) -> None:
+    """Let every later :class:`KeystoneBackend` work on ``identity``."""
+    global _identity
+    _identity = identity
+
+
+class KeystoneBackend:
+    """The methods of Heat's own ``KsClientWrapper`` that its resources and stacks call."""
+
+    stack_domain_id = STACK_DOMAIN
+    stack_domain = STACK_DOMAIN
+
+    def __init__(self, context: Any, *_: Any) -> None:
+        self._context = weakref.ref(context)
+        assert _identity is not None, "no cloud runs in this process"
+        self._identity = _identity
+
+    @property
+    def context(self) -> Any:
+        """The request context that this was made for."""
+        context = self._context()
+        assert context is not None
+        return context
+
+    @property
+    def session(self) -> Any:
+        """A keystoneauth session with the rights of the context."""
+        return self.context.keystone_session
+
+    @property
+    def v3_endpoint(self) -> str:
+        """Keystone as a guest reaches it; Heat puts it into what a guest reads."""
+        return guest_base("keystone") + "/v3"
+
+    def server_keystone_endpoint_url(self, fallback_endpoint: str) -> str:  # noqa: ARG002
+        """Keystone as a server reaches it."""
+        return self.v3_endpoint
+
+    # -- stack domain --------------------
+
+    def create_stack_domain_project(self, stack_name: str = "", stack_id: str = "") -> str:
+        """A project for the users of one stack."""
+        return self._identity.create_project(
+            f"{self.context.project_id}-{stack_id or stack_name}"[:64]
+        )
+
+    def delete_stack_domain_project(self, project_id: str) -> None:
+        """Forget that project."""
+        self._identity.delete_project(project_id)
+
+    def create_stack_domain_user(
+        self, username: str, project_id: str, password: str | None = None
+    ) -> str:
+        """A user for one server or deployment."""
+        return self._identity.create_stack_user(username, project_id, password)
+
+    def delete_stack_domain_user(self, user_id: str, project_id: str) -> None:  # noqa: ARG002
+        """Forget that user."""
+        self._identity.delete_user(user_id)
+
+    def disable_stack_domain_user(self, user_id: str, project_id: str) -> None:  # noqa: ARG002
+        """Keep that user out, while his stack is suspended."""
+        self._identity.enable_user(user_id, enabled=False)
+
+    def enable_stack_domain_user(self, user_id: str, project_id: str) -> None:  # noqa: ARG002
+        """Let that user in again."""
+        self._identity.enable_user(user_id, enabled=True)
+
+    def create_stack_domain_user_keypair(self, user_id: str, project_id: str) -> AccessKey:
+        """An EC2 key pair for that user."""
+        return self._identity.create_key(user_id, project_id)
+
+    def delete_stack_domain_user_keypair(
+        self,
+        user_id: str,  # noqa: ARG002
+        project_id: str,  # noqa: ARG002
+        credential_id: str,
+    ) -> None:
+        """Forget that key pair."""
+        self._identity.delete_key(credential_id)
+
+    def stack_domain_user_token(self, user_id: str, project_id: str, password: str) -> str:
+        """A token with that user's rights."""
+        user = self._identity.check_password(self._identity.user(user_id), password)
+        return self._identity.token(self._identity.grant(user, project_id))
+
+    # -- users and keys outside of the stack domain (AWS::IAM::*) --------------------
+
+    def create_stack_user(self, username: str, password: str = "") -> str:
+        """A user in the stack owner's project."""
+        return self._identity.create_stack_user(username, self.context.project_id, password)
+
+    def delete_stack_user(self, user_id: str) -> None:
+        """Forget that user."""
+        self._identity.delete_user(user_id)
+
+    def disable_stack_user(self, user_id: str) -> None:
+        """Keep that user out."""
+        self._identity.enable_user(user_id, enabled=False)
+
+    def enable_stack_user(self, user_id: str) -> None:
+        """Let that user in again."""
+        self._identity.enable_user(user_id, enabled=True)
+
+    def create_ec2_keypair(self, user_id: str | None = None) -> AccessKey:
+        """A key pair for a user, the one of the context when none is named."""
+        return self._identity.create_key(user_id or self.context.user_id, self.context.project_id)
+
+    def get_ec2_keypair(
+        self,
+        credential_id: str | None = None,
+        access: str | None = None,
+        user_id: str | None = None,  # noqa: ARG002
+    ) -> AccessKey | None:
+        """The key pair of that id or access key."""
+        return self._identity.key(access=access or "", key_id=credential_id or "")
+
+    def delete_ec2_keypair(
+        self,
+        credential_id: str | None = None,
+        access: str | None = None,
+        user_id: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """Forget that key pair."""
+        key = self._identity.key(access=access or "", key_id=credential_id or "")
+        if key is not None:
+            self._identity.delete_key(key.id)
+
+    # -- trusts --------------------
+
+    def create_trust_context(self) -> Any:
+        """The context with a trust, so that the engine can act later, when the token is gone."""
+        from heat.common.context import RequestContext
+
+        if self.context.trust_id:
+            return self.context
+        trust_context = RequestContext.from_dict(self.context.to_dict(), overwrite=False)
+        trust_context.trust_id = self._identity.create_trust(
+            self.context.user_id, self.context.project_id, tuple(self.context.roles)
+        )
+        trust_context.trustor_user_id = self.context.user_id
+        return trust_context
+
+    def regenerate_trust_context(self) -> Any:
+        """A new trust in the place of the old one."""
+        old = self.context.trust_id
+        self.context.trust_id = None
+        context = self.create_trust_context()
+        if old:
+            self._identity.delete_trust(old)
+        return context
+
+    def delete_trust(self, trust_id: str) -> None:
+        """End a trust."""
+        self._identity.delete_trust(trust_id)

@@ -1,0 +1,454 @@
+"""Users, projects, keys, tokens and trusts: what Heat and the guests know Keystone for."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.http.addresses import REGION, Addresses, Side
+
+DEFAULT_DOMAIN = "default"
+STACK_DOMAIN = "heat"
+STACK_USER_ROLE = "heat_stack_user"
+
+#: service -> (type in the catalogue, what follows the base URL); ``%s`` is the project.
+_CATALOG: dict[str, tuple[str, str]] = {
+    "keystone": ("identity", "/v3"),
+    "heat": ("orchestration", "/v1/%s"),
+    "cfn": ("cloudformation", "/v1"),
+    "swift": ("object-store", "/v1/AUTH_%s"),
+    "zaqar": ("messaging", ""),
+    "zaqar-websocket": ("messaging-websocket", ""),
+}
+
+
+class IdentityError(Exception):
+    """The request is refused; ``str()`` is Keystone's own sentence."""
+
+
+@dataclass(frozen=True)
+class User:
+    """A user of the person who runs the cloud, or one that Heat made for a server or deployment."""
+
+    id: str
+    name: str
+    domain: str
+    project: str
+    roles: tuple[str, ...]
+    enabled: bool
+
+
+@dataclass(frozen=True)
+class AccessKey:
+    """An EC2 key pair; the three fields Heat reads are ``id``, ``access`` and ``secret``."""
+
+    id: str
+    access: str
+    secret: str
+    user: str
+    project: str
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """How the owner of the cloud logs in."""
+
+    username: str
+    password: str
+    user_id: str
+    project_id: str
+    project_name: str
+    domain: str = DEFAULT_DOMAIN
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a good token stands for."""
+
+    user: User
+    project: str
+    roles: tuple[str, ...]
+    issued: float
+    expires: float
+    trust: str = ""
+    methods: tuple[str, ...] = ("password",)
+
+
+class Identity:
+    """Keystone's state and rules, without its HTTP.
+
+    Tokens are sealed with a key kept in the store, as Fernet tokens are: nothing is written when
+    one is issued, and they are good over a restart.
+    """
+
+    def __init__(self, store: Store, *, token_ttl: int) -> None:
+        self._store = store
+        self._token_ttl = token_ttl
+        self._seal = store.setting("token_key", secrets.token_hex(32)).encode()
+        self.addresses = Addresses({})
+        #: Seconds by which this Keystone's clock is off, asked at each judgement.
+        self.skew: Any = lambda: 0.0
+        self.owner = self._bootstrap("hotplate", ("admin", "member", "reader"))
+        self.service = self._bootstrap("heat", ("service",))
+
+    # -- users and projects --------------------
+
+    def _bootstrap(self, name: str, roles: tuple[str, ...]) -> Credentials:
+        password = self._store.setting(f"password_{name}", secrets.token_urlsafe(18))
+        user_id = self._store.setting(f"user_{name}", uuid.uuid4().hex)
+        project = self._store.setting(f"project_{name}", uuid.uuid4().hex)
+        if self.user(user_id) is None:
+            self._store.write(
+                "INSERT INTO hotplate_project VALUES (?, ?, ?)", project, name, DEFAULT_DOMAIN
+            )
+            self._insert_user(user_id, name, DEFAULT_DOMAIN, project, password, roles)
+        return Credentials(name, password, user_id, project, name)
+
+    def _insert_user(
+        self,
+        user_id: str,
+        name: str,
+        domain: str,
+        project: str,
+        password: str,
+        roles: tuple[str, ...],
+    ) -> None:
+        self._store.write(
+            "INSERT INTO hotplate_user VALUES (?, ?, ?, ?, ?, ?, 1)",
+            user_id,
+            name,
+            domain,
+            project,
+            self._digest(password) if password else "",
+            json.dumps(roles),
+        )
+
+    def _digest(self, password: str) -> str:
+        # The passwords are long and random, made for one run; the key keeps them out of a copy.
+        return hmac.new(self._seal, password.encode(), hashlib.sha256).hexdigest()
+
+    def create_project(self, name: str) -> str:
+        """Make a project in the stack domain; returns its id."""
+        project = uuid.uuid4().hex
+        self._store.write(
+            "INSERT INTO hotplate_project VALUES (?, ?, ?)", project, name, STACK_DOMAIN
+        )
+        return project
+
+    def delete_project(self, project: str) -> None:
+        """Forget a project of the stack domain."""
+        self._store.write(
+            "DELETE FROM hotplate_project WHERE id = ? AND domain = ?", project, STACK_DOMAIN
+        )
+
+    def project_name(self, project: str) -> str:
+        """The name of a project; its id when it is not known."""
+        row = self._store.row("SELECT name FROM hotplate_project WHERE id = ?", project)
+        return str(row["name"]) if row else project
+
+    def find_project(self, name: str) -> str:
+        """The id of the project called ``name``."""
+        row = self._store.row("SELECT id FROM hotplate_project WHERE name = ?", name)
+        if row is None:
+            raise IdentityError("The request you have made requires authentication.")
+        return str(row["id"])
+
+    def create_stack_user(self, name: str, project: str, password: str | None) -> str:
+        """Make a stack user, as Heat does for a server or a deployment; returns its id."""
+        user_id = uuid.uuid4().hex
+        self._insert_user(
+            user_id, name[-255:], STACK_DOMAIN, project, password or "", (STACK_USER_ROLE,)
+        )
+        return user_id
+
+    def delete_user(self, user_id: str) -> None:
+        """Forget a stack user and his keys."""
+        self._store.write("DELETE FROM hotplate_key WHERE user = ?", user_id)
+        self._store.write("DELETE FROM hotplate_user WHERE id = ?", user_id)
+
+    def enable_user(self, user_id: str, *, enabled: bool) -> None:
+        """Let a stack user in or keep him out, as Heat does at resume and suspend."""
+        self._store.write(
+            "UPDATE hotplate_user SET enabled = ? WHERE id = ?", int(enabled), user_id
+        )
+
+    def user(self, user_id: str) -> User | None:
+        """The user of that id."""
+        row = self._store.row("SELECT * FROM hotplate_user WHERE id = ?", user_id)
+        if row is None:
+            return None
+        return User(
+            row["id"],
+            row["name"],
+            row["domain"],
+            row["project"],
+            tuple(json.loads(row["roles"])),
+            bool(row["enabled"]),
+        )
+
+    def find_user(self, name: str) -> User | None:
+        """The user of that name."""
+        row = self._store.row("SELECT id FROM hotplate_user WHERE name = ?", name)
+        return self.user(row["id"]) if row else None
+
+    def check_password(self, user: User | None, password: str) -> User:
+        """``user`` when ``password`` is his and he is enabled.
+
+        :raises IdentityError: otherwise, without saying which of it was wrong.
+        """
+        refused = IdentityError("The request you have made requires authentication.")
+        if user is None or not user.enabled:
+            raise refused
+        row = self._store.row("SELECT password FROM hotplate_user WHERE id = ?", user.id)
+        if row is None or not row["password"]:
+            raise refused
+        if not hmac.compare_digest(str(row["password"]), self._digest(password)):
+            raise refused
+        return user
+
+    # -- EC2 keys ---------------------------------------------------------------------------
+
+    def create_key(self, user: str, project: str) -> AccessKey:
+        """Make an EC2 key pair for a user in a project."""
+        key = AccessKey(uuid.uuid4().hex, uuid.uuid4().hex, uuid.uuid4().hex, user, project)
+        self._store.write(
+            "INSERT INTO hotplate_key VALUES (?, ?, ?, ?, ?)",
+            key.id,
+            key.access,
+            key.secret,
+            key.user,
+            key.project,
+        )
+        return key
+
+    def key(self, *, access: str = "", key_id: str = "") -> AccessKey | None:
+        """The key pair of that access key or id."""
+        row = self._store.row(
+            "SELECT * FROM hotplate_key WHERE access = ? OR id = ?", access, key_id
+        )
+        return AccessKey(*row) if row else None
+
+    def delete_key(self, key_id: str) -> None:
+        """Forget a key pair."""
+        self._store.write("DELETE FROM hotplate_key WHERE id = ?", key_id)
+
+    def check_ec2(self, credentials: dict[str, Any], *, ttl: int) -> Grant:
+        """Whose request this is, by its EC2 signature.
+
+        :param credentials: what a service sends to ``/v3/ec2tokens``.
+        :param ttl: seconds after its ``Timestamp`` in which a signature is good, 0 for ever.
+        :raises IdentityError: with the words of Keystone's ``ec2tokens``.
+        """
+        from keystoneclient.contrib.ec2 import utils as ec2
+
+        key = self.key(access=str(credentials.get("access", "")))
+        if key is None:
+            raise IdentityError("EC2 access key not found.")
+        signature = credentials.get("signature")
+        if not signature:
+            raise IdentityError("EC2 signature not supplied.")
+        signer = ec2.Ec2Signer(key.secret)
+        good = self._matches(signer, credentials, str(signature))
+        host = str(credentials.get("host", ""))
+        if not good and ":" in host:
+            # Keystone tries once more without the port: old botos leave it out.
+            signer = ec2.Ec2Signer(key.secret)
+            good = self._matches(
+                signer, {**credentials, "host": host.partition(":")[0]}, str(signature)
+            )
+        if not good:
+            raise IdentityError("Invalid EC2 signature.")
+        if ttl:
+            self._check_timestamp(dict(credentials.get("params") or {}), ttl)
+        user = self.user(key.user)
+        if user is None or not user.enabled:
+            raise IdentityError("The request you have made requires authentication.")
+        now = time.time()
+        return Grant(
+            user, key.project, user.roles, now, now + self._token_ttl, methods=("ec2credential",)
+        )
+
+    @staticmethod
+    def _matches(signer: Any, credentials: dict[str, Any], signature: str) -> bool:
+        try:
+            made = signer.generate(credentials)
+        except Exception:  # the signer raises bare Exceptions for what it cannot sign
+            return False
+        return hmac.compare_digest(str(made).encode(), signature.encode())
+
+    def _check_timestamp(self, params: dict[str, Any], ttl: int) -> None:
+        stamp = str(params.get("Timestamp") or params.get("X-Amz-Date") or "")
+        if not stamp:
+            return
+        form = "%Y-%m-%dT%H:%M:%SZ" if "-" in stamp else "%Y%m%dT%H%M%SZ"
+        try:
+            made = datetime.strptime(stamp, form).replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            raise IdentityError("Credential timestamp is invalid.") from None
+        if made + ttl < time.time() + self.skew():
+            raise IdentityError("EC2 signature has expired.")
+
+    # -- trusts --------------------
+
+    def create_trust(self, trustor: str, project: str, roles: tuple[str, ...]) -> str:
+        """Let Heat act for ``trustor`` in ``project``; returns the trust's id."""
+        trust = uuid.uuid4().hex
+        self._store.write(
+            "INSERT INTO hotplate_trust VALUES (?, ?, ?, ?, ?)",
+            trust,
+            trustor,
+            self.service.user_id,
+            project,
+            json.dumps(roles),
+        )
+        return trust
+
+    def delete_trust(self, trust: str) -> None:
+        """End a trust."""
+        self._store.write("DELETE FROM hotplate_trust WHERE id = ?", trust)
+
+    # -- tokens --------------------
+
+    def grant(
+        self, user: User, project: str = "", *, method: str = "password", trust: str = ""
+    ) -> Grant:
+        """Rights of ``user`` in ``project``, or by ``trust`` those of the trustor.
+
+        :raises IdentityError: when he has none there.
+        """
+        now = time.time()
+        expires = now + self._token_ttl
+        if trust:
+            row = self._store.row("SELECT * FROM hotplate_trust WHERE id = ?", trust)
+            if row is None or row["trustee"] != user.id:
+                raise IdentityError("The request you have made requires authentication.")
+            trustor = self.user(row["trustor"])
+            if trustor is None or not trustor.enabled:
+                raise IdentityError("The request you have made requires authentication.")
+            roles = tuple(json.loads(row["roles"]))
+            return Grant(trustor, row["project"], roles, now, expires, trust, (method,))
+        if project and project != user.project:
+            raise IdentityError("The request you have made requires authentication.")
+        return Grant(user, user.project, user.roles, now, expires, "", (method,))
+
+    def token(self, grant: Grant) -> str:
+        """The token for ``grant``."""
+        body = json.dumps(
+            [
+                grant.user.id,
+                grant.project,
+                grant.roles,
+                grant.issued,
+                grant.expires,
+                grant.trust,
+                grant.methods,
+                secrets.token_hex(4),
+            ],
+            separators=(",", ":"),
+        ).encode()
+        mark = hmac.new(self._seal, body, hashlib.sha256).digest()[:18]
+        return "gAAAAA" + base64.urlsafe_b64encode(mark + body).decode().rstrip("=")
+
+    def read_token(self, token: str) -> Grant:
+        """What ``token`` stands for.
+
+        :raises IdentityError: when it is not one of ours, has expired, or its user is disabled.
+        """
+        refused = IdentityError("This is not a recognized Fernet token")
+        try:
+            text = token.removeprefix("gAAAAA")
+            raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        except ValueError:
+            raise refused from None
+        mark, body = raw[:18], raw[18:]
+        if not hmac.compare_digest(mark, hmac.new(self._seal, body, hashlib.sha256).digest()[:18]):
+            raise refused
+        user_id, project, roles, issued, expires, trust, methods, _nonce = json.loads(body)
+        user = self.user(user_id)
+        if user is None or not user.enabled:
+            raise refused
+        if expires <= time.time() + self.skew():
+            raise IdentityError("The token has expired.")
+        if trust and not self._store.row("SELECT id FROM hotplate_trust WHERE id = ?", trust):
+            raise refused
+        return Grant(user, project, tuple(roles), issued, expires, trust, tuple(methods))
+
+    def describe(self, grant: Grant, side: Side, *, catalog: bool = True) -> dict[str, Any]:
+        """The body of a v3 token response for ``grant``, with the catalogue that ``side`` needs."""
+        project_domain = STACK_DOMAIN if STACK_USER_ROLE in grant.roles else DEFAULT_DOMAIN
+        token: dict[str, Any] = {
+            "methods": list(grant.methods),
+            "user": {
+                "id": grant.user.id,
+                "name": grant.user.name,
+                "domain": {"id": grant.user.domain, "name": grant.user.domain},
+                "password_expires_at": None,
+            },
+            "project": {
+                "id": grant.project,
+                "name": self.project_name(grant.project),
+                "domain": {"id": project_domain, "name": project_domain},
+            },
+            "roles": [{"id": role, "name": role} for role in grant.roles],
+            "is_domain": False,
+            "audit_ids": [hashlib.sha256(f"{grant.issued}".encode()).hexdigest()[:22]],
+            "issued_at": _iso(grant.issued),
+            "expires_at": _iso(grant.expires),
+        }
+        if grant.trust:
+            token["OS-TRUST:trust"] = {
+                "id": grant.trust,
+                "impersonation": True,
+                "trustor_user": {"id": grant.user.id},
+                "trustee_user": {"id": self.service.user_id},
+            }
+            side = Side.ENGINE
+        if catalog:
+            token["catalog"] = self.catalog(grant.project, side)
+        return {"token": token}
+
+    def catalog(self, project: str, side: Side) -> list[dict[str, Any]]:
+        """The services and their URLs as ``side`` reaches them."""
+        inner = Side.GUEST if side is Side.GUEST else Side.HOST
+        outer = Side.HOST if side is Side.HOST else Side.GUEST
+        entries = []
+        for service, (kind, suffix) in _CATALOG.items():
+            if service not in self.addresses.host:
+                continue
+            tail = suffix % project if "%s" in suffix else suffix
+            endpoints = [
+                {
+                    "id": hashlib.sha256(f"{service}{interface}".encode()).hexdigest()[:32],
+                    "interface": interface,
+                    "region": REGION,
+                    "region_id": REGION,
+                    "url": self.addresses.base(service, where) + tail,
+                }
+                for interface, where in (
+                    ("public", outer),
+                    ("internal", inner),
+                    ("admin", inner),
+                )
+            ]
+            entries.append(
+                {
+                    "id": hashlib.sha256(service.encode()).hexdigest()[:32],
+                    "name": service,
+                    "type": kind,
+                    "endpoints": endpoints,
+                }
+            )
+        return entries
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,318 @@
+"""Nova's metadata: the tree a guest reads at 169.254.169.254 or finds on its config drive.
+
+The shape follows ``nova/api/metadata/base.py`` and ``handler.py``: no listing and no leaf ends in
+a newline, an EC2 directory ends in ``/``, and an unknown path is 404.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from hotplate.cloud.http.gateway import SERVER, WSGIApp
+from hotplate.cloud.nova.client import NETWORK, mac_address
+from hotplate.cloud.nova.servers import GUEST_IP, NoSuchServerError, Server, Servers
+
+EC2_VERSIONS = (
+    "1.0",
+    "2007-01-19",
+    "2007-03-01",
+    "2007-08-29",
+    "2007-10-10",
+    "2007-12-15",
+    "2008-02-01",
+    "2008-09-01",
+    "2009-04-04",
+    "latest",
+)
+OPENSTACK_VERSIONS = (
+    "2012-08-10",
+    "2013-04-04",
+    "2013-10-17",
+    "2015-10-15",
+    "2016-06-30",
+    "2016-10-06",
+    "2017-02-22",
+    "2018-08-27",
+    "2020-10-14",
+    "2025-04-04",
+    "latest",
+)
+#: A config drive leaves out the older EC2 versions (``[DEFAULT] config_drive_skip_versions``).
+DRIVE_EC2_VERSIONS = ("2009-04-04", "latest")
+
+
+class Metadata:
+    """Makes the trees of all servers.
+
+    :param project: the owner's project id.
+    :param network_data: serve ``network_data.json``.
+    """
+
+    def __init__(self, servers: Servers, *, project: str, network_data: bool) -> None:
+        self._servers = servers
+        self._project = project
+        self._network_data = network_data
+        self._vendor: dict[str, str] = {}
+
+    def set_vendor_data(self, server_id: str, cloud_config: str) -> None:
+        """Give a server a vendor cloud-config, as an operator's ``vendor_data.json`` does."""
+        self._vendor[server_id] = cloud_config
+
+    def tree(self, server_id: str, *, config_drive: bool = False) -> dict[str, bytes]:
+        """Path -> content of every file a server can read.
+
+        :param config_drive: as on a config drive, with ``ec2/<version>/*.json``; otherwise as over
+            HTTP, where a path that is a listing's is not in the result.
+        :raises NoSuchServerError: when there is no such server.
+        """
+        server = self._servers.get(server_id)
+        files: dict[str, bytes] = {}
+        for version in OPENSTACK_VERSIONS:
+            for name, content in self._openstack(server, version).items():
+                if config_drive and name == "password":
+                    continue
+                files[f"openstack/{version}/{name}"] = content
+        if config_drive:
+            for version in DRIVE_EC2_VERSIONS:
+                ec2 = _nested(self._ec2(server))
+                files[f"ec2/{version}/meta-data.json"] = _json(ec2)
+                if server.spec.user_data:
+                    files[f"ec2/{version}/user-data"] = server.spec.user_data
+            return files
+        for version in EC2_VERSIONS:
+            for name, value in self._ec2(server).items():
+                files[f"{version}/meta-data/{name}"] = value.encode()
+            if server.spec.user_data:
+                files[f"{version}/user-data"] = server.spec.user_data
+        return files
+
+    def answer(self, server_id: str, path: str) -> tuple[str, bytes] | None:
+        """What GET of ``path`` gives: (content type, body); None is 404.
+
+        :raises NoSuchServerError: when there is no such server.
+        """
+        parts = [part for part in path.split("/") if part]
+        if any(part in (".", "..") for part in parts):
+            return None
+        server = self._servers.get(server_id)
+        if not parts:
+            return "text/plain", "\n".join(EC2_VERSIONS).encode()
+        if parts[0] == "openstack":
+            return self._answer_openstack(server, parts[1:])
+        if parts[0] == "ec2":
+            parts = parts[1:]
+            if not parts:
+                return "text/plain", "\n".join(EC2_VERSIONS).encode()
+        return self._answer_ec2(server, parts)
+
+    # -- OpenStack --------------------
+
+    def _answer_openstack(self, server: Server, parts: list[str]) -> tuple[str, bytes] | None:
+        if not parts:
+            return "text/plain", "\n".join(OPENSTACK_VERSIONS).encode()
+        version, rest = parts[0], parts[1:]
+        if version not in OPENSTACK_VERSIONS or len(rest) > 1:
+            return None
+        files = self._openstack(server, version)
+        if not rest:
+            return "text/plain", "\n".join(files).encode()
+        content = files.get(rest[0])
+        if content is None:
+            return None
+        if rest[0].endswith(".json"):
+            return "application/json", content
+        kind = "text/plain" if rest[0] == "password" else "application/octet-stream"
+        return kind, content
+
+    def _openstack(self, server: Server, version: str) -> dict[str, bytes]:
+        spec = server.spec
+        since = _Since(version)
+        files = {"meta_data.json": _json(self._meta_data(server, since))}
+        if spec.user_data:
+            files["user_data"] = spec.user_data
+        if since("2013-04-04"):
+            files["password"] = self._servers.password(spec.id).encode()
+        if since("2013-10-17"):
+            vendor = self._vendor.get(spec.id)
+            files["vendor_data.json"] = _json({"cloud-init": vendor} if vendor else {})
+        if since("2015-10-15") and self._network_data:
+            files["network_data.json"] = _json(_network_data(server))
+        if since("2016-10-06"):
+            files["vendor_data2.json"] = _json({})
+        return files
+
+    def _meta_data(self, server: Server, since: Callable[[str], bool]) -> dict[str, Any]:
+        spec = server.spec
+        data: dict[str, Any] = {
+            "uuid": spec.id,
+            "availability_zone": spec.availability_zone,
+            "hostname": _hostname(spec.name),
+            "launch_index": 0,
+            "name": spec.name,
+        }
+        if spec.metadata:
+            data["meta"] = spec.metadata
+        if spec.public_keys:
+            data["public_keys"] = spec.public_keys
+            if since("2015-10-15"):
+                data["keys"] = [
+                    {"name": name, "type": "ssh", "data": key}
+                    for name, key in spec.public_keys.items()
+                ]
+        if since("2013-04-04"):
+            data["random_seed"] = server.random_seed
+        if since("2015-10-15"):
+            data["project_id"] = self._project
+        if since("2016-06-30"):
+            data["devices"] = []
+        if since("2020-10-14"):
+            data["dedicated_cpus"] = []
+        return data
+
+    # -- EC2 ------------------------------------------------------------------------------------
+
+    def _answer_ec2(self, server: Server, parts: list[str]) -> tuple[str, bytes] | None:
+        version, rest = parts[0], parts[1:]
+        if version not in EC2_VERSIONS:
+            return None
+        user_data = server.spec.user_data
+        if not rest:
+            names = ["meta-data/"] + (["user-data"] if user_data else [])
+            return "text/plain", "\n".join(names).encode()
+        if rest == ["user-data"]:
+            return ("application/octet-stream", user_data) if user_data else None
+        if rest[0] != "meta-data":
+            return None
+        values = self._ec2(server)
+        path = "/".join(rest[1:])
+        if path in values:
+            return "text/plain", values[path].encode()
+        prefix = f"{path}/" if path else ""
+        below = [name[len(prefix) :] for name in values if name.startswith(prefix)]
+        if not below:
+            return None
+        names = sorted({_entry(name) for name in below})
+        if path == "public-keys":
+            names = [f"{i}={name}" for i, name in enumerate(server.spec.public_keys)]
+        return "text/plain", "\n".join(names).encode()
+
+    def _ec2(self, server: Server) -> dict[str, str]:
+        spec = server.spec
+        hostname = _hostname(spec.name)
+        values = {
+            "ami-id": "ami-00000001",
+            "ami-launch-index": "0",
+            "ami-manifest-path": "FIXME",
+            "block-device-mapping/ami": "vda",
+            "block-device-mapping/root": "/dev/vda",
+            "hostname": hostname,
+            "instance-action": "none",
+            "instance-id": server.ec2_id,
+            "instance-type": spec.flavor or "m1.small",
+            "local-hostname": hostname,
+            "local-ipv4": GUEST_IP,
+            "placement/availability-zone": spec.availability_zone,
+            "public-hostname": hostname,
+            "public-ipv4": GUEST_IP,
+            "reservation-id": f"r-{server.number:08x}",
+            "security-groups": "default",
+        }
+        for index, key in enumerate(spec.public_keys.values()):
+            values[f"public-keys/{index}/openssh-key"] = key
+        return values
+
+
+class _Since:
+    """Whether a version of the OpenStack metadata is as new as another."""
+
+    def __init__(self, version: str) -> None:
+        self._index = OPENSTACK_VERSIONS.index(version)
+
+    def __call__(self, version: str) -> bool:
+        return self._index >= OPENSTACK_VERSIONS.index(version)
+
+
+def app(metadata: Metadata, servers: Servers) -> WSGIApp:
+    """The metadata service; who asks is known by the listener, never by what he says."""
+
+    def metadata_app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        server_id = environ[SERVER]
+        path = environ.get("PATH_INFO", "/")
+        method = environ["REQUEST_METHOD"]
+        if method == "POST" and path.rstrip("/").endswith("/password"):
+            return _post_password(environ, start_response, servers, server_id)
+        if method not in ("GET", "HEAD"):
+            return _plain(start_response, "405 Method Not Allowed", b"")
+        try:
+            found = metadata.answer(server_id, path)
+        except NoSuchServerError:
+            found = None
+        if found is None:
+            return _plain(start_response, "404 Not Found", b"404 Not Found\n\nNot Found\n")
+        kind, body = found
+        start_response("200 OK", [("Content-Type", kind), ("Content-Length", str(len(body)))])
+        return [body]
+
+    return metadata_app
+
+
+def _post_password(
+    environ: dict[str, Any], start_response: Any, servers: Servers, server_id: str
+) -> list[bytes]:
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    if len(body) > 1020:
+        return _plain(start_response, "400 Bad Request", b"Request is too large.")
+    if not servers.set_password(server_id, body.decode("utf-8", "replace")):
+        return _plain(start_response, "409 Conflict", b"")
+    return _plain(start_response, "200 OK", b"")
+
+
+def _plain(start_response: Any, status: str, body: bytes) -> list[bytes]:
+    start_response(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _entry(name: str) -> str:
+    head, slash, _ = name.partition("/")
+    return head + slash
+
+
+def _nested(values: dict[str, str]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        *heads, leaf = name.split("/")
+        node = tree
+        for head in heads:
+            node = node.setdefault(head, {})
+        node[leaf] = value
+    return tree
+
+
+def _hostname(name: str) -> str:
+    """Nova's ``sanitize_hostname`` and its default domain."""
+    kept = "".join(c if c.isalnum() and c.isascii() else "-" if c in " _.-" else "" for c in name)
+    return (kept.strip("-").lower() or "server")[:63] + ".novalocal"
+
+
+def _network_data(server: Server) -> dict[str, Any]:
+    return {
+        "links": [
+            {
+                "id": "tap0",
+                "type": "phy",
+                "ethernet_mac_address": mac_address(server.spec.id),
+                "vif_id": server.spec.id,
+                "mtu": 1500,
+            }
+        ],
+        "networks": [
+            {"id": "network0", "type": "ipv4_dhcp", "link": "tap0", "network_id": NETWORK}
+        ],
+        "services": [],
+    }

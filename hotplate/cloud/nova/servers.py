@@ -1,0 +1,235 @@
+"""Nova's part: which servers there are, and what is said about them.
+
+The servers themselves run elsewhere (:class:`~hotplate.cloud.nova.compute.Compute`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.nova.compute import Compute, ServerSpec
+from hotplate.events.log import EventLog
+
+#: The address a guest gets from the only DHCP server it can see.
+GUEST_IP = "169.254.169.15"
+
+
+class NoSuchServerError(Exception):
+    """There is no server of that id."""
+
+
+class UserDataTooLargeError(Exception):
+    """Nova would refuse the request; ``status`` and ``str()`` are what it would say."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that Nova knows.
+
+    :param number: counts up from 1; the EC2 instance id is made of it.
+    :param random_seed: base64, the same at every boot, as Nova's is not: a test can compare.
+    """
+
+    spec: ServerSpec
+    number: int
+    random_seed: str
+    created: str
+
+    @property
+    def ec2_id(self) -> str:
+        """The id in the EC2 metadata."""
+        return f"i-{self.number:08x}"
+
+    @property
+    def instance_name(self) -> str:
+        """What a hypervisor would call it."""
+        return f"instance-{self.number:08x}"
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """An ssh key that servers can be given."""
+
+    name: str
+    public_key: str
+    type: str = "ssh"
+
+
+class Servers:
+    """The servers and key pairs of one cloud.
+
+    :param public_key: what every key pair stands for that nobody made.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        compute: Compute,
+        events: EventLog,
+        *,
+        user_data_limit: int,
+        request_limit: int,
+        public_key: str = "",
+    ) -> None:
+        self._store = store
+        self._compute = compute
+        self._events = events
+        self._user_data_limit = user_data_limit
+        self._request_limit = request_limit
+        self._public_key = public_key
+        self._lock = threading.Lock()
+
+    def check_size(self, spec: ServerSpec) -> None:
+        """Refuse what a real Nova would refuse, in its words.
+
+        :raises UserDataTooLargeError: with status 400 or 413.
+        """
+        encoded = len(base64.b64encode(spec.user_data))
+        if encoded > self._user_data_limit:
+            raise UserDataTooLargeError(
+                400,
+                "User data too large. User data must be no larger than "
+                f"{self._user_data_limit} bytes once base64 encoded. "
+                f"Your data is {encoded} bytes",
+            )
+        # The rest of the request: names, metadata and the JSON around them.
+        request = encoded + len(json.dumps({**spec.to_json(), "user_data": ""}))
+        if self._request_limit and request > self._request_limit:
+            raise UserDataTooLargeError(
+                413,
+                "Over limit: the request body must be no larger than "
+                f"{self._request_limit} bytes (osapi_max_request_body_size). "
+                f"Your request is {request} bytes",
+            )
+
+    def boot(self, spec: ServerSpec) -> Server:
+        """Check, keep and start a server."""
+        self.check_size(spec)
+        with self._lock:
+            row = self._store.row("SELECT max(number) AS last FROM hotplate_server")
+            number = (row["last"] or 0) + 1 if row else 1
+            server = Server(
+                spec,
+                number,
+                base64.b64encode(secrets.token_bytes(512)).decode(),
+                datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            )
+            self._store.write(
+                "INSERT INTO hotplate_server VALUES (?, ?, ?, ?, '', ?)",
+                spec.id,
+                number,
+                json.dumps(spec.to_json()),
+                server.random_seed,
+                server.created,
+            )
+        self._events.emit(
+            "nova",
+            "boot",
+            server=spec.id,
+            name=spec.name,
+            stack=spec.stack_name,
+            resource=spec.resource_name,
+            user_data_bytes=len(spec.user_data),
+        )
+        try:
+            self._compute.boot(spec)
+        except BaseException:
+            self._store.write("DELETE FROM hotplate_server WHERE id = ?", spec.id)
+            raise
+        return server
+
+    def get(self, server_id: str) -> Server:
+        """The server of that id.
+
+        :raises NoSuchServerError: when there is none.
+        """
+        row = self._store.row("SELECT * FROM hotplate_server WHERE id = ?", server_id)
+        if row is None:
+            raise NoSuchServerError(server_id)
+        spec = ServerSpec.from_json(json.loads(row["spec"]))
+        return Server(spec, row["number"], row["random_seed"], row["created"])
+
+    def all(self) -> list[Server]:
+        """All servers, oldest first."""
+        rows = self._store.rows("SELECT id FROM hotplate_server ORDER BY number")
+        return [self.get(row["id"]) for row in rows]
+
+    def change(self, server_id: str, spec: ServerSpec) -> None:
+        """Keep another description of a server (rename, metadata)."""
+        self._store.write(
+            "UPDATE hotplate_server SET spec = ? WHERE id = ?",
+            json.dumps(spec.to_json()),
+            server_id,
+        )
+
+    def status(self, server_id: str) -> tuple[str, str]:
+        """Nova's word for the state of a server, and the reason."""
+        self.get(server_id)
+        return self._compute.status(server_id)
+
+    def delete(self, server_id: str) -> None:
+        """End a server and forget it."""
+        self.get(server_id)
+        self._compute.delete(server_id)
+        self._store.write("DELETE FROM hotplate_server WHERE id = ?", server_id)
+        self._events.emit("nova", "delete", server=server_id)
+
+    def act(self, server_id: str, action: str) -> None:
+        """``suspend``, ``resume``, ``stop``, ``start`` or ``reboot`` a server."""
+        self.get(server_id)
+        getattr(self._compute, action)(server_id)
+        self._events.emit("nova", action, server=server_id)
+
+    # -- what a guest keeps here --------------------
+
+    def password(self, server_id: str) -> str:
+        """What the guest posted as its password, "" before."""
+        row = self._store.row("SELECT password FROM hotplate_server WHERE id = ?", server_id)
+        return str(row["password"]) if row else ""
+
+    def set_password(self, server_id: str, password: str) -> bool:
+        """Keep the guest's password; False when it has been set before."""
+        return bool(
+            self._store.write(
+                "UPDATE hotplate_server SET password = ? WHERE id = ? AND password = ''",
+                password,
+                server_id,
+            )
+        )
+
+    # -- key pairs --------------------
+
+    def create_keypair(self, keypair: KeyPair, user: str) -> None:
+        """Keep a key pair."""
+        self._store.write(
+            "INSERT OR REPLACE INTO hotplate_keypair VALUES (?, ?, ?, ?)",
+            keypair.name,
+            keypair.public_key,
+            keypair.type,
+            user,
+        )
+
+    def keypair(self, name: str) -> KeyPair:
+        """The key pair of that name; one that nobody made stands for the harness's own key."""
+        row = self._store.row("SELECT * FROM hotplate_keypair WHERE name = ?", name)
+        if row is None:
+            return KeyPair(name, self._public_key)
+        return KeyPair(row["name"], row["public_key"], row["type"])
+
+    def has_keypair(self, name: str) -> bool:
+        """Whether somebody made that key pair."""
+        return self._store.row("SELECT 1 FROM hotplate_keypair WHERE name = ?", name) is not None
+
+    def delete_keypair(self, name: str) -> None:
+        """Forget a key pair."""
+        self._store.write("DELETE FROM hotplate_keypair WHERE name = ?", name)

@@ -1,0 +1,369 @@
+"""Message queues: Zaqar's v2 API, over HTTP and, for one who waits, over a websocket.
+
+The queues belong to a project; a token of that project or a signed URL opens them.  No claims.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs
+
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.http.gateway import WSGIApp
+from hotplate.cloud.keystone.identity import Identity, IdentityError
+
+_QUEUE = re.compile(
+    r"^/v2/queues/(?P<queue>[a-zA-Z0-9_-]{1,64})"
+    r"(?:/(?P<below>messages|share|stats|purge)(?:/(?P<message>[^/]+))?)?$"
+)
+_LATER = "%Y-%m-%dT%H:%M:%S"
+
+
+class Queues:
+    """The queues themselves."""
+
+    def __init__(self, store: Store, *, notify: Callable[[], None]) -> None:
+        self._store = store
+        self._notify = notify
+        self._listeners: dict[tuple[str, str], list[Callable[[dict[str, Any]], None]]] = {}
+        self._lock = threading.Lock()
+
+    def create(self, project: str, queue: str, metadata: dict[str, Any] | None = None) -> bool:
+        """Make a queue; False when there is one of that name."""
+        return bool(
+            self._store.write(
+                "INSERT OR IGNORE INTO hotplate_queue VALUES (?, ?, ?)",
+                project,
+                queue,
+                json.dumps(metadata or {}),
+            )
+        )
+
+    def names(self, project: str) -> list[str]:
+        """The names of a project's queues."""
+        rows = self._store.rows(
+            "SELECT name FROM hotplate_queue WHERE project = ? ORDER BY name", project
+        )
+        return [row["name"] for row in rows]
+
+    def metadata(self, project: str, queue: str) -> dict[str, Any] | None:
+        """What was said about a queue; None when there is none of that name."""
+        row = self._store.row(
+            "SELECT metadata FROM hotplate_queue WHERE project = ? AND name = ?", project, queue
+        )
+        return dict(json.loads(row["metadata"])) if row else None
+
+    def delete(self, project: str, queue: str) -> None:
+        """Forget a queue and its messages."""
+        self.purge(project, queue)
+        self._store.write(
+            "DELETE FROM hotplate_queue WHERE project = ? AND name = ?", project, queue
+        )
+
+    def purge(self, project: str, queue: str) -> None:
+        """Forget the messages of a queue."""
+        self._store.write(
+            "DELETE FROM hotplate_message WHERE project = ? AND queue = ?", project, queue
+        )
+
+    def post(self, project: str, queue: str, messages: list[dict[str, Any]]) -> list[str]:
+        """Append messages (``body``, ``ttl``); returns their ids.  The queue is made if need be."""
+        self.create(project, queue)
+        ids = []
+        for message in messages:
+            ids.append(uuid.uuid4().hex[:24])
+            self._store.write(
+                "INSERT INTO hotplate_message (id, project, queue, body, ttl, posted)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                ids[-1],
+                project,
+                queue,
+                json.dumps(message["body"]),
+                int(message.get("ttl") or 3600),
+                time.time(),
+            )
+        with self._lock:
+            listeners = list(self._listeners.get((project, queue), ()))
+        for listener in listeners:
+            for message in messages:
+                listener(message)
+        self._notify()
+        return ids
+
+    def _drop_old(self) -> None:
+        self._store.write("DELETE FROM hotplate_message WHERE posted + ttl < ?", time.time())
+
+    def peek(self, project: str, queue: str, limit: int) -> list[dict[str, Any]]:
+        """The oldest messages, left where they are."""
+        self._drop_old()
+        return [
+            _message(row, queue)
+            for row in self._store.rows(
+                "SELECT * FROM hotplate_message WHERE project = ? AND queue = ?"
+                " ORDER BY number LIMIT ?",
+                project,
+                queue,
+                limit,
+            )
+        ]
+
+    def pop(self, project: str, queue: str, count: int) -> list[dict[str, Any]]:
+        """The oldest messages, taken out; no two callers get the same."""
+        self._drop_old()
+        rows = self._store.take(
+            "SELECT * FROM hotplate_message WHERE project = ? AND queue = ?"
+            " ORDER BY number LIMIT ?",
+            "DELETE FROM hotplate_message WHERE number = ?",
+            project,
+            queue,
+            count,
+        )
+        return [_message(row, queue) for row in rows]
+
+    def remove(self, project: str, queue: str, message_id: str) -> None:
+        """Forget one message."""
+        self._store.write(
+            "DELETE FROM hotplate_message WHERE project = ? AND queue = ? AND id = ?",
+            project,
+            queue,
+            message_id,
+        )
+
+    def subscribe(
+        self, project: str, queue: str, listener: Callable[[dict[str, Any]], None]
+    ) -> Callable[[], None]:
+        """Call ``listener`` with every message posted from now on; returns what ends that."""
+        with self._lock:
+            self._listeners.setdefault((project, queue), []).append(listener)
+
+        def end() -> None:
+            with self._lock:
+                found = self._listeners.get((project, queue), [])
+                if listener in found:
+                    found.remove(listener)
+
+        return end
+
+
+class ZaqarApi:
+    """The WSGI application."""
+
+    def __init__(self, queues: Queues, identity: Identity, *, secret: str) -> None:
+        self._queues = queues
+        self._identity = identity
+        self._secret = secret.encode()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        try:
+            status, body = self._answer(environ)
+        except _HttpError as error:
+            status = error.status
+            body = {"title": error.title, "description": str(error)}
+        payload = b"" if body is None else json.dumps(body).encode()
+        start_response(
+            status,
+            [("Content-Type", "application/json"), ("Content-Length", str(len(payload)))],
+        )
+        return [payload]
+
+    def _answer(self, environ: dict[str, Any]) -> tuple[str, Any]:
+        method = environ["REQUEST_METHOD"]
+        path = environ.get("PATH_INFO", "").rstrip("/")
+        if path == "":
+            return "300 Multiple Choices", {
+                "versions": [
+                    {
+                        "id": "2",
+                        "status": "CURRENT",
+                        "updated": "2014-9-24T04:06:47Z",
+                        "media-types": [{"base": "application/json", "type": ""}],
+                        "links": [{"rel": "self", "href": "/v2/"}],
+                    }
+                ]
+            }
+        if path in ("/v2", "/v2/ping", "/v2/health"):
+            return "200 OK", {}
+        project = self._project(environ, method, path)
+        if path == "/v2/queues" and method == "GET":
+            queues = [
+                {"name": name, "href": f"/v2/queues/{name}"} for name in self._queues.names(project)
+            ]
+            return "200 OK", {"queues": queues, "links": []}
+        match = _QUEUE.match(path)
+        if match is None:
+            raise _HttpError("404 Not Found", "Not found", path)
+        queue, below = match["queue"], match["below"]
+        if below == "messages":
+            return self._messages(environ, method, project, queue, match["message"])
+        if below == "share" and method == "POST":
+            return "200 OK", self._share(project, queue, _read_json(environ))
+        if below == "stats" and method == "GET":
+            count = len(self._queues.peek(project, queue, 10000))
+            return "200 OK", {"messages": {"claimed": 0, "free": count, "total": count}}
+        if below == "purge" and method == "POST":
+            self._queues.purge(project, queue)
+            return "204 No Content", None
+        if below is None:
+            return self._queue(environ, method, project, queue)
+        raise _HttpError("405 Method Not Allowed", "Method not allowed", method)
+
+    def _queue(
+        self, environ: dict[str, Any], method: str, project: str, queue: str
+    ) -> tuple[str, Any]:
+        if method == "PUT":
+            made = self._queues.create(project, queue, _read_json(environ) or {})
+            return ("201 Created" if made else "204 No Content"), None
+        if method == "DELETE":
+            self._queues.delete(project, queue)
+            return "204 No Content", None
+        if method == "GET":
+            metadata = self._queues.metadata(project, queue)
+            if metadata is None:
+                # A queue comes to be when it is used, so asking for one is no error.
+                metadata = {}
+            return "200 OK", {
+                "_max_messages_post_size": 262144,
+                "_default_message_ttl": 3600,
+                **metadata,
+            }
+        raise _HttpError("405 Method Not Allowed", "Method not allowed", method)
+
+    def _messages(
+        self,
+        environ: dict[str, Any],
+        method: str,
+        project: str,
+        queue: str,
+        message_id: str | None,
+    ) -> tuple[str, Any]:
+        query = parse_qs(environ.get("QUERY_STRING", ""))
+        if method == "POST":
+            body = _read_json(environ)
+            messages = body.get("messages") if isinstance(body, dict) else None
+            if not isinstance(messages, list) or not all(
+                isinstance(message, dict) and "body" in message for message in messages
+            ):
+                raise _HttpError("400 Bad Request", "Invalid API request", "No messages to enqueue")
+            ids = self._queues.post(project, queue, messages)
+            return "201 Created", {
+                "resources": [f"/v2/queues/{queue}/messages/{made}" for made in ids]
+            }
+        if method == "DELETE":
+            if message_id is not None:
+                self._queues.remove(project, queue, message_id)
+                return "204 No Content", None
+            if "pop" in query:
+                count = _number(query["pop"][0])
+                return "200 OK", {"messages": self._queues.pop(project, queue, count)}
+            for found in query.get("ids", [""])[0].split(","):
+                self._queues.remove(project, queue, found)
+            return "204 No Content", None
+        if method == "GET":
+            limit = _number(query.get("limit", ["10"])[0])
+            messages = self._queues.peek(project, queue, 10000 if message_id else limit)
+            if message_id is None:
+                return "200 OK", {"messages": messages, "links": []}
+            for message in messages:
+                if message["id"] == message_id:
+                    return "200 OK", message
+            raise _HttpError("404 Not Found", "Not found", message_id)
+        raise _HttpError("405 Method Not Allowed", "Method not allowed", method)
+
+    # -- who may --------------------
+
+    def _project(self, environ: dict[str, Any], method: str, path: str) -> str:
+        if "HTTP_URL_SIGNATURE" in environ:
+            return self._signed_project(environ, method, path)
+        try:
+            grant = self._identity.read_token(environ.get("HTTP_X_AUTH_TOKEN", ""))
+        except IdentityError as error:
+            raise _HttpError(
+                "401 Unauthorized", "Unauthorized", "The request requires authentication."
+            ) from error
+        return grant.project
+
+    def _share(self, project: str, queue: str, body: Any) -> dict[str, Any]:
+        body = body if isinstance(body, dict) else {}
+        paths = [f"/v2/queues/{queue}/{path}" for path in body.get("paths") or ["messages"]]
+        methods = sorted(body.get("methods") or ["GET"])
+        expires = body.get("expires") or (datetime.now(UTC) + timedelta(days=1)).strftime(_LATER)
+        return {
+            "project": project,
+            "paths": paths,
+            "methods": methods,
+            "expires": expires,
+            "signature": self._signature(project, paths, expires, methods),
+        }
+
+    def _signature(self, project: str, paths: list[str], expires: str, methods: list[str]) -> str:
+        text = "\n".join([*sorted(paths), *sorted(methods), expires, project])
+        return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
+
+    def _signed_project(self, environ: dict[str, Any], method: str, path: str) -> str:
+        project: str = environ.get("HTTP_X_PROJECT_ID", "")
+        paths = environ.get("HTTP_URL_PATHS", "").split(",")
+        methods = environ.get("HTTP_URL_METHODS", "").split(",")
+        expires: str = environ.get("HTTP_URL_EXPIRES", "")
+        made = self._signature(project, paths, expires, methods)
+        refused = _HttpError("404 Not Found", "Not found", "The URL signature is not valid.")
+        if not hmac.compare_digest(made, environ["HTTP_URL_SIGNATURE"]):
+            raise refused
+        try:
+            end = datetime.strptime(expires[:19], _LATER).replace(tzinfo=UTC)
+        except ValueError:
+            raise refused from None
+        if end < datetime.now(UTC) or method not in methods or path not in paths:
+            raise refused
+        return project
+
+
+class _HttpError(Exception):
+    def __init__(self, status: str, title: str, description: str) -> None:
+        super().__init__(description)
+        self.status = status
+        self.title = title
+
+
+def app(queues: Queues, identity: Identity, *, secret: str) -> WSGIApp:
+    """Zaqar as a WSGI application.
+
+    :param secret: what signed URLs are signed with.
+    """
+    return ZaqarApi(queues, identity, secret=secret)
+
+
+def _message(row: Any, queue: str) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "href": f"/v2/queues/{queue}/messages/{row['id']}",
+        "ttl": row["ttl"],
+        "age": int(time.time() - row["posted"]),
+        "body": json.loads(row["body"]),
+    }
+
+
+def _number(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) <= 10000:
+        raise _HttpError("400 Bad Request", "Invalid API request", f"{text} is not a good number")
+    return int(text)
+
+
+def _read_json(environ: dict[str, Any]) -> Any:
+    raw = environ["wsgi.input"].read()
+    if not raw:
+        return None
+    try:
+        return json.loads(raw)
+    except ValueError:
+        raise _HttpError(
+            "400 Bad Request", "Invalid API request", "Request body could not be parsed."
+        ) from None

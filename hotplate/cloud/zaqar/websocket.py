@@ -1,0 +1,188 @@
+"""Zaqar over a websocket: frames of JSON with ``action``, ``headers`` and ``body``.
+
+Every connection has a thread of its own, which ends with the listener.
+"""
+
+from __future__ import annotations
+
+import http
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+from websockets.sync.server import ServerConnection, serve
+
+from hotplate.cloud.http.faults import Faults
+from hotplate.cloud.keystone.identity import Identity, IdentityError
+from hotplate.cloud.zaqar.queues import Queues
+from hotplate.events.log import EventLog
+
+SERVICE = "zaqar-websocket"
+
+
+class WebsocketServer:
+    """Serves one listening socket until it is closed.
+
+    :param server_id: the server behind a guest's listener, "" for the host's.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        queues: Queues,
+        identity: Identity,
+        *,
+        server_id: str,
+        events: EventLog,
+        faults: Faults,
+    ) -> None:
+        self._queues = queues
+        self._identity = identity
+        self._server_id = server_id
+        self._events = events
+        self._faults = faults
+        logging.getLogger("websockets").setLevel(logging.CRITICAL)
+        self._server = serve(
+            self._accepted,
+            sock=listener,
+            process_request=self._meet_fault,
+            compression=None,
+            server_header=None,
+        )
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="hotplate-websocket", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close the listener and every connection, and wait for the threads."""
+        self._server.shutdown()
+        self._thread.join(timeout=5)
+
+    def _meet_fault(self, connection: ServerConnection, request: Request) -> Response | None:
+        fault = self._faults.hit(SERVICE, lambda fault: fault.server in ("", self._server_id))
+        if fault is None:
+            return None
+        if fault.kind == "refuse":
+            self._events.emit(SERVICE, "refused", server=self._server_id)
+            connection.socket.shutdown(socket.SHUT_RDWR)
+            return None
+        if fault.kind in ("delay", "hang"):
+            fault.over.wait(fault.delay if fault.kind == "delay" else fault.left)
+            return None
+        status = {"status": fault.status, "html200": 200}.get(fault.kind, 500)
+        self._events.emit(
+            SERVICE,
+            "request",
+            server=self._server_id,
+            method="GET",
+            path=request.path,
+            status=status,
+            fault=fault.kind,
+        )
+        return connection.respond(http.HTTPStatus(status), "injected fault\n")
+
+    def _accepted(self, connection: ServerConnection) -> None:
+        with suppress(ConnectionClosed):
+            _Session(self, connection).run()
+
+    @property
+    def queues(self) -> Queues:
+        """The queues that are served."""
+        return self._queues
+
+    @property
+    def identity(self) -> Identity:
+        """Who knows the tokens."""
+        return self._identity
+
+    def log(self, action: str, status: int) -> None:
+        """Write an answered frame to the event log."""
+        self._events.emit(
+            SERVICE, "request", server=self._server_id, method="WS", action=action, status=status
+        )
+
+
+class _Session:
+    """One connection: first it authenticates, then it asks."""
+
+    def __init__(self, server: WebsocketServer, connection: ServerConnection) -> None:
+        self._server = server
+        self._connection = connection
+        self._project = ""
+        self._ends: list[Callable[[], None]] = []
+        self._sending = threading.Lock()
+
+    def run(self) -> None:
+        """Answer frames until the client goes."""
+        try:
+            for frame in self._connection:
+                action, status, body = self._answer(frame)
+                self._send({"headers": {"status": status}, "body": body})
+                self._server.log(action, status)
+        finally:
+            for end in self._ends:
+                end()
+
+    def _send(self, frame: dict[str, Any]) -> None:
+        with self._sending:
+            self._connection.send(json.dumps(frame))
+
+    def _answer(self, frame: str | bytes) -> tuple[str, int, dict[str, Any]]:
+        try:
+            message = json.loads(frame)
+            action = str(message["action"])
+            headers = message.get("headers") or {}
+            body = message.get("body") or {}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return "", 400, {"error": "The frame is not a request."}
+        if action == "authenticate":
+            return action, *self._authenticate(headers)
+        if not self._project:
+            return action, 403, {"error": "Not authenticated."}
+        queue = str(body.get("queue_name", ""))
+        if not queue:
+            return action, 400, {"error": "queue_name is needed."}
+        queues = self._server.queues
+        if action == "queue_create":
+            made = queues.create(self._project, queue, body.get("metadata"))
+            return action, 201 if made else 204, {}
+        if action == "subscription_create":
+            self._ends.append(queues.subscribe(self._project, queue, self._push))
+            return action, 201, {"message": f"Subscription to {queue} created."}
+        if action == "message_delete_many":
+            messages = queues.pop(self._project, queue, int(body.get("pop", 1)))
+            return action, 200, {"messages": messages}
+        if action == "message_list":
+            found = queues.peek(self._project, queue, int(body.get("limit", 10)))
+            return action, 200, {"messages": found}
+        if action == "message_post":
+            return (
+                action,
+                201,
+                {"message_ids": queues.post(self._project, queue, body.get("messages") or [])},
+            )
+        return action, 400, {"error": f"{action} is not supported."}
+
+    def _authenticate(self, headers: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        try:
+            grant = self._server.identity.read_token(str(headers.get("X-Auth-Token", "")))
+        except IdentityError:
+            return 403, {"error": "Failed to authenticate."}
+        if headers.get("X-Project-ID") not in (None, grant.project):
+            return 403, {"error": "Not a token of that project."}
+        self._project = grant.project
+        return 200, {"message": "Authenticated."}
+
+    def _push(self, message: dict[str, Any]) -> None:
+        """A message for a subscriber; who has gone meanwhile misses it."""
+        try:
+            self._send({"body": message["body"], "headers": {"status": 200}})
+        except ConnectionClosed:
+            return

@@ -1,0 +1,264 @@
+"""What one event means: a poll, a signal, a marker of the guest's runner, a line of its console.
+
+The one module that knows the details that other rooms put into events; stages, rules and pictures
+ask here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from hotplate.events.log import Event
+
+GUEST_SERVICES = frozenset({"metadata", "cfn", "heat", "keystone", "swift", "zaqar"})
+DEPLOYMENT_TYPES = frozenset(
+    {
+        "OS::Heat::SoftwareDeployment",
+        "OS::Heat::StructuredDeployment",
+        "OS::Heat::SoftwareComponent",
+    }
+)
+
+# The runner's progress lines on the guest's console (hooks/55-heat-config).
+_MARKER = re.compile(
+    r"heat-config: "
+    r"(?P<event>received|started|finished|signalled|signal-failed|interrupted|rejected)"
+    r" id=(?P<id>\S*) group=(?P<group>\S*) name=(?P<name>\"(?:[^\"\\]|\\.)*\"|\S*)"
+    r"(?: status=(?P<status>-?\d+))?(?: reason=(?P<reason>\"(?:[^\"\\]|\\.)*\"|.*))?"
+)
+# CSI and OSC sequences, and the two-character escapes of ECMA-48.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_=>]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def clean(text: str) -> str:
+    """Return console text without terminal escapes and control characters, for matching and
+    showing."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text))
+
+
+@dataclass(frozen=True)
+class Marker:
+    """One progress line that the guest's runner wrote on the console.
+
+    :param event: ``received``, ``started``, ``finished``, ``signalled``, ``signal-failed``,
+        ``interrupted`` or ``rejected``.
+    :param status: the exit status, where the line carries one.
+    """
+
+    event: str
+    id: str
+    group: str
+    name: str
+    status: int | None = None
+    reason: str = ""
+
+
+def _unquoted(text: str | None) -> str:
+    if not text:
+        return ""
+    if text.startswith('"'):
+        try:
+            return str(json.loads(text))
+        except ValueError:
+            return text.strip('"')
+    return text
+
+
+def marker_in(text: str) -> Marker | None:
+    """Return the runner's marker in a console line, or None."""
+    found = _MARKER.search(clean(text))
+    if not found:
+        return None
+    status = found["status"]
+    return Marker(
+        event=found["event"],
+        id=found["id"],
+        group=found["group"],
+        name=_unquoted(found["name"]),
+        status=int(status) if status is not None else None,
+        reason=_unquoted(found["reason"]),
+    )
+
+
+def console_text(event: Event) -> str | None:
+    """Return the cleaned text of a console line event, None for any other event."""
+    if event.source != "console" or event.kind != "line":
+        return None
+    return clean(str(event.detail.get("text", "")))
+
+
+def marker(event: Event) -> Marker | None:
+    """Return the runner's marker that an event carries, or None."""
+    text = console_text(event)
+    return marker_in(text) if text and "heat-config: " in text else None
+
+
+def status(event: Event) -> int | None:
+    """Return the HTTP status of a request event, None when it carries none."""
+    value = event.detail.get("status")
+    return value if isinstance(value, int) else None
+
+
+def answered(event: Event) -> bool:
+    """True when a request was answered with success (below 400)."""
+    value = status(event)
+    return value is None or 100 <= value < 400
+
+
+def _method(event: Event) -> str:
+    return str(event.detail.get("method", "")).upper()
+
+
+def path(event: Event) -> str:
+    """Return the path of a request event, percent-decoded."""
+    return unquote(str(event.detail.get("path", "")))
+
+
+def concerns(event: Event, server: str) -> bool:
+    """True when an event is about a server, or about the stack as a whole.
+
+    What the host's own clients ask for is about no server.
+    """
+    if event.detail.get("side") == "host":
+        return False
+    return event.server == server or (event.source == "stack" and not event.server)
+
+
+def is_request(event: Event) -> bool:
+    """True for a request that a guest's service was asked."""
+    return event.source in GUEST_SERVICES and event.kind in ("request", "signal")
+
+
+def is_metadata_fetch(event: Event) -> bool:
+    """True for a metadata request that is more than a look at the list of versions."""
+    if event.source != "metadata" or event.kind != "request":
+        return False
+    asked = path(event)
+    return any(part in asked for part in ("meta_data.json", "user_data", "meta-data", "user-data"))
+
+
+def is_user_data(event: Event) -> bool:
+    """True for a request of the server's user data."""
+    return (
+        event.source == "metadata"
+        and event.kind == "request"
+        and path(event).rstrip("/").endswith(("user_data", "user-data"))
+    )
+
+
+def is_loss(event: Event) -> bool:
+    """True when a machine went away that nobody had ended."""
+    return (
+        event.source == "machine" and event.kind == "exit" and event.detail.get("reason") == "lost"
+    )
+
+
+def is_stop(event: Event) -> bool:
+    """True when QEMU stopped a guest because its disk could not be written."""
+    return event.source == "machine" and event.kind == "disk-error" and event.detail["stopped"]
+
+
+def is_poll(event: Event) -> bool:
+    """True for a request by which the agent asks for deployments (protocol: cfn, heat, temporary
+    URL, Zaqar)."""
+    if event.kind == "poll" and event.source in GUEST_SERVICES:
+        return True
+    if event.kind != "request":
+        return False
+    method, asked = _method(event), path(event)
+    if event.source == "cfn":
+        action = str(event.detail.get("action", ""))
+        return action == "DescribeStackResource" or "Action=DescribeStackResource" in asked
+    if event.source == "heat":
+        return method == "GET" and asked.partition("?")[0].endswith("/metadata")
+    if event.source == "swift":
+        return method == "GET"
+    if event.source == "zaqar":
+        return method == "DELETE"
+    return False
+
+
+def is_signal(event: Event) -> bool:
+    """True for a request by which a guest reports a result (protocol: CFN_SIGNAL, HEAT_SIGNAL,
+    TEMP_URL_SIGNAL, ZAQAR_SIGNAL, and wait conditions)."""
+    if event.source not in GUEST_SERVICES:
+        return False
+    if event.kind == "signal":
+        return True
+    if event.kind != "request":
+        return False
+    method, asked = _method(event), path(event).partition("?")[0]
+    if event.source == "cfn":
+        return (method == "POST" and "/signal/" in asked) or (
+            method == "PUT" and "/waitcondition/" in asked
+        )
+    if event.source == "heat":
+        return method == "POST" and asked.endswith("/signal")
+    if event.source == "swift":
+        return method == "PUT"
+    if event.source == "zaqar":
+        return method == "POST" and asked.endswith("/messages")
+    return False
+
+
+def resource_of(event: Event) -> tuple[str, str]:
+    """Return (stack, resource) that a signal names in its path, ("", "") where it names none."""
+    detail = event.detail
+    if detail.get("resource"):
+        return str(detail.get("stack", "")), str(detail["resource"])
+    found = re.search(r"stacks/([^/]+)/[^/]+/resources/([^/?]+)", path(event))
+    return (found[1], found[2]) if found else ("", "")
+
+
+def deployment_ids(event: Event) -> list[str] | None:
+    """Return the deployment ids that a poll's answer carried, None when the event does not say."""
+    value = event.detail.get("deployments")
+    if isinstance(value, list):
+        return [str(item) for item in value]
+    return None
+
+
+def is_deployment_resource(event: Event) -> bool:
+    """True for a stack event of a software deployment."""
+    return event.source == "stack" and str(event.detail.get("type", "")) in DEPLOYMENT_TYPES
+
+
+def is_signal_taken(event: Event) -> bool:
+    """True for Heat's own word that it took a signal for a deployment.
+
+    Heat's event of the action SIGNAL says "Signal: deployment ... succeeded" (or failed) when the
+    signal counted, and something else when it was ignored.
+    """
+    return (
+        is_deployment_resource(event)
+        and event.detail.get("action") == "SIGNAL"
+        and str(event.detail.get("reason", "")).startswith("Signal: deployment")
+    )
+
+
+def is_wait_condition(event: Event) -> bool:
+    """True for a stack event of a wait condition."""
+    return event.source == "stack" and "WaitCondition" in str(event.detail.get("type", ""))
+
+
+def describe(event: Event) -> str:
+    """Return an event as one short line of evidence."""
+    detail = event.detail
+    text = console_text(event)
+    if text is not None:
+        return f"console: {text.strip()}"
+    if is_request(event):
+        value = status(event)
+        what = f"{_method(event)} {path(event).partition('?')[0]}".strip()
+        action = f" ({detail['action']})" if detail.get("action") else ""
+        return f"{event.source}: {what}{action} -> {value if value is not None else 'answered'}"
+    if event.source == "stack":
+        reason = f": {detail['reason']}" if detail.get("reason") else ""
+        name = detail.get("resource") or detail.get("stack") or ""
+        return f"stack: {name} {detail.get('action', '')}_{detail.get('status', '')}{reason}"
+    facts = ", ".join(f"{key}={value}" for key, value in detail.items())
+    return f"{event.source}: {event.kind}" + (f" {facts}" if facts else "")

@@ -1,0 +1,250 @@
+"""The small program that stands between the harness and QEMU, so that QEMU never outlives it.
+
+It is run as a file (``python -I -S reaper.py FD PID``) and uses the standard library only.  It is
+the parent of every QEMU of one machine, single-threaded and long-lived, which makes
+``PR_SET_PDEATHSIG`` dependable (the signal fires when the parent *thread* ends).  Two more things
+tell it that the harness is gone, whatever killed that: end of file on the control socket, and a
+pidfd of the harness, because a forked copy of the harness could keep the socket open.
+
+Where it is asked to, it enters a network namespace of its own, binds the listeners there and
+hands them out: a socket stays in the namespace in which it was made, whoever holds it.
+
+Requests and answers are single JSON messages on a ``SOCK_SEQPACKET`` socket, descriptors go
+along as ``SCM_RIGHTS``.  An answer is ``{"ok": ...}`` or ``{"error": sentence, "errno": n}``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+PR_SET_PDEATHSIG = 1
+SIOCGIFFLAGS = 0x8913
+SIOCSIFFLAGS = 0x8914
+IFF_UP = 0x1
+MESSAGE_BYTES = 1 << 17
+MAX_DESCRIPTORS = 32
+FIRST_CHILD_FD = 10
+"""Descriptors that come with a ``spawn`` request are numbered from here in the child."""
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def checked(status: int, what: str) -> None:
+    """Raise OSError for a libc call that returned -1."""
+    if status == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def receive(control: socket.socket) -> tuple[bytes, list[int]]:
+    """Take one message and the descriptors that came along, which are closed at an exec.
+
+    ``socket.recv_fds`` of Python before 3.12 drops its flags, so that they would be inherited.
+    """
+    size = struct.calcsize("i")
+    message, ancillary, _, _ = control.recvmsg(
+        MESSAGE_BYTES, socket.CMSG_LEN(MAX_DESCRIPTORS * size), socket.MSG_CMSG_CLOEXEC
+    )
+    descriptors: list[int] = []
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            count = len(data) // size
+            descriptors += struct.unpack(f"{count}i", data[: count * size])
+    return message, descriptors
+
+
+def enter_namespace() -> str:
+    """Enter a network namespace with ``lo`` up; as an ordinary user also a user namespace.
+
+    :return: which namespaces these are, for people.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    if uid == 0:
+        checked(libc.unshare(CLONE_NEWNET), "unshare of the network namespace")
+        kind = "network namespace"
+    else:
+        checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNET), "unshare of user and network")
+        # The ids stay what they are: QEMU, once executed, has no capability left.
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+        kind = "user and network namespace"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(control, SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
+    return kind
+
+
+class Keeper:
+    """Answers the harness and looks after the child."""
+
+    def __init__(self, control: socket.socket, harness: int) -> None:
+        self.control = control
+        self.harness = os.pidfd_open(harness)
+        self.child = 0
+        self.exit_pipe = -1
+        self.wakeup, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(writer)
+
+    def run(self) -> None:
+        """Serve until the harness is gone; then nothing is left behind."""
+        watched = select.poll()
+        for descriptor in (self.control.fileno(), self.harness, self.wakeup):
+            watched.register(descriptor, select.POLLIN)
+        alive = True
+        while alive:
+            for descriptor, _ in watched.poll():
+                if descriptor == self.wakeup:
+                    os.read(self.wakeup, 64)
+                    self.reap()
+                elif descriptor == self.harness:
+                    alive = False
+                else:
+                    alive = alive and self.answer()
+        self.end_child()
+
+    def answer(self) -> bool:
+        """Take one request; False at end of file."""
+        try:
+            message, descriptors = receive(self.control)
+        except OSError:
+            return False
+        if not message:
+            return False
+        handed_out: list[int] = []
+        try:
+            request = json.loads(message)
+            answer = getattr(self, "do_" + request.pop("do"))(descriptors, handed_out, **request)
+            reply = {"ok": answer}
+        except OSError as error:
+            reply = {"error": str(error), "errno": error.errno}
+        try:
+            socket.send_fds(self.control, [json.dumps(reply).encode()], handed_out)
+        except OSError:
+            return False
+        finally:
+            for descriptor in descriptors + handed_out:
+                os.close(descriptor)
+        return True
+
+    def do_namespace(self, _: list[int], __: list[int]) -> str:
+        return enter_namespace()
+
+    def do_listen(self, _: list[int], out: list[int], *, ports: list[int]) -> None:
+        for port in ports:
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(("127.0.0.1", port))
+                listener.listen(128)
+                out.append(os.dup(listener.fileno()))
+
+    def do_connect(self, _: list[int], out: list[int], *, port: int, seconds: float) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+            connection.settimeout(None)
+            out.append(os.dup(connection.fileno()))
+
+    def do_spawn(
+        self,
+        descriptors: list[int],
+        out: list[int],
+        *,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str,
+    ) -> int:
+        """Start the child: the first descriptor is told its exit, the second is its stderr."""
+        if self.child:
+            raise OSError(16, "a child runs already")
+        exit_pipe, stderr, *channels = descriptors
+        failure, told = os.pipe()
+        parent = os.getpid()
+        child = os.fork()
+        if child == 0:
+            self.become(argv, env, cwd, stderr, channels, told, parent)
+        os.close(told)
+        problem = os.read(failure, 4096)
+        os.close(failure)
+        if problem:
+            os.waitpid(child, 0)
+            number, _, text = problem.decode().partition(" ")
+            raise OSError(int(number), text)
+        self.child = child
+        self.exit_pipe = os.dup(exit_pipe)
+        out.append(os.pidfd_open(child))
+        return child
+
+    def become(
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str,
+        stderr: int,
+        channels: list[int],
+        told: int,
+        parent: int,
+    ) -> None:
+        """In the forked child: turn into ``argv``; never returns."""
+        try:
+            checked(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "prctl")
+            if os.getppid() != parent:
+                os._exit(127)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+            null = os.open(os.devnull, os.O_RDWR)
+            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in [*channels, told]]
+            told = high.pop()
+            for number, target in ((null, 0), (stderr, 1), (stderr, 2)):
+                os.dup2(number, target)
+            for target, number in enumerate(high, FIRST_CHILD_FD):
+                os.dup2(number, target)
+            os.chdir(cwd)
+            os.execvpe(argv[0], argv, env)  # noqa: S606
+        except OSError as error:
+            os.write(told, f"{error.errno} {error.strerror}".encode())
+        finally:
+            os._exit(127)
+
+    def reap(self) -> None:
+        """Note that the child ended: its wait status goes down the exit pipe."""
+        if not self.child:
+            return
+        pid, status = os.waitpid(self.child, os.WNOHANG)
+        if pid:
+            self.child = 0
+            with contextlib.suppress(OSError):
+                os.write(self.exit_pipe, str(os.waitstatus_to_exitcode(status)).encode())
+            os.close(self.exit_pipe)
+
+    def end_child(self) -> None:
+        if self.child:
+            os.kill(self.child, signal.SIGKILL)
+            os.waitpid(self.child, 0)
+
+
+def main(arguments: list[str]) -> None:
+    """Run the keeper on the inherited descriptor ``FD`` for the harness with pid ``PID``."""
+    descriptor, harness = (int(argument) for argument in arguments)
+    control: Any = socket.socket(fileno=descriptor)
+    os.set_inheritable(descriptor, False)
+    Keeper(control, harness).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,401 @@
+"""The pytest plug-in: tests of images in anybody's repository.
+
+::
+
+    # test_motd.py;  run by:  pytest --image web.qcow2
+    def test_script_writes_motd(server):
+        done = server.deploy(group="script", config="#!/bin/sh\\necho hello > /etc/motd\\n").wait()
+        assert done.status == "COMPLETE", done
+        assert server.host.file("/etc/motd").contains("hello")
+
+The first test of an image boots it and saves its state; every test after that starts from a
+restored copy.  Several ``--image`` options run each test on each image.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hotplate.errors import HotplateError, UsageError
+from hotplate.plugin.results import AGAIN, IMAGE, Results, note
+from hotplate.settings import Settings
+from hotplate.timing.deadline import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from hotplate.cloud.cloud import Cloud
+    from hotplate.image.inspect import Image
+    from hotplate.plugin.pool import ServerPool
+    from hotplate.plugin.server import ServerUnderTest
+    from hotplate.stacks.stack import Stack
+    from hotplate.testbed.testbed import Testbed
+    from hotplate.verdict.diagnosis import Diagnosis
+
+_PROBLEM = pytest.StashKey[str]()
+"""Why a test failed, or one of a module; "" while nothing has."""
+
+_LOST = pytest.StashKey[bool]()
+_FOLDER = pytest.StashKey[Path]()
+
+MARKERS = (
+    "hotplate_cold: boot the server of this test, restore nothing",
+    "hotplate_groups(*names): skip this test on an image that has no hook for one of the groups",
+)
+
+FOLDER = "hotplate_folder"
+"""Where xdist's controller tells its workers the folder of the run."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of the plug-in."""
+    group = parser.getgroup("hotplate", "tests of images that Heat configures")
+    group.addoption(
+        "--image",
+        action="append",
+        default=[],
+        metavar="IMAGE",
+        help="the image to test; given several times, each test runs on each.  Write it with the "
+        '"=", or pytest takes IMAGE for a place of tests when it looks for its root directory',
+    )
+    group.addoption("--cold", action="store_true", help="boot for each test, restore nothing")
+    group.addoption(
+        "--keep",
+        action="store_true",
+        help="keep the disk of every test, not only of those that failed, and leave its guest up "
+        "and print how to look into it, until Enter",
+    )
+    group.addoption(
+        "--pause-on-fail",
+        action="store_true",
+        help="when a test fails, leave its guest up and print how to look into it, until Enter",
+    )
+    group.addoption("--artifacts", metavar="DIR", help="where tests leave what they saw")
+    group.addoption(
+        "--shard", metavar="hash:M/N", help="run the M-th of N parts, chosen by the test's name"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check what can be checked before anything runs."""
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+    if shard := config.getoption("--shard"):
+        _parse_shard(shard)
+    if not config.getoption("--image"):
+        return
+    if hasattr(config, "workerinput"):
+        _end_with_parent()
+        return
+    images = _image_names(config.getoption("--image"))
+    config.pluginmanager.register(Results(lambda: _folder(config), images), "hotplate-results")
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end this worker of xdist, and so its machines, when the controller is killed.
+
+    By itself it would first finish the test that it is at; see prctl(2), PR_SET_PDEATHSIG.
+    """
+    import ctypes
+    import signal
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist where the run's folder is; it makes one of its own in there."""
+    if node.config.getoption("--image"):
+        with contextlib.suppress(HotplateError):
+            # A worker that was not told makes its own, and says why that cannot be.
+            node.workerinput[FOLDER] = str(_folder(node.config))
+
+
+def _parse_shard(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"hash:(\d+)/(\d+)", text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise pytest.UsageError(f'--shard "{text}" is not of the form hash:M/N with 1 <= M <= N')
+    return int(found[1]), int(found[2])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what belongs to another shard."""
+    if not (shard := config.getoption("--shard")):
+        return
+    part, parts = _parse_shard(shard)
+    start = config.invocation_params.dir
+    mine: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        number = int.from_bytes(hashlib.sha256(_name(item, start).encode()).digest()[:8], "big")
+        (mine if number % parts == part - 1 else others).append(item)
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = mine
+
+
+def _name(item: pytest.Item, start: Path) -> str:
+    """A test's name as seen from where pytest was started.
+
+    pytest's own begins at its root directory, which depends on the paths on the command line.
+    """
+    return f"{os.path.relpath(item.path, start)}::{item.nodeid.partition('::')[2]}"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that uses an image once for every ``--image``."""
+    if "image" not in metafunc.fixturenames or not _ours(metafunc, "image"):
+        return
+    names = _image_names(metafunc.config.getoption("--image"))
+    images: list[Any] = [pytest.param(path, id=name) for name, path in names.items()]
+    if not images:
+        why = pytest.mark.skip(reason="it tests an image, and no --image was given")
+        images = [pytest.param(None, id="no-image", marks=why)]
+    metafunc.parametrize("image", images, indirect=True, scope="session")
+
+
+def _image_names(paths: list[str]) -> dict[str, Path]:
+    """A name for each image: that of its file, with its folder's where two are called alike."""
+    images = [Path(each) for each in dict.fromkeys(paths)]
+    stems = [each.stem for each in images]
+    named: dict[str, Path] = {}
+    for image in images:
+        name = image.stem if stems.count(image.stem) == 1 else f"{image.parent.name}-{image.stem}"
+        while name in named:
+            name += "'"
+        named[name] = image
+    return named
+
+
+def _ours(metafunc: pytest.Metafunc, name: str) -> bool:
+    """Whether the fixture of that name is this plug-in's, not one that the tests define."""
+    definitions = metafunc._arg2fixturedefs.get(name, ())
+    return bool(definitions) and definitions[-1].func.__module__ == __name__
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember what failed, so that a fixture's end can tell, whatever its scope."""
+    note(item, _server_of(item))
+    report = yield
+    if report.failed:
+        told = call.excinfo.exconly() if call.excinfo is not None else "it failed"
+        for node in item.listchain():
+            node.stash[_PROBLEM] = told
+    return report
+
+
+def _server_of(item: pytest.Item) -> ServerUnderTest | None:
+    used = getattr(item, "funcargs", None) or {}
+    found: ServerUnderTest | None = used.get("server") or used.get("booted_server")
+    return found if hasattr(found, "leave_evidence") else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a test once more when its machine was lost; never for anything that a test asserts."""
+    others = item.config.getoption("reruns", None)  # pytest-rerunfailures does it its own way
+    if others or IMAGE not in getattr(item, "fixturenames", ()):
+        return None
+    from _pytest.runner import runtestprotocol
+
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    if item.stash.get(_LOST, False) and any(report.failed for report in reports):
+        item.stash[_LOST] = False
+        lost = "the machine was lost, which says nothing of the image; once more"
+        _say(item.config, f"{item.name}: {lost}")
+        item.user_properties.append((AGAIN, lost))
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+@contextlib.contextmanager
+def _one_sentence() -> Iterator[None]:
+    """What has a sentence for people is told by it, without a traceback."""
+    try:
+        yield
+    except UsageError as error:
+        pytest.exit(str(error), returncode=error.exit_status)
+    except (HotplateError, DeadlineExceeded) as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+def _settings(config: pytest.Config) -> Settings:
+    given = {"artifacts": config.getoption("--artifacts")}
+    return Settings.load(given, environ=os.environ, directory=config.rootpath)
+
+
+@pytest.fixture(scope="session")
+def hotplate_settings(pytestconfig: pytest.Config) -> Settings:
+    """The settings: from the command line, the environment, ``hotplate.toml``."""
+    with _one_sentence():
+        return _settings(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def image(request: pytest.FixtureRequest) -> Image:
+    """The image under test."""
+    from hotplate.image.inspect import Image
+
+    with _one_sentence():
+        return Image.open(request.param)
+
+
+def _folder(config: pytest.Config) -> Path:
+    """The folder of this run in the artefacts; made by the first to ask for it.
+
+    :raises HotplateError: when it cannot be made.
+    """
+    from hotplate.report.artifacts import Artefacts
+
+    if _FOLDER not in config.stash:
+        told = getattr(config, "workerinput", {}).get(FOLDER)
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "pytest")
+        if told is not None:
+            folder = Path(told) / worker
+            folder.mkdir(mode=0o700)
+        else:
+            artefacts = Artefacts(_settings(config).artifacts.absolute(), worker)
+            artefacts.point()
+            folder = artefacts.folder
+        config.stash[_FOLDER] = folder
+    return config.stash[_FOLDER]
+
+
+def _say(config: pytest.Config, text: str) -> None:
+    """Say something past what pytest captures."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+        print(f"\nhotplate: {text}", file=sys.stderr, flush=True)
+
+
+@pytest.fixture(scope="session")
+def _supply(
+    request: pytest.FixtureRequest, image: Image, hotplate_settings: Settings
+) -> Iterator[ServerPool]:
+    from hotplate.plugin.pool import open_pool
+
+    with contextlib.ExitStack() as owned:
+        with _one_sentence():
+            pool = owned.enter_context(
+                open_pool(
+                    image,
+                    hotplate_settings,
+                    _folder(request.config),
+                    cold=request.config.getoption("--cold"),
+                    say=lambda text: _say(request.config, text),
+                )
+            )
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def _testbed(_supply: ServerPool) -> Testbed:
+    return _supply.testbed
+
+
+@pytest.fixture
+def cloud(_testbed: Testbed) -> Iterator[Cloud]:
+    """The embedded cloud: ``cloud.heat()``, ``cloud.fault(...)``, ``cloud.endpoints``."""
+    yield _testbed.cloud
+    _testbed.cloud.faults.clear()
+
+
+def _use(request: pytest.FixtureRequest, pool: ServerPool) -> Iterator[ServerUnderTest]:
+    node: Any = request.node
+    node.stash[_PROBLEM] = ""
+    with _one_sentence():
+        server = pool.server(cold=node.get_closest_marker("hotplate_cold") is not None)
+    try:
+        wanted = [name for mark in node.iter_markers("hotplate_groups") for name in mark.args]
+        if missing := [name for name in wanted if not server.has_hook(name)]:
+            pytest.skip(f"the image has no hook for {', '.join(missing)}")
+        yield server
+        _look_back(request, pool, server)
+    finally:
+        # Whatever went wrong: the next test can have one.
+        pool.testbed.cloud.faults.clear()
+        pool.give_back(server)
+
+
+def _look_back(request: pytest.FixtureRequest, pool: ServerPool, server: ServerUnderTest) -> None:
+    """When a test is over: let a person look, explain what failed, and leave the evidence."""
+    node: Any = request.node
+    problem: str = node.stash[_PROBLEM]
+    keep = request.config.getoption("--keep")
+    if keep or (problem and request.config.getoption("--pause-on-fail")):
+        _pause(request.config, server)
+    pool.testbed.cloud.faults.clear()
+    diagnosis = None
+    if problem:
+        diagnosis = _explain(server)
+        print(f"hotplate: evidence of {node.name} is in {server.directory}", file=sys.stderr)
+        node.stash[_LOST] = server.lost
+    with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+        server.leave_evidence(node.name, problem=problem, diagnosis=diagnosis, whole=keep)
+
+
+def _explain(server: ServerUnderTest) -> Diagnosis | None:
+    """Add to the report of a test what became of its deployments, and why."""
+    for deployment in server.deployments:
+        print(f"hotplate: {deployment}", file=sys.stderr)
+    if not server.deployments or server.deployments[-1].status == "COMPLETE":
+        return None
+    with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+        diagnosis = server.diagnosis()
+        print(f"hotplate: {diagnosis}", file=sys.stderr)
+        return diagnosis
+    return None
+
+
+def _pause(config: pytest.Config, server: ServerUnderTest) -> None:
+    """Leave the server up for a person, past what pytest captures."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+        print(flush=True)
+        server.pause(say=lambda text: print(f"hotplate: {text}", flush=True))
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, _supply: ServerPool) -> Iterator[ServerUnderTest]:
+    """A running server that no other test has touched."""
+    yield from _use(request, _supply)
+
+
+@pytest.fixture(scope="module")
+def booted_server(request: pytest.FixtureRequest, _supply: ServerPool) -> Iterator[ServerUnderTest]:
+    """A running server that the tests of a module share."""
+    yield from _use(request, _supply)
+
+
+@pytest.fixture
+def stack(_testbed: Testbed) -> Iterator[Callable[..., Stack]]:
+    """Create a stack from a template file: ``stack("web.yaml", flavor="m1.small").wait()``.
+
+    What it has made is deleted when the test ends.
+    """
+    from hotplate.stacks import stack as stacks
+
+    made: list[Stack] = []
+
+    def create(template: str | Path, **parameters: Any) -> Stack:
+        made.append(stacks.create_from_file(_testbed.cloud, Path(template), parameters))
+        return made[-1]
+
+    yield create
+    for each in made:
+        each.forget()

@@ -1,0 +1,108 @@
+"""Supplies tests with servers: each restored from an image's warm state, or booted."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotplate.errors import HotplateError, MachineLostError
+from hotplate.events.log import EventLog
+from hotplate.plugin.server import ServerUnderTest
+from hotplate.testbed import warm_state as warm
+from hotplate.testbed.testbed import Testbed
+
+if TYPE_CHECKING:
+    from hotplate.image.inspect import Image
+    from hotplate.settings import Settings
+
+
+class ServerPool:
+    """The servers of one image: its cloud is on a warm state's database, or empty to boot cold."""
+
+    def __init__(self, testbed: Testbed, state: warm.WarmState | None) -> None:
+        self.testbed = testbed
+        self._state = state
+        # Restored at once, because a state that does not restore is to be found out first.
+        self._ready = None if state is None else state.restore(testbed)
+        self._lent = False
+
+    def server(self, *, cold: bool = False) -> ServerUnderTest:
+        """A server that nobody has used.
+
+        :param cold: boot it, also where there is a state to restore.
+        :raises HotplateError: while another is in use, or when there is none to be had.
+        """
+        if self._lent:
+            raise HotplateError(
+                'the fixtures "server" and "booted_server" were asked for at once, and the server '
+                "of an image is there once; a module uses one or the other"
+            )
+        since = len(self.testbed.events)
+        if cold or self._state is None:
+            ready = warm.boot(self.testbed)
+        elif self._ready is not None:
+            ready, self._ready, since = self._ready, None, 0
+        else:
+            ready = self._state.restore(self.testbed)
+        self._lent = True
+        return ServerUnderTest(self.testbed, ready, since=since)
+
+    def give_back(self, server: ServerUnderTest) -> None:
+        """End a server, and take from Heat what was deployed to it, so that no other gets it."""
+        self._lent = False
+        self.testbed.compute.delete(server.id)
+        # First no more deployments are made, then those that there are go.
+        for deployment in server.deployments:
+            deployment.forget()
+        from heatclient import exc
+
+        heat = self.testbed.cloud.heat()
+        for each in heat.software_deployments.list(server_id=server.id):
+            # Its stack, which is being deleted, may have been faster.
+            with contextlib.suppress(exc.HTTPNotFound):
+                heat.software_deployments.delete(each.id)
+
+
+@contextlib.contextmanager
+def open_pool(
+    image: Image,
+    settings: Settings,
+    folder: Path,
+    *,
+    cold: bool,
+    say: Callable[[str], None],
+) -> Iterator[ServerPool]:
+    """Open the cloud of an image on its warm state, which is made when it is not there.
+
+    A state that is damaged is thrown away and made anew, once.
+
+    :param folder: where a folder for it is made.
+    :param cold: boot each server, and use no state.
+    :param say: told what takes long, in sentences.
+    """
+    with contextlib.ExitStack() as owned:
+        for last_try in (False, True):
+            directory = Path(tempfile.mkdtemp(prefix=f"{image.path.stem}-", dir=folder))
+            testbed = Testbed(image, settings=settings, directory=directory, events=EventLog())
+            if cold:
+                pool = ServerPool(owned.enter_context(testbed), None)
+                break
+            state = warm.find_or_make(image, settings, directory=directory / "first-boot", say=say)
+            made_by = state.made_by
+            with contextlib.ExitStack() as trial:
+                try:
+                    trial.enter_context(state.in_use())
+                    state.lend_database(directory / "cloud")
+                    pool = ServerPool(trial.enter_context(testbed), state)
+                except MachineLostError as error:
+                    if last_try:
+                        raise
+                    say(f"{error.message}; booting the image once more")
+                else:
+                    owned.push(trial.pop_all())
+                    break
+            warm.discard(state, made_by)
+        yield pool

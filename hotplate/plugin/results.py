@@ -1,0 +1,114 @@
+"""The report of a run of pytest: ``report.html`` in the run's folder, tests by images.
+
+Works with pytest-xdist too: what a worker knows of a test comes with its report, as properties
+that pytest's own JUnit file has as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hotplate.errors import HotplateError
+from hotplate.report.html import Cell, results
+
+if TYPE_CHECKING:
+    from hotplate.plugin.server import ServerUnderTest
+
+IMAGE = "image"
+"""The fixture that a test on an image uses."""
+
+ON, LEFT, AGAIN = "hotplate_image", "hotplate_folder", "hotplate_first_try"
+"""Properties of a test: its image, where its server's files are, why it was run twice."""
+
+PAGE = "report.html"
+
+
+def note(item: pytest.Item, server: ServerUnderTest | None) -> None:
+    """Add what the report wants to know to a test's properties, as soon as it is known."""
+    known = dict(item.user_properties)
+    callspec = getattr(item, "callspec", None)
+    image = callspec.params.get(IMAGE) if callspec is not None else None
+    if isinstance(image, Path) and ON not in known:
+        item.user_properties.append((ON, str(image)))
+    if server is not None and known.get(LEFT) != str(server.directory):
+        item.user_properties[:] = [each for each in item.user_properties if each[0] != LEFT]
+        item.user_properties.append((LEFT, str(server.directory)))
+
+
+@dataclass
+class _Test:
+    outcome: str = "passed"
+    seconds: float = 0.0
+    folder: str = ""
+    note: str = ""
+
+
+class Results:
+    """Collects how each test went on each image, and writes the report at the end.
+
+    :param folder: gives the run's folder, and makes it when it is not there.
+    :param images: the images by the names that the tests' names have.
+    """
+
+    def __init__(self, folder: Callable[[], Path], images: Mapping[str, Path]) -> None:
+        self._folder = folder
+        self._names = {str(path): name for name, path in images.items()}
+        self._tests: dict[tuple[str, str], _Test] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take in how a part of a test went."""
+        known = {key: str(value) for key, value in report.user_properties}
+        image = self._names.get(known.get(ON, ""))
+        if image is None:
+            return
+        test = self._tests.setdefault((without(report.nodeid, image), image), _Test())
+        test.seconds += report.duration
+        test.folder = known.get(LEFT, test.folder)
+        test.note = known.get(AGAIN, test.note)
+        if report.failed or (report.skipped and test.outcome == "passed"):
+            test.outcome = report.outcome
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the report, and say where it is."""
+        if not any(test.folder for test in self._tests.values()):
+            return
+        try:
+            path = self._folder() / PAGE
+            path.touch(mode=0o600)
+            path.write_text(self.page(path.parent), encoding="utf-8")
+        except (HotplateError, OSError) as error:
+            terminalreporter.write_line(f"hotplate: the report cannot be written: {error}")
+        else:
+            terminalreporter.write_line(f"hotplate: what was seen, test by test: {path}")
+
+    def page(self, start: Path) -> str:
+        """The report.
+
+        :param start: where it will be; it points to the reports of the tests from there.
+        """
+        rows: dict[str, dict[str, Cell]] = {}
+        for (name, image), test in self._tests.items():
+            own = Path(test.folder, PAGE) if test.folder else None
+            rows.setdefault(name, {})[image] = Cell(
+                test.outcome,
+                test.seconds,
+                report=os.path.relpath(own, start) if own is not None and own.exists() else "",
+                note=test.note,
+            )
+        return results([*self._names.values()], rows)
+
+
+def without(nodeid: str, image: str) -> str:
+    """The name of a test without the image in its brackets."""
+    head, bracket, tail = nodeid.partition("[")
+    if not bracket:
+        return nodeid
+    kept = re.sub(rf"(^|-){re.escape(image)}(?=-|$)", "", tail.removesuffix("]"), count=1)
+    return f"{head}[{kept.removeprefix('-')}]" if kept else head

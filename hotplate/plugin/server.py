@@ -1,0 +1,224 @@
+"""A server as a test sees it: deploy to it, look into it, cut it off, break its link."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hotplate.events import classify
+from hotplate.guest.base import COMMAND_SECONDS, CommandResult
+from hotplate.guest.testinfra_backend import testinfra_host
+from hotplate.machine.console import Console
+from hotplate.session import access
+from hotplate.stacks.deployment import Deployment
+from hotplate.testbed.server import Server
+from hotplate.testbed.testbed import Testbed
+from hotplate.timing.deadline import GuestDeadline
+from hotplate.trial.guest_probe import diagnose_since
+from hotplate.verdict.diagnosis import Diagnosis
+
+if TYPE_CHECKING:
+    from testinfra.host import Host
+
+BOOT_SECONDS = 300.0
+
+HOOKS = ("/usr/libexec/heat-config/hooks", "/var/lib/heat-config/hooks")
+"""Where heat-config looks for hooks, and where it did before."""
+
+
+class ServerUnderTest:
+    """One running server of the image under test.
+
+    ::
+
+        def test_puppet_writes_motd(server):
+            done = server.deploy(group="puppet", config=MANIFEST, outputs=["result"]).wait()
+            assert done.outputs["result"] == "hello"
+            assert server.host.file("/etc/motd").contains("hello")
+    """
+
+    def __init__(self, testbed: Testbed, server: Server, *, since: int = 0) -> None:
+        self._testbed = testbed
+        self._server = server
+        self.deployments: list[Deployment] = []
+        self._since = since
+
+    def __str__(self) -> str:
+        return self._server.spec.name
+
+    @property
+    def id(self) -> str:
+        """Nova's id of the server."""
+        return self._server.spec.id
+
+    @property
+    def directory(self) -> Path:
+        """Where its console log, QEMU's messages and ``qemu.sh`` are."""
+        return self._server.directory
+
+    # -- Heat ------------------------------------------------------------------------------------
+
+    def deploy(
+        self,
+        *,
+        group: str,
+        config: Any,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Sequence[str | Mapping[str, Any]] = (),
+        options: Mapping[str, Any] | None = None,
+        transport: str = "CFN_SIGNAL",
+        actions: Sequence[str] = ("CREATE", "UPDATE"),
+        name: str = "",
+    ) -> Deployment:
+        """Begin a deployment on this server, by Heat; returns at once.
+
+        :param group: the hook's group; ``component`` takes a list of configs with their actions.
+        :param config: text, or a map for a group that takes one.
+        :param inputs: values by name; their types are declared by what they are.
+        :param outputs: names, or Heat's maps with ``name`` and ``error_output``.
+        :param transport: Heat's ``signal_transport``.
+        :raises TemplateError: when Heat refuses it.
+        """
+        deployment = Deployment(
+            self._testbed.cloud,
+            self.id,
+            group=group,
+            config=config,
+            inputs=inputs,
+            outputs=outputs,
+            options=options,
+            transport=transport,
+            actions=actions,
+            name=name,
+        )
+        self.deployments.append(deployment)
+        return deployment
+
+    # -- inside the guest --------------------------------------------------------------------------
+
+    @cached_property
+    def host(self) -> Host:
+        """A testinfra host over one connection, which is made again after a reboot."""
+        return testinfra_host(self._server.shell, name=str(self))
+
+    @property
+    def console(self) -> Console:
+        """The serial console."""
+        return self._server.machine.console
+
+    def run(
+        self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
+    ) -> CommandResult:
+        """Run a command as root; ``.check()`` of the result raises when it failed.
+
+        :param timeout: seconds.
+        """
+        return self._server.shell().run(command, timeout=timeout)
+
+    def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
+        """Write bytes, or a file of the host's, to a file in the guest."""
+        self._server.shell().copy_in(data, target, mode=mode)
+
+    def copy_out(self, source: str) -> bytes:
+        """The contents of a file in the guest."""
+        return self._server.shell().copy_out(source)
+
+    def journal(self, unit: str = "os-collect-config") -> str:
+        """The journal of this boot of a unit; of everything with ``""``."""
+        only = ["--unit", unit] if unit else []
+        command = ["journalctl", "--boot", "--no-pager", "--output", "short-monotonic", *only]
+        return self.run(command).text
+
+    def has_hook(self, group: str) -> bool:
+        """Whether the image has a hook for a group, where heat-config looks for them."""
+        names = [f"{directory}/{group}" for directory in HOOKS]
+        tests = " || ".join(f"test -e {shlex.quote(name)}" for name in names)
+        return self.run(tests).rc == 0
+
+    # -- power and link ----------------------------------------------------------------------------
+
+    def reboot(self, *, seconds: float = BOOT_SECONDS) -> None:
+        """Reboot the guest in an orderly way and wait until it answers again."""
+        self._server.reboot(GuestDeadline(seconds, f"the reboot of {self}"))
+
+    def crash(self) -> None:
+        """Cut the power; what the guest had not written to its disk is lost."""
+        self._testbed.compute.stop(self.id)
+
+    def start(self, *, wait: bool = True, seconds: float = BOOT_SECONDS) -> None:
+        """Switch the machine on again, from its disk.
+
+        :param wait: until the guest answers.
+        """
+        self._testbed.compute.start(self.id)
+        if wait:
+            self._server.shell(seconds=seconds)
+
+    def block(self) -> None:
+        """Pull the network cable."""
+        self._server.machine.set_link(up=False)
+
+    def unblock(self) -> None:
+        """Plug the network cable in again."""
+        self._server.machine.set_link(up=True)
+
+    # -- what became of it -------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> bool:
+        """Whether its machine went away by itself, which says nothing about the image."""
+        return any(
+            classify.is_loss(event) and event.server == self.id
+            for event in self._testbed.events.since(self._since)
+        )
+
+    def diagnosis(self) -> Diagnosis | None:
+        """Why the last deployment did not complete, asked of both ends; None when it did.
+
+        ::
+
+            assert done.status == "COMPLETE", server.diagnosis()
+        """
+        last = self.deployments[-1] if self.deployments else None
+        said = {}
+        if last is not None and last.status == "FAILED":
+            said = {"deployment": str(last.outputs.get("deploy_stderr") or "")}
+        return diagnose_since(
+            self._testbed.events,
+            self._server,
+            since=self._since,
+            stacks=[each.stack.name for each in self.deployments],
+            status=last.stack.status if last else "",
+            reason=last.reason if last else "",
+            said=said,
+        )
+
+    def leave_evidence(
+        self, test: str, *, problem: str = "", diagnosis: Diagnosis | None = None, whole: bool
+    ) -> None:
+        """Write what was seen of it to :attr:`directory`; the plug-in does it for each test.
+
+        :param test: what it was used for.
+        :param problem: why that failed, "" when it did not; the guest is asked for its logs then.
+        :param whole: leave its disk too, also when nothing failed.
+        """
+        from hotplate.trial import evidence
+
+        evidence.leave(
+            self._testbed,
+            self._server,
+            self.deployments,
+            since=self._since,
+            test=test,
+            problem=problem,
+            lost=self.lost,
+            diagnosis=diagnosis,
+            keep_disk=whole,
+        )
+
+    def pause(self, *, say: Callable[[str], None]) -> None:
+        """Leave it up and let others in until somebody presses Enter, as ``--pause-on-fail``."""
+        access.pause(self._testbed, [self._server], self.directory / "doors", say=say)

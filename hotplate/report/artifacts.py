@@ -1,0 +1,212 @@
+"""The folder in which a run leaves everything, whether it passed or not.
+
+A file that cannot be written never costs the verdict: the first problem is kept as a sentence in
+:attr:`Folder.problem`, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from hotplate.errors import HostError
+from hotplate.events import classify
+from hotplate.events.log import Event
+from hotplate.verdict.verdict import Verdict
+
+LAST = "last"
+PRIVATE = 0o600
+
+# Query parameters that let their reader act in the guest's name.
+_SECRETS = re.compile(
+    r"(?i)([?&](?:signature|awsaccesskeyid|temp_url_sig|x-auth-token|token|secret)=)[^&\s\"']*"
+)
+_SENTENCES = {
+    errno.ENOSPC: ("the disk is full", 'free some space: df -h "{folder}"'),
+    errno.EDQUOT: ("the disk quota is used up", 'free some space: df -h "{folder}"'),
+    errno.EROFS: ("the file system is read-only", "name another folder with --artifacts"),
+    errno.EACCES: ("permission is denied", "name another folder with --artifacts"),
+    errno.EPERM: ("permission is denied", "name another folder with --artifacts"),
+    errno.ENOTDIR: ("a part of the path is not a folder", "name another folder with --artifacts"),
+}
+
+
+def redacted(text: str) -> str:
+    """Return text with the signatures, keys and tokens of URLs taken out."""
+    return _SECRETS.sub(r"\1REDACTED", text)
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, dict):
+        return {key: _redacted(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(each) for each in value]
+    return value
+
+
+def event_json(event: Event, start: float) -> dict[str, Any]:
+    """Return an event as JSON types.
+
+    :param start: the monotonic time from which ``seconds`` counts.
+    """
+    return {
+        "seconds": round(event.at - start, 4),
+        "wall": round(event.wall, 3),
+        "source": event.source,
+        "kind": event.kind,
+        "server": event.server,
+        **({"detail": _redacted(event.detail)} if event.detail else {}),
+    }
+
+
+def _host_error(path: Path, error: OSError) -> HostError:
+    # Path.is_dir() raises where one may not look; os.path.isdir() says no.
+    what, hint = _SENTENCES.get(error.errno or 0, (error.strerror or str(error), ""))
+    return HostError(
+        f'the artefacts cannot be written to "{path}": {what}',
+        hint=hint.format(folder=path if os.path.isdir(path) else path.parent),  # noqa: PTH112
+    )
+
+
+class Folder:
+    """A folder that is there, and what is left in it.
+
+    :ivar problem: the first file that could not be written, as a sentence.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.problem: HostError | None = None
+
+    def write(self, name: str, data: bytes | str, *, mode: int = PRIVATE) -> Path | None:
+        """Write a file whole: temporary name, then rename.
+
+        :param name: its name inside of the folder; a ``/`` makes a subfolder.
+        :return: its path, None when it could not be written (see :attr:`problem`).
+        """
+        path = self.folder / name
+        temporary = path.with_name(f".{path.name}.new")
+        raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(raw)
+            temporary.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            if self.problem is None:
+                self.problem = _host_error(self.folder, error)
+            return None
+        return path
+
+    def copy(self, source: Path, name: str | None = None) -> Path | None:
+        """Copy a file of the user's (a template, an environment) into the folder, mode 0600."""
+        try:
+            data = source.read_bytes()
+        except OSError as error:
+            if self.problem is None:
+                self.problem = HostError(f'"{source}" cannot be read: {error.strerror}')
+            return None
+        return self.write(name or source.name, data)
+
+    def write_json(self, name: str, document: object) -> Path | None:
+        """Write a document as JSON; what JSON does not know is written as text."""
+        text = json.dumps(document, indent=2, ensure_ascii=False, default=str)
+        return self.write(name, text + "\n")
+
+    def write_events(self, events: Iterable[Event]) -> None:
+        """Write ``timeline.json`` (everything) and ``requests.jsonl`` (what guests asked for)."""
+        listed = list(events)
+        start = next(
+            (each.at for each in listed if each.source == "machine" and each.kind == "power-on"),
+            listed[0].at if listed else 0.0,
+        )
+        self.write_json("timeline.json", [event_json(event, start) for event in listed])
+        lines = [
+            json.dumps(event_json(event, start), ensure_ascii=False, default=str)
+            for event in listed
+            if event.source in classify.GUEST_SERVICES
+        ]
+        self.write("requests.jsonl", "".join(f"{line}\n" for line in lines))
+
+    def finish(
+        self, verdict: Verdict, events: Iterable[Event], *, report: str | None = None
+    ) -> None:
+        """Write the verdict, the events and the report.
+
+        The verdict is written first: on a disk that is nearly full it is worth most.
+
+        :param report: the HTML report.
+        """
+        self.write_json("verdict.json", verdict.to_json())
+        self.write_events(events)
+        if report is not None:
+            self.write("report.html", report)
+
+
+class Artefacts(Folder):
+    """The folder of one run: ``<base>/<UTC time>-<name>``, and ``<base>/last`` that points to it.
+
+    ::
+
+        artefacts = Artefacts(base, "image.qcow2")
+        machine = Machine(..., directory=artefacts.folder)      # console.log, qemu.sh
+        ...
+        artefacts.finish(verdict, events)
+        if artefacts.problem:
+            print(artefacts.problem, file=sys.stderr)
+
+    :param base: where the folders of all runs lie; made when it is missing.
+    :param name: what the run was of.
+    :raises HostError: when no folder can be made there.
+    """
+
+    def __init__(self, base: Path, name: str) -> None:
+        self.base = base
+        stem = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        label = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:60] or "run"
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+            super().__init__(self._make(stem, label))
+        except OSError as error:
+            raise _host_error(base, error) from error
+
+    def _make(self, stem: str, label: str) -> Path:
+        # Two runs of one image in the same second get folders of their own.
+        for number in range(1, 1000):
+            suffix = "" if number == 1 else f".{number}"
+            folder = self.base / f"{stem}-{label}{suffix}"
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+                return folder
+        raise FileExistsError(errno.EEXIST, "a thousand folders of this second", str(self.base))
+
+    def finish(
+        self, verdict: Verdict, events: Iterable[Event], *, report: str | None = None
+    ) -> None:
+        """Write what :meth:`Folder.finish` does, and point ``last`` at this folder."""
+        super().finish(verdict, events, report=report)
+        self.point()
+
+    def point(self) -> None:
+        """Let ``last`` point at this folder, by rename: it always points somewhere whole."""
+        link = self.base / f".{LAST}.{self.folder.name}"
+        try:
+            link.symlink_to(self.folder.name)
+            link.replace(self.base / LAST)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                link.unlink(missing_ok=True)
+            if self.problem is None:
+                self.problem = _host_error(self.base / LAST, error)

@@ -1,0 +1,97 @@
+"""A verdict as JUnit XML, the dialect that CI systems read.
+
+Each image is a test suite and each stage a test case: the stage at fault fails, the stages behind
+it are skipped with the reason.  Format: the JUnit XML schema that Jenkins' and GitLab's readers
+share (testsuites, testsuite, testcase, failure, error, skipped, system-out).
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+
+from hotplate.events.classify import clean
+from hotplate.verdict.verdict import Outcome, Verdict
+
+# What XML 1.0 cannot carry, not even as a character reference.
+_FORBIDDEN = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _text(value: object) -> str:
+    lines = str(value).split("\n")
+    return _FORBIDDEN.sub("\ufffd", "\n".join(clean(line) for line in lines))
+
+
+def _suite(verdict: Verdict) -> ET.Element:
+    suite = ET.Element("testsuite", name=_text(f"hotplate {verdict.subject}"))
+    properties = ET.SubElement(suite, "properties")
+    known = {
+        "image": verdict.subject.image,
+        "template": verdict.subject.template,
+        "status": verdict.status,
+        "artefacts": verdict.artefacts,
+        **verdict.subject.facts,
+    }
+    for name, value in known.items():
+        if value:
+            ET.SubElement(properties, "property", name=_text(name), value=_text(value))
+    told = verdict.diagnosis
+    before = 0.0
+    for each in verdict.stages:
+        took = 0.0 if each.seconds is None else max(0.0, each.seconds - before)
+        before += took
+        case = _case(suite, verdict, str(each.stage), took)
+        if told is not None and told.stage == each.stage:
+            _failure(case, verdict)
+        elif each.seconds is None:
+            ET.SubElement(case, "skipped", message="not reached")
+        else:
+            ET.SubElement(case, "system-out").text = _text(each.evidence)
+    placed = told is not None and any(each.stage == told.stage for each in verdict.stages)
+    case = _case(suite, verdict, "stack", max(0.0, verdict.seconds - before))
+    if verdict.passed:
+        ET.SubElement(case, "system-out").text = _text(verdict.status)
+    elif placed:
+        ET.SubElement(case, "skipped", message="see the stage that failed")
+    else:
+        _failure(case, verdict)
+    counts = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    suite.set("tests", str(len(suite.findall("testcase"))))
+    for attribute, tag in counts.items():
+        suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
+    suite.set("time", f"{verdict.seconds:.3f}")
+    return suite
+
+
+def _case(suite: ET.Element, verdict: Verdict, name: str, seconds: float) -> ET.Element:
+    return ET.SubElement(
+        suite,
+        "testcase",
+        classname=_text(f"hotplate.{verdict.subject}"),
+        name=name,
+        time=f"{seconds:.3f}",
+    )
+
+
+def _failure(case: ET.Element, verdict: Verdict) -> None:
+    tag = "failure" if verdict.outcome is Outcome.FAILED else "error"
+    kind = verdict.diagnosis.fault if verdict.diagnosis else str(verdict.outcome)
+    node = ET.SubElement(case, tag, type=_text(kind), message=_text(verdict.last_line()))
+    evidence = verdict.diagnosis.evidence if verdict.diagnosis else ()
+    lines = [*verdict.reasons, *evidence]
+    if verdict.artefacts:
+        lines.append(f"artefacts: {verdict.artefacts}")
+    node.text = _text("\n".join(lines))
+
+
+def to_xml(verdicts: Sequence[Verdict]) -> bytes:
+    """Return the verdicts as one JUnit document, UTF-8."""
+    root = ET.Element("testsuites", name="hotplate")
+    root.extend(_suite(verdict) for verdict in verdicts)
+    for attribute in ("tests", "failures", "errors", "skipped"):
+        root.set(attribute, str(sum(int(suite.get(attribute, "0")) for suite in root)))
+    root.set("time", f"{sum(verdict.seconds for verdict in verdicts):.3f}")
+    ET.indent(root)
+    document: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document + b"\n"

@@ -1,0 +1,177 @@
+"""What a person sees while a run goes on, and at its end.
+
+On a terminal one line lives (stage, elapsed, expected); elsewhere each stage is one plain line.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from hotplate.events.classify import clean
+from hotplate.verdict.stages import Mark, Stage
+from hotplate.verdict.verdict import Verdict
+
+# A long value belongs into the artefacts, not over the whole screen.
+VALUE_LINES = 12
+VALUE_WIDTH = 200
+_BAR = 20
+
+
+def is_live(stream: TextIO) -> bool:
+    """True when a line that is written again and again is of use on the stream."""
+    return stream.isatty()
+
+
+class Progress:
+    """Shows the stages of one run as they are reached.
+
+    A context manager; :meth:`reached` is what :class:`~hotplate.verdict.stages.StageTracker` is
+    given as ``on_reached``.
+
+    :param expected: seconds from power-on to each stage in earlier runs.
+    :param stages: those that the run is expected to reach.
+    :param quiet: say nothing at all.
+    :param label: in front of each line, for a run of several images.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        stages: tuple[Stage, ...],
+        expected: Mapping[Stage, float] | None = None,
+        quiet: bool = False,
+        label: str = "",
+    ) -> None:
+        self._stream = stream
+        self._stages = stages
+        self._expected = dict(expected or {})
+        self._quiet = quiet
+        self._live = not quiet and is_live(stream)
+        self._label = f"{label}: " if label else ""
+        self._start = time.monotonic()
+        self._waiting: Stage | None = stages[0] if stages else None
+        self._done: set[Stage] = set()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._ticker: threading.Thread | None = None
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
+            self._ticker.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ended.set()
+        if self._ticker is not None:
+            self._ticker.join()
+        with self._lock:
+            self._wipe()
+
+    def powered(self, at: float | None = None) -> None:
+        """The machine was switched on: elapsed times count from here."""
+        self._start = time.monotonic() if at is None else at
+
+    def say(self, text: str) -> None:
+        """Write a line between the stages."""
+        if self._quiet:
+            return
+        with self._lock:
+            self._wipe()
+            self._write(f"{self._label}{clean(text)}\n")
+
+    def reached(self, mark: Mark) -> None:
+        """A stage was reached."""
+        with self._lock:
+            if mark.stage in self._done:
+                return
+            # Stages that a later one proves are not waited for any more.
+            if mark.stage in self._stages:
+                self._done.update(self._stages[: self._stages.index(mark.stage) + 1])
+            left = [stage for stage in self._stages if stage not in self._done]
+            self._waiting = left[0] if left else None
+            if self._quiet:
+                return
+            self._wipe()
+            usual = self._expected.get(mark.stage)
+            told = f"  (usually {usual:.0f} s)" if usual else ""
+            elapsed = max(0.0, mark.at - self._start)
+            self._write(f"{self._label}{elapsed:7.1f} s  {mark.stage}{told}\n")
+
+    def _tick(self) -> None:
+        while not self._ended.wait(0.5):
+            with self._lock:
+                self._wipe()
+                if self._waiting is not None:
+                    self._write(self._line())
+
+    def _line(self) -> str:
+        elapsed = time.monotonic() - self._start
+        usual = self._expected.get(self._waiting) if self._waiting else None
+        text = f"{self._label}{elapsed:7.1f} s  waiting for: {self._waiting}"
+        if usual:
+            full = min(_BAR, int(_BAR * elapsed / usual))
+            text += f"  [{'#' * full}{'.' * (_BAR - full)}] usually at {usual:.0f} s"
+        return text[: max(20, shutil.get_terminal_size().columns - 1)]
+
+    def _wipe(self) -> None:
+        if self._live:
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        # A terminal that went away must not take the run with it.
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._quiet, self._live = True, False
+
+
+def _value(value: Any) -> list[str]:
+    """Return a stack output as lines, shortened, safe for a terminal."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    lines = [clean(line) for line in text.rstrip("\n").split("\n")]
+    shown = [
+        line if len(line) <= VALUE_WIDTH else line[:VALUE_WIDTH] + " ..."
+        for line in lines[:VALUE_LINES]
+    ]
+    if len(lines) > VALUE_LINES:
+        shown.append(f"... {len(lines) - VALUE_LINES} more lines, see verdict.json")
+    return shown
+
+
+def summary(verdict: Verdict) -> str:
+    """Return the final block; its last line is PASSED, or the stage and what to look at."""
+    lines = [""]
+    for each in verdict.stages:
+        if each.seconds is None:
+            lines.append(f"         -  {each.stage}")
+        else:
+            how = "  (proved by a later stage)" if each.implied else ""
+            lines.append(f"  {each.seconds:6.1f} s  {each.stage}{how}")
+    if verdict.outputs:
+        lines += ["", "outputs"]
+        for name, value in sorted(verdict.outputs.items()):
+            first, *rest = _value(value) or [""]
+            lines.append(f"  {clean(name)} = {first}")
+            lines += [f"    {line}" for line in rest]
+    if verdict.subject.stand_ins:
+        lines += ["", "stood in for a real cloud"]
+        lines += [f"  {clean(each)}" for each in verdict.subject.stand_ins]
+    if verdict.diagnosis is not None and verdict.diagnosis.evidence:
+        lines += ["", "evidence"]
+        lines += [f"  {clean(line)[:VALUE_WIDTH]}" for line in verdict.diagnosis.evidence]
+    lines.append("")
+    lines += [clean(reason) for reason in verdict.reasons[: -1 if verdict.diagnosis else None]]
+    if verdict.status:
+        lines.append(f"stack: {clean(verdict.status)} after {verdict.seconds:.0f} s")
+    if verdict.artefacts:
+        lines.append(f"artefacts: {verdict.artefacts}")
+    lines.append(clean(verdict.last_line()))
+    return "\n".join(lines) + "\n"

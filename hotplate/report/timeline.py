@@ -1,0 +1,262 @@
+"""A run as lanes of spans, from both ends: what the guest's console tells, what was served to it.
+
+The model of the report's picture; times are seconds from power-on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hotplate.events import classify
+from hotplate.events.log import Event, EventLog
+from hotplate.verdict import console_patterns
+from hotplate.verdict.tracker import StageTracker
+
+
+class Tone(StrEnum):
+    """How a span is to look."""
+
+    GUEST = "guest"
+    SERVED = "served"
+    GOOD = "good"
+    BAD = "bad"
+    PLAIN = "plain"
+
+
+@dataclass
+class Span:
+    """Something that lasted, or a moment.
+
+    :param end: None for a moment.
+    :param label: is written where there is room for it.
+    :param detail: is told on pointing at it.
+    """
+
+    start: float
+    end: float | None
+    label: str
+    tone: Tone
+    detail: str = ""
+
+    @property
+    def stop(self) -> float:
+        return self.start if self.end is None else self.end
+
+
+@dataclass
+class Lane:
+    """A row of the picture.
+
+    :param side: ``guest`` or ``harness``: who saw it.
+    """
+
+    title: str
+    side: str
+    spans: list[Span] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """All lanes, the stages as flags, and the range of time they cover in seconds."""
+
+    lanes: list[Lane]
+    flags: list[tuple[str, float]]
+    first: float
+    last: float
+
+
+_UNIT = re.compile(r"^\W*(?P<state>OK|FAILED|DEPEND|TIME)\W+(?P<what>\w.*)$")
+_CLOUD_STAGE = re.compile(r"Cloud-init v\. \S+ running '(?P<stage>[^']+)'")
+_CLOUD_END = re.compile(r"Cloud-init v\. \S+ finished")
+_USERSPACE = re.compile(r"Welcome to (?!GRUB|.*[Ii]nitramfs).*!")
+_BOOTED = re.compile(r"login: ?$|Reached target .*(?i:multi-user)")
+_AGENT = re.compile(r"os-collect-config|os-refresh-config|dib-run-parts")
+
+# cloud-init tries paths that a metadata service need not have.
+NOT_FOUND = 404
+
+TITLES = {
+    "machine": ("machine", "guest"),
+    "boot": ("firmware, kernel, init", "guest"),
+    "units": ("systemd units", "guest"),
+    "cloud-init": ("cloud-init", "guest"),
+    "agent": ("agent", "guest"),
+    "hooks": ("hooks", "guest"),
+    "metadata": ("metadata requests", "harness"),
+    "polls": ("polls", "harness"),
+    "cfn": ("other cfn requests", "harness"),
+    "heat": ("other heat requests", "harness"),
+    "keystone": ("keystone requests", "harness"),
+    "swift": ("other swift requests", "harness"),
+    "zaqar": ("other zaqar requests", "harness"),
+    "signals": ("signals", "harness"),
+    "stack": ("stack", "harness"),
+}
+
+
+class _Builder:
+    """Reads events once and opens and closes spans as they tell."""
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.lanes: dict[str, list[Span]] = {name: [] for name in TITLES}
+        self._open: dict[tuple[str, str], Span] = {}
+        self.now = 0.0
+
+    def moment(self, lane: str, label: str, tone: Tone, detail: str = "") -> None:
+        self.lanes[lane].append(Span(self.now, None, label, tone, detail or label))
+
+    def begin(self, lane: str, key: str, label: str, tone: Tone, detail: str = "") -> None:
+        self.finish(lane, key)
+        span = Span(self.now, None, label, tone, detail or label)
+        self._open[(lane, key)] = span
+        self.lanes[lane].append(span)
+
+    def finish(self, lane: str, key: str, *, tone: Tone | None = None, detail: str = "") -> None:
+        span = self._open.pop((lane, key), None)
+        if span is not None:
+            span.end = self.now
+            span.tone = tone or span.tone
+            span.detail = detail or span.detail
+
+    def close(self) -> None:
+        """What never ended lasts to the end of the picture."""
+        for span in self._open.values():
+            span.end = self.now
+            span.detail += " (not finished)"
+        self._open.clear()
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def see(self, event: Event) -> None:
+        self.now = event.at - self.start
+        text = classify.console_text(event)
+        if text is not None:
+            self._console(text)
+        elif event.source == "machine":
+            self._machine(event)
+        elif event.source == "stack":
+            self._stack(event)
+        elif classify.is_request(event):
+            self._request(event)
+        elif event.kind == "refused":
+            lane = "polls" if event.source == "cfn" else event.source
+            self.moment(lane, "refused", Tone.BAD, f"{event.source}: connection refused")
+
+    def _console(self, text: str) -> None:
+        if found := classify.marker_in(text):
+            self._marker(found)
+            return
+        if "Linux version" in text:
+            self.begin("boot", "boot", "kernel, initrd", Tone.GUEST, text.strip())
+        elif _USERSPACE.search(text):
+            self.begin("boot", "boot", "init", Tone.GUEST, text.strip())
+        elif _BOOTED.search(text):
+            self.finish("boot", "boot")
+        if unit := _UNIT.match(text):
+            bad = unit["state"] != "OK"
+            self.moment("units", unit["what"], Tone.BAD if bad else Tone.GUEST, text.strip())
+        if stage := _CLOUD_STAGE.search(text):
+            name = stage["stage"].removeprefix("modules:")
+            self.begin("cloud-init", "stage", name, Tone.GUEST, text.strip())
+        elif _CLOUD_END.search(text):
+            self.finish("cloud-init", "stage")
+        if _AGENT.search(text) and not unit:
+            self.moment("agent", "agent", Tone.GUEST, text.strip())
+        pattern = console_patterns.match(text)
+        if pattern is not None and not unit:
+            self.moment("units", pattern.name, Tone.BAD, f"{pattern.reason}: {text.strip()}")
+
+    def _marker(self, found: classify.Marker) -> None:
+        label = f"{found.group} {found.name}"
+        told = f"{found.event}: {label}" + (f", status {found.status}" if found.status else "")
+        if found.event == "started":
+            self.begin("hooks", found.id, label, Tone.GUEST, told)
+        elif found.event in ("finished", "interrupted"):
+            good = found.event == "finished" and not found.status
+            self.finish("hooks", found.id, tone=Tone.GOOD if good else Tone.BAD, detail=told)
+        elif found.event in ("rejected", "signal-failed"):
+            self.moment("hooks", found.event, Tone.BAD, f"{told} {found.reason}".strip())
+        else:
+            self.moment("agent", found.event, Tone.GUEST, told)
+
+    def _machine(self, event: Event) -> None:
+        told = classify.describe(event)
+        if event.kind == "power-on":
+            self.begin("machine", "power", "on", Tone.PLAIN, told)
+            self.begin("boot", "boot", "firmware", Tone.PLAIN, "firmware and boot loader")
+        elif event.kind == "exit":
+            lost = event.detail.get("reason") == "lost"
+            self.finish("machine", "power", tone=Tone.BAD if lost else None, detail=told)
+        elif event.kind == "link" and not event.detail.get("up", True):
+            self.begin("machine", "link", "link cut", Tone.BAD, told)
+        elif event.kind == "link":
+            self.finish("machine", "link")
+        else:
+            bad = event.kind in ("panic", "reset", "disk-error")
+            self.moment("machine", event.kind, Tone.BAD if bad else Tone.PLAIN, told)
+
+    def _stack(self, event: Event) -> None:
+        detail = event.detail
+        name = str(detail.get("resource", ""))
+        key = f"{detail.get('stack')}/{name}/{detail.get('action')}"
+        told = classify.describe(event)
+        if detail.get("action") == "SIGNAL":
+            self.moment("stack", "signal", Tone.PLAIN, told)
+        elif detail.get("status") == "IN_PROGRESS":
+            self.begin("stack", key, f"{name} {detail.get('action')}", Tone.PLAIN, told)
+        elif detail.get("status") in ("COMPLETE", "FAILED"):
+            good = detail["status"] == "COMPLETE"
+            self.finish("stack", key, tone=Tone.GOOD if good else Tone.BAD, detail=told)
+
+    def _request(self, event: Event) -> None:
+        if classify.is_signal(event):
+            lane = "signals"
+        elif classify.is_poll(event):
+            lane = "polls"
+        else:
+            lane = event.source
+        good = classify.answered(event)
+        tone = Tone.BAD if not good else Tone.GOOD if lane == "signals" else Tone.SERVED
+        if lane == "metadata" and classify.status(event) == NOT_FOUND:
+            tone = Tone.PLAIN
+        seconds = event.detail.get("seconds")
+        took = f", {seconds:.3f} s" if isinstance(seconds, int | float) else ""
+        self.moment(
+            lane, str(event.detail.get("status", "")), tone, classify.describe(event) + took
+        )
+
+
+def build(events: Iterable[Event], server: str) -> Timeline:
+    """Return the timeline of one server.
+
+    :param server: the Nova id of the server; events of Heat's stacks belong to every one.
+    """
+    mine = [
+        event for event in events if classify.concerns(event, server) or event.source == "stack"
+    ]
+    power = next((e.at for e in mine if e.source == "machine" and e.kind == "power-on"), None)
+    start = power if power is not None else (mine[0].at if mine else 0.0)
+    builder = _Builder(start)
+    for event in mine:
+        builder.see(event)
+    builder.close()
+    lanes = [
+        Lane(title, side, builder.lanes[name])
+        for name, (title, side) in TITLES.items()
+        if builder.lanes[name]
+    ]
+    spans = [span for lane in lanes for span in lane.spans]
+    first = min([0.0, *(span.start for span in spans)])
+    last = max([1.0, *(span.stop for span in spans)])
+    return Timeline(lanes, _flags(mine, server, start), first, last)
+
+
+def _flags(events: list[Event], server: str, start: float) -> list[tuple[str, float]]:
+    tracker = StageTracker(EventLog(), server)
+    for event in events:
+        tracker.see(event)
+    return [(str(mark.stage), mark.at - start) for mark in tracker.marks() if not mark.implied]

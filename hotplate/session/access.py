@@ -1,0 +1,173 @@
+"""Ways into the servers of a testbed for other processes: ssh, a shell, the console, the monitor.
+
+``hotplate ssh``, ``hotplate shell`` and ``hotplate monitor`` speak to the control socket of a
+:class:`~hotplate.session.session.SessionDirectory`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from hotplate.errors import HotplateError, MachineLostError, UsageError
+from hotplate.session.session import ABOUT, Control, SessionDirectory
+from hotplate.testbed.server import Server
+from hotplate.testbed.testbed import Testbed
+from hotplate.timing.deadline import DeadlineExceeded
+
+SHELL_SECONDS = 30.0
+SSH_SHELL_SECONDS = 5.0
+SSH_PORT = 22
+
+
+class Access:
+    """Answers what others ask of the servers of a testbed.
+
+    :param testbed: the servers.
+    :param directory: where the control socket and the ssh key are.
+    """
+
+    def __init__(self, testbed: Testbed, directory: SessionDirectory) -> None:
+        self.testbed = testbed
+        self.directory = directory
+        self._let_in: set[tuple[str, int | None]] = set()
+        self._lock = threading.Lock()
+
+    def answer(self, request: dict[str, Any]) -> tuple[Any, list[int]]:
+        """Answer a request; see :data:`hotplate.session.session.Handler`.
+
+        :raises UsageError: when there is no such server, or no such thing to ask.
+        """
+        ask = request["ask"]
+        if ask == "server":
+            return self._server(str(request["server"])).machine.config.name, []
+        if ask == "connect":
+            return self._connect(self._server(str(request["server"])))
+        if ask == "shell":
+            return self._shell(
+                self._server(str(request["server"])),
+                str(request["command"]),
+                float(request["timeout"]),
+            )
+        if ask == "monitor":
+            return self._monitor(self._server(str(request["server"])), str(request["command"]))
+        raise UsageError(f'the session does not know what "{ask}" is')
+
+    def ways_into(self, server: Server) -> str:
+        """Lines that a person can paste to get into a server."""
+        name = server.machine.config.name
+        config = shlex.quote(str(self.directory.ssh_config))
+        return (
+            f"    ssh -F {config} {name}\n"
+            f"    {self.directory.command('shell', name)}\n"
+            f"    {self.directory.command('monitor', name)}\n"
+            f"    tail -f {shlex.quote(str(server.machine.console.path))}"
+        )
+
+    def _server(self, name: str) -> Server:
+        """The server of that name or id; with no name the only one."""
+        servers = self.testbed.servers
+        if not name and len(servers) == 1:
+            return servers[0]
+        for server in servers:
+            if name in (server.machine.config.name, server.spec.name, server.spec.id):
+                return server
+        names = ", ".join(f'"{each.machine.config.name}"' for each in servers) or "none"
+        raise UsageError(
+            f'there is no server "{name}"' if name else "name one of the servers",
+            hint=f"the servers are: {names}",
+        )
+
+    def _connect(self, server: Server) -> tuple[Any, list[int]]:
+        """A connection to the server's ssh, as a descriptor."""
+        if not server.machine.running:
+            raise UsageError(f'the server "{server.spec.name}" is off')
+        self._let_root_in(server)
+        try:
+            channel = server.machine.wiring.connect(SSH_PORT)
+        except ConnectionError as error:
+            raise UsageError(str(error)) from error
+        return server.machine.config.name, [channel.detach()]
+
+    def _let_root_in(self, server: Server) -> None:
+        """Put the session's key first among root's, where cloud-init only refuses it.
+
+        A guest whose image starts no shell for us lets in whom its metadata says.
+        """
+        key = (server.spec.id, server.machine.pid)
+        with self._lock:
+            if key in self._let_in:
+                return
+            self._let_in.add(key)
+        line = shlex.quote(self.directory.public_key())
+        with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+            shell = server.shell(seconds=SSH_SHELL_SECONDS)
+            shell.run(
+                "umask 077; mkdir -p /root/.ssh; cd /root/.ssh; touch authorized_keys; "
+                f"if ! grep -qxF {line} authorized_keys; then "
+                f"{{ echo {line}; cat authorized_keys; }} >.new && mv .new authorized_keys; fi"
+            )
+
+    def _shell(self, server: Server, command: str, timeout: float) -> tuple[Any, list[int]]:
+        """Run a command; its output goes along in two files, for it may be long."""
+        try:
+            done = server.shell(seconds=SHELL_SECONDS).run(command, timeout=timeout)
+        except DeadlineExceeded as error:
+            raise MachineLostError(
+                str(error), hint=f"see what it does: tail {server.machine.console.path}"
+            ) from error
+        return done.rc, [_in_memory(done.stdout), _in_memory(done.stderr)]
+
+    def _monitor(self, server: Server, command: str) -> tuple[Any, list[int]]:
+        """What QEMU's monitor for people says to a command (QMP: human-monitor-command)."""
+        if not server.machine.running:
+            raise UsageError(f'the server "{server.spec.name}" is off')
+        said = server.machine.qmp.execute("human-monitor-command", command_line=command)
+        return 0, [_in_memory(str(said).replace("\r\n", "\n").encode())]
+
+
+def pause(
+    testbed: Testbed, servers: Iterable[Server], directory: Path, *, say: Callable[[str], None]
+) -> None:
+    """Leave servers up, let other processes in, and wait for Enter, Ctrl-C or the input's end.
+
+    :param directory: a new one, for the control socket and the ssh key; it is removed again.
+    :param say: told how to get in.
+    """
+    door = SessionDirectory(directory.absolute())
+    with door.claim():
+        door.write(ABOUT, "{}\n")
+        door.public_key()
+        door.write_ssh_config()
+        access = Access(testbed, door)
+        with Control(door, access.answer) as control:
+            for server in servers:
+                say(
+                    f'the server "{server.machine.config.name}" is up\n{access.ways_into(server)}\n'
+                    f"    {server.directory}/qemu.sh    (the same machine once more, by hand)"
+                )
+            say("press Enter to go on")
+
+            def enter() -> None:
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stdin.readline()
+                control.end()
+
+            threading.Thread(target=enter, name="enter", daemon=True).start()
+            control.run()
+        door.remove()
+
+
+def _in_memory(data: bytes) -> int:
+    """A descriptor from which ``data`` can be read."""
+    descriptor = os.memfd_create("output", os.MFD_CLOEXEC)
+    with os.fdopen(os.dup(descriptor), "wb") as stream:
+        stream.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,370 @@
+"""A session's directory: one owner, a control socket, and what a person needs to reach it.
+
+The owner (``hotplate up``) holds a lock on the directory as long as it lives, so that nothing in
+it is ever stale.  Others speak to it over the unix socket ``control``, one JSON message each way on
+``SOCK_SEQPACKET``; descriptors go along as ``SCM_RIGHTS``.  A request is ``{"ask": word, ...}``, an
+answer ``{"ok": value}`` or ``{"error": sentence, "hint": text}``.  Both ends check that the other
+belongs to the same user (``SO_PEERCRED``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import shlex
+import shutil
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hotplate.errors import HostError, HotplateError, UsageError
+from hotplate.settings import Settings
+from hotplate.timing.deadline import Deadline, retry
+
+MESSAGE_BYTES = 1 << 16
+MAX_DESCRIPTORS = 2
+ABOUT = "session.json"
+LOCK = "lock"
+CONTROL = "control"
+DOWN = "down"
+OURS = (
+    *("cloud", "servers", "clouds.yaml", "ssh-key", "ssh-key.pub", "ssh-config"),
+    *(CONTROL, LOCK, ABOUT),
+)
+"""All that is ever made in a session's directory; nothing else is removed."""
+
+Handler = Callable[[dict[str, Any]], tuple[Any, list[int]]]
+"""Takes a request; returns the answer, and descriptors that go along and are closed then."""
+
+
+@dataclass(frozen=True)
+class SessionDirectory:
+    """The directory of a session, whoever runs it.
+
+    :param path: the directory; need not exist yet.
+    """
+
+    path: Path
+
+    @property
+    def clouds_yaml(self) -> Path:
+        """For the ``openstack`` command: ``OS_CLIENT_CONFIG_FILE``."""
+        return self.path / "clouds.yaml"
+
+    @property
+    def ssh_key(self) -> Path:
+        """The private key that every server of the session lets in."""
+        return self.path / "ssh-key"
+
+    @property
+    def ssh_config(self) -> Path:
+        """For ``ssh -F``: knows every server by the name of its folder."""
+        return self.path / "ssh-config"
+
+    @contextlib.contextmanager
+    def claim(self) -> Iterator[None]:
+        """Be the one owner of the directory, which is made when it is not there.
+
+        :raises UsageError: when a session runs in it, or it holds something else.
+        :raises HostError: when it cannot be written to.
+        """
+        try:
+            if self.path.is_dir() and not (self.path / ABOUT).exists():
+                others = sorted(each.name for each in self.path.iterdir() if each.name != LOCK)
+                if others:
+                    raise UsageError(
+                        f'"{self.path}" is not the directory of a session: it holds "{others[0]}"',
+                        hint="name an empty or a new one: --directory DIR",
+                    )
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise HostError(
+                f'the session\'s directory "{self.path}" cannot be used: {error.strerror}',
+                hint=f"ls -ld {shlex.quote(str(self.path.parent))}",
+            ) from error
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f'a session already runs in "{self.path}"', hint=self.command("down")
+                ) from None
+            yield
+        finally:
+            os.close(lock)
+
+    def is_claimed(self) -> bool:
+        """Whether a session runs in the directory."""
+        try:
+            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    def about(self) -> dict[str, Any]:
+        """What an earlier session left word of; empty when there was none."""
+        try:
+            document: dict[str, Any] = json.loads((self.path / ABOUT).read_text())
+            return document
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f'"{self.path / ABOUT}" cannot be read: {error}', hint="name another --directory"
+            ) from error
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file that only its owner can read, whole or not at all."""
+        path = self.path / name
+        temporary = path.with_name(f".{name}.new")
+        temporary.unlink(missing_ok=True)
+        temporary.touch(mode=0o600)
+        temporary.write_text(text)
+        return temporary.rename(path)
+
+    def public_key(self) -> str:
+        """The session's public key; the pair is made when there is none."""
+        public = self.ssh_key.with_suffix(".pub")
+        if not public.exists():
+            self.write(self.ssh_key.name, _new_key())
+        from paramiko import Ed25519Key
+
+        key = Ed25519Key.from_private_key_file(str(self.ssh_key))
+        line = f"{key.get_name()} {key.get_base64()} hotplate"
+        self.write(public.name, line + "\n")
+        return line
+
+    def write_ssh_config(self) -> None:
+        """Write what lets ``ssh -F FILE SERVER`` reach every server of the session."""
+        words = [sys.executable, "-P", "-m", "hotplate", "ssh", "--directory", str(self.path)]
+        command = " ".join(shlex.quote(word) for word in words).replace("%", "%%")
+        key = str(self.ssh_key).replace("%", "%%")
+        self.write(
+            self.ssh_config.name,
+            "# The connection comes from the session and leads to one machine and no other:\n"
+            "# there is no host key to check.\n"
+            "Host *\n"
+            "    User root\n"
+            f'    IdentityFile "{key}"\n'
+            "    IdentitiesOnly yes\n"
+            "    StrictHostKeyChecking no\n"
+            "    UserKnownHostsFile /dev/null\n"
+            "    LogLevel ERROR\n"
+            f"    ProxyCommand {command} --connect %n\n"
+            "    ProxyUseFdpass yes\n",
+        )
+
+    def remove(self) -> None:
+        """Remove what sessions make; the directory too when nothing else is in it."""
+        for name in OURS:
+            path = self.path / name
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
+
+    def command(self, *words: str) -> str:
+        """A command line of hotplate's for this session, to be pasted."""
+        verb, *rest = words
+        return shlex.join(["hotplate", verb, "--directory", str(self.path), *rest])
+
+    # -- the one who asks ------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def asked(self, ask: str, **details: Any) -> Iterator[tuple[Any, list[int], socket.socket]]:
+        """Ask the session; gives its answer, the descriptors with it, and the connection.
+
+        :raises UsageError: when no session runs here, or it cannot do what it was asked.
+        """
+        with contextlib.ExitStack() as owned:
+            channel = owned.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            try:
+                with _short(self.path) as directory:
+                    channel.connect(f"{directory}/{CONTROL}")
+            except OSError as error:
+                raise UsageError(
+                    f'no session runs in "{self.path}"',
+                    hint=shlex.join(["hotplate", "up", "--directory", str(self.path), "IMAGE"]),
+                ) from error
+            _check_peer(channel)
+            channel.sendall(json.dumps({"ask": ask, **details}).encode())
+            message, descriptors, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, MAX_DESCRIPTORS)
+            for descriptor in descriptors:
+                owned.callback(os.close, descriptor)
+            if not message:
+                raise HostError(f'the session in "{self.path}" ended before it answered')
+            answer = json.loads(message)
+            if "error" in answer:
+                raise UsageError(str(answer["error"]), hint=str(answer.get("hint", "")))
+            yield answer["ok"], descriptors, channel
+
+    def end(self, deadline: Deadline, *, keep: bool) -> bool:
+        """Ask the session to end, and wait until it has.
+
+        :param keep: leave its state, whatever it was started with.
+        :return: whether its state was kept.
+        :raises DeadlineExceeded: when it still runs then.
+        """
+        with self.asked(DOWN, keep=keep) as (kept, _, channel):
+            poller = select.poll()
+            # Nothing is ever sent on it again: it is closed by the session's end.
+            poller.register(channel, select.POLLIN | select.POLLHUP)
+            poller.poll(deadline.left * 1000)
+        retry(lambda _: None if self.is_claimed() else True, deadline)
+        return bool(kept)
+
+
+class Control:
+    """The owner's end of the control socket; a context manager.
+
+    Signals that mean "end" and requests are taken by the one who calls :meth:`run`; each request is
+    answered in a thread of its own.
+
+    :param handle: answers a request; a :class:`HotplateError` becomes the answer's error.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self, directory: SessionDirectory, handle: Handler) -> None:
+        self._directory = directory
+        self._handle = handle
+        self._owned = contextlib.ExitStack()
+
+    def __enter__(self) -> Control:
+        with contextlib.ExitStack() as owned:
+            self._listener = owned.enter_context(
+                socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            )
+            # The lock says that whoever bound it is gone.
+            (self._directory.path / CONTROL).unlink(missing_ok=True)
+            with _short(self._directory.path) as directory:
+                self._listener.bind(f"{directory}/{CONTROL}")
+            (self._directory.path / CONTROL).chmod(0o600)
+            self._listener.listen(16)
+            self._woken, self._waker = (owned.enter_context(each) for each in socket.socketpair())
+            self._waker.setblocking(False)
+            owned.callback((self._directory.path / CONTROL).unlink, missing_ok=True)
+            # A signal that another thread is given would not end the main thread's select().
+            owned.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(self._waker.fileno()))
+            for number in self.SIGNALS:
+                # Whoever started us with nohup or in the background wants it ignored.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    owned.callback(signal.signal, number, signal.signal(number, self._on_signal))
+            self._owned = owned.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._owned.close()
+
+    def end(self) -> None:
+        """Let :meth:`run` return."""
+        with contextlib.suppress(OSError):
+            self._waker.send(b"e")
+
+    def run(self) -> None:
+        """Answer requests until a signal comes or somebody calls :meth:`end`."""
+        while True:
+            ready, _, _ = select.select([self._woken, self._listener], [], [])
+            if self._woken in ready:
+                return
+            channel, _ = self._listener.accept()
+            threading.Thread(
+                target=self._answer, args=(channel,), name="control", daemon=True
+            ).start()
+
+    def _on_signal(self, number: int, _frame: object) -> None:  # noqa: ARG002
+        self.end()
+
+    def _answer(self, channel: socket.socket) -> None:
+        descriptors: list[int] = []
+        with contextlib.ExitStack() as owned, contextlib.suppress(OSError):
+            owned.callback(channel.close)
+            _check_peer(channel)
+            try:
+                request = json.loads(channel.recv(MESSAGE_BYTES) or b"{}")
+                if request["ask"] == DOWN:
+                    # Kept to the end: that it is closed tells the other that we are gone.
+                    self._owned.callback(owned.pop_all().close)
+                value, descriptors = self._handle(request)
+                answer = {"ok": value}
+            except HotplateError as error:
+                answer = {"error": error.message, "hint": error.hint}
+            except (ValueError, KeyError, TypeError) as error:
+                answer = {"error": f"the request was not understood: {error}"}
+            try:
+                socket.send_fds(channel, [json.dumps(answer).encode()], descriptors)
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _short(directory: Path) -> Iterator[str]:
+    """A short name for a directory: the address of a unix socket has 108 bytes (unix(7))."""
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def _check_peer(channel: socket.socket) -> None:
+    """Refuse to speak to another user, but for root."""
+    size = struct.calcsize("3i")
+    credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, uid, _ = struct.unpack("3i", credentials)
+    if uid not in (os.geteuid(), 0):
+        raise PermissionError(f"the other end of the session's socket belongs to user {uid}")
+
+
+def _new_key() -> str:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    return (
+        ed25519.Ed25519PrivateKey.generate()
+        .private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        )
+        .decode()
+    )
+
+
+def pass_on(descriptor: int, output: int) -> None:
+    """Hand a connection to ``ssh``, as its option ProxyUseFdpass wants it.
+
+    :param output: our standard output, which is a socket then.
+    :raises HostError: when it is not one.
+    """
+    try:
+        with socket.socket(fileno=os.dup(output)) as channel:
+            socket.send_fds(channel, [b"\0"], [descriptor])
+    except OSError as error:
+        raise HostError(
+            "--connect is for the ProxyCommand of ssh, with ProxyUseFdpass", hint="see ssh-config"
+        ) from error
+
+
+def find(path: Path | None, settings: Settings) -> SessionDirectory:
+    """The directory that was named, or the one in the artefacts."""
+    return SessionDirectory((path or settings.artifacts / "up").absolute())

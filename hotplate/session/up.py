@@ -1,0 +1,205 @@
+"""A cloud and its guests that stay up until somebody ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from hotplate.cloud.options import CloudOptions
+from hotplate.errors import HotplateError, UsageError
+from hotplate.events.log import Event, EventLog
+from hotplate.image.inspect import Image
+from hotplate.session.access import Access
+from hotplate.session.session import ABOUT, DOWN, Control, SessionDirectory
+from hotplate.settings import Settings
+from hotplate.stacks.stack import STACK_TYPE, Stack
+from hotplate.stacks.template import Template
+from hotplate.testbed.server import Server
+from hotplate.testbed.testbed import Testbed
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
+
+STACK_NAME = "hotplate"
+SHUTDOWN_SECONDS = 60.0
+
+
+class Up:
+    """One session, from its start to its end; a context manager.
+
+    ::
+
+        with Up(image, directory=SessionDirectory(path), settings=settings, say=print) as up:
+            up.create(template)
+            up.run()
+
+    :param settings: with ``keep``, the state stays when the session ends.
+    :param options: takes CloudOptions that name the key; see :meth:`SessionDirectory.public_key`.
+    :param say: told what happens, in sentences and lines to paste.
+    :raises UsageError: when a session runs in the directory, or it is that of another image.
+    """
+
+    def __init__(
+        self,
+        image: Image,
+        *,
+        directory: SessionDirectory,
+        settings: Settings,
+        options: Callable[[str], CloudOptions],
+        say: Callable[[str], None],
+    ) -> None:
+        self.image = image
+        self.directory = directory
+        self.keep = settings.keep
+        self.events = EventLog()
+        self._settings = settings
+        self._options = options
+        self._say = say
+        self._went_on = False
+        self._started = False
+        self._owned = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as owned:
+            owned.enter_context(self.directory.claim())
+            self._went_on = self._check_image()
+            self._control = owned.enter_context(Control(self.directory, self._answer))
+            # Before Control is left, which tells who waits that all is over.
+            owned.callback(self._forget)
+            self.testbed = owned.enter_context(
+                Testbed(
+                    self.image,
+                    settings=self._settings,
+                    directory=self.directory.path,
+                    events=self.events,
+                    options=self._options(self.directory.public_key()),
+                )
+            )
+            self._doors = Access(self.testbed, self.directory)
+            owned.callback(self._shut_down)
+            owned.callback(self.events.subscribe(self._tell))
+            self._write_files()
+            for problem in self.testbed.go_on() if self._went_on else []:
+                self._say(problem)
+            self._started = True
+            self._owned = owned.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and self._went_on:
+            # What was kept is not lost by a mistake.
+            self.keep = True
+        self._owned.close()
+
+    def create(self, template: Template) -> None:
+        """Create the session's own stack, unless an earlier session has made it.
+
+        :raises TemplateError: when Heat refuses the template.
+        """
+        if STACK_NAME in {each.stack_name for each in self.testbed.cloud.heat().stacks.list()}:
+            self._say(f'the stack "{STACK_NAME}" is there already, and stays as it is')
+            return
+        Stack.create(self.testbed.cloud, template, name=STACK_NAME)
+
+    def run(self) -> None:
+        """Stay up until a signal comes, or ``hotplate down``."""
+        self._control.run()
+
+    def ways_in(self) -> str:
+        """Lines that a person can paste."""
+        file = shlex.quote(str(self.directory.clouds_yaml))
+        return (
+            f"export OS_CLIENT_CONFIG_FILE={file} OS_CLOUD=hotplate\n"
+            "openstack stack list\n"
+            f"{self.directory.command('down')}"
+        )
+
+    # -- start and end ---------------------------------------------------------------------------
+
+    def _check_image(self) -> bool:
+        """Whether an earlier session is gone on with; writes down what this one is of."""
+        about = self.directory.about()
+        mine = {"image": str(self.image.path), "sha256": self.image.sha256()}
+        if about and about.get("sha256") != mine["sha256"]:
+            raise UsageError(
+                f'the session in "{self.directory.path}" is of another image, '
+                f'"{about.get("image")}" as it was then',
+                hint=f"go on with that one, or forget it: rm -r {self.directory.path}",
+            )
+        # The disks of its servers name the image by its path.
+        if about and about.get("image") != mine["image"]:
+            raise UsageError(
+                f'the session in "{self.directory.path}" needs its image at "{about["image"]}"'
+            )
+        if not about:
+            self.directory.write(ABOUT, json.dumps(mine, indent=2) + "\n")
+        return bool(about)
+
+    def _write_files(self) -> None:
+        self.directory.write(self.directory.clouds_yaml.name, self.testbed.cloud.clouds_yaml())
+        self.directory.write_ssh_config()
+
+    def _forget(self) -> None:
+        if not self.keep and (self._started or not self._went_on):
+            self.directory.remove()
+
+    def _shut_down(self) -> None:
+        """Where the disks are needed again, let each guest end in an orderly way."""
+        if not self.keep:
+            return
+        deadline = Deadline(SHUTDOWN_SECONDS, "the guests to shut down")
+
+        def one(server: Server) -> None:
+            with contextlib.suppress(HotplateError, DeadlineExceeded, RuntimeError, OSError):
+                server.machine.shutdown(deadline)
+
+        threads = [
+            threading.Thread(target=one, args=(server,), name=f"shut-down-{server.spec.name}")
+            for server in self.testbed.servers
+            if server.machine.running
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    # -- what is told ----------------------------------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        detail = event.detail
+        if event.source == "stack":
+            if detail["status"] == "IN_PROGRESS" and detail["type"] != STACK_TYPE:
+                return
+            reason = f": {detail['reason']}" if detail["status"] == "FAILED" else ""
+            name = f"{detail['stack']}/{detail['resource']}"
+            what = f'stack "{detail["stack"]}"' if detail["type"] == STACK_TYPE else name
+            self._say(f"{what}: {detail['action']}_{detail['status']}{reason}")
+        elif event.kind == "power-on":
+            server = self.testbed.compute.servers.get(event.server)
+            if server is not None:
+                self._say(
+                    f'server "{server.machine.config.name}" is on\n{self._doors.ways_into(server)}'
+                )
+        elif event.kind == "exit":
+            self._say(f"server {event.server} is off: {detail.get('reason', '')}")
+        elif event.kind == "waiting":
+            self._say(f'server "{detail["name"]}": {detail["text"]}')
+
+    # -- what others ask -------------------------------------------------------------------------
+
+    def _answer(self, request: dict[str, Any]) -> tuple[Any, list[int]]:
+        ask = request["ask"]
+        if ask == DOWN:
+            self.keep = self.keep or bool(request["keep"])
+            self._control.end()
+            return self.keep, []
+        return self._doors.answer(request)

@@ -1,0 +1,352 @@
+"""Tests for those who write no Python: a template, and what is to be true when it is there.
+
+::
+
+    template: web.yaml              # beside this file, or a whole template in its place
+    parameters:
+      port: 80
+    expect:
+      status: CREATE_COMPLETE       # the default
+      outputs:
+        url: {matches: "^http://"}
+      files:
+        /etc/motd: {contains: hello, mode: "0644", owner: root}
+        /tmp/left: absent
+      packages:
+        apache2: installed
+      services:
+        apache2: {running: true, enabled: true}
+      commands:
+        "curl -s localhost": {status: 0, stdout: {contains: hello}}
+
+A text that is expected is compared without the ends of lines at its end; ``contains``, ``matches``
+(a regular expression) and ``equals`` say how else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from hotplate.errors import TemplateError
+from hotplate.stacks import template as templates
+from hotplate.stacks.template import Template
+
+if TYPE_CHECKING:
+    from testinfra.host import Host
+
+STATUSES = ("CREATE_COMPLETE", "CREATE_FAILED")
+WAYS = ("equals", "contains", "matches")
+TOP = ("template", "parameters", "environments", "expect")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that can be said of a file, package, service or command.
+
+    :param name: the key in the YAML.
+    :param kind: ``flag`` true or false, ``number``, ``text`` (a text, or a way to compare one).
+    :param ask: gets it from testinfra's object.
+    """
+
+    name: str
+    kind: str
+    ask: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section below ``expect``.
+
+    :param one: what one entry is called.
+    :param find: gets testinfra's object from the host by the entry's name.
+    :param words: short forms, such as ``installed`` for ``{installed: true}``.
+    """
+
+    one: str
+    find: Callable[[Host, str], Any]
+    checks: tuple[Check, ...]
+    words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def check(self, name: str) -> Check:
+        """The check of that name."""
+        return next(each for each in self.checks if each.name == name)
+
+
+def _mode(file: Any) -> str:
+    return f"{file.mode:04o}"
+
+
+SECTIONS: Mapping[str, Section] = {
+    "files": Section(
+        "the file",
+        lambda host, name: host.file(name),
+        (
+            Check("exists", "flag", lambda file: file.exists),
+            Check("directory", "flag", lambda file: file.is_directory),
+            Check("mode", "text", _mode),
+            Check("owner", "text", lambda file: file.user),
+            Check("group", "text", lambda file: file.group),
+            Check("size", "number", lambda file: file.size),
+            Check("content", "text", lambda file: file.content_string),
+            Check("link", "text", lambda file: file.linked_to),
+        ),
+        {"present": {"exists": True}, "absent": {"exists": False}},
+    ),
+    "packages": Section(
+        "the package",
+        lambda host, name: host.package(name),
+        (
+            Check("installed", "flag", lambda package: package.is_installed),
+            Check("version", "text", lambda package: package.version),
+        ),
+        {"installed": {"installed": True}, "absent": {"installed": False}},
+    ),
+    "services": Section(
+        "the service",
+        lambda host, name: host.service(name),
+        (
+            Check("running", "flag", lambda service: service.is_running),
+            Check("enabled", "flag", lambda service: service.is_enabled),
+        ),
+        {
+            "running": {"running": True},
+            "stopped": {"running": False},
+            "enabled": {"enabled": True},
+            "disabled": {"enabled": False},
+        },
+    ),
+    "commands": Section(
+        "the command",
+        lambda host, name: host.run(name),
+        (
+            Check("status", "number", lambda result: result.rc),
+            Check("stdout", "text", lambda result: result.stdout),
+            Check("stderr", "text", lambda result: result.stderr),
+        ),
+        {"succeeds": {"status": 0}},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What an ``expect:`` says.
+
+    :param status: how the stack is to end.
+    :param outputs: by name, a value or a way to compare one.
+    :param guest: section -> entry -> check -> what is wanted.
+    """
+
+    status: str = STATUSES[0]
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    guest: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def of_outputs(self, outputs: Mapping[str, Any]) -> list[str]:
+        """What is wrong with the stack's outputs, in sentences."""
+        problems = []
+        for name, wanted in self.outputs.items():
+            if name not in outputs:
+                problems.append(f'there is no output "{name}"; expected {_wanted(wanted)}')
+            elif not matches(outputs[name], wanted):
+                found = _shown(outputs[name])
+                problems.append(f'output "{name}" is {found}; expected {_wanted(wanted)}')
+        return problems
+
+    def of_guest(self, host: Host) -> list[str]:
+        """What is wrong with a guest, in sentences.
+
+        :param host: testinfra's.
+        """
+        problems = []
+        for kind, entries in self.guest.items():
+            section = SECTIONS[kind]
+            for name, wanted in entries.items():
+                problems += _look(section, name, wanted, section.find(host, name))
+        return problems
+
+
+def _look(section: Section, name: str, wanted: Mapping[str, Any], thing: Any) -> list[str]:
+    problems = []
+    if section.one == "the file" and wanted.get("exists", True) and not thing.exists:
+        return [f'the file "{name}" does not exist']
+    for key, value in wanted.items():
+        try:
+            found = section.check(key).ask(thing)
+        except (AssertionError, RuntimeError, OSError, ValueError, UnicodeDecodeError) as error:
+            why = " ".join(str(error).split())[:200]
+            problems.append(f'{section.one} "{name}": its {key} cannot be told: {why}')
+            continue
+        if not matches(found, value):
+            problems.append(
+                f'{section.one} "{name}": its {key} is {_shown(found)}; expected {_wanted(value)}'
+            )
+    return problems
+
+
+def matches(found: Any, wanted: Any) -> bool:
+    """Whether a value is what is wanted of it."""
+    if isinstance(wanted, Mapping) and set(wanted) & set(WAYS) and set(wanted) <= set(WAYS):
+        text = found if isinstance(found, str) else json.dumps(found)
+        return all(
+            (how != "equals" or _same(found, what))
+            and (how != "contains" or str(what) in text)
+            and (how != "matches" or re.search(str(what), text, re.MULTILINE) is not None)
+            for how, what in wanted.items()
+        )
+    return _same(found, wanted)
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    if isinstance(found, str) and isinstance(wanted, str):
+        return found.rstrip("\n") == wanted.rstrip("\n")
+    return type(found) is type(wanted) and bool(found == wanted)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 200 else f"{text[:200]} ..."
+
+
+def _wanted(value: Any) -> str:
+    if isinstance(value, Mapping) and set(value) <= set(WAYS):
+        return " and ".join(f"that it {how} {_shown(what)}" for how, what in value.items())
+    return _shown(value)
+
+
+# -- reading ---------------------------------------------------------------------------------
+
+
+def is_one(path: Path) -> bool:
+    """Whether a file has an ``expect:`` at its top, and so is not a template itself."""
+    try:
+        document = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        # Who reads it as a template says what is wrong with it.
+        return False
+    return isinstance(document, dict) and "expect" in document
+
+
+def load(
+    path: Path, *, parameters: Mapping[str, str] | None = None, environments: Sequence[Path] = ()
+) -> Template:
+    """Read a file with a template and what is expected of it.
+
+    :param parameters: those of the command line, which go before those of the file.
+    :param environments: those of the command line, behind those of the file.
+    :raises TemplateError: it, or a file that it names, cannot be used; says what and where.
+    """
+    document = yaml.safe_load(path.read_text())
+    _keys(path, "", document, TOP)
+    expected = parse(path, document["expect"])
+    named = document.get("parameters") or {}
+    _mapping(path, "parameters", named)
+    files = document.get("environments") or []
+    if not isinstance(files, list) or not all(isinstance(each, str) for each in files):
+        raise _wrong(path, "environments", files, "a list of file names")
+    named = {**named, **(parameters or {})}
+    files = [*(path.parent / each for each in files), *environments]
+    inner = document.get("template")
+    if isinstance(inner, str):
+        loaded = templates.load(path.parent / inner, parameters=named, environments=files)
+    elif isinstance(inner, dict):
+        loaded = templates.load(path, parameters=named, environments=files, inline=inner)
+    else:
+        raise _wrong(path, "template", inner, "the name of a file, or a template")
+    return replace(
+        loaded,
+        source=str(path),
+        expect=expected.of_outputs,
+        expect_guest=expected.of_guest if expected.guest else None,
+        expect_status=expected.status,
+    )
+
+
+def parse(path: Path, document: Any) -> Expected:
+    """Read what is below ``expect:``.
+
+    :param path: for the sentences.
+    :raises TemplateError: for what is not known or of the wrong kind; names the place.
+    """
+    document = {} if document is None else document
+    _keys(path, "expect", document, ("status", "outputs", *SECTIONS))
+    status = document.get("status", STATUSES[0])
+    if status not in STATUSES:
+        raise _wrong(path, "expect.status", status, f"one of {', '.join(STATUSES)}")
+    outputs = document.get("outputs") or {}
+    _mapping(path, "expect.outputs", outputs)
+    for name, value in outputs.items():
+        _way(path, f"expect.outputs.{name}", value)
+    guest = {}
+    for kind, section in SECTIONS.items():
+        entries = document.get(kind) or {}
+        _mapping(path, f"expect.{kind}", entries)
+        if entries:
+            guest[kind] = {
+                str(name): _entry(path, f"expect.{kind}.{name}", section, value)
+                for name, value in entries.items()
+            }
+    return Expected(status=status, outputs=outputs, guest=guest)
+
+
+def _entry(path: Path, where: str, section: Section, value: Any) -> Mapping[str, Any]:
+    if isinstance(value, str) and value in section.words:
+        return section.words[value]
+    names = [each.name for each in section.checks]
+    if not isinstance(value, dict):
+        raise _wrong(
+            path, where, value, f"one of {', '.join(section.words)}, or a map of {', '.join(names)}"
+        )
+    entry = dict(value)
+    if section.one == "the file" and (ways := {k: entry.pop(k) for k in WAYS if k in entry}):
+        # {contains: hello} is said of what is in the file.
+        entry["content"] = ways
+    _keys(path, where, entry, (*names, *(WAYS if section.one == "the file" else ())))
+    for key, wanted in entry.items():
+        kind = section.check(key).kind
+        if kind == "flag" and not isinstance(wanted, bool):
+            raise _wrong(path, f"{where}.{key}", wanted, "true or false")
+        if kind == "number" and (not isinstance(wanted, int) or isinstance(wanted, bool)):
+            raise _wrong(path, f"{where}.{key}", wanted, "a whole number")
+        if kind == "text":
+            if not isinstance(wanted, (str, dict)):
+                raise _wrong(path, f"{where}.{key}", wanted, 'a text in quotes, such as "0644"')
+            if isinstance(wanted, dict):
+                _keys(path, f"{where}.{key}", wanted, WAYS)
+            _way(path, f"{where}.{key}", wanted)
+    return entry
+
+
+def _way(path: Path, where: str, value: Any) -> None:
+    if isinstance(value, dict) and "matches" in value:
+        try:
+            re.compile(str(value["matches"]))
+        except re.error as error:
+            raise _wrong(
+                path, f"{where}.matches", value["matches"], f"a regular expression ({error})"
+            ) from error
+
+
+def _mapping(path: Path, where: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise _wrong(path, where, value, "a map")
+
+
+def _keys(path: Path, where: str, value: Any, known: Sequence[str]) -> None:
+    _mapping(path, where or "the file", value)
+    for key in value:
+        if key not in known:
+            place = f'"{where}.{key}"' if where else f'"{key}"'
+            raise TemplateError(
+                f'{place} in "{path}" is not known; expected one of {", ".join(known)}'
+            )
+
+
+def _wrong(path: Path, where: str, value: Any, expected: str) -> TemplateError:
+    return TemplateError(f'"{where}" in "{path}" is {_shown(value)}; expected {expected}')

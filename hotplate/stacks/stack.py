@@ -1,0 +1,207 @@
+"""One stack of the embedded Heat, as a client sees it: begin an action, wait for its end."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hotplate.cloud.cloud import Cloud
+from hotplate.errors import HostError, MachineLostError, TemplateError
+from hotplate.events import classify
+from hotplate.events.classify import DEPLOYMENT_TYPES
+from hotplate.events.log import Event
+from hotplate.stacks.template import Template, load
+from hotplate.timing.deadline import GuestDeadline
+
+STACK_TYPE = "OS::Heat::Stack"
+"""The resource type under which Heat reports what happens to a stack as a whole."""
+
+SECONDS = 600.0
+BEGIN_SECONDS = 60.0
+NESTED = 10
+"""How deep nested stacks are looked into."""
+
+_numbers = itertools.count(1)
+
+
+class Stack:
+    """A stack; its actions return at once, :meth:`wait` waits for the last one.
+
+    ::
+
+        stack = Stack.create(cloud, load(Path("web.yaml"), parameters={"flavor": "m1.small"}))
+        assert stack.wait().status == "CREATE_COMPLETE", stack
+        print(stack.outputs["url"])
+    """
+
+    def __init__(self, cloud: Cloud, name: str, template: Template) -> None:
+        self.name = name
+        self.template = template
+        self.reason = ""
+        self._cloud = cloud
+        self._heat = cloud.heat()
+        self._action = "CREATE"
+        self._state = "IN_PROGRESS"
+        self._since = len(cloud.events)
+
+    @classmethod
+    def create(cls, cloud: Cloud, template: Template, *, name: str = "") -> Stack:
+        """Create a stack.
+
+        :param name: by default ``stack-N``.
+        :raises TemplateError: when Heat refuses the template.
+        """
+        self = cls(cloud, name or f"stack-{next(_numbers)}", template)
+        self._ask(
+            lambda: self._heat.stacks.create(
+                stack_name=self.name, disable_rollback=True, **template.create_arguments()
+            )
+        )
+        return self
+
+    def update(
+        self, template: Template | None = None, parameters: Mapping[str, Any] | None = None
+    ) -> Stack:
+        """Update the stack: to another template, or with other parameters."""
+        new = template or self.template
+        arguments = new.create_arguments()
+        arguments["parameters"] |= dict(parameters or {})
+        self._begin("UPDATE")
+        self._ask(lambda: self._heat.stacks.update(self.name, **arguments))
+        self.template = new
+        return self
+
+    def suspend(self) -> Stack:
+        """Suspend it."""
+        self._begin("SUSPEND")
+        self._ask(lambda: self._heat.actions.suspend(self.name))
+        return self
+
+    def resume(self) -> Stack:
+        """Resume it."""
+        self._begin("RESUME")
+        self._ask(lambda: self._heat.actions.resume(self.name))
+        return self
+
+    def delete(self) -> Stack:
+        """Delete it."""
+        self._begin("DELETE")
+        self._ask(lambda: self._heat.stacks.delete(self.name))
+        return self
+
+    def forget(self) -> None:
+        """Delete it, whatever state it is in, and wait until that has begun; for a test's end.
+
+        What Heat was at before, it does not go on with then: it creates nothing more.
+        """
+        if (self._action, self._state) == ("DELETE", "COMPLETE"):
+            return
+        with contextlib.suppress(TemplateError):
+            self.delete()
+            self._cloud.events.wait(
+                lambda event: self._tells(event) and event.detail.get("action") == "DELETE",
+                seconds=BEGIN_SECONDS,
+                since=self._since,
+            )
+
+    def wait(self, *, seconds: float = SECONDS) -> Stack:
+        """Wait for the end of the last action.
+
+        :raises DeadlineExceeded: when it has not ended by then.
+        :raises HostError: when the host's disk is full.
+        :raises MachineLostError: when a machine went away by itself while it was waited for.
+        """
+        deadline = GuestDeadline(seconds, f'{self._action} of the stack "{self.name}"')
+
+        def decisive(event: Event) -> bool:
+            return self._ends(event) or classify.is_loss(event) or classify.is_stop(event)
+
+        events = self._cloud.events
+        while (found := events.wait(decisive, seconds=deadline.left, since=self._since)) is None:
+            deadline.check()
+        if classify.is_loss(found):
+            told = found.detail.get("message") or f"QEMU ended with {found.detail.get('status')}"
+            raise MachineLostError(f"the machine was lost while {deadline.what} ran: {told}")
+        if classify.is_stop(found):
+            told = "the host's disk is full" if found.detail["full"] else found.detail["message"]
+            raise HostError(f"QEMU stopped the guest while {deadline.what} ran: {told}")
+        self._state = str(found.detail["status"])
+        self.reason = str(found.detail.get("reason", ""))
+        return self
+
+    @property
+    def status(self) -> str:
+        """Heat's, such as ``CREATE_COMPLETE``, as of the last :meth:`wait`."""
+        return f"{self._action}_{self._state}"
+
+    @property
+    def state(self) -> str:
+        """``IN_PROGRESS``, ``COMPLETE`` or ``FAILED``, as of the last :meth:`wait`."""
+        return self._state
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The stack's outputs, as they are now."""
+        found = self._heat.stacks.get(self.name)
+        return {each["output_key"]: each.get("output_value") for each in found.outputs}
+
+    def said(self) -> dict[str, str]:
+        """What each deployment that failed wrote to its ``deploy_stderr``, by resource."""
+        from heatclient import exc
+
+        told = {}
+        for each in self._heat.resources.list(self.name, nested_depth=NESTED):
+            if each.resource_type in DEPLOYMENT_TYPES and each.resource_status == "FAILED":
+                with contextlib.suppress(exc.HTTPException):
+                    shown = self._heat.software_deployments.get(each.physical_resource_id)
+                    told[each.resource_name] = str(
+                        (shown.output_values or {}).get("deploy_stderr") or ""
+                    )
+        return told
+
+    def resource(self, name: str) -> Any:
+        """A resource of the stack, as python-heatclient shows it."""
+        return self._heat.resources.get(self.name, name)
+
+    def __str__(self) -> str:
+        return f'stack "{self.name}": {self.status} {self.reason}'.rstrip()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _begin(self, action: str) -> None:
+        self._action, self._state, self.reason = action, "IN_PROGRESS", ""
+        self._since = len(self._cloud.events)
+
+    def _tells(self, event: Event) -> bool:
+        detail = event.detail
+        return (
+            event.source == "stack"
+            and detail.get("type") == STACK_TYPE
+            and detail.get("resource") == self.name
+        )
+
+    def _ends(self, event: Event) -> bool:
+        return (
+            self._tells(event)
+            and event.detail.get("action") == self._action
+            and event.detail.get("status") in ("COMPLETE", "FAILED")
+        )
+
+    def _ask(self, call: Callable[[], object]) -> None:
+        from heatclient import exc
+
+        try:
+            call()
+        except exc.HTTPException as error:
+            told = " ".join(str(error).removeprefix("ERROR: ").split())
+            raise TemplateError(f'Heat refused "{self.template.source}": {told}') from error
+
+
+def create_from_file(
+    cloud: Cloud, path: Path, parameters: Mapping[str, Any], *, environments: tuple[Path, ...] = ()
+) -> Stack:
+    """Create a stack from a template file, with the files that it names."""
+    return Stack.create(cloud, load(path, parameters=parameters, environments=environments))

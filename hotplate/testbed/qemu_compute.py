@@ -1,0 +1,412 @@
+"""The cloud's servers as QEMU machines.
+
+Heat asks its :class:`~hotplate.cloud.nova.compute.Compute` for a server; :class:`QemuCompute`
+answers with an overlay of the image, a wiring, the cloud's services on that wiring, and a machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email
+import json
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from hotplate import settings as setting
+from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.http.addresses import PORTS
+from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.errors import HotplateError, MachineLostError
+from hotplate.events.log import Event, EventLog
+from hotplate.guest import shell
+from hotplate.image import config_drive
+from hotplate.image.inspect import Image
+from hotplate.image.overlay import make_overlay
+from hotplate.machine import accelerator, admission, wiring
+from hotplate.machine.config import ARCHITECTURES, Firmware, MachineConfig
+from hotplate.machine.machine import Machine
+from hotplate.paths import cache_dir
+from hotplate.settings import Datasource, Settings
+from hotplate.testbed.server import Server
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
+
+SMBIOS = {
+    Datasource.OPENSTACK: {"manufacturer": "OpenStack Foundation", "product": "OpenStack Nova"},
+    # Amazon's own strings make cloud-init insist on the tokens of IMDSv2, which Nova has not;
+    # this vendor's make it use the EC2 tree as Nova serves it (cloud-init's DataSourceEc2).
+    Datasource.EC2: {"manufacturer": "e24cloud"},
+}
+"""What the firmware says of the machine, so that cloud-init's ds-identify knows the data source;
+the others are known by the label of their drive."""
+
+DISK = "disk.qcow2"
+IDENTITY = "server.json"
+"""In a server's folder: its id and its nonce, so that a later session goes on with it."""
+CLOSE_SECONDS = 60.0
+
+
+class QemuCompute:
+    """Runs a cloud's servers in QEMU; a :class:`~hotplate.cloud.nova.compute.Compute`.
+
+    How many run at once follows the host's memory; a server for which there is none yet is
+    ``BUILD`` until there is, and keeps nobody else waiting.
+
+    :param image: what every server boots, whatever image its template names.
+    :param directory: each server gets a folder of its own in it.
+    """
+
+    def __init__(
+        self, image: Image, *, settings: Settings, directory: Path, events: EventLog
+    ) -> None:
+        self.image = image
+        self.settings = settings
+        self.directory = directory
+        self.events = events
+        self.cloud: Cloud | None = None
+        self.servers: dict[str, Server] = {}
+        self.arch = arch_of(image, settings)
+        self.accelerator = accelerator.choose(settings.accelerator.value, arch=self.arch)
+        self._state: dict[str, tuple[str, str]] = {}
+        self._waiting: dict[str, Deadline] = {}
+        self._workers: list[threading.Thread] = []
+        self._closed = False
+        self._lock = threading.Lock()
+        events.subscribe(self._see)
+
+    # -- what Heat asks for -------------------------------------------------------------------
+
+    def boot(self, spec: ServerSpec) -> None:
+        """Start a server on an overlay of the image."""
+        self.events.emit(
+            "harness", "user-data", server=spec.id, parts=user_data_parts(spec.user_data)
+        )
+        self._begin(spec, self.image.overlay, secrets.token_hex(16))
+
+    def go_on(self, spec: ServerSpec) -> None:
+        """Switch on a server that an earlier session left, from its own disk.
+
+        :raises MachineLostError: when its folder is gone.
+        """
+        for path in self.directory.glob(f"*/{IDENTITY}"):
+            known = json.loads(path.read_text())
+            if known["id"] == spec.id and (path.parent / DISK).exists():
+                self._begin(spec, lambda folder: folder / DISK, known["nonce"], path.parent)
+                return
+        raise MachineLostError(f'the disk of the server "{spec.name}" is not there any more')
+
+    def restore(self, spec: ServerSpec, *, disk: Path, state: Path, nonce: str) -> Server:
+        """Start a server from a saved state: its memory, and the disk of the same instant.
+
+        :param disk: stays as it is; an overlay of it is written to.
+        :param nonce: what the server was given when it was booted.
+        :raises MachineLostError: when the state does not fit this QEMU or this configuration.
+        """
+
+        def overlay(directory: Path) -> Path:
+            return make_overlay(disk, "qcow2", directory / DISK)
+
+        memory = ExitStack()
+        memory.enter_context(self._reserved(Deadline(self.settings.limit, _wish(spec))))
+        with self._assemble(spec, overlay, nonce, memory) as server:
+            server.machine.start(incoming=state)
+        self._state[spec.id] = ("ACTIVE", "")
+        return server
+
+    @contextlib.contextmanager
+    def _assemble(
+        self,
+        spec: ServerSpec,
+        disk: Callable[[Path], Path],
+        nonce: str,
+        memory: ExitStack,
+        folder: Path | None = None,
+    ) -> Iterator[Server]:
+        """A server that is complete but for being switched on; kept when that goes well.
+
+        :param memory: holds what was reserved for it, and is closed with the server.
+        """
+        with memory as owned:
+            if self.cloud is None:
+                raise RuntimeError("a server was asked for before the cloud was there")
+            directory = folder or self._folder(spec)
+            _write_identity(directory / IDENTITY, spec, nonce)
+            link = owned.enter_context(wiring.choose(PORTS, wanted=self._wiring()))
+            owned.enter_context(
+                self.cloud.serve(spec.id, link.listeners, vendor_data=shell.vendor_data(nonce))
+            )
+            machine = Machine(
+                self._config(spec, directory, disk(directory)),
+                wiring=link,
+                accelerator=self.accelerator,
+                directory=directory,
+                events=self.events,
+                server_id=spec.id,
+            )
+            owned.enter_context(machine)
+            machine.write_script()
+            server = Server(spec, machine, nonce=nonce, owned=owned)
+            self.servers[spec.id] = server
+            try:
+                yield server
+            except BaseException:
+                self.servers.pop(spec.id, None)
+                raise
+            server.owned = owned.pop_all()
+
+    def delete(self, server_id: str) -> None:
+        """Cut a server's power and forget it; its folder stays."""
+        with self._lock:
+            self._state.pop(server_id, None)
+            if waiting := self._waiting.get(server_id):
+                # Its own thread ends it.
+                waiting.end()
+                return
+            server = self.servers.pop(server_id, None)
+        if server is not None:
+            server.close()
+
+    def stop(self, server_id: str) -> None:
+        """Cut a server's power; its disk stays as it is."""
+        self._server(server_id).machine.kill()
+        self._state[server_id] = ("SHUTOFF", "")
+
+    def start(self, server_id: str) -> None:
+        """Switch a server on again, from its disk."""
+        self._server(server_id).machine.start()
+        self._state[server_id] = ("ACTIVE", "")
+
+    def suspend(self, server_id: str) -> None:
+        """Stop a server's processors."""
+        self._server(server_id).machine.pause()
+        self._state[server_id] = ("SUSPENDED", "")
+
+    def resume(self, server_id: str) -> None:
+        """Let a server's processors run on."""
+        self._server(server_id).machine.resume()
+        self._state[server_id] = ("ACTIVE", "")
+
+    def reboot(self, server_id: str) -> None:
+        """Press a server's reset button."""
+        self._server(server_id).machine.qmp.execute("system_reset")
+
+    def status(self, server_id: str) -> tuple[str, str]:
+        """Nova's word for the state of a server, and the reason."""
+        return self._state.get(server_id, ("ERROR", "there is no such server"))
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End every server, those that wait included; none is started after that."""
+        with self._lock:
+            self._closed = True
+            everyone = [*self.servers, *self._waiting]
+        for server_id in everyone:
+            self.delete(server_id)
+        deadline = Deadline(CLOSE_SECONDS, "the servers to end")
+        for worker in self._workers:
+            worker.join(deadline.left)
+
+    def _begin(
+        self,
+        spec: ServerSpec,
+        disk: Callable[[Path], Path],
+        nonce: str,
+        folder: Path | None = None,
+    ) -> None:
+        """Switch a server on: now, or in a thread of its own when it has to wait for memory."""
+        with self._lock:
+            if self._closed:
+                raise MachineLostError(f'the server "{spec.name}" comes too late: this is the end')
+            self._state[spec.id] = ("BUILD", "")
+        memory = ExitStack()
+        try:
+            memory.enter_context(self._reserved(Deadline(0, _wish(spec))))
+        except DeadlineExceeded:
+            deadline = Deadline(self.settings.limit, _wish(spec))
+            worker = threading.Thread(
+                target=self._begin_later,
+                args=(spec, disk, nonce, folder, deadline),
+                name=f"start-{spec.name}",
+                daemon=True,
+            )
+            with self._lock:
+                self._waiting[spec.id] = deadline
+                self._workers.append(worker)
+            worker.start()
+            return
+        with self._assemble(spec, disk, nonce, memory, folder) as server:
+            server.machine.start()
+        self._set_state(spec.id, "ACTIVE")
+
+    def _begin_later(
+        self,
+        spec: ServerSpec,
+        disk: Callable[[Path], Path],
+        nonce: str,
+        folder: Path | None,
+        deadline: Deadline,
+    ) -> None:
+        def tell(text: str) -> None:
+            self.events.emit("harness", "waiting", server=spec.id, name=spec.name, text=text)
+
+        try:
+            memory = ExitStack()
+            memory.enter_context(self._reserved(deadline, waiting=tell))
+            with self._assemble(spec, disk, nonce, memory, folder) as server:
+                server.machine.start()
+            self._set_state(spec.id, "ACTIVE")
+        except Exception as error:
+            self._set_state(spec.id, "ERROR", str(error))
+            if not isinstance(error, (HotplateError, DeadlineExceeded, OSError)):
+                raise
+        finally:
+            with self._lock:
+                del self._waiting[spec.id]
+                wanted = spec.id in self._state
+                unwanted = None if wanted else self.servers.pop(spec.id, None)
+            if unwanted is not None:
+                unwanted.close()
+            if self.cloud is not None:
+                # Heat's engine looks at the server again.
+                self.cloud.progress.notify()
+
+    def _reserved(
+        self,
+        deadline: Deadline,
+        *,
+        waiting: Callable[[str], None] = lambda _: None,
+    ) -> contextlib.AbstractContextManager[None]:
+        return admission.reserve(
+            self.settings.memory,
+            directory=cache_dir() / "memory",
+            deadline=deadline,
+            waiting=waiting,
+        )
+
+    def _set_state(self, server_id: str, word: str, reason: str = "") -> None:
+        """Keep Nova's word for a server, unless it was deleted meanwhile."""
+        with self._lock:
+            if server_id in self._state:
+                self._state[server_id] = (word, reason)
+
+    def _server(self, server_id: str) -> Server:
+        try:
+            return self.servers[server_id]
+        except KeyError:
+            raise MachineLostError(f'there is no server "{server_id}"') from None
+
+    def _folder(self, spec: ServerSpec) -> Path:
+        """A folder named after the server; a second one of that name gets a number."""
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.name).strip("-.")[:60] or "server"
+        with self._lock:
+            for name in (plain, *(f"{plain}-{number}" for number in range(2, 10_000))):
+                folder = self.directory / name
+                if not folder.exists():
+                    folder.mkdir(mode=0o700, parents=True)
+                    return folder
+        raise RuntimeError(f'too many servers are called "{plain}"')
+
+    def _config(self, spec: ServerSpec, directory: Path, disk: Path) -> MachineConfig:
+        append = ""
+        if self.image.kernel is not None:
+            console = ARCHITECTURES[self.arch].console
+            append = f"root=/dev/vda ro console=tty0 console={console},115200"
+            append = f"{append} {self.settings.append}".rstrip()
+        source = self.settings.datasource
+        drive = None
+        if source is not Datasource.OPENSTACK and source is not Datasource.EC2:
+            drive = self._drive(spec, directory, source)
+        elif spec.config_drive:
+            drive = self._drive(spec, directory, Datasource.CONFIG_DRIVE)
+        return MachineConfig(
+            name=directory.name,
+            uuid=spec.id,
+            disk=disk,
+            kernel=self.image.kernel,
+            initrd=self.image.initrd,
+            append=append,
+            firmware=self._firmware(),
+            arch=self.arch,
+            memory_mib=self.settings.memory,
+            cpus=self.settings.cpus,
+            config_drive=drive,
+            smbios=SMBIOS.get(source, {}),
+            display=self.settings.display,
+            # A new generation id at each start: a guest that was restored seeds its random
+            # numbers anew.  QEMU has it for PCs only.
+            extra=("-device", "vmgenid,guid=auto") if self.arch == "x86_64" else (),
+        )
+
+    def _wiring(self) -> str:
+        wanted = self.settings.wiring
+        return "" if wanted is setting.Wiring.AUTO else wanted.value
+
+    def _firmware(self) -> Firmware:
+        wanted = self.settings.firmware
+        if wanted is setting.Firmware.AUTO:
+            # Of the others only UEFI tells a guest by SMBIOS where it is.
+            bios = self.arch == "x86_64" and self.image.bios_bootable
+            return Firmware.BIOS if bios else Firmware.UEFI
+        return Firmware(wanted.value)
+
+    def _drive(self, spec: ServerSpec, directory: Path, source: Datasource) -> Path:
+        if self.cloud is None:
+            raise RuntimeError("a drive was asked for before the cloud was there")
+        path = directory / "config-drive.img"
+        path.unlink(missing_ok=True)
+        if source is Datasource.NOCLOUD:
+            tree, label = _nocloud(spec, self.cloud.metadata_tree(spec.id)), "cidata"
+        else:
+            tree, label = self.cloud.metadata_tree(spec.id), "config-2"
+        kind = "vfat" if source is Datasource.CONFIG_DRIVE_VFAT else "iso9660"
+        config_drive.make(tree, path, fs=kind, label=label)
+        return path
+
+    def _see(self, event: Event) -> None:
+        """Keep Nova's word for the state true when a machine ends by itself."""
+        if event.source != "machine" or event.kind != "exit" or event.server not in self._state:
+            return
+        reason = str(event.detail.get("reason", ""))
+        if reason == "lost":
+            self._state[event.server] = ("ERROR", str(event.detail.get("message", "")))
+        else:
+            self._state[event.server] = ("SHUTOFF", reason)
+
+
+def arch_of(image: Image, settings: Settings) -> str:
+    """The processor that an image is run on, as QEMU calls it."""
+    return image.arch if settings.arch is setting.Arch.AUTO else settings.arch.value
+
+
+def user_data_parts(data: bytes) -> list[str]:
+    """The names of the parts of a server's user data, by which the verdict knows what it is for.
+
+    :param data: MIME multipart, as Heat makes it, or anything else: then there are none.
+    """
+    message = email.message_from_bytes(data)
+    if not message.is_multipart():
+        return []
+    return [part.get_filename() or part.get_content_type() for part in message.walk()][1:]
+
+
+def _wish(spec: ServerSpec) -> str:
+    return f'memory for "{spec.name}"'
+
+
+def _write_identity(path: Path, spec: ServerSpec, nonce: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(json.dumps({"id": spec.id, "nonce": nonce}) + "\n")
+
+
+def _nocloud(spec: ServerSpec, tree: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What a NoCloud drive holds, made of a config drive's tree (cloud-init: NoCloud)."""
+    vendor = json.loads(tree.get("openstack/latest/vendor_data.json", b"{}"))
+    return {
+        "meta-data": json.dumps({"instance-id": spec.id, "local-hostname": spec.name}).encode(),
+        "user-data": spec.user_data,
+        "vendor-data": str(vendor.get("cloud-init", "")).encode(),
+    }

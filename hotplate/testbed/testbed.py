@@ -1,0 +1,99 @@
+"""A testbed: the one place that puts a cloud and its servers together.
+
+:class:`Testbed` owns all of it and ends it on every path.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.options import CloudOptions
+from hotplate.errors import MachineLostError
+from hotplate.events.log import EventLog
+from hotplate.image.inspect import Image
+from hotplate.settings import Settings
+from hotplate.testbed.qemu_compute import QemuCompute
+from hotplate.testbed.server import Server
+
+
+class Testbed:
+    """An image on the hotplate: a cloud, and the servers that it boots; a context manager.
+
+    ::
+
+        with Testbed(image, settings=settings, directory=folder, events=events) as testbed:
+            testbed.cloud.heat().stacks.create(...)
+
+    :param directory: for everything that this run writes.
+    """
+
+    # Not a class of tests, whatever pytest takes its name for.
+    __test__ = False
+
+    def __init__(
+        self,
+        image: Image,
+        *,
+        settings: Settings,
+        directory: Path,
+        events: EventLog,
+        options: CloudOptions | None = None,
+    ) -> None:
+        self.image = image
+        self.settings = settings
+        self.directory = directory
+        self.events = events
+        self._options = options or CloudOptions()
+        self._owned = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as owned:
+            self.compute = QemuCompute(
+                self.image,
+                settings=self.settings,
+                directory=self.directory / "servers",
+                events=self.events,
+            )
+            self.cloud = owned.enter_context(
+                Cloud(
+                    directory=self.directory / "cloud",
+                    compute=self.compute,
+                    events=self.events,
+                    options=self._options,
+                )
+            )
+            self.compute.cloud = self.cloud
+            # Servers end before the cloud that they talk to.
+            owned.callback(self.compute.close)
+            self._owned = owned.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._owned.close()
+
+    @property
+    def servers(self) -> list[Server]:
+        """The servers that there are, oldest first."""
+        return list(self.compute.servers.values())
+
+    def go_on(self) -> list[str]:
+        """Switch on the servers that an earlier session in this directory left.
+
+        :return: the sentences that say which cannot be, and why.
+        """
+        problems = []
+        for server in self.cloud.servers.all():
+            try:
+                self.compute.go_on(server.spec)
+            except MachineLostError as error:
+                problems.append(error.message)
+        return problems

@@ -1,0 +1,117 @@
+"""The one module that waits: deadlines on the monotonic clock, and a bounded retry.
+
+Nothing else in the harness sleeps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from hotplate.timing import host_speed
+
+T = TypeVar("T")
+
+
+class DeadlineExceeded(Exception):
+    """A deadline passed; ``str()`` says which."""
+
+
+class Deadline:
+    """A point in time that is passed down a call chain, so that waits do not add up.
+
+    :param seconds: from now until the deadline.
+    :param what: what is being waited for, as it reads after "waiting for".
+    """
+
+    def __init__(self, seconds: float, what: str) -> None:
+        self.what = what
+        self.seconds = seconds
+        self._end = time.monotonic() + self.seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline, never negative."""
+        return max(0.0, self._end - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        return self.left == 0.0
+
+    def extend(self, seconds: float) -> None:
+        """Progress was seen: the deadline is now at least ``seconds`` away."""
+        self._end = max(self._end, time.monotonic() + seconds)
+
+    def end(self) -> None:
+        """What was waited for is not wanted any more: the deadline has passed now."""
+        self._end = time.monotonic()
+
+    def check(self) -> None:
+        """Raise :class:`DeadlineExceeded` when the deadline has passed."""
+        if self.passed:
+            raise DeadlineExceeded(f"gave up waiting for {self.what} after {self.seconds:.0f} s")
+
+
+class GuestDeadline(Deadline):
+    """A deadline for what a guest does, which takes the longer the slower this host is.
+
+    When it would have passed, the host is measured, and the seconds are taken that many times; so
+    a host that became slow on the way is known to be, and one that is not costs nothing.
+
+    :param seconds: from now until the deadline, on a host that is not slow.
+    :param measure: how much slower this host is now, 1.0 or more; see
+        :func:`hotplate.timing.host_speed.factor`.
+    """
+
+    def __init__(
+        self, seconds: float, what: str, *, measure: Callable[[], float] = host_speed.factor
+    ) -> None:
+        super().__init__(seconds, what)
+        self._measure = measure
+        self._begun = time.monotonic()
+        self._span = seconds
+        self._final = seconds <= 0
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline, never negative."""
+        left = super().left
+        if left > 0 or self._final:
+            return left
+        end = self._begun + self._span * self._measure()
+        self._final = end <= time.monotonic()
+        self._end = max(self._end, end)
+        self.seconds = self._end - self._begun
+        return super().left
+
+    def extend(self, seconds: float) -> None:
+        """Progress was seen: the deadline is now at least ``seconds`` away."""
+        super().extend(seconds)
+        if self._end <= time.monotonic() + seconds:
+            self._begun, self._span, self._final = time.monotonic(), seconds, seconds <= 0
+            self.seconds = seconds
+
+    def end(self) -> None:
+        """What was waited for is not wanted any more: the deadline has passed now."""
+        super().end()
+        self._final = True
+
+
+def retry(attempt: Callable[[bool], T | None], deadline: Deadline, *, every: float = 0.1) -> T:
+    """Call ``attempt(last_try)`` until it returns something other than None.
+
+    For the few things that tell nobody when they change.  The last call gets ``True``, so that it
+    can say in full why it is not content.
+
+    :param every: seconds between two calls.
+    :raises DeadlineExceeded: when the last call returned None too.
+    """
+    while True:
+        last_try = deadline.passed
+        result = attempt(last_try)
+        if result is not None:
+            return result
+        if last_try:
+            deadline.check()
+        time.sleep(min(every, max(deadline.left, 0.001)))

@@ -1,0 +1,75 @@
+"""What a test leaves of its server: the files of a ``hotplate test``, in the server's folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from hotplate.report.artifacts import Folder
+from hotplate.report.html import report
+from hotplate.stacks.deployment import Deployment
+from hotplate.testbed.qemu_compute import DISK
+from hotplate.testbed.server import Server
+from hotplate.testbed.testbed import Testbed
+from hotplate.trial.guest_probe import follow, save_logs
+from hotplate.verdict.diagnosis import Diagnosis
+from hotplate.verdict.verdict import Outcome, Subject, Verdict, stage_times
+
+
+def leave(
+    testbed: Testbed,
+    server: Server,
+    deployments: Sequence[Deployment],
+    *,
+    since: int,
+    test: str,
+    problem: str = "",
+    lost: bool = False,
+    diagnosis: Diagnosis | None = None,
+    keep_disk: bool = False,
+) -> Verdict:
+    """Write verdict, report, timeline, requests and templates; of a failure also the guest's logs.
+
+    :param since: the length of the event log when the server was started.
+    :param test: the name of the test.
+    :param problem: why it failed, "" when it did not.
+    :param lost: whether the machine was lost.
+    :param keep_disk: also when the test passed; it is large.
+    """
+    if problem:
+        save_logs(server, server.directory)
+    stacks = [each.stack.name for each in deployments]
+    seen, tracker = follow(testbed.events, server, since=since, stacks=stacks)
+    now = time.monotonic()
+    wiring = server.machine.wiring
+    verdict = Verdict(
+        subject=Subject(
+            image=str(testbed.image.path),
+            template=test,
+            server=server.spec.name,
+            facts={
+                "accelerator": testbed.compute.accelerator.name,
+                "network": wiring.name if wiring is not None else "none",
+                "start": "restored from its warm state" if server.restored else "booted",
+            },
+        ),
+        outcome=Outcome.LOST if lost else Outcome.FAILED if problem else Outcome.PASSED,
+        status=deployments[-1].stack.status if deployments else "",
+        reasons=(problem,) if problem else (),
+        stages=stage_times(tracker),
+        diagnosis=diagnosis,
+        seconds=now - (tracker.started if tracker.started is not None else now),
+        artefacts=str(server.directory),
+    )
+    folder = Folder(server.directory)
+    folder.write_json(
+        "templates.json",
+        [
+            {"stack": each.stack.name, "template": each.stack.template.template}
+            for each in deployments
+        ],
+    )
+    folder.finish(verdict, seen, report=report(verdict, seen))
+    if not problem and not keep_disk:
+        (server.directory / DISK).unlink(missing_ok=True)
+    return verdict

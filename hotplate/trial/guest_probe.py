@@ -1,0 +1,103 @@
+"""Asks a guest what is wrong with it, where it can be asked, for the diagnosis."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from hotplate.errors import HotplateError
+from hotplate.events.log import Event, EventLog
+from hotplate.testbed.server import Server
+from hotplate.timing.deadline import DeadlineExceeded
+from hotplate.verdict import probes
+from hotplate.verdict.diagnosis import Diagnosis, diagnose
+from hotplate.verdict.stages import Stage
+from hotplate.verdict.tracker import StageTracker
+
+SECONDS = 20.0
+LOG_SECONDS = 5.0
+"""How long a guest that may be beyond answering is waited for, for its logs."""
+
+GUEST_LOGS = {
+    "journal.txt": "journalctl --boot --no-pager --output short-monotonic",
+    "cloud-init.log": "cat /var/log/cloud-init.log",
+    "heat-config.txt": "heat-config status",
+}
+
+
+def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> None:
+    """Emit the guest's answers to the questions that are worth asking; it may be out of reach.
+
+    :param missing: the first stage that was not reached, None when all were.
+    """
+    if not server.machine.running:
+        return
+    with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+        shell = server.shell(seconds=SECONDS)
+        for probe in probes.for_stage(missing or Stage.SIGNAL_ACCEPTED):
+            with contextlib.suppress(DeadlineExceeded):
+                answer = shell.run(probe.command, timeout=SECONDS)
+                # What is not there is said on stderr.
+                text = (answer.stdout + answer.stderr).decode(errors="replace").rstrip("\n")
+                probes.report(events, server.spec.id, probe, status=answer.rc, text=text)
+
+
+def save_logs(server: Server, target: Path) -> None:
+    """Leave what the guest wrote down in a folder, where there is a way in.
+
+    The journal and cloud-init's log hold neither inputs nor outputs; the logs of the hooks may, and
+    stay in the guest.
+    """
+    if not server.machine.running:
+        return
+    with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+        shell = server.shell(seconds=LOG_SECONDS)
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, command in GUEST_LOGS.items():
+            answer = shell.run(command, timeout=SECONDS)
+            path = target / name
+            path.touch(mode=0o600)
+            path.write_bytes(answer.stdout)
+
+
+def follow(
+    events: EventLog, server: Server, *, since: int, stacks: Iterable[str]
+) -> tuple[list[Event], StageTracker]:
+    """What concerns a server, and the stages that it came to.
+
+    :param since: the length of ``events`` when the server was started.
+    :param stacks: whose events concern the server.
+    """
+    names = set(stacks)
+    tracker = StageTracker(EventLog(), server.spec.id)
+    seen = []
+    for event in events.since(since):
+        others = event.server not in ("", server.spec.id)
+        if not others and (event.source != "stack" or event.detail.get("stack") in names):
+            seen.append(event)
+            tracker.see(event)
+    return seen, tracker
+
+
+def diagnose_since(
+    events: EventLog,
+    server: Server,
+    *,
+    since: int,
+    stacks: Iterable[str],
+    status: str,
+    reason: str = "",
+    said: dict[str, str] | None = None,
+) -> Diagnosis | None:
+    """Why what was asked of a server that ran already did not come to its end; None when it did.
+
+    :param since: and ``stacks``: see :func:`follow`.
+    :param status: of the stack that was waited for, such as ``CREATE_IN_PROGRESS``.
+    :param reason: Heat's for it.
+    :param said: see :func:`hotplate.verdict.diagnosis.diagnose`.
+    """
+    _, tracker = follow(events, server, since=since, stacks=stacks)
+    ask_guest(events, server, tracker.missing())
+    seen, tracker = follow(events, server, since=since, stacks=stacks)
+    return diagnose(seen, tracker, stack_status=status, stack_reason=reason, said=said)

@@ -1,0 +1,387 @@
+"""What can be seen in the facts of a run: each function says it in a sentence, or "".
+
+Sentences have no full stop: the diagnosis goes on with what to do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable
+
+from hotplate.events import classify
+from hotplate.events.log import Event
+from hotplate.verdict.facts import CFN_INIT_DATA, Facts
+from hotplate.verdict.stages import Stage
+
+# As many answers of one kind at the end are no accident.
+BROKEN_FOR = 3
+# As often as a guest may reset itself before that is a fault.
+BOOT_LOOP = 3
+_REACH = (
+    r"Connection refused|Failed to establish a new connection|Max retries exceeded|timed out"
+    r"|Network is unreachable|No route to host|Read timeout|RemoteDisconnected"
+)
+
+
+def _tally(events: list[Event]) -> str:
+    """Return answers as "404 (12 times), 200 (once)"."""
+    counted = Counter(str(classify.status(event) or "no answer") for event in events)
+    return ", ".join(
+        f"{status} ({'once' if times == 1 else f'{times} times'})"
+        for status, times in counted.most_common()
+    )
+
+
+def _all(events: list[Event], *, low: int, high: int) -> bool:
+    return bool(events) and all(low <= (classify.status(event) or 0) <= high for event in events)
+
+
+def _since_then(events: list[Event], *, low: int, high: int) -> list[Event]:
+    """Return the answers at the end that are all within a range, as of something that broke.
+
+    An agent that ran well before is no reason not to see it; a single bad answer says nothing.
+    """
+    ended = list(
+        itertools.takewhile(
+            lambda event: low <= (classify.status(event) or 599) <= high, reversed(events)
+        )
+    )
+    return ended[::-1] if len(ended) >= min(BROKEN_FOR, len(events)) else []
+
+
+def _quoted(line: str, limit: int = 180) -> str:
+    """Return a line in quotes; of a long one the end too, where the error usually stands."""
+    text = line.strip()
+    if len(text) > limit:
+        text = f"{text[: limit // 2 - 10]} ... {text[-limit // 2 :]}"
+    return f'"{text}"'
+
+
+def found(*names: str) -> Callable[[Facts], str]:
+    def sees(facts: Facts) -> str:
+        found = facts.finding(*names)
+        return f"{found.pattern.reason}: {_quoted(found.line)}" if found else ""
+
+    return sees
+
+
+def panic(facts: Facts) -> str:
+    if told := found("kernel-panic")(facts):
+        return told
+    return "the guest's kernel told the machine that it panicked" if facts.panic else ""
+
+
+def nothing_booted(facts: Facts) -> str:
+    firmware = ("no-bootable-device", "uefi-shell")
+    loader = ("grub-no-kernel", "grub-rescue", "boot-entry-failed", "grub-error")
+    if told := found(*firmware, *loader)(facts):
+        return told
+    kernel = ("Linux version", "] ", "Command line:", "systemd", "Welcome")
+    if facts.powered is None or any(word in line for line in facts.lines for word in kernel):
+        return ""
+    seconds = facts.now - facts.powered
+    if last := next((line for line in reversed(facts.lines) if line.strip()), ""):
+        return f"no kernel said anything in {seconds:.0f} s; the console ends with {_quoted(last)}"
+    return f"nothing at all was printed on the serial console in {seconds:.0f} s"
+
+
+def machine_gone(facts: Facts) -> str:
+    if facts.exit is None or facts.exit.detail.get("reason") != "lost":
+        return ""
+    message = facts.exit.detail.get("message")
+    told = f"the machine went away (QEMU exit status {facts.exit.detail.get('status')})"
+    return f"{told}: {_quoted(str(message))}" if message else told
+
+
+def disk_of_host(facts: Facts) -> str:
+    if facts.disk_error is None:
+        return ""
+    detail = facts.disk_error.detail
+    why = "the host's disk is full" if detail.get("full") else f"{detail.get('message')}"
+    return f"QEMU could not write the guest's disk and stopped the guest: {why}"
+
+
+def guest_stopped(facts: Facts) -> str:
+    reason = str(facts.exit.detail.get("reason", "")) if facts.exit else ""
+    if not reason.startswith("guest"):
+        return ""
+    word = "rebooted and was not to" if reason == "guest-reset" else "switched itself off"
+    return f"the guest {word} before that ({reason})"
+
+
+def boot_loop(facts: Facts) -> str:
+    if facts.resets < BOOT_LOOP:
+        return ""
+    return f"the guest reset itself {facts.resets} times"
+
+
+def no_dhcp(facts: Facts) -> str:
+    if facts.metadata:
+        return ""
+    if told := found("no-dhcp-lease")(facts):
+        return told
+    addresses = facts.probes.get("network", "")
+    devices = [line for line in addresses.splitlines() if line and not line.startswith("lo ")]
+    if addresses and not any(part[:1].isdigit() for line in devices for part in line.split()[2:]):
+        return "the guest runs, and no network device has an IPv4 address" + (
+            f": {_quoted(devices[0])}" if devices else ": it has no network device but lo"
+        )
+    return ""
+
+
+def metadata_refused(facts: Facts) -> str:
+    if any(classify.status(event) for event in facts.metadata):
+        return ""
+    if told := found("metadata-unreachable")(facts):
+        return told
+    if line := facts.log_line(rf"169\.254\.169\.254.*(?:{_REACH})", "cloud-init-log"):
+        return f"cloud-init could not reach the metadata service: {_quoted(line)}"
+    if facts.metadata or [each for each in facts.refused if each.source == "metadata"]:
+        return "the guest connected to the metadata service and got no answer"
+    return ""
+
+
+def metadata_errors(facts: Facts) -> str:
+    if facts.metadata and not any(
+        classify.is_metadata_fetch(event) and classify.answered(event) for event in facts.metadata
+    ):
+        return f"the metadata service answered {_tally(facts.metadata)}"
+    return ""
+
+
+def no_datasource(facts: Facts) -> str:
+    if told := found("no-datasource")(facts):
+        return told
+    if line := facts.log_line(r"DataSourceNone|status: disabled|not-run", "cloud-init"):
+        return f"cloud-init says {_quoted(line)}"
+    return ""
+
+
+def no_init_data(facts: Facts) -> str:
+    if facts.user_data_parts is not None and CFN_INIT_DATA not in facts.user_data_parts:
+        parts = ", ".join(facts.user_data_parts) or "no parts"
+        return f'the user data has no part "{CFN_INIT_DATA}" (it has {parts})'
+    user_data = [event for event in facts.metadata if classify.is_user_data(event)]
+    if _all(user_data, low=400, high=599):
+        return f"the request for the user data was answered {_tally(user_data)}"
+    if "No such file" in facts.probes.get(CFN_INIT_DATA, ""):
+        return f'cloud-init did not write "/var/lib/heat-cfntools/{CFN_INIT_DATA}"'
+    return ""
+
+
+def agent_missing(facts: Facts) -> str:
+    if facts.agent("LoadState") == "not-found":
+        return "the image has no unit os-collect-config.service"
+    if line := facts.log_line(r"status=203/EXEC|Failed to locate executable", "agent-log"):
+        return f"the unit's program does not exist: {_quoted(line)}"
+    return ""
+
+
+def agent_disabled(facts: Facts) -> str:
+    state = facts.agent("UnitFileState")
+    if facts.agent("LoadState") == "masked" or state in ("masked", "masked-runtime"):
+        return "the unit os-collect-config.service is masked"
+    if state == "disabled" and facts.agent("ActiveState") in ("inactive", ""):
+        return "the unit os-collect-config.service is installed and disabled"
+    return ""
+
+
+def agent_crashing(facts: Facts) -> str:
+    restarts, result = facts.agent("NRestarts"), facts.agent("Result")
+    state, sub = facts.agent("ActiveState"), facts.agent("SubState")
+    crashed = state == "failed" or sub == "auto-restart" or result not in ("", "success")
+    if crashed or (restarts.isdigit() and int(restarts) > 1):
+        last = facts.log_line(r"^\w*(?:Error|Exception)\b|Traceback|Error:", "agent-log")
+        times = f"{restarts} restarts, " if restarts not in ("", "0") else ""
+        told = f"the agent fails again and again ({times}result {result or 'unknown'})"
+        return f"{told}: {_quoted(last)}" if last else told
+    return found("agent-failed")(facts)
+
+
+def endpoint_down(facts: Facts) -> str:
+    asked = facts.polls or [
+        event for event in facts.requests if event.source in ("cfn", "heat", "keystone")
+    ]
+    if down := _since_then(asked, low=500, high=599):
+        return f"Heat's endpoint answered {_tally(down)}"
+    if others := [each for each in facts.refused if each.source != "metadata"]:
+        return f"connections to the {others[-1].source} endpoint were refused"
+    if line := facts.log_line(_REACH, "agent-log"):
+        return f"the agent runs and cannot reach Heat: {_quoted(line)}"
+    return ""
+
+
+def poll_refused(facts: Facts) -> str:
+    if refused := _since_then(facts.polls, low=401, high=403):
+        return f"the agent's polls were answered {_tally(refused)}"
+    denied = [event for event in facts.requests if event.source == "keystone"]
+    if not facts.polls and _all(denied, low=401, high=403):
+        return f"the agent's requests for a token were answered {_tally(denied)}"
+    return ""
+
+
+def poll_unknown(facts: Facts) -> str:
+    if unknown := _since_then(facts.polls, low=400, high=499):
+        return f"the agent's polls were answered {_tally(unknown)}"
+    return ""
+
+
+def nothing_to_deliver(facts: Facts) -> str:
+    if not facts.polls:
+        return ""
+    failed = [
+        event
+        for event in facts.stack
+        if event.detail.get("status") == "FAILED" and event.detail.get("resource")
+    ]
+    if failed:
+        return f"Heat failed before it had a deployment: {classify.describe(failed[0])}"
+    what = f'the deployment "{facts.undelivered[0]}"' if facts.undelivered else "a deployment"
+    return f"the agent polled {len(facts.polls)} times and {what} was not in an answer it took"
+
+
+def rejected(*words: str) -> Callable[[Facts], str]:
+    def sees(facts: Facts) -> str:
+        found = facts.marker("rejected")
+        if found and (not words or any(word in found.reason.lower() for word in words)):
+            why = found.reason or "it gave no reason"
+            return f'the runner did not run a hook for group "{found.group}": {why}'
+        return ""
+
+    return sees
+
+
+def not_executable(facts: Facts) -> str:
+    if told := rejected("not executable", "permission denied")(facts):
+        return told
+    found = facts.marker("rejected")
+    if found:
+        # ls -l: a regular file of the group's name without an x in its mode.
+        line = facts.log_line(rf"^-[rw-]{{9}}\S? .* {re.escape(found.group)}$", "hooks")
+        if line:
+            return (
+                f'the hook for group "{found.group}" is there and not executable: {_quoted(line)}'
+            )
+    return ""
+
+
+def hook_hangs(facts: Facts) -> str:
+    started = facts.track.marks.get(Stage.HOOK_STARTED) if facts.track else None
+    if not started or facts.track is None:
+        return ""
+    seconds = facts.now - started.at
+    return (
+        f'the hook of group "{facts.track.group}" was started for "{facts.track.label}" and has '
+        f"not finished in {seconds:.0f} s"
+    )
+
+
+def interrupted(facts: Facts) -> str:
+    found = facts.marker("interrupted")
+    return (
+        f'the run of "{found.name}" was cut off: {found.reason or "by a reboot"}' if found else ""
+    )
+
+
+def killed(facts: Facts) -> str:
+    finished = facts.marker("finished")
+    status = finished.status if finished else None
+    number = 0
+    if told := facts.told(r"(?:ended|killed) by signal (\d+)"):
+        number = int(told[1])
+    elif status is not None:
+        number = -status if status < 0 else status - 128 if 128 < status < 160 else 0
+    if not number:
+        return ""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    group = finished.group if finished else "unknown"
+    return f'the hook of group "{group}", or what it ran, was killed ({name})'
+
+
+def bad_json(facts: Facts) -> str:
+    pattern = (
+        r"[^\n]*(?:not (?:valid )?JSON|JSON that is not|gave no answer|answered without)[^\n]*"
+    )
+    finished = facts.marker("finished")
+    if told := facts.told(pattern):
+        group = finished.group if finished else "unknown"
+        return f'the hook of group "{group}" gave no valid JSON answer: {_quoted(told[0])}'
+    return ""
+
+
+def too_long(facts: Facts) -> str:
+    told = facts.told(r"[^\n]*it ran longer than[^\n]*")
+    return told[0] if told else ""
+
+
+def hook_failed(facts: Facts) -> str:
+    finished = facts.marker("finished")
+    if not (facts.failed and finished and finished.status):
+        return ""
+    text = next((each for each in facts.said.values() if each.strip()), facts.stack_reason)
+    last = text.strip().splitlines()[-1:]
+    return (
+        f'the hook of group "{finished.group}" ended with status {finished.status} for '
+        f'"{finished.name}"' + (f"; it said {_quoted(last[0])}" if last else "")
+    )
+
+
+def never_started(facts: Facts) -> str:
+    if facts.powered is not None:
+        return ""
+    failed = [e for e in facts.stack if e.detail.get("status") == "FAILED"]
+    if failed or facts.failed:
+        why = facts.stack_reason or str(failed[0].detail.get("reason", ""))
+        return f"Heat failed before a machine was switched on: {why or 'it gave no reason'}"
+    return "no machine was switched on"
+
+
+def stack_failed(facts: Facts) -> str:
+    if facts.failed and facts.missing is None:
+        return f"Heat ended the stack as {facts.stack_status}: {facts.stack_reason or 'no reason'}"
+    return ""
+
+
+def signal_lost(facts: Facts) -> str:
+    if not facts.link_up:
+        return "the guest's network link is cut, and the result did not arrive"
+    if found := facts.marker("signal-failed"):
+        return f"the guest could not deliver its signal: {found.reason or 'it gave no reason'}"
+    if others := [each for each in facts.refused if each.source != "metadata"]:
+        return f"the guest's connections to the {others[-1].source} endpoint were refused"
+    if line := facts.log_line(_REACH, "agent-log"):
+        return f"the guest could not deliver its signal: {_quoted(line)}"
+    return ""
+
+
+def signal_refused(facts: Facts) -> str:
+    if _all(facts.signals, low=401, high=403):
+        return f"the signal was answered {_tally(facts.signals)}"
+    return ""
+
+
+def signal_errors(facts: Facts) -> str:
+    if _all(facts.signals, low=400, high=599):
+        return f"the signal was answered {_tally(facts.signals)}"
+    return ""
+
+
+def signal_ignored(facts: Facts) -> str:
+    if any(classify.answered(event) for event in facts.signals):
+        return f"the signal was answered {_tally(facts.signals)}, and Heat did not change its state"
+    return ""
+
+
+def any_pattern(facts: Facts) -> str:
+    """The console patterns that no rule of its own speaks for, fatal ones first."""
+    findings = sorted(facts.findings.values(), key=lambda found: not found.pattern.fatal)
+    if not findings:
+        return ""
+    found = findings[0]
+    return f"{found.pattern.reason}: {_quoted(found.line)}; {found.pattern.advice}"

@@ -1,0 +1,190 @@
+"""Images that are built once and tested by many; and hotplate as a person runs it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hotplate.paths import cache_dir
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SEEDS = REPOSITORY / "tests" / "seeds"
+BUILD_SECONDS = 1500
+RUN_SECONDS = 1500
+
+
+@dataclass(frozen=True)
+class Done:
+    """A hotplate command that has ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+    verdict: dict[str, Any] = field(default_factory=dict)
+    folder: Path = Path()
+
+    @property
+    def last_line(self) -> str:
+        return self.stdout.rstrip().splitlines()[-1] if self.stdout.strip() else ""
+
+
+def _hotplate(*words: object, cwd: Path | None = None, timeout: int = RUN_SECONDS) -> Done:
+    """Run the hotplate command to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hotplate", *map(str, words)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        cwd=cwd or REPOSITORY,
+    )
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def _fingerprint() -> str:
+    """Everything that an image is made of, as one hash."""
+    digest = hashlib.sha256()
+    parts = (REPOSITORY / "elements", REPOSITORY / "hooks")
+    files = [path for part in parts for path in part.rglob("*") if path.is_file()]
+    for path in sorted([*files, REPOSITORY / "hotplate" / "image" / "plan.py"]):
+        if "__pycache__" not in path.parts:
+            digest.update(str(path.relative_to(REPOSITORY)).encode() + b"\0")
+            digest.update(path.read_bytes() + oct(path.stat().st_mode).encode())
+    return digest.hexdigest()[:16]
+
+
+class Images:
+    """Builds each image once for all tests of this host."""
+
+    def __init__(self) -> None:
+        self.directory = cache_dir() / "test-images"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._fingerprint = _fingerprint()
+
+    def get(
+        self,
+        release: str,
+        layout: str,
+        groups: str = "script",
+        *words: str,
+        seconds: int = BUILD_SECONDS,
+    ) -> Path:
+        """The image of that kind; builds it when it is not there."""
+        key = hashlib.sha256(json.dumps([groups, words]).encode()).hexdigest()[:8]
+        path = self.directory / f"{release}-{layout}-{key}-{self._fingerprint}.qcow2"
+        with (self.directory / f"{release}-{layout}-{key}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                self._forget(f"{release}-{layout}-{key}-")
+                done = _hotplate(
+                    *("build", "--release", release, f"--{layout}", "--group", groups),
+                    *("-o", path, *words),
+                    timeout=seconds,
+                )
+                assert done.status == 0, done.stderr[-2000:]
+        return path
+
+    def _forget(self, prefix: str) -> None:
+        """Images of earlier elements and hooks are of no more use."""
+        for old in self.directory.glob(f"{prefix}*"):
+            old.unlink()
+
+
+@pytest.fixture(scope="session")
+def images() -> Images:
+    if os.geteuid() != 0:
+        pytest.skip("building an image needs root")
+    return Images()
+
+
+@pytest.fixture(scope="session")
+def seeds() -> Path:
+    """The templates that the project grew from."""
+    return SEEDS
+
+
+@pytest.fixture(scope="session")
+def bookworm(images) -> Path:
+    return images.get("bookworm", "disk")
+
+
+@pytest.fixture(scope="session")
+def trixie(images) -> Path:
+    return images.get("trixie", "partition")
+
+
+ALL_HOOKS = "script,puppet,salt,cfn-init,ansible,apply-config,hiera,json-file"
+"""The groups whose tools come with the image and need nothing from elsewhere when they run."""
+
+
+@pytest.fixture(scope="session")
+def all_hooks_bookworm(images) -> Path:
+    return images.get("bookworm", "disk", ALL_HOOKS)
+
+
+@pytest.fixture(scope="session")
+def all_hooks_trixie(images) -> Path:
+    return images.get("trixie", "partition", ALL_HOOKS)
+
+
+@pytest.fixture
+def test_image(tmp_path):
+    """Run ``hotplate test``; the artefacts land below the test's own directory."""
+
+    def run(image: Path, *words: object, name: str = "artifacts") -> Done:
+        base = tmp_path / name
+        told = tmp_path / f"{name}.json"
+        done = _hotplate("test", image, "--artifacts", base, "--json", told, *words)
+        verdict = json.loads(told.read_text()) if told.exists() else {}
+        folder = (base / "last").resolve() if (base / "last").exists() else base
+        return Done(done.status, done.stdout, done.stderr, verdict, folder)
+
+    return run
+
+
+@pytest.fixture
+def nothing_left(tmp_path):
+    """After the test no QEMU, mount or loop device is left that has to do with it."""
+    yield
+    assert _machines_of(tmp_path) == []
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+    loops = subprocess.run(["losetup", "--list", "--output", "BACK-FILE"], capture_output=True)
+    assert str(tmp_path) not in loops.stdout.decode()
+
+
+def _machines_of(directory: Path) -> list[str]:
+    """The command lines of QEMU processes that use a file below a directory."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if "qemu-system" in line and str(directory) in line:
+                found.append(line)
+    return found
+
+
+@pytest.fixture
+def machines(tmp_path):
+    """Tell the QEMU processes that use a file below the test's own directory."""
+    return lambda: _machines_of(tmp_path)
+
+
+@pytest.fixture
+def hotplate():
+    """Run the hotplate command to its end."""
+    return _hotplate

@@ -1,0 +1,123 @@
+"""Every hook in one image and one stack, through the whole life of that stack."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hotplate.events import classify
+from hotplate.events.log import EventLog
+from hotplate.image.inspect import Image
+from hotplate.settings import Settings
+from hotplate.stacks.stack import create_from_file
+from hotplate.testbed.testbed import Testbed
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.long,
+]
+
+TEMPLATE = Path(__file__).parent / "templates" / "all-hooks.yaml"
+SECONDS = 600.0
+
+LEAVE_LINES = ("script", "puppet", "salt", "cfn-init", "ansible", "component")
+GROUPS = ("script", "hiera", "puppet", "salt", "cfn-init", "ansible", "json-file", "apply-config")
+OUTPUTS = ("script", "puppet", "salt", "ansible")
+
+
+def lines_of(action: str, word: str, groups=LEAVE_LINES) -> list[str]:
+    return [f"{group} {action} {word}" for group in groups]
+
+
+class Witness:
+    """Says what hooks a stretch of the run started and what was signalled for them."""
+
+    def __init__(self, events: EventLog) -> None:
+        self.events = events
+        self.seen = 0
+
+    def groups(self) -> Counter[str]:
+        """The groups of the hooks that ran since the last call.
+
+        Each ran to its end, with status 0, and was signalled, once.
+        """
+        events = list(self.events)[self.seen :]
+        self.seen += len(events)
+        markers = [marker for event in events if (marker := classify.marker(event))]
+        happened = Counter((marker.event, marker.id) for marker in markers)
+        started = {marker.id: marker.group for marker in markers if marker.event == "started"}
+        for step in ("received", "started", "finished", "signalled"):
+            assert {key: happened[step, key] for key in started} == dict.fromkeys(started, 1), step
+        assert all(marker.event in readings_of_success() for marker in markers), markers
+        assert {marker.status for marker in markers if marker.event == "finished"} <= {0}
+        return Counter(started.values())
+
+
+def readings_of_success() -> tuple[str, ...]:
+    return ("received", "started", "finished", "signalled")
+
+
+@pytest.mark.defect("K19")
+@pytest.mark.parametrize("release", ["bookworm", "trixie"])
+def test_the_whole_life_of_a_stack_with_every_hook(release, request, tmp_path):
+    image = Image.open(request.getfixturevalue(f"all_hooks_{release}"))
+    events = EventLog()
+    with Testbed(image, settings=Settings(), directory=tmp_path / "run", events=events) as testbed:
+        witness = Witness(events)
+
+        stack = create_from_file(testbed.cloud, TEMPLATE, {"word": "first"})
+        assert stack.wait(seconds=SECONDS).status == "CREATE_COMPLETE", stack
+        (server,) = testbed.servers
+
+        def ran() -> list[str]:
+            return sorted(server.shell().run("cat /var/lib/all-hooks/ran").check().text.split("\n"))
+
+        def written() -> tuple[str, object]:
+            shell = server.shell()
+            document = json.loads(shell.run("cat /etc/all-hooks.json").check().text)
+            return shell.run("cat /etc/all-hooks-cfn").check().text, document
+
+        expected = lines_of("CREATE", "first")
+        assert ran() == sorted(expected)
+        assert witness.groups() == Counter([*GROUPS, "script"])
+        assert written() == ("first", {"word": "first", "list": [1, None, True]})
+        outputs = stack.outputs
+        assert {name: outputs[name] for name in OUTPUTS} == {n: f"{n} first" for n in OUTPUTS}
+        assert outputs["component"] == "component CREATE first"
+        assert outputs["codes"] == [0, 0, 0, 0]
+
+        stack.update(parameters={"word": "second"})
+        assert stack.wait(seconds=SECONDS).status == "UPDATE_COMPLETE", stack
+        expected += lines_of("UPDATE", "second")
+        assert ran() == sorted(expected)
+        assert witness.groups() == Counter([*GROUPS, "ansible"])
+        assert written() == ("second", {"word": "second", "list": [1, None, True]})
+        outputs = stack.outputs
+        assert {name: outputs[name] for name in OUTPUTS} == {n: f"{n} second" for n in OUTPUTS}
+        assert outputs["component"] == "component UPDATE second"
+
+        assert stack.suspend().wait(seconds=SECONDS).status == "SUSPEND_COMPLETE", stack
+        assert witness.groups() == Counter(["script"])
+
+        assert stack.resume().wait(seconds=SECONDS).status == "RESUME_COMPLETE", stack
+        assert witness.groups() == Counter(["script"])
+        expected += ["component SUSPEND second", "component RESUME second"]
+        assert ran() == sorted(expected)
+
+        assert stack.delete().wait(seconds=SECONDS).status == "DELETE_COMPLETE", stack
+        assert witness.groups() == Counter(["script"])
+        said = [line for line in server.machine.console.lines if "all-hooks: component" in line]
+        told = [line.partition("all-hooks: ")[2] for line in said]
+        assert told == [
+            "component CREATE first",
+            "component SUSPEND second",
+            "component RESUME second",
+            "component DELETE second",
+        ]
+        assert testbed.servers == []

@@ -1,0 +1,118 @@
+"""Faults of the first seconds, planted in machines that really boot."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "machine"))
+
+import tiny_guest
+
+from hotplate.events import classify
+from hotplate.events.log import Event, EventLog
+from hotplate.machine import accelerator, wiring
+from hotplate.machine.config import Firmware, MachineConfig
+from hotplate.machine.machine import Machine
+from hotplate.verdict import console_patterns
+from hotplate.verdict.diagnosis import Diagnosis, diagnose
+from hotplate.verdict.stages import Stage
+from hotplate.verdict.tracker import StageTracker
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.network,
+    pytest.mark.tool("qemu-system-x86_64"),
+    pytest.mark.long,
+]
+
+SERVER = str(uuid.UUID(int=7))
+PATIENCE = 120.0
+GUEST_MIB = 256
+
+Boot = Callable[..., Diagnosis]
+
+
+def hopeless(event: Event) -> bool:
+    """The console shows what no guest gets over, or the machine says so itself."""
+    if event.source == "machine":
+        return event.kind in ("panic", "exit")
+    text = classify.console_text(event)
+    pattern = console_patterns.match(text) if text else None
+    return pattern is not None and pattern.fatal
+
+
+@pytest.fixture
+def boot(tmp_path: Path) -> Iterator[Boot]:
+    """Boots a machine until it is hopeless, and says why."""
+    with ExitStack() as stack:
+
+        def run(disk: Path, **options: Any) -> Diagnosis:
+            events = EventLog()
+            tracker = StageTracker(events, SERVER)
+            stack.callback(tracker.close)
+            config = MachineConfig(
+                name="faulty",
+                uuid=SERVER,
+                disk=disk,
+                disk_format="raw",
+                memory_mib=GUEST_MIB,
+                **options,
+            )
+            machine = stack.enter_context(
+                Machine(
+                    config,
+                    wiring=stack.enter_context(wiring.choose([80])),
+                    accelerator=accelerator.choose("tcg"),
+                    directory=tmp_path,
+                    events=events,
+                    server_id=SERVER,
+                )
+            )
+            machine.start()
+            assert events.wait(hopeless, seconds=PATIENCE), machine.console.text()
+            told = diagnose(events, tracker, stack_status="CREATE_IN_PROGRESS")
+            assert told is not None
+            return told
+
+        yield run
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """A disk with nothing on it."""
+    path = tmp_path / "disk.raw"
+    with path.open("wb") as stream:
+        stream.truncate(16 << 20)
+    return path
+
+
+def test_a_disk_with_nothing_to_boot(boot, disk):
+    told = boot(disk)
+    assert (told.fault, told.stage) == ("no-bootable-kernel", Stage.BOOTED)
+    assert "nothing to boot" in told.seen
+
+
+def test_a_disk_with_nothing_to_boot_under_uefi(boot, disk):
+    told = boot(disk, firmware=Firmware.UEFI)
+    assert (told.fault, told.stage) == ("no-bootable-kernel", Stage.BOOTED)
+
+
+def test_a_kernel_that_finds_no_root(boot, disk):
+    guest = tiny_guest.make()
+    told = boot(disk, kernel=guest.kernel, append="console=ttyS0 panic=0 root=/dev/vda1")
+    assert (told.fault, told.stage) == ("root-not-found", Stage.BOOTED)
+
+
+def test_a_kernel_whose_init_dies(boot, disk):
+    guest = tiny_guest.make()
+    append = "console=ttyS0 panic=0 quiet rdinit=/dhcp"
+    told = boot(disk, kernel=guest.kernel, initrd=guest.initrd, append=append)
+    assert (told.fault, told.stage) == ("kernel-panic", Stage.BOOTED)
+    assert "Attempted to kill init" in told.seen

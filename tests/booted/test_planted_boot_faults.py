@@ -1,0 +1,157 @@
+"""The faults of the verdict that need a boot of their own, each named rightly."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from hotplate.errors import MachineLostError
+from hotplate.events.log import EventLog
+from hotplate.image.inspect import Image
+from hotplate.settings import Settings
+from hotplate.stacks.template import Template, builtin
+from hotplate.testbed.testbed import Testbed
+from hotplate.timing.deadline import Deadline, retry
+from hotplate.trial.trial import Trial
+from hotplate.verdict.stages import Stage
+
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
+
+
+def settings(**given: object) -> Settings:
+    return Settings.load(given, environ=os.environ, directory=Path("/nonexistent"))
+
+
+def _down(machine) -> bool | None:
+    try:
+        machine.set_link(up=False)
+    except MachineLostError:
+        return None
+    return True
+
+
+@pytest.fixture
+def boot(trixie, tmp_path):
+    """Boots the image with something wrong, and judges it as ``hotplate test`` does."""
+
+    def pull(testbed: Testbed, event) -> None:
+        if event.kind == "power-on":
+            machine = testbed.compute.servers[event.server].machine
+            # The monitor answers a moment after the machine is on.
+            deadline = Deadline(30, "the monitor")
+            Thread(target=lambda: retry(lambda _: _down(machine), deadline), daemon=True).start()
+
+    def run(
+        template: Template | None = None,
+        *,
+        fault=None,
+        cable: bool = True,
+        path: Path = trixie,
+        **given,
+    ):
+        given = {"patience": 45, "limit": 240, **given}
+        with (
+            contextlib.ExitStack() as planted,
+            Trial(
+                Image.open(path),
+                template or builtin(),
+                settings=settings(**given),
+                folder=tmp_path / "run",
+                events=EventLog(),
+                say=print,
+                on_reached=print,
+            ) as trial,
+        ):
+            if fault is not None:
+                planted.enter_context(trial.testbed.cloud.fault(**fault))
+            if not cable:
+                trial.events.subscribe(lambda event: pull(trial.testbed, event))
+            began = time.monotonic()
+            verdict = trial.judge()
+            if picture := trial.take_picture():
+                assert picture.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+        print(f"{time.monotonic() - began:.0f} s: {verdict.last_line()}")
+        assert not verdict.passed
+        assert verdict.diagnosis is not None
+        assert (picture is None) == (verdict.diagnosis.stage is not Stage.BOOTED)
+        return verdict.diagnosis
+
+    return run
+
+
+def test_root_not_found(boot):
+    told = boot(append="root=/dev/vdz rootdelay=1")
+    assert (told.fault, told.stage) == ("root-not-found", Stage.BOOTED)
+
+
+def test_kernel_panic(boot):
+    told = boot(append="init=/bin/false panic=0")
+    assert (told.fault, told.stage) == ("kernel-panic", Stage.BOOTED)
+
+
+@pytest.mark.long
+def test_no_bootable_kernel(boot, tmp_path):
+    """A disk whose boot code loads nothing."""
+    disk = bytearray(4 << 20)
+    # cli; hlt; jmp: a boot sector that stops the machine's only work.
+    disk[0:4], disk[510:512] = b"\xfa\xf4\xeb\xfd", b"\x55\xaa"
+    disk[446:462] = bytes([0x80, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 24, 0, 0])
+    (tmp_path / "empty.raw").write_bytes(disk)
+    told = boot(path=tmp_path / "empty.raw", patience=20)
+    assert (told.fault, told.stage) == ("no-bootable-kernel", Stage.BOOTED)
+
+
+@pytest.mark.long
+def test_no_dhcp(boot):
+    """The cable is out from the first second on."""
+    told = boot(cable=False, patience=90)
+    assert (told.fault, told.stage) == ("no-dhcp", Stage.NETWORK_UP)
+
+
+@pytest.mark.long
+def test_metadata_refused(boot):
+    told = boot(fault={"endpoint": "metadata", "kind": "refuse"})
+    assert (told.fault, told.stage) == ("metadata-refused", Stage.METADATA_SERVED)
+
+
+@pytest.mark.long
+def test_metadata_404(boot):
+    told = boot(fault={"endpoint": "metadata", "kind": "status", "status": 404})
+    assert (told.fault, told.stage) == ("metadata-404", Stage.METADATA_SERVED)
+
+
+@pytest.mark.long
+def test_user_data_without_cfn_init_data(boot):
+    template = {
+        "heat_template_version": "2018-08-31",
+        "resources": {
+            "server": {
+                "type": "OS::Nova::Server",
+                "properties": {
+                    "image": "the image under test",
+                    "flavor": "m1.small",
+                    "user_data_format": "RAW",
+                    "user_data": "#!/bin/sh\n",
+                },
+            },
+            # Something has to wait for the server; Heat refuses a deployment on one like this.
+            "handle": {"type": "OS::Heat::WaitConditionHandle"},
+            "wait": {
+                "type": "OS::Heat::WaitCondition",
+                "properties": {"handle": {"get_resource": "handle"}, "timeout": 900},
+            },
+        },
+    }
+    told = boot(Template(source="raw", template=template, files={"waits": "Deployment"}))
+    assert (told.fault, told.stage) == ("no-cfn-init-data", Stage.AGENT_POLLED)
+
+
+@pytest.mark.long
+def test_datasource_not_detected(boot):
+    told = boot(append="ds=None")
+    assert (told.fault, told.stage) == ("no-datasource", Stage.METADATA_SERVED)

@@ -1,0 +1,328 @@
+"""The pytest plug-in with machines: restored for each test, apart from each other, breakable."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hotplate.paths import cache_dir
+from hotplate.testbed import warm_state as warm
+
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
+
+SECONDS = 400
+
+TEN = """
+    import json
+    import time
+    from pathlib import Path
+
+    import pytest
+
+    SEEN = Path(__file__).with_name("seen.jsonl")
+
+    @pytest.mark.parametrize("number", range(10))
+    def test_hook(server, number):
+        deployment = server.deploy(
+            group="script",
+            config="#!/bin/sh\\ntest ! -e /root/used || exit 9\\n: > /root/used\\n"
+            "printf %s \\"$word\\" > $heat_outputs_path.back\\necho out\\necho err >&2\\n",
+            inputs={"word": f"word {number}"},
+            outputs=["back"],
+        ).wait()
+        assert deployment.status == "COMPLETE", server.diagnosis()
+        assert deployment.outputs["back"] == f"word {number}"
+        assert deployment.outputs["deploy_stdout"] == "out\\n"
+        assert deployment.outputs["deploy_stderr"] == "err\\n"
+        assert deployment.outputs["deploy_status_code"] == 0
+        assert len(deployment.signals) == 1
+        seen = {
+            "uuid": server.run("cat /proc/sys/kernel/random/uuid").text,
+            "random": server.run("head -c16 /dev/urandom | od -An -tx1").text,
+            "nonce": server.run("cat /run/hotplate-shell/nonce").text,
+            "off": abs(time.time() - float(server.run("date +%s.%N").text)),
+            "deployed": server.run("ls /var/lib/heat-config/deployed").text.splitlines(),
+        }
+        with SEEN.open("a") as stream:
+            stream.write(json.dumps(seen) + "\\n")
+"""
+
+BREAKING = """
+    SCRIPT = "#!/bin/sh\\necho done\\n"
+
+    def deploys(server, **given):
+        done = server.deploy(group="script", config=SCRIPT, **given).wait()
+        assert done.status == "COMPLETE", server.diagnosis()
+        assert done.outputs["deploy_stdout"] == "done\\n"
+
+    def test_journal_and_host(server):
+        deploys(server)
+        assert "heat-config" in server.journal()
+        assert server.host.service("os-collect-config").is_running
+        assert not server.host.file("/no/such").exists
+        server.copy_in(b"\\0\\xff bytes", "/root/copied", mode=0o600)
+        assert server.copy_out("/root/copied") == b"\\0\\xff bytes"
+        assert server.host.file("/root/copied").mode == 0o600
+
+    def test_power_cut(server):
+        server.run("echo kept > /root/kept; sync; echo lost > /run/lost").check()
+        assert server.host.file("/root/kept").exists
+        nonce = server.run("cat /run/hotplate-shell/nonce").text
+        server.crash()
+        server.start()
+        assert server.host.file("/root/kept").contains("kept")
+        assert not server.host.file("/run/lost").exists
+        assert server.run("cat /run/hotplate-shell/nonce").text != nonce
+        deploys(server)
+
+    def test_link(server):
+        server.block()
+        deployment = server.deploy(group="script", config=SCRIPT)
+        server.unblock()
+        assert deployment.wait().status == "COMPLETE", server.diagnosis()
+
+    def test_fault(server, cloud):
+        with cloud.fault(endpoint="cfn", kind="status", status=500, count=3) as fault:
+            deploys(server)
+        assert fault.hits == 3
+
+    left = []
+
+    def test_faults_are_gone_after_a_test(server, cloud):
+        left.append(cloud.fault(endpoint="cfn", kind="refuse"))
+        left[0].__enter__()
+
+    def test_after_the_faults(server):
+        deploys(server)
+
+    def test_a_deployment_that_is_left_behind(server):
+        server.deploy(group="script", config="#!/bin/sh\\n: > /root/left\\nsleep 60\\n")
+
+    def test_is_not_found_by_the_next(server):
+        deploys(server)
+        assert not server.host.file("/root/left").exists
+"""
+
+REBOOT = """
+    def test_reboot(server):
+        host = server.host
+        boot = host.file("/proc/sys/kernel/random/boot_id").content_string
+        server.reboot()
+        assert host.file("/proc/sys/kernel/random/boot_id").content_string != boot
+        done = server.deploy(group="script", config="#!/bin/sh\\n").wait()
+        assert done.status == "COMPLETE", server.diagnosis()
+"""
+
+FAILS = """
+    def test_it_fails(server):
+        done = server.deploy(group="script", config="#!/bin/sh\\necho sorry >&2\\nexit 3\\n").wait()
+        assert done.status == "COMPLETE"
+"""
+
+NEEDS = """
+    import pytest
+
+    def deploys(server):
+        done = server.deploy(group="script", config="#!/bin/sh\\n").wait()
+        assert done.status == "COMPLETE", server.diagnosis()
+
+    @pytest.mark.hotplate_cold
+    def test_cold(server):
+        assert not server._server.restored
+        deploys(server)
+
+    @pytest.mark.hotplate_groups("script")
+    def test_restored(server):
+        assert server._server.restored
+        deploys(server)
+
+    @pytest.mark.hotplate_groups("puppet")
+    def test_puppet(server):
+        raise AssertionError("it must not come so far")
+"""
+
+LOSES = """
+    import os
+    import signal
+    from pathlib import Path
+
+    TRIED = Path(__file__).with_name("tried")
+
+    def test_loses_its_machine(server):
+        deployment = server.deploy(group="script", config="#!/bin/sh\\nsleep 3\\n")
+        if not TRIED.exists():
+            TRIED.touch()
+            os.kill(server._server.machine.pid, signal.SIGKILL)
+        assert deployment.wait().status == "COMPLETE"
+"""
+
+SHARED = """
+    def test_one(booted_server):
+        booted_server.run(": > /root/shared").check()
+
+    def test_two(booted_server):
+        assert booted_server.host.file("/root/shared").exists
+"""
+
+BOTH = """
+    def test_both(server, booted_server):
+        raise AssertionError("it must not come so far")
+"""
+
+
+@pytest.fixture
+def run(pytester, trixie, monkeypatch):
+    """Run tests with the plug-in on the image; the cache is everybody's."""
+    monkeypatch.setenv("HOTPLATE_CACHE", str(cache_dir()))
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    # pytester gives tests another home.
+    pytester.makeini("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
+
+    def with_options(*options: str, **files: str):
+        pytester.makepyfile(**files)
+        return pytester.runpytest_subprocess(
+            f"--image={trixie}", "--durations=0", *options, timeout=SECONDS
+        )
+
+    return with_options
+
+
+def test_ten_tests_of_a_hook_that_know_nothing_of_each_other(run, pytester):
+    done = run(test_ten=TEN)
+    done.assert_outcomes(passed=10)
+    seen = [json.loads(line) for line in (pytester.path / "seen.jsonl").read_text().splitlines()]
+    for fresh in ("uuid", "random", "nonce"):
+        assert len({each[fresh] for each in seen}) == 10, fresh
+    assert max(each["off"] for each in seen) < 5
+    assert {len(each["deployed"]) for each in seen} <= {len(seen[0]["deployed"])}
+    # What passed leaves evidence and no disk.
+    left = list((pytester.path / "artifacts" / "last").glob("*/servers/*"))
+    assert len(left) == 10
+    for folder in left:
+        names = {path.name for path in folder.iterdir()}
+        assert {"console.log", "timeline.json", "requests.jsonl", "report.html", "qemu.sh"} <= names
+        assert "disk.qcow2" not in names
+        assert json.loads((folder / "verdict.json").read_text())["passed"] is True
+
+
+def test_a_server_can_be_broken_in_every_way_and_the_next_is_whole(run):
+    run(test_breaking=BREAKING).assert_outcomes(passed=8)
+
+
+@pytest.mark.long
+def test_a_reboot(run):
+    run(test_reboot=REBOOT).assert_outcomes(passed=1)
+
+
+def test_a_failure_says_why_leaves_evidence_and_pauses_on_request(run, pytester):
+    done = run("--pause-on-fail", test_fails=FAILS)
+    done.assert_outcomes(failed=1)
+    text = done.stdout.str() + done.stderr.str()
+    assert re.search(r'hotplate: the server "\S+" is up', text)
+    for line in (
+        r"ssh -F \S+/ssh-config \S+",
+        r"hotplate shell --directory \S+ \S+",
+        r"hotplate monitor --directory \S+ \S+",
+    ):
+        assert re.search(line, text), line
+    assert re.search(r"tail -f \S+/console.log", text)
+    # Nothing that was let in by is left.
+    assert not list(pytester.path.glob("artifacts/*/*/servers/*/doors/control"))
+    assert "hook finished" in text
+    assert "status 3" in text
+    assert "sorry" in text
+    told = re.search(r"evidence of \S+ is in (\S+)", text)
+    folder = Path(told[1])
+    for name in (
+        *("console.log", "timeline.json", "requests.jsonl", "report.html", "qemu.sh"),
+        *("journal.txt", "cloud-init.log", "heat-config.txt", "disk.qcow2", "templates.json"),
+    ):
+        assert (folder / name).stat().st_size > 0, name
+    assert "status 3" in (folder / "report.html").read_text()
+
+
+def test_a_test_can_be_booted_cold_and_left_out_where_its_hook_is_missing(run):
+    run("--strict-markers", test_needs=NEEDS).assert_outcomes(passed=2, skipped=1)
+
+
+def test_a_lost_machine_is_not_the_images_fault(run):
+    done = run(test_loses=LOSES)
+    done.assert_outcomes(passed=1)
+    assert "the machine was lost, which says nothing of the image" in done.stderr.str()
+
+
+def test_a_module_shares_its_server_and_cannot_have_both(run):
+    done = run(test_shared=SHARED, test_the_both=BOTH)
+    done.assert_outcomes(passed=2, errors=1)
+    assert 'the fixtures "server" and "booted_server" were asked for at once' in done.stdout.str()
+
+
+def test_two_workers_share_the_state(run):
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    done = run("-n", "2", test_ten=TEN.replace("range(10)", "range(4)"))
+    done.assert_outcomes(passed=4)
+    assert len(warm.states()) <= warm.KEPT
+
+
+@pytest.mark.long
+def test_each_test_boots_when_it_is_to_be_cold(run):
+    done = run("--cold", test_ten=TEN.replace("range(10)", "range(2)"))
+    done.assert_outcomes(passed=2)
+    assert "to restore it" not in done.stderr.str()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", ["memory", "disk.qcow2", "server.json", "cloud/heat.db"])
+def test_a_damaged_state_is_made_anew_once_and_that_is_said(run, tmp_path, monkeypatch, part):
+    first = run(test_ten=TEN.replace("range(10)", "range(1)"))
+    first.assert_outcomes(passed=1)
+    state = warm.states()[0].directory
+    copy = tmp_path / "cache" / "warm" / state.name
+    shutil.copytree(state, copy, copy_function=os.link)
+    whole = (copy / part).read_bytes()
+    (copy / part).unlink()
+    (copy / part).write_bytes(whole[: len(whole) // 2])
+    monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
+    done = run(test_ten=TEN.replace("range(10)", "range(2)"))
+    done.assert_outcomes(passed=2)
+    text = done.stdout.str() + done.stderr.str()
+    assert text.count("booting the image once more") == 1
+    assert "damaged" in text
+    done = run(test_ten=TEN.replace("range(10)", "range(2)"))
+    assert "booting" not in done.stdout.str() + done.stderr.str()
+
+
+DELETES = """
+    import os
+    import shutil
+    from pathlib import Path
+
+    def test_deletes(server):
+        shutil.rmtree(Path(os.environ["HOTPLATE_CACHE"], "warm"))
+        # What is running has all it needs.
+        done = server.deploy(group="script", config="#!/bin/sh\\n").wait()
+        assert done.status == "COMPLETE", server.diagnosis()
+
+    def test_after_it(server):
+        raise AssertionError("it must not come so far")
+"""
+
+
+@pytest.mark.long
+def test_a_cache_that_is_deleted_under_a_run_is_a_sentence(run, tmp_path, monkeypatch):
+    run(test_ten=TEN.replace("range(10)", "range(1)")).assert_outcomes(passed=1)
+    state = warm.states()[0].directory
+    cache = tmp_path / "cache"
+    shutil.copytree(state, cache / "warm" / state.name, copy_function=os.link)
+    monkeypatch.setenv("HOTPLATE_CACHE", str(cache))
+    done = run(test_ten=DELETES)
+    done.assert_outcomes(passed=1, errors=1)
+    assert "was removed while it was used" in done.stdout.str()
+    assert "Traceback" not in done.stdout.str()
+    # It is made again by the next to need it.
+    run(test_ten=TEN.replace("range(10)", "range(1)")).assert_outcomes(passed=1)

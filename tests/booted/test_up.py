@@ -1,0 +1,155 @@
+"""``hotplate up`` with a guest: used, ended, and gone on with from its disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotplate.timing.deadline import Deadline, retry
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.long,
+]
+
+BOOT_SECONDS = 600
+SERVER = "Web-Server"
+
+
+class Session:
+    """A ``hotplate up`` that runs, and what a person does beside it."""
+
+    def __init__(self, image: Path, directory: Path, *words: object) -> None:
+        self.directory = directory
+        self.log = directory.with_suffix(".log")
+        self._before = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "hotplate", "up", image, "--directory", directory),
+                    *map(str, words),
+                ],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        sys.stdout.write(self.log.read_text())
+
+    def hotplate(self, verb: str, *words: str, timeout: int = 120) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-m", "hotplate", verb, "--directory", self.directory, *words],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    def openstack(self, *words: str):
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("openstack")), *words, "-f", "json"],
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(self.directory.parent),
+                "PYTHONWARNINGS": "ignore",
+                "OS_CLIENT_CONFIG_FILE": str(self.directory / "clouds.yaml"),
+                "OS_CLOUD": "hotplate",
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    def told(self) -> str:
+        """What this session has said so far; it must be running."""
+        told = self.log.read_bytes()[self._before :].decode()
+        assert self.process.poll() is None, told
+        return told
+
+    def wait_for(self, text: str) -> None:
+        """Until ``up`` has said something."""
+
+        def said(_: bool) -> bool | None:
+            return text in self.told() or None
+
+        retry(said, Deadline(BOOT_SECONDS, f'"{text}"'), every=0.5)
+
+    def in_guest(self, command: str) -> str:
+        """The output of a command in the guest, as soon as it has a shell."""
+
+        def ran(last: bool) -> str | None:
+            self.told()
+            done = self.hotplate("shell", SERVER, command)
+            assert not last or done.returncode == 0, done.stderr
+            return done.stdout if done.returncode == 0 else None
+
+        return retry(ran, Deadline(BOOT_SECONDS, "the shell"), every=2)
+
+
+def test_a_guest_outlives_its_session(bookworm, seeds, tmp_path, nothing_left):
+    directory = tmp_path / "up"
+    template = seeds / "one-template-sample" / "template.yaml"
+    with Session(bookworm, directory, "-t", template, "--keep") as session:
+        session.wait_for('stack "hotplate": CREATE_COMPLETE')
+        shown = session.openstack("stack", "output", "show", "hotplate", "stdout")
+        assert shown["output_value"] == "web server ready\n"
+        assert f"ssh -F {directory}/ssh-config {SERVER}" in session.log.read_text()
+        assert f"hotplate monitor --directory {directory} {SERVER}" in session.log.read_text()
+        first = session.in_guest("cat /proc/sys/kernel/random/boot_id; echo kept >/root/note")
+        done = session.hotplate("down", timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert session.process.wait(60) == 0
+    with Session(bookworm, directory) as session:
+        session.wait_for(f'server "{SERVER}" is on')
+        assert session.in_guest("cat /root/note") == "kept\n"
+        assert session.in_guest("cat /proc/sys/kernel/random/boot_id") != first
+        # The guest still belongs to its stack: what is deployed to it now, it does.
+        script = tmp_path / "script.sh"
+        script.write_text("#!/bin/sh\necho again >/root/again\n")
+        config = session.openstack(
+            *("software", "config", "create", "again", "--group", "script"),
+            *("--config-file", str(script)),
+        )
+        server = session.openstack("stack", "resource", "show", "hotplate", "web_server")
+        session.openstack(
+            *("software", "deployment", "create", "again", "--config", config["id"]),
+            *("--server", server["physical_resource_id"], "--signal-transport", "NO_SIGNAL"),
+        )
+        assert session.in_guest("cat /root/again") == "again\n"
+        assert session.hotplate("down", timeout=300).stdout == "ended; nothing was kept\n"
+        assert session.process.wait(60) == 0
+    assert not directory.exists()
+
+
+@pytest.mark.long
+@pytest.mark.tool("ssh")
+def test_ssh_leads_to_the_guest(images, seeds, tmp_path, nothing_left):
+    image = images.get("bookworm", "disk", "script", "--package", "openssh-server")
+    template = seeds / "one-template-sample" / "template.yaml"
+    with Session(image, tmp_path / "up", "-t", template) as session:
+        session.wait_for('stack "hotplate": CREATE_COMPLETE')
+        inside = session.in_guest("cat /proc/sys/kernel/random/boot_id")
+        by_verb = session.hotplate("ssh", SERVER, "cat /proc/sys/kernel/random/boot_id")
+        assert (by_verb.returncode, by_verb.stdout) == (0, inside), by_verb.stderr
+        by_line = subprocess.run(
+            ["ssh", "-F", tmp_path / "up" / "ssh-config", SERVER, "id -un; exit 3"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (by_line.returncode, by_line.stdout) == (3, "root\n"), by_line.stderr
+        assert session.hotplate("down", timeout=300).returncode == 0

@@ -1,0 +1,35 @@
+"""A lost machine is tried once more, and the verdict says so."""
+
+from __future__ import annotations
+
+from hotplate.cli.test import after_a_loss
+from hotplate.report.terminal import summary
+from hotplate.verdict.verdict import Outcome, Subject, Verdict
+
+
+def verdict(outcome: Outcome, *reasons: str) -> Verdict:
+    return Verdict(
+        subject=Subject(image="web.qcow2", template="t", server="s", facts={"memory": "1024 MiB"}),
+        outcome=outcome,
+        status="CREATE_COMPLETE",
+        reasons=reasons,
+        stages=(),
+    )
+
+
+def test_a_second_try_that_passes_has_passed_and_tells_of_the_first():
+    told = after_a_loss(verdict(Outcome.PASSED), "QEMU was killed")
+    assert told.passed
+    assert told.exit_status == 0
+    assert told.reasons == ("a first try lost its machine: QEMU was killed",)
+    assert told.subject.facts["first try"] == "the machine was lost: QEMU was killed"
+    assert told.subject.facts["memory"] == "1024 MiB"
+    text = summary(told)
+    assert "a first try lost its machine: QEMU was killed" in text
+    assert text.splitlines()[-1] == "PASSED"
+
+
+def test_a_second_try_that_fails_fails():
+    told = after_a_loss(verdict(Outcome.FAILED, "Heat says CREATE_FAILED"), "QEMU was killed")
+    assert told.exit_status == 1
+    assert len(told.reasons) == 2

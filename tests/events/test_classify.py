@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotplate.events import classify
+from hotplate.events.log import Event
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            'heat-config: started id=abc-1 group=script name="web server"',
+            classify.Marker("started", "abc-1", "script", "web server"),
+        ),
+        (
+            '[  40.1] heat-config: finished id=abc group=cfn-init name="a \\"b\\" \\u00e9" '
+            'status=-9 reason="killed by signal 9"\r',
+            classify.Marker("finished", "abc", "cfn-init", 'a "b" é', -9, "killed by signal 9"),
+        ),
+        (
+            'heat-config: signal-failed id=a group=script name="n" reason="no route"',
+            classify.Marker("signal-failed", "a", "script", "n", None, "no route"),
+        ),
+        ('heat-config: rejected id= group= name=""', classify.Marker("rejected", "", "", "")),
+    ],
+)
+def test_markers_are_read(line, expected):
+    assert classify.marker_in(line) == expected
+
+
+@pytest.mark.parametrize("line", ["", "heat-config", "heat-config: dancing id=1 group=2 name=3"])
+def test_what_is_no_marker_is_none(line):
+    assert classify.marker_in(line) is None
+
+
+@given(st.text())
+def test_any_console_text_is_read_without_failing(text):
+    event = Event("console", "line", "s", {"text": "heat-config: " + text})
+    assert "\x1b" not in classify.describe(event)
+    classify.marker(event)

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hotplate.errors import HostError
+from hotplate.report.artifacts import Artefacts, redacted
+from hotplate.verdict.verdict import Subject, judge
+
+
+def verdict_of(story, artefacts):
+    return judge(
+        Subject(image="a.qcow2"),
+        story.events,
+        story.tracker,
+        stack_status="CREATE_COMPLETE",
+        now=time.monotonic(),
+        artefacts=str(artefacts.folder),
+    )
+
+
+def test_everything_is_there_and_private(passed, tmp_path):
+    artefacts = Artefacts(tmp_path / "deep" / "base", "a.qcow2")
+    template = tmp_path / "stack.yaml"
+    template.write_text("heat_template_version: 2021-04-16\n")
+    artefacts.copy(template)
+    artefacts.write_json("parameters.json", {"password": "typed by the user"})
+    artefacts.finish(verdict_of(passed, artefacts), passed.events, report="<html></html>")
+    assert artefacts.problem is None
+    assert {path.name for path in artefacts.folder.iterdir()} == {
+        "verdict.json",
+        "timeline.json",
+        "requests.jsonl",
+        "report.html",
+        "stack.yaml",
+        "parameters.json",
+    }
+    assert stat.S_IMODE(artefacts.folder.stat().st_mode) == 0o700
+    for path in artefacts.folder.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    assert json.loads((tmp_path / "deep/base/last/verdict.json").read_text())["passed"] is True
+    timeline = json.loads((artefacts.folder / "timeline.json").read_text())
+    assert len(timeline) == len(passed.events)
+    requests = (artefacts.folder / "requests.jsonl").read_text().splitlines()
+    assert {json.loads(line)["source"] for line in requests} == {"metadata", "cfn"}
+
+
+def test_last_is_swapped_and_never_missing(tmp_path):
+    base = tmp_path / "base"
+
+    def run(number: int) -> Path:
+        artefacts = Artefacts(base, f"image {number}/../x")
+        artefacts.write_json("verdict.json", {"run": number})
+        artefacts.point()
+        assert (base / "last" / "verdict.json").exists()
+        return artefacts.folder
+
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(run, range(40)))
+    assert len(set(folders)) == 40
+    assert {folder.parent for folder in folders} == {base}
+    assert not [path for path in base.iterdir() if path.name.startswith(".")]
+
+
+def test_two_runs_of_one_image_in_one_second_do_not_meet(tmp_path):
+    assert len({Artefacts(tmp_path, "same").folder for _ in range(5)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [
+        ("/v1/?AWSAccessKeyId=KEY&Signature=SIG%3D&Action=x", ["KEY", "SIG"]),
+        ("http://s/v1/A/c/o?temp_url_sig=abcdef&temp_url_expires=1", ["abcdef"]),
+    ],
+)
+def test_what_lets_its_reader_act_is_taken_out(text, gone):
+    assert all(word not in redacted(text) for word in gone)
+
+
+def test_events_are_redacted_also_when_who_emitted_them_forgot(story, tmp_path):
+    story.power()
+    story.request("swift", "PUT", "/v1/A/c/o?temp_url_sig=TOPSECRET", 201)
+    artefacts = Artefacts(tmp_path, "x")
+    artefacts.write_events(story.events)
+    for path in artefacts.folder.iterdir():
+        assert "TOPSECRET" not in path.read_text()
+
+
+def test_a_base_that_is_a_file_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HostError, match="cannot be written") as caught:
+        Artefacts(tmp_path / "file" / "base", "x")
+    assert "\n" not in caught.value.message
+
+
+def test_a_missing_template_is_one_sentence_and_no_end(passed, tmp_path):
+    artefacts = Artefacts(tmp_path, "x")
+    assert artefacts.copy(tmp_path / "none.yaml") is None
+    assert 'none.yaml" cannot be read' in str(artefacts.problem)
+    artefacts.finish(verdict_of(passed, artefacts), passed.events)
+    assert (tmp_path / "last" / "verdict.json").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.root
+def test_a_full_disk_keeps_the_verdict(passed, small_disk):
+    artefacts = Artefacts(small_disk, "x")
+    verdict = verdict_of(passed, artefacts)
+    artefacts.finish(verdict, passed.events, report="x" * 200_000)
+    assert "the disk is full" in artefacts.problem.message
+    assert "df -h" in artefacts.problem.hint
+    assert json.loads((artefacts.folder / "verdict.json").read_text())["passed"] is True
+    assert not list(artefacts.folder.glob(".*"))
+
+
+@pytest.mark.root
+def test_a_read_only_folder_is_one_sentence(passed, small_disk):
+    artefacts = Artefacts(small_disk, "x")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    artefacts.finish(verdict_of(passed, artefacts), passed.events)
+    assert "the file system is read-only" in artefacts.problem.message
+    with pytest.raises(HostError, match="read-only"):
+        Artefacts(small_disk, "y")
+
+
+def test_a_folder_of_somebody_else_is_one_sentence(tmp_path):
+    tmp_path.chmod(0o500)
+    was = os.geteuid()
+    if was == 0:
+        os.seteuid(65534)  # root writes everywhere
+    try:
+        with pytest.raises(HostError, match="permission is denied"):
+            Artefacts(tmp_path / "base", "x")
+    finally:
+        os.seteuid(was)

@@ -1,0 +1,354 @@
+"""The report, as text and as a real browser shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import struct
+import subprocess
+import time
+import zlib
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotplate.events.log import Event
+from hotplate.report import html, picture, timeline
+from hotplate.verdict.verdict import Subject, judge
+
+EVIL = '<script>document.title="pwned"</script><img src=x onerror="document.title=1">&"\''
+VOID = {"meta", "img", "br", "link", "input"}
+
+
+class Balance(HTMLParser):
+    """Checks that every element that is opened is closed, and keeps the attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+
+def parsed(text: str) -> Balance:
+    balance = Balance()
+    balance.feed(text)
+    balance.close()
+    assert balance.stack == []
+    return balance
+
+
+def png(width: int = 4, height: int = 4) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    rows = (b"\0" + b"\x40\x80\xc0" * width) * height
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+
+
+def verdict_of(story, status="CREATE_COMPLETE", image="a.qcow2", **more):
+    return judge(
+        Subject(image=image, facts={"accelerator": "tcg"}),
+        story.events,
+        story.tracker,
+        stack_status=status,
+        now=time.monotonic(),
+        **more,
+    )
+
+
+def test_the_verdict_stands_at_the_top(passed):
+    text = html.report(verdict_of(passed, outputs={"result": "hello"}), passed.events)
+    parsed(text)
+    assert text.index("passed</span>") < text.index("<svg")
+    assert "hello" in text
+
+
+def test_a_failure_says_stage_reason_and_advice_before_anything_else(story):
+    story.up()
+    story.poll(403, times=3)
+    text = html.report(verdict_of(story, "CREATE_FAILED"), story.events)
+    parsed(text)
+    head = text[: text.index("<svg")]
+    assert "<b>deployment delivered</b>" in head
+    assert "403 (3 times)" in head
+    assert "What to do: " in head
+
+
+def test_nothing_is_loaded_from_anywhere(passed):
+    balance = parsed(html.report(verdict_of(passed), passed.events, screenshot=png()))
+    assert "script" not in balance.tags
+    assert "link" not in balance.tags
+    for name, value in balance.attributes:
+        assert not name.startswith("on")
+        if name in ("src", "href"):
+            assert value.startswith(("data:image/png;base64,", "#"))
+
+
+def test_whatever_a_guest_writes_stays_text(story):
+    story.up()
+    story.console(EVIL, f"[FAILED] Failed to start {EVIL}")
+    story.request("metadata", "GET", "/" + EVIL, 404)
+    verdict = verdict_of(
+        story,
+        "CREATE_FAILED",
+        image=EVIL,
+        stack_reason=EVIL,
+        outputs={EVIL: EVIL, "list": [EVIL]},
+        problems=[EVIL],
+    )
+    balance = parsed(html.report(verdict, story.events))
+    assert "script" not in balance.tags
+    assert "img" not in balance.tags
+    assert not [name for name, _ in balance.attributes if name.startswith("on")]
+
+
+@given(st.lists(st.text(), max_size=5))
+def test_any_text_gives_a_whole_picture(texts):
+    events = [
+        Event("machine", "power-on", "s", {}, at=0.0),
+        *(Event("console", "line", "s", {"text": t}, at=float(n)) for n, t in enumerate(texts)),
+    ]
+    parsed(picture.Picture(timeline.build(events, "s")).svg())
+
+
+def test_a_signature_in_a_path_is_not_shown(story):
+    story.up()
+    story.request("swift", "PUT", "/v1/A/c/o?temp_url_sig=TOPSECRET", 201)
+    assert "TOPSECRET" not in html.report(verdict_of(story, ""), story.events)
+
+
+def test_the_screenshot_is_part_of_the_file(story, tmp_path):
+    story.power()
+    (tmp_path / html.SCREENSHOT).write_bytes(png())
+    text = html.report(verdict_of(story, "", artefacts=str(tmp_path)), story.events)
+    assert "data:image/png;base64," in text
+    (tmp_path / html.SCREENSHOT).write_bytes(b"not a picture")
+    text = html.report(verdict_of(story, "", artefacts=str(tmp_path)), story.events)
+    assert "data:image/png;base64," not in text
+
+
+def test_a_run_of_which_nothing_was_seen_has_a_report_too(story):
+    parsed(html.report(verdict_of(story, ""), story.events))
+
+
+def test_a_matrix_has_a_row_for_each_image(passed, story):
+    runs = [
+        html.RunReport(verdict_of(passed, image="good.qcow2"), tuple(passed.events)),
+        html.RunReport(verdict_of(passed, "CREATE_FAILED", "bad.qcow2"), tuple(passed.events)),
+    ]
+    text = html.matrix(runs)
+    parsed(text)
+    assert "1 of 2 passed" in text
+    assert re.findall(r'href="#(run-\d)"', text) == re.findall(r'id="(run-\d)"', text)
+
+
+def results():
+    """The report of a run of pytest: one test that passed on both images, and others."""
+    yes, no = html.Cell("passed", 4.25, "gw0/a b/report.html"), html.Cell("failed", 12.5, "f.html")
+    return html.results(
+        ["web", EVIL],
+        {
+            "test_motd.py::test_motd": {"web": yes, EVIL: html.Cell("passed", 4.0, "'\">.html")},
+            "test_motd.py::test_fails": {"web": no, EVIL: html.Cell("skipped", 0.0, note=EVIL)},
+            f"test_motd.py::{EVIL}": {"web": yes},
+        },
+    )
+
+
+def test_the_results_are_a_table_of_tests_by_images():
+    text = results()
+    balance = parsed(text)
+    assert "3 passed, 1 failed, 1 skipped" in text
+    assert "<title>failed: 5 tests</title>" in text
+    assert "script" not in balance.tags
+    assert not [name for name, _ in balance.attributes if name.startswith("on")]
+    assert [value for name, value in balance.attributes if name == "href"] == [
+        *("gw0/a%20b/report.html", "%27%22%3E.html", "f.html", "gw0/a%20b/report.html"),
+    ]
+
+
+def test_the_picture_has_both_ends_in_order(passed):
+    told = timeline.build(passed.events, passed.tracker.server)
+    sides = [lane.side for lane in told.lanes]
+    assert sides == sorted(sides)
+    titles = {lane.title for lane in told.lanes}
+    assert {"machine", "firmware, kernel, init", "hooks", "polls", "signals", "stack"} <= titles
+    assert [name for name, _ in told.flags] == [mark.stage for mark in passed.tracker.marks()]
+    assert told.first <= 0.0 < told.last
+
+
+def test_a_hook_is_a_bar_from_its_start_to_its_end():
+    def line(text, at):
+        return Event("console", "line", "s", {"text": f"heat-config: {text}"}, at=at)
+
+    events = [
+        Event("machine", "power-on", "s", {}, at=100.0),
+        line('started id=a group=script name="one"', 110.0),
+        line('started id=b group=puppet name="two"', 111.0),
+        line('finished id=a group=script name="one" status=0', 112.5),
+        line('finished id=b group=puppet name="two" status=3', 113.0),
+    ]
+    (hooks,) = [lane for lane in timeline.build(events, "s").lanes if lane.title == "hooks"]
+    assert [(span.start, span.end, span.tone) for span in hooks.spans] == [
+        (10.0, 12.5, "good"),
+        (11.0, 13.0, "bad"),
+    ]
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 1), (-1.4, 46), (0, 0.003), (0, 7200), (5, 5)])
+def test_ticks_are_round_few_and_inside(first, last):
+    found = picture.ticks(first, last)
+    assert 1 <= len(found) <= picture.MOST_TICKS + 2
+    assert all(first - 1e-6 <= tick <= last + 1e-6 for tick in found)
+
+
+def test_a_long_run_gives_a_picture_that_is_not_too_large():
+    events = [Event("machine", "power-on", "s", {}, at=0.0)]
+    for number in range(20_000):
+        detail = {"method": "GET", "path": "/v1/", "status": 200, "action": "DescribeStackResource"}
+        events.append(Event("cfn", "request", "s", detail, at=float(number)))
+    text = picture.Picture(timeline.build(events, "s")).svg()
+    assert len(text) < 400_000
+    assert text.count("<rect") > 100
+
+
+@pytest.fixture
+def browser(tmp_path):
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed")
+
+    def run(file: Path, *arguments: str) -> str:
+        done = subprocess.run(
+            [
+                program,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+                f"--user-data-dir={tmp_path / 'profile'}",
+                *arguments,
+                file.as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+MEASURE = """
+<script>
+const text = [...document.querySelectorAll("svg text.flag")].map(e => e.getBoundingClientRect());
+const hit = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+let overlaps = 0;
+text.forEach((a, i) => text.forEach((b, j) => { if (i < j && hit(a, b)) overlaps += 1; }));
+const svg = document.querySelector("svg.timeline").getBoundingClientRect();
+document.body.setAttribute("data-measured", JSON.stringify({
+  title: document.title,
+  wide: document.documentElement.scrollWidth <= window.innerWidth,
+  svg: svg.width > 800 && svg.height > 150,
+  flags: text.length,
+  overlaps: overlaps,
+  inside: text.every(each => each.left >= svg.left - 1 && each.right <= svg.right + 1),
+  picture: [...document.querySelectorAll("img.screen")].every(each => each.naturalWidth === 4),
+  pictures: document.querySelectorAll("img.screen").length,
+  badge: getComputedStyle(document.querySelector(".badge")).backgroundColor,
+}));
+</script>
+"""
+
+
+@pytest.mark.tool("chromium")
+def test_a_browser_shows_it_legibly(passed, browser, tmp_path):
+    passed.console(EVIL)
+    text = html.report(verdict_of(passed), passed.events, screenshot=png())
+    # The page forbids scripts; the copy that is measured allows the one of this test.
+    policy = "default-src 'none'; "
+    assert policy in text.replace("&#x27;", "'")
+    page = tmp_path / "report.html"
+    measured = text.replace("default-src 'none'; ", "default-src 'unsafe-inline'; ")
+    page.write_text(measured.replace("</main>", f"</main>{MEASURE}"))
+    dom = browser(page, "--dump-dom", "--window-size=1300,1000")
+    found = re.search(r'data-measured="([^"]*)"', dom)
+    assert found, dom[:2000]
+    told = json.loads(found[1].replace("&quot;", '"'))
+    assert told == {
+        "title": "passed: a.qcow2",
+        "wide": True,
+        "svg": True,
+        "flags": 9,
+        "overlaps": 0,
+        "inside": True,
+        "picture": True,
+        "pictures": 1,
+        "badge": "rgb(26, 127, 75)",
+    }
+
+
+@pytest.mark.tool("chromium")
+def test_a_browser_shows_the_results_as_a_table(browser, tmp_path):
+    page = tmp_path / "report.html"
+    page.write_text(
+        results()
+        .replace("default-src 'none'; ", "default-src 'unsafe-inline'; ")
+        .replace(
+            "</main>",
+            "</main><script>document.body.setAttribute('data-measured', JSON.stringify("
+            "[...document.querySelectorAll('.matrix tr')].map(row => [...row.cells].map("
+            "cell => cell.className || cell.innerText))))</script>",
+        )
+    )
+    dom = browser(page, "--dump-dom", "--window-size=1300,1000")
+    found = re.search(r'data-measured="([^"]*)"', dom)
+    assert found, dom[:2000]
+    rows = json.loads(unescape(found[1]))
+    assert rows == [
+        ["test", "web", EVIL],
+        ["test_motd.py::test_motd", "yes", "yes"],
+        ["test_motd.py::test_fails", "no", "off"],
+        [f"test_motd.py::{EVIL}", "yes", "off"],
+    ]
+
+
+@pytest.mark.tool("chromium")
+def test_the_page_lets_no_script_run(passed, browser, tmp_path):
+    page = tmp_path / "report.html"
+    text = html.report(verdict_of(passed), passed.events)
+    page.write_text(text.replace("</main>", '</main><script>document.title="ran"</script>'))
+    assert "<title>passed: a.qcow2</title>" in browser(page, "--dump-dom")

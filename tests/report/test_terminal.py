@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import io
+import time
+
+from hotplate.report.terminal import Progress, summary
+from hotplate.verdict.stages import ORDER, Mark, Stage
+from hotplate.verdict.verdict import Subject, judge
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Gone(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError("gone")
+
+
+def mark(stage: Stage, seconds: float, start: float) -> Mark:
+    return Mark(stage, start + seconds, 0.0, "seen")
+
+
+def test_plain_lines_where_it_is_not_a_terminal():
+    stream = io.StringIO()
+    with Progress(stream, stages=ORDER, expected={Stage.BOOTED: 17.2}) as progress:
+        start = time.monotonic()
+        progress.powered(start)
+        progress.reached(mark(Stage.BOOTED, 16.0, start))
+        progress.reached(mark(Stage.BOOTED, 17.0, start))
+        progress.reached(mark(Stage.NETWORK_UP, 20.25, start))
+        progress.say("the \x1b[31mmachine\x1b[0m was lost; trying once more")
+    assert stream.getvalue().splitlines() == [
+        "   16.0 s  booted  (usually 17 s)",
+        "   20.2 s  network up",
+        "the machine was lost; trying once more",
+    ]
+
+
+def test_a_live_line_says_what_is_waited_for_and_is_wiped():
+    stream = Terminal()
+    with Progress(stream, stages=ORDER, expected={Stage.BOOTED: 10.0}) as progress:
+        progress.powered(time.monotonic() - 5)
+        end = time.monotonic() + 5
+        while "waiting for: booted" not in stream.getvalue() and time.monotonic() < end:
+            time.sleep(0.05)
+    assert "waiting for: booted  [##########" in stream.getvalue()
+    assert "] usually at 10 s" in stream.getvalue()
+    assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_quiet_is_quiet():
+    stream = Terminal()
+    with Progress(stream, stages=ORDER, quiet=True) as progress:
+        progress.reached(mark(Stage.BOOTED, 1.0, time.monotonic()))
+        progress.say("hello")
+    assert stream.getvalue() == ""
+
+
+def test_a_terminal_that_went_away_does_not_end_the_run():
+    with Progress(Gone(), stages=ORDER) as progress:
+        progress.reached(mark(Stage.BOOTED, 1.0, time.monotonic()))
+        progress.reached(mark(Stage.NETWORK_UP, 2.0, time.monotonic()))
+
+
+def block(story, status, **more):
+    subject = Subject(image="a.qcow2", stand_ins=("OS::Neutron::Port is OS::Heat::None",))
+    return summary(
+        judge(
+            subject,
+            story.events,
+            story.tracker,
+            stack_status=status,
+            now=time.monotonic(),
+            artefacts="/artefacts/last",
+            **more,
+        )
+    )
+
+
+def test_the_final_block_of_a_good_run(passed):
+    outputs = {"stdout": "one\ntwo\x1b[2J\n", "code": 0, "long": "\n".join(["x"] * 40)}
+    text = block(passed, "CREATE_COMPLETE", outputs=outputs)
+    lines = text.splitlines()
+    assert lines[-1] == "PASSED"
+    assert "artefacts: /artefacts/last" in lines
+    assert "  stdout = one" in lines
+    assert "    two" in lines
+    assert "  code = 0" in lines
+    assert "    ... 28 more lines, see verdict.json" in lines
+    assert "\x1b" not in text
+    assert "OS::Neutron::Port is OS::Heat::None" in text
+
+
+def test_the_last_line_of_a_failure_is_the_stage_and_what_to_look_at(story):
+    story.up()
+    story.agent(UnitFileState="disabled", ActiveState="inactive", SubState="dead")
+    lines = block(story, "CREATE_FAILED").splitlines()
+    assert lines[-1] == (
+        "FAILED: not reached: agent polled: the unit os-collect-config.service is installed and "
+        "disabled. Enable it in the image: systemctl enable os-collect-config.service"
+    )
+    assert "evidence" in lines
+    assert "         -  agent polled" in lines

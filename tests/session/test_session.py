@@ -1,0 +1,157 @@
+"""hotplate.session.session: one owner, requests with descriptors, and ends that are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hotplate.errors import UsageError
+from hotplate.session.session import Control, SessionDirectory
+from hotplate.timing.deadline import Deadline
+
+
+@pytest.fixture
+def directory(tmp_path):
+    directory = SessionDirectory(tmp_path / "session")
+    with directory.claim():
+        directory.write("session.json", "{}")
+        yield directory
+
+
+def while_it_runs(control: Control, client: Callable[[], Any]) -> Any:
+    """Run the control here, for signals come here, and its client beside it."""
+    result: list[Any] = []
+
+    def beside() -> None:
+        try:
+            result.append(client())
+        finally:
+            control.end()
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    control.run()
+    thread.join(30)
+    assert result, "the client failed"
+    return result[0]
+
+
+def test_only_one_can_own_it(directory):
+    with pytest.raises(UsageError, match="already runs"), directory.claim():
+        pass
+    assert directory.is_claimed()
+
+
+def test_an_owner_that_has_gone_leaves_it_free(tmp_path):
+    directory = SessionDirectory(tmp_path / "session")
+    with directory.claim():
+        pass
+    assert not directory.is_claimed()
+    with directory.claim():
+        pass
+
+
+def test_ssh_is_handed_a_connection(directory):
+    """What ``ProxyCommand`` with ``ProxyUseFdpass`` does: a descriptor over standard output."""
+    ours, guests = socket.socketpair()
+
+    def connect(request: dict[str, Any]) -> tuple[Any, list[int]]:
+        assert request == {"ask": "connect", "server": "web"}
+        return "web", [guests.detach()]
+
+    def ssh() -> bytes:
+        mine, its = socket.socketpair()
+        with mine, its:
+            command = ["ssh", "--directory", str(directory.path), "--connect", "web"]
+            done = subprocess.run([sys.executable, "-m", "hotplate", *command], stdout=its)
+            assert done.returncode == 0
+            _, descriptors, _, _ = socket.recv_fds(mine, 1, 1)
+        with socket.socket(fileno=descriptors[0]) as connection:
+            connection.sendall(b"hello")
+            return ours.recv(16)
+
+    with ours, Control(directory, connect) as control:
+        assert while_it_runs(control, ssh) == b"hello"
+
+
+def test_a_handler_that_refuses_is_heard(directory):
+    def refuse(_: dict[str, Any]) -> tuple[Any, list[int]]:
+        raise UsageError("no such thing", hint="try another")
+
+    def client() -> str:
+        with pytest.raises(UsageError) as refused, directory.asked("thing"):
+            pass
+        return str(refused.value)
+
+    with Control(directory, refuse) as control:
+        assert while_it_runs(control, client) == "no such thing\n  hint: try another"
+
+
+@pytest.mark.parametrize("message", [b"", b"not JSON", b"[]", b"{}"])
+def test_nonsense_does_not_end_it(directory, message):
+    def answer(request: dict[str, Any]) -> tuple[Any, list[int]]:
+        return request["ask"], []
+
+    def client() -> str:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
+            channel.connect(str(directory.path / "control"))
+            channel.sendall(message or b" ")
+            assert b'"error"' in channel.recv(1000)
+        with directory.asked("still there?") as (said, _, _):
+            return said
+
+    with Control(directory, answer) as control:
+        assert while_it_runs(control, client) == "still there?"
+
+
+@pytest.mark.parametrize("number", Control.SIGNALS)
+def test_signals_end_it(directory, number):
+    def before(*_: object) -> None:
+        """What a program had; one that was started in the background may ignore it."""
+
+    found = signal.signal(number, before)
+    try:
+        with Control(directory, lambda _: (None, [])) as control:
+            threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
+            control.run()
+        assert signal.getsignal(number) is before
+    finally:
+        signal.signal(number, found)
+
+
+def test_the_end_is_waited_for(tmp_path):
+    """``down`` returns when the owner has let go, not when it has heard."""
+    directory = SessionDirectory(tmp_path / "session")
+    order = []
+
+    def down() -> None:
+        order.append(directory.end(Deadline(30, "the end"), keep=True))
+        order.append("down returned")
+
+    thread = threading.Thread(target=down)
+    with directory.claim(), Control(directory, lambda request: (request["keep"], [])) as control:
+        thread.start()
+        threading.Timer(0.5, control.end).start()
+        control.run()
+        order.append("cleaned up")
+    thread.join(30)
+    assert order == ["cleaned up", True, "down returned"]
+
+
+def test_only_what_sessions_make_is_removed(tmp_path):
+    directory = SessionDirectory(tmp_path / "session")
+    with directory.claim():
+        directory.write("clouds.yaml", "clouds: {}\n")
+        (directory.path / "cloud").mkdir()
+        (directory.path / "notes.txt").write_text("mine")
+        directory.remove()
+    assert [each.name for each in Path(directory.path).iterdir()] == ["notes.txt"]

@@ -1,0 +1,73 @@
+"""hotplate.stacks.template: what is sent to Heat, and one sentence for what cannot be."""
+
+from pathlib import Path
+
+import pytest
+
+from hotplate.errors import TemplateError, UsageError
+from hotplate.stacks import template
+
+SAMPLE = Path(__file__).parents[1] / "seeds" / "one-template-sample" / "template.yaml"
+
+
+def test_the_sample_brings_the_file_it_names():
+    loaded = template.load(SAMPLE)
+    assert [Path(url).name for url in loaded.files] == ["web.sh"]
+    assert loaded.has_deployments
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "does not exist"),
+        (b"heat_template_version: [", "cannot be"),
+        (b"\x00\x01\x02", "cannot be"),
+        (b"just a word", "cannot be"),
+        (b"", "cannot be"),
+        (
+            b"heat_template_version: 2013-05-23\nresources:\n  c:\n"
+            b"    type: OS::Heat::SoftwareConfig\n    properties:\n"
+            b"      config: {get_file: gone.sh}\n",
+            "gone.sh",
+        ),
+    ],
+    ids=["missing", "broken-yaml", "binary", "no-map", "empty", "get_file"],
+)
+def test_a_template_that_cannot_be_used_is_one_sentence(tmp_path, content, said):
+    path = tmp_path / "template.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(TemplateError) as caught:
+        template.load(path)
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in caught.value.message
+
+
+def test_a_missing_environment_is_named(tmp_path):
+    with pytest.raises(TemplateError, match=r"env\.yaml"):
+        template.load(SAMPLE, environments=[tmp_path / "env.yaml"])
+
+
+def test_parameters_are_name_and_value():
+    assert template.parse_parameters(["a=b", "c=d=e", "f="]) == {"a": "b", "c": "d=e", "f": ""}
+
+
+@pytest.mark.parametrize("word", ["a", "=b", ""])
+def test_a_parameter_without_a_name_is_refused(word):
+    with pytest.raises(UsageError, match="name=value"):
+        template.parse_parameters([word])
+
+
+def test_the_builtin_template_checks_what_comes_back():
+    builtin = template.builtin()
+    assert builtin.expect is not None
+    good = {
+        "word": builtin.parameters["word"],
+        "status_code": 0,
+        "stderr": "script warned\n",
+        "stdout": 'script started\nnumber=42 flag=true tree={"fruit": ["apple", "pear"]}\n',
+    }
+    assert builtin.expect(good) == []
+    for name in good:
+        assert any(f'"{name}"' in said for said in builtin.expect({**good, name: "other"})), name

@@ -1,0 +1,74 @@
+"""hotplate.trial.trial.Watch: when a stack has ended, and when nothing more is to be expected."""
+
+from pathlib import Path
+
+from hotplate.events.log import EventLog
+from hotplate.settings import Settings
+from hotplate.stacks.stack import STACK_TYPE
+from hotplate.trial.trial import Watch
+
+HERE = Path("/nonexistent")
+
+
+def watch(events, **given):
+    settings = Settings.load({"patience": 0.2, "limit": 60, **given}, environ={}, directory=HERE)
+    return Watch(events, settings, on_server=lambda server: None)
+
+
+def stack_event(events, status, *, name="s", action="CREATE", reason=""):
+    events.emit(
+        "stack",
+        "resource",
+        stack=name,
+        resource=name,
+        type=STACK_TYPE,
+        action=action,
+        status=status,
+        reason=reason,
+    )
+
+
+def test_heat_says_how_it_ended():
+    events = EventLog()
+    waiting = watch(events)
+    stack_event(events, "IN_PROGRESS")
+    stack_event(events, "COMPLETE", name="another")
+    stack_event(events, "COMPLETE", action="UPDATE")
+    stack_event(events, "FAILED", reason="the hook failed")
+    end = waiting.stack("s", "CREATE")
+    assert (end.status, end.reason) == ("CREATE_FAILED", "the hook failed")
+
+
+def test_silence_ends_the_wait():
+    end = watch(EventLog()).stack("s", "CREATE")
+    assert end.status == "CREATE_IN_PROGRESS"
+    assert "nothing new was seen" in end.reason
+
+
+def test_polls_that_repeat_themselves_are_nothing_new():
+    events = EventLog()
+    waiting = watch(events, patience=0.3, limit=60)
+    poll = {"method": "GET", "path": "/v1/", "status": 200, "action": "DescribeStackResource"}
+    for _ in range(50):
+        events.emit("cfn", "request", server="a", **poll)
+    assert "nothing new was seen" in waiting.stack("s", "CREATE").reason
+
+
+def test_the_limit_holds_whatever_is_new():
+    events = EventLog()
+    waiting = watch(events, patience=60, limit=0.2)
+    assert "not finished" in waiting.stack("s", "CREATE").reason
+
+
+def test_a_fatal_line_on_the_console_ends_it_at_once():
+    events = EventLog()
+    waiting = watch(events, patience=60)
+    events.emit("console", "line", server="a", text="Kernel panic - not syncing: no init found")
+    assert "console shows" in waiting.stack("s", "CREATE").reason
+
+
+def test_a_lost_machine_ends_it_at_once():
+    events = EventLog()
+    waiting = watch(events, patience=60)
+    events.emit("machine", "exit", server="a", reason="lost", status=-9, message="")
+    assert waiting.stack("s", "CREATE").reason == "the machine was lost"
