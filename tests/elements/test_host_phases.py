@@ -77,6 +77,76 @@ def test_phase_scripts_that_would_never_run_stop_the_build(tmp_path: Path) -> No
     ]
 
 
+def test_a_phase_script_without_an_interpreter_line_is_named(tmp_path: Path) -> None:
+    """It works, by bash; so it stops no build."""
+    a = element(
+        tmp_path,
+        "a",
+        os_H_refresh_H_config__configure_D_d__10_H_bare="echo '#!'\n",
+        os_H_refresh_H_config__configure_D_d__20_H_empty="",
+        os_H_refresh_H_config__configure_D_d__30_H_good="#!/bin/sh\n",
+        os_H_refresh_H_config__configure_D_d__40_H_binary="",
+        os_H_refresh_H_config__environment_D_d__10_H_variables="A=1\n",
+    )
+    (a / "os-refresh-config/configure.d/40-binary").write_bytes(Path("/bin/true").read_bytes())
+    result = run_step(CHECK, tmp_path, {"a": a})
+    assert result.returncode == 0
+    assert sorted(result.stderr.splitlines()) == [
+        f"os-refresh-config: warning: a: 'configure.d/{name}' does not begin with '#!'; bash runs it"
+        for name in ("10-bare", "20-empty")
+    ]
+
+
+def test_what_git_and_editors_leave_in_a_phase_stops_no_build(tmp_path: Path) -> None:
+    a = element(tmp_path, "a", os_H_refresh_H_config__configure_D_d__10="#!/bin/sh\n")
+    for name in (".gitkeep", ".gitignore", ".keep", "10~", ".#10", ".10.swp"):
+        (a / "os-refresh-config/configure.d" / name).touch()
+    result = run_step(CHECK, tmp_path, {"a": a, "b": a})
+    assert "both ship os-refresh-config/configure.d/10;" in result.stderr
+    result = run_step(CHECK, tmp_path, {"a": a})
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("#!/bin/sh", None),
+        ("#! /bin/sh -e", None),
+        ("#!/usr/bin/env bash", None),
+        ("#!/usr/bin/env -S A=1 bash -u", None),
+        ("echo bare", None),
+        ("#!/usr/bin/python2.7-nowhere -u", "/usr/bin/python2.7-nowhere"),
+        ("#!/usr/bin/env nowhere-3", "nowhere-3"),
+        ("#!/bin/sh\r", "/bin/sh (with a carriage return behind it)"),
+        ("#!/etc", "/etc"),
+        ("#!/etc/passwd", "/etc/passwd"),
+    ],
+)
+def test_an_interpreter_that_the_image_lacks_stops_the_build(
+    tmp_path: Path, line: str, missing: str | None
+) -> None:
+    phase = tmp_path / "usr/libexec/os-refresh-config/configure.d"
+    phase.mkdir(parents=True)
+    (phase / "10-odd").write_bytes(line.encode() + b"\n")
+    (phase / "10-odd").chmod(0o755)
+    (phase / "20-off").write_text("#!/nowhere\n")
+    variables = phase.with_name("environment.d")
+    variables.mkdir()
+    (variables / "10-x").write_text("#!/nowhere\n")
+    (variables / "10-x").chmod(0o755)
+    step = tmp_path / "step"
+    finalise = ELEMENTS / "os-refresh-config/finalise.d/90-os-refresh-config-check"
+    step.write_text(finalise.read_text().replace("/usr/libexec", f"{tmp_path}/usr/libexec"))
+    result = subprocess.run(["bash", step], capture_output=True, text=True, timeout=60, check=False)
+    expected = ""
+    if missing:
+        expected = (
+            "os-refresh-config: 'configure.d/10-odd' would never run: the image has no program"
+            f" '{missing}'\n"
+        )
+    assert (result.returncode, result.stderr) == (1 if missing else 0, expected)
+
+
 @pytest.mark.parametrize("tree", ["os-refresh-config/configure.d/10", "os-apply-config/etc/x"])
 def test_two_elements_cannot_bring_the_same_file(tree: str, tmp_path: Path) -> None:
     key = tree.replace("/", "__").replace("-", "_H_").replace(".", "_D_")
@@ -193,7 +263,7 @@ def test_an_unknown_install_type_is_refused_and_package_fetches_nothing(tmp_path
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize("python", ["39", "311", "313", "314"])
+@pytest.mark.parametrize("python", ["39", "310", "311", "312", "313", "314"])
 def test_locks_are_whole_and_name_no_index(python: str) -> None:
     text = (ELEMENTS / f"heat-agent-venv/heat-agent-lock/cp{python}.txt").read_text()
     assert "://" not in text

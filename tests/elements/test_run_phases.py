@@ -135,6 +135,71 @@ def test_a_script_that_fails_fails_its_phase_and_no_other_script(phases: Phases,
     assert [line for line in said.splitlines() if line not in expected[2]] == []
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b'a=(no shebang); echo "${a[*]} $0" | sed "s|/.*/||"; exit 5', 5),
+        (b"", 0),
+        (b"\n", 0),
+        (b"#!/usr/bin/python2.7-that-nobody-has\n", 127),
+        (b"#!/bin/sh\r\necho never\r\n", 127),
+        (b"#!/etc/passwd\n", 126),
+        (b"#!/etc\n", 126),
+        (b"#!\n", 0),
+        (b"\x7fELF\x02\x01\x01\0" + b"\xff" * 120, 126),
+        (b"\0\1\2 nothing that runs", 126),
+    ],
+    ids=repr,
+)
+def test_a_script_that_cannot_be_started_fails_alone(
+    phases: Phases, content: bytes, expected: int
+) -> None:
+    """Bash has always run what has no "#!"; what it cannot start is one script's failure."""
+    phases.script("10-first", "echo first")
+    phases.script("20-odd", "").write_bytes(content)
+    phases.script("30-last", "echo last")
+    ways = [phases.forked(), phases.by_processes()]
+    for status, stdout, said in ways:
+        assert stdout.splitlines()[:: max(1, len(stdout.splitlines()) - 1)] == ["first", "last"]
+        assert f"dib-run-parts: configure.d/20-odd status {expected} after" in said
+        assert "Traceback" not in said
+        assert status == expected
+    assert ways[0][1] == ways[1][1]
+
+
+def test_a_script_that_is_taken_away_fails_alone(phases: Phases) -> None:
+    taken = phases.script("20-gone", "echo never")
+    phases.script("10-takes", f"rm {taken}")
+    phases.script("30-last", "echo last")
+    for way in (phases.forked, phases.by_processes):
+        status, stdout, said = way()
+        assert (status, stdout) == (127, "last\n")
+        assert "20-gone status 127" in said
+        phases.script("20-gone", "echo never")
+
+
+def test_what_a_python_does_at_its_end_is_done_in_a_fork(phases: Phases, tmp_path: Path) -> None:
+    text = (
+        "import atexit, logging.handlers, os, sys, tempfile, threading, time\n"
+        "atexit.register(print, 'at exit')\n"
+        "threading.Thread(target=lambda: (time.sleep(0.3), print('a thread'))).start()\n"
+        "kept = tempfile.TemporaryDirectory(dir=os.environ['ROOM'])\n"
+        "target = logging.StreamHandler(sys.stdout)\n"
+        "logging.getLogger('x').addHandler(logging.handlers.MemoryHandler(9, target=target))\n"
+        "logging.getLogger('x').error('a record')\n"
+        "print('first')\n"
+    )
+    room = tmp_path / "room"
+    room.mkdir()
+    phases.script("10-forked", PYTHON + text)
+    phases.script("20-own", "#!/usr/bin/python3\n" + text)
+    status, stdout, said = phases.forked(ROOM=str(room))
+    assert (status, list(room.iterdir())) == (0, []), said
+    lines = stdout.splitlines()
+    assert sorted(lines[:4]) == sorted(["first", "a thread", "at exit", "a record"])
+    assert lines[:4] == lines[4:]
+
+
 def test_an_exception_is_a_failure_with_its_traceback(phases: Phases) -> None:
     phases.script("10-raises", PYTHON + "print('before')\nraise OSError('what happened')\n")
     status, stdout, said = phases.forked()

@@ -7,6 +7,8 @@ line is PYTHON (it asks for nothing but the standard library).  Any other script
 command of the agent, is a process as ever.
 """
 
+import atexit
+import errno
 import logging
 import os
 import re
@@ -14,8 +16,10 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +28,9 @@ INTERPRETER = "/usr/bin/python3"
 PYTHON = f"#!{INTERPRETER} -IS\n".encode()
 PLAIN = re.compile(r"[\w./= -]*", re.ASCII)
 """A command in which a shell would find nothing but words."""
+
+BASH = ("/bin/bash", "-c", '"$1"', "dib-run-parts")
+"""Runs one program: what the kernel refuses, bash takes for a script of its own, or explains."""
 
 NAME = "^[0-9A-Za-z_-]+$"
 """The names of scripts that are run, where RUN_PARTS_REGEX does not say."""
@@ -72,16 +79,33 @@ def fork(function):
     if pid == 0:
         status = 1
         try:
-            # As Python starts; the agent has it otherwise.
-            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+            begin_as_python()
             status = exit_status(function)
-            sys.stdout.flush()
-            sys.stderr.flush()
+            end_as_python()
         finally:
             # Nothing of the agent's own end of life happens here.
             os._exit(status)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return status if status >= 0 else 128 - status
+
+
+def begin_as_python():
+    """Be in a fork as in a Python that has just started."""
+    # The agent has it otherwise.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    # What the agent is to do at its end is not the script's; of logging, which it has loaded, it is.
+    atexit._clear()
+    weakref.finalize._registry.clear()
+    weakref.finalize._registered_with_atexit = False
+    atexit.register(logging.shutdown)
+
+
+def end_as_python():
+    """Do what a Python does at its end, in that order."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
 
 
 def exit_status(function):
@@ -149,15 +173,32 @@ def scripts(directory):
 
 
 def run_script(path):
-    """Run one script to its end; its exit status."""
+    """Run one script to its end; its exit status, 127 or 126 when it cannot be started."""
+    try:
+        if is_ours(path):
+            return fork(lambda: run_here(path))
+        status = spawn(path)
+    except OSError as error:
+        print(f"dib-run-parts: {path}: {error.strerror}", file=sys.stderr, flush=True)
+        return 127 if error.errno == errno.ENOENT else 126
+    return status if status >= 0 else 128 - status
+
+
+def is_ours(path):
+    """Whether the first line of a script is PYTHON."""
     with path.open("rb") as stream:
-        first_line = stream.readline(len(PYTHON) + 1)
-    if first_line != PYTHON:
-        status = subprocess.call([path])
-        return status if status >= 0 else 128 - status
+        return stream.readline(len(PYTHON) + 1) == PYTHON
 
-    def run():
-        sys.argv = [str(path)]
-        runpy.run_path(str(path), run_name="__main__")
 
-    return fork(run)
+def run_here(path):
+    """Be a script in Python."""
+    sys.argv = [str(path)]
+    runpy.run_path(str(path), run_name="__main__")
+
+
+def spawn(path):
+    """Run a program to its end, one without ``#!`` as bash does; its status as subprocess has it."""
+    try:
+        return subprocess.call([path])
+    except OSError:
+        return subprocess.call([*BASH, path])
