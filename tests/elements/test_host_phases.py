@@ -91,9 +91,11 @@ def test_a_phase_script_without_an_interpreter_line_is_named(tmp_path: Path) -> 
     (a / "os-refresh-config/configure.d/40-binary").write_bytes(Path("/bin/true").read_bytes())
     result = run_step(CHECK, tmp_path, {"a": a})
     assert result.returncode == 0
+    warning = (
+        "os-refresh-config: warning: a: 'configure.d/{}' does not begin with '#!'; bash runs it"
+    )
     assert sorted(result.stderr.splitlines()) == [
-        f"os-refresh-config: warning: a: 'configure.d/{name}' does not begin with '#!'; bash runs it"
-        for name in ("10-bare", "20-empty")
+        warning.format(name) for name in ("10-bare", "20-empty")
     ]
 
 

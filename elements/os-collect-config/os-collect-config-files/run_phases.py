@@ -93,7 +93,7 @@ def begin_as_python():
     """Be in a fork as in a Python that has just started."""
     # The agent has it otherwise.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    # What the agent is to do at its end is not the script's; of logging, which it has loaded, it is.
+    # What the agent has to do at its end is not the script's business, but for that of logging.
     atexit._clear()
     weakref.finalize._registry.clear()
     weakref.finalize._registered_with_atexit = False
@@ -197,7 +197,7 @@ def run_here(path):
 
 
 def spawn(path):
-    """Run a program to its end, one without ``#!`` as bash does; its status as subprocess has it."""
+    """Run a program to its end, one without ``#!`` as bash does; subprocess' status of it."""
     try:
         return subprocess.call([path])
     except OSError:
