@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -40,6 +41,7 @@ class Guest:
         )
         (programs / "heat-agent-forget").symlink_to(FILES / "heat-agent-forget")
         self.program("systemctl", 'echo "$@" >> $HEAT_AGENT_ROOT/systemctl')
+        self.program("sync", ":")  # of the whole machine that runs the tests
 
     def program(self, name: str, body: str) -> None:
         """Put a shell program of this name first on the path."""
@@ -59,6 +61,7 @@ class Guest:
             text=True,
             timeout=60,
             check=False,
+            start_new_session=True,
         )
 
     def start(self) -> str:
@@ -190,6 +193,282 @@ def test_forget_for_a_capture_leaves_no_credential(guest: Guest) -> None:
     )
     assert found.stdout == ""
     assert "command = os-refresh-config\n" in guest.conf.read_text()
+
+
+LEFT = [
+    "etc/os-collect-config.conf.Ab12Cd",
+    "etc/tmpa1b2c3_d",
+    "etc/puppet/hieradata/heat_config_web.json",
+    "opt/puppetlabs/puppet/cache/client_data/catalog/web.json",
+    "var/cache/heat-cfntools/last_metadata",
+    "var/cache/heat-cfntools/d1.metadata",
+    "var/cache/puppet/reports/web/202601020304.yaml",
+    "var/cache/puppet/state/last_run_report.yaml",
+    "var/lib/heat-cfntools/nova_meta.json",
+    "var/lib/heat-config/.hidden/x",
+    "var/lib/heat-config/deployed/.lock",
+    "var/lib/heat-config/deployed/d1.json",
+    "var/lib/heat-config/deployed/d1.notify.json",
+    "var/lib/heat-config/heat-config-ansible/d1_variables.json",
+    "var/lib/heat-config/heat-config-chef/d1/attributes.json",
+    "var/lib/heat-config/heat-config-docker-cmd/d1-web.env",
+    "var/lib/heat-config/heat-config-docker-compose/app/docker-compose.yml",
+    "var/lib/heat-config/heat-config-puppet/d1.pp",
+    "var/lib/heat-config/heat-config-salt/.run/d1/inputs.conf",
+    "var/lib/heat-config/heat-config-script/d1",
+    "var/lib/heat-config/heat-config-script/outputs/d1.password",
+    "var/lib/os-apply-config-deployments/deployed/d1",
+    "var/lib/os-collect-config/cfn.json",
+    "var/lib/os-collect-config/cfn.json.last",
+    "var/lib/os-collect-config/cfn.json.orig",
+    "var/lib/os-collect-config/os_config_files.json",
+    "var/lib/os-collect-config/zaqar.json",
+    "var/log/apps/heat/d1.log",
+    "var/log/apps/heat/d1.stdout",
+    "var/log/cfn-init.log",
+    "var/log/cfn-init.log.1",
+    "var/log/cloud-init-output.log.1",
+    "var/log/heat-config/d1.log",
+    "var/log/heat-config/d1.stderr",
+    "var/log/heat-config/d1.stdout",
+    "var/log/heat-provision.log",
+    "var/log/os-apply-config.log",
+    "var/log/part-handler.log",
+    "var/log/puppet/heat-debug.log",
+]
+"""Where the agent, the hooks and Heat's part handler leave what is one server's."""
+
+LEFT_BY_CLOUD_INIT = [
+    "var/lib/cloud/data/cfn-init-data",
+    "var/lib/cloud/data/cfn-userdata",
+    "var/lib/cloud/handlers/part-handler-001.py",
+    "var/lib/cloud/instances/i-1/user-data.txt",
+    "var/lib/cloud/seed/nocloud/user-data",
+    "var/lib/cloud/sem/config_scripts_per_once.once",
+    "var/lib/heat-cfntools/cfn-userdata",
+    "var/lib/heat-config-bootstrap/boothook",
+]
+
+KEPT = [
+    "var/lib/heat-config/hooks/mine",
+    "var/lib/os-collect-config/local-data/mine",
+    "var/log/apps/other.log",
+    "etc/puppet/hieradata/common.json",
+    "etc/tmpfiles.d",
+]
+
+EARLIER_BOOT = "Cloud-init v. 22 running 'init-local' at Monday\nSECRET of the other\n"
+THIS_BOOT = "Cloud-init v. 22 running 'init-local' at Tuesday\nof this boot\n"
+
+
+def plant(guest: Guest, *, instance: str = "i-1") -> None:
+    """A server with this instance that has deployed something of every group."""
+    guest.boot(instance)
+    guest.start()
+    for name in [*LEFT, *LEFT_BY_CLOUD_INIT, *KEPT]:
+        path = guest.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("SECRET" if name not in KEPT else "kept")
+    (guest.root / "etc/tmpa1b2c3_d").write_text("# Written by os-apply-config ...\nSECRET")
+    (guest.root / "etc/heat-config.conf").write_text("logs = /var/log/apps/heat \n")
+    (guest.root / "var/lib/cloud/instance").symlink_to("instances/i-1")
+    for name in ("cloud-init.log", "cloud-init-output.log"):
+        (guest.root / "var/log" / name).write_text(EARLIER_BOOT)
+    guest.start()
+    assert "SECRET" in guest.conf.read_text()
+
+
+def other_boot(guest: Guest, metadata: object | None) -> None:
+    """What cloud-init does when the disk starts as instance i-2, of a stack or of none."""
+    boot = guest.boot_metadata.read_text() if guest.boot_metadata.exists() else None
+    guest.boot_metadata.parent.mkdir(exist_ok=True)
+    (guest.root / "var/lib/cloud/data").mkdir(parents=True, exist_ok=True)
+    guest.boot("i-2", metadata)
+    copy = guest.root / "var/lib/cloud/data/cfn-init-data"
+    if metadata is not None:
+        copy.write_text(json.dumps(metadata))
+    elif boot is not None:
+        guest.boot_metadata.write_text(boot)
+    else:
+        guest.boot_metadata.unlink()
+    link = guest.root / "var/lib/cloud/instance"
+    link.unlink(missing_ok=True)
+    here = link.parent / "instances/i-2"
+    here.mkdir(parents=True, exist_ok=True)
+    (here / "user-data.txt").write_text("of this one")
+    link.symlink_to("instances/i-2")
+    for name in ("cloud-init.log", "cloud-init-output.log"):
+        path = guest.root / "var/log" / name
+        if THIS_BOOT not in (path.read_text() if path.exists() else ""):
+            with path.open("a") as stream:
+                stream.write(THIS_BOOT)
+
+
+OTHER = json.loads(json.dumps(BOOT).replace("SECRET", "OTHER"))
+
+
+def secrets(guest: Guest) -> list[str]:
+    """The files of the tree that hold the planted secret, by content or by name."""
+    found = subprocess.run(
+        ["grep", "-rl", "SECRET", guest.root], capture_output=True, text=True, check=False
+    )
+    return sorted(os.path.relpath(line, guest.root) for line in found.stdout.splitlines())
+
+
+def test_a_capture_leaves_nothing_of_the_server(guest: Guest) -> None:
+    plant(guest)
+    assert len(secrets(guest)) >= len(LEFT) + len(LEFT_BY_CLOUD_INIT)
+    result = guest.run("heat-agent-forget", "--capture")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert secrets(guest) == []
+    assert [name for name in KEPT if not (guest.root / name).exists()] == []
+    left = {path for path in guest.root.rglob("*") if path.name in ("i-1", "instance-id", "d1")}
+    assert left == set()
+    assert guest.conf.read_text().endswith("[DEFAULT]\ncommand = os-refresh-config\n")
+
+
+@pytest.mark.parametrize("metadata", [OTHER, None], ids=["of a stack", "of none"])
+def test_another_instance_finds_nothing_of_the_server(
+    guest: Guest, metadata: object | None
+) -> None:
+    plant(guest)
+    other_boot(guest, metadata)
+    (guest.root / "var/lib/cloud/data/cfn-userdata").write_text("of this one")
+    assert "captured from another instance" in guest.start()
+    # A seed is where cloud-init has just read the running instance from.
+    needed = [
+        "var/lib/cloud/handlers/part-handler-001.py",
+        "var/lib/cloud/seed/nocloud/user-data",
+        "var/lib/cloud/sem/config_scripts_per_once.once",
+        "var/lib/heat-config-bootstrap/boothook",
+    ]
+    if metadata is not None:
+        needed.append("var/lib/heat-cfntools/cfn-userdata")
+    assert secrets(guest) == sorted(needed)
+    assert ("OTHER" in guest.conf.read_text()) == (metadata is not None)
+    assert ("collectors" in guest.conf.read_text()) == (metadata is not None)
+    assert [name for name in KEPT if not (guest.root / name).exists()] == []
+    assert (guest.root / "var/log/cloud-init-output.log").read_text() == THIS_BOOT
+    assert (guest.root / "var/lib/cloud/instance/user-data.txt").read_text() == "of this one"
+    assert "captured" not in guest.start()
+
+
+COMMANDS = (
+    *("cat", "grep", "mkdir", "mktemp", "mv", "readlink", "rm", "sed", "sha256sum", "sync"),
+    *("tail", "tr"),
+)
+
+
+class Cut:
+    """A power cut before the n-th program that a script starts; `rm` may have done half then."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+        self.count = guest.root / "count"
+        for name in COMMANDS:
+            real = "/bin/true" if name == "sync" else shutil.which(name)
+            guest.program(
+                name,
+                # Those of a pipe start at once.
+                f"exec 9<> {self.count}; flock 9; read n <&9; n=$((n - 1))\n"
+                f"echo $n > {self.count}; exec 9<&-\n"
+                'if [ $n -eq 0 ]; then [ "${1:-}" != -rf ] || '
+                f'{real} -rf -- "$3"; kill -9 0; fi\nexec {real} "$@"',
+            )
+        self.count.write_text("1000000\n")
+
+    def at(self, number: int, program: str, *arguments: str) -> bool:
+        """Run a program until its `number`-th command; whether it was cut there."""
+        self.count.write_text(f"{number}\n")
+        result = self.guest.run(program, *arguments)
+        self.count.write_text("1000000\n")
+        assert result.returncode in (0, -9), result.stderr
+        return result.returncode == -9
+
+
+def save(guest: Guest, place: Path) -> None:
+    subprocess.run(["cp", "-a", f"{guest.root}/.", place], check=True)
+
+
+def restore(guest: Guest, place: Path) -> None:
+    subprocess.run(["rm", "-rf", guest.root], check=True)
+    subprocess.run(["cp", "-a", place, guest.root], check=True)
+
+
+@pytest.mark.parametrize("metadata", [OTHER, None], ids=["of a stack", "of none"])
+def test_a_cut_while_another_instance_forgets_is_made_good(
+    tmp_path: Path, metadata: object | None
+) -> None:
+    """Else the new server polls the old stack, with the old credentials, for good."""
+    guest = Guest(tmp_path / "guest")
+    cut = Cut(guest)
+    plant(guest)
+    other_boot(guest, metadata)
+    save(guest, tmp_path / "saved")
+    for number in range(1, 200):
+        restore(guest, tmp_path / "saved")
+        if not cut.at(number, "prepare"):
+            break
+        other_boot(guest, metadata)
+        guest.start()
+        conf = guest.conf.read_text()
+        assert "SECRET" not in conf, number
+        assert ("OTHER" in conf) == (metadata is not None), number
+        left = [name for name in secrets(guest) if name in LEFT or name.endswith("cfn-init-data")]
+        assert left == [], number
+        assert (guest.cache / "instance-id").read_text() == "i-2\n"
+        assert list(guest.cache.glob("*.new")) == []
+    else:
+        pytest.fail("it was always cut")
+    assert number > 20
+
+
+def test_a_cut_capture_serves_no_other_server(tmp_path: Path) -> None:
+    guest = Guest(tmp_path / "guest")
+    cut = Cut(guest)
+    plant(guest)
+    save(guest, tmp_path / "saved")
+    for number in range(1, 200):
+        restore(guest, tmp_path / "saved")
+        if not cut.at(number, "heat-agent-forget", "--capture"):
+            break
+        save(guest, tmp_path / f"cut{number}")
+        other_boot(guest, OTHER)
+        guest.start()
+        assert "SECRET" not in guest.conf.read_text(), number
+        assert [name for name in secrets(guest) if name in LEFT] == [], number
+        # And run once more it does all of its work.
+        restore(guest, tmp_path / f"cut{number}")
+        result = guest.run("heat-agent-forget", "--capture")
+        assert (result.returncode, secrets(guest)) == (0, []), number
+    else:
+        pytest.fail("it was always cut")
+    assert number > 10
+
+
+def test_the_agent_does_not_start_on_what_cannot_be_forgotten(guest: Guest) -> None:
+    plant(guest)
+    guest.program("rm", 'case "$*" in *var/lib/heat-config/*) exit 1;; esac; exec /bin/rm "$@"')
+    other_boot(guest, OTHER)
+    for _ in range(2):
+        result = guest.run("prepare")
+        assert result.returncode == 78
+        assert "not everything could be removed" in result.stderr
+        assert "the agent is not started" in result.stderr
+        assert "SECRET" not in guest.conf.read_text()
+    guest.program("rm", 'exec /bin/rm "$@"')
+    guest.start()
+    assert "OTHER" in guest.conf.read_text()
+
+
+def test_a_capture_beside_a_running_agent_is_refused(guest: Guest) -> None:
+    plant(guest)
+    guest.program("systemctl", "echo active")
+    result = guest.run("heat-agent-forget", "--capture")
+    assert result.returncode == 1
+    assert "systemctl stop os-collect-config" in result.stderr
+    assert "SECRET" in guest.conf.read_text()
+    assert guest.run("heat-agent-forget", "--captured").returncode == 2
 
 
 def test_splay_waits_before_the_agent(guest: Guest) -> None:

@@ -15,6 +15,7 @@ from os_collect_config import collect
 
 PREPARE = Path(__file__).resolve().with_name("prepare")
 AGAIN = "--again"
+FOREIGN = 78  # as `prepare` has it
 
 
 def main():
@@ -24,6 +25,8 @@ def main():
     words = [word for word in sys.argv[1:] if word != AGAIN]
     if AGAIN not in sys.argv:
         status = subprocess.call([PREPARE])
+        if status == FOREIGN:
+            return status
         if status:
             print(f"os-collect-config: prepare ended with status {status}", file=sys.stderr)
     # The agent executes this again whenever its configuration changes.
