@@ -48,6 +48,7 @@ def through_program(record, body, store, settings):
             stdout=log,
             stderr=log,
             session=True,
+            umask=settings.umask,
         )
     except OSError as error:
         raise transport.NotAccepted(

@@ -56,6 +56,7 @@ class Execution:
                 stderr=self._log,
                 session=True,
                 note=self._store.path(key, ".pid"),
+                umask=self._settings.umask,
             )
         except OSError as error:
             return result.failure(

@@ -6,6 +6,7 @@ import stat
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
+SHARED_DIRECTORY = 0o755
 
 
 def sync_directory(path):
@@ -18,10 +19,10 @@ def sync_directory(path):
 
 
 def make_directory(path, mode=PRIVATE_DIRECTORY):
-    """Make *path* and its missing parents, durable, and return *path*.
+    """Make *path* with *mode*, and its missing parents (0755), durable, and return *path*.
 
-    Only what is made here gets *mode*; a directory that exists keeps its own, for it may be
-    one that the distribution shares (/var/lib).
+    A directory that exists keeps its mode: it may be one that others share. So may a parent that
+    is made here, and whoever is to go through it must be able to.
     """
     missing = []
     probe = os.path.abspath(path)
@@ -29,11 +30,12 @@ def make_directory(path, mode=PRIVATE_DIRECTORY):
         missing.append(probe)
         probe = os.path.dirname(probe)
     for directory in reversed(missing):
+        wanted = mode if directory == missing[0] else SHARED_DIRECTORY
         try:
-            os.mkdir(directory, mode)
+            os.mkdir(directory, PRIVATE_DIRECTORY)
         except FileExistsError:
             continue
-        os.chmod(directory, mode)
+        os.chmod(directory, wanted)  # whatever the umask is
         sync_directory(os.path.dirname(directory))
     return path
 

@@ -16,13 +16,13 @@ NOT_RUNNABLE = 126
 TIMED_OUT = 124
 
 
-def spawn(argv, *, env, stdin, stdout, stderr, cwd=None, session=False, note=None):
+def spawn(argv, *, env, stdin, stdout, stderr, cwd=None, session=False, note=None, umask=None):
     """Start *argv* and return its process id.
 
     stdin, stdout and stderr are open descriptors. Signal dispositions are the default ones again
     in the child: the agent ignores SIGHUP and Python ignores SIGPIPE, and a tool must not inherit
     that. With *session* the child leads a session and process group of its own. *note* is a path
-    that gets the child's id before it becomes *argv*.
+    that gets the child's id before it becomes *argv*. *umask* is the child's, by default ours.
 
     Raises OSError as exec does (FileNotFoundError when the program is not there).
     """
@@ -31,7 +31,7 @@ def spawn(argv, *, env, stdin, stdout, stderr, cwd=None, session=False, note=Non
     if pid == 0:
         try:
             os.close(reader)
-            _become(argv, env, (stdin, stdout, stderr), cwd, session, note)
+            _become(argv, env, (stdin, stdout, stderr), cwd, session, note, umask)
         except OSError as error:
             os.write(writer, str(error.errno or errno.EIO).encode())
         except BaseException:
@@ -50,13 +50,15 @@ def spawn(argv, *, env, stdin, stdout, stderr, cwd=None, session=False, note=Non
     return pid
 
 
-def _become(argv, env, streams, cwd, session, note):
+def _become(argv, env, streams, cwd, session, note, umask):
     if session:
         os.setsid()
     if note is not None:
         descriptor = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         os.write(descriptor, identity(os.getpid()).encode())
         os.close(descriptor)
+    if umask is not None:
+        os.umask(umask)
     for number in range(1, signal.NSIG):
         try:
             signal.signal(number, signal.SIG_DFL)

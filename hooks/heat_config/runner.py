@@ -412,11 +412,11 @@ def _say(message):
 
 def main(only=None):
     """Do one pass and return its exit status."""
-    os.umask(0o077)
+    umask = os.umask(0o077)  # ours; hooks get back the one that the agent's unit has
     os.chdir("/")
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an ignored one would lose the hooks' status
     try:
-        return Pass(Settings()).run(only)
+        return Pass(Settings(umask=umask)).run(only)
     except KeyboardInterrupt:
         return 130
 

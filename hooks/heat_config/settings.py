@@ -25,9 +25,13 @@ keep_logs: how long the logs of such a deployment stay.
 
 
 class Settings:
-    """Paths and limits of one run; *problems* are sentences about what was not understood."""
+    """Paths and limits of one run; *problems* are sentences about what was not understood.
 
-    def __init__(self, environ=os.environ):
+    umask: the one that hooks and all that they start run with, None for the one in force.
+    """
+
+    def __init__(self, environ=os.environ, umask=None):
+        self.umask = umask
         self.problems = []
         found = self._read(environ.get("HEAT_CONFIG_FILE") or CONFIG_FILE)
         self.document = environ.get("HEAT_SHELL_CONFIG") or "/var/run/heat-config/heat-config"

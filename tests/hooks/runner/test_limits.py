@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -79,13 +80,11 @@ def test_a_killed_hook_is_failed_with_what_it_had_said(guest, heat, cfn):
     assert "signal 9" in body["deploy_stderr"]
 
 
-def test_hooks_get_default_signal_dispositions_their_own_session_and_a_private_umask(
-    guest, heat, cfn
-):
+def test_hooks_get_default_signal_dispositions_and_their_own_session(guest, heat, cfn):
     guest.hook(
         "shell",
-        '#!/bin/sh\nprintf \'{"deploy_status_code":0,"deploy_stdout":"%s %s %s"}\' '
-        "$(sed -n 's/SigIgn:.//p;s/SigBlk:.//p' /proc/$$/status | tr '\\n' :) $(umask) "
+        '#!/bin/sh\nprintf \'{"deploy_status_code":0,"deploy_stdout":"%s %s"}\' '
+        "$(sed -n 's/SigIgn:.//p;s/SigBlk:.//p' /proc/$$/status | tr '\\n' :) "
         "$(test $(cut -d' ' -f6 /proc/$$/stat) = $$ && echo leader)\n",
     )
     guest.metadata(cfn())
@@ -95,7 +94,42 @@ def test_hooks_get_default_signal_dispositions_their_own_session_and_a_private_u
         preexec_fn=_ignore_signals,
     )
     assert process.wait(60) == 0
-    assert heat.signals[0]["deploy_stdout"] == "0000000000000000:0000000000000000: 0077 leader"
+    assert heat.signals[0]["deploy_stdout"] == "0000000000000000:0000000000000000: leader"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077], ids=oct)
+def test_scripts_have_the_umask_of_the_unit_and_our_own_files_do_not(guest, heat, cfn, umask):
+    """As under heat-agents, which leave the umask alone: a unit's is 022 (systemd.exec, UMask=)."""
+    guest.real_hook("script", "script.py")
+    made = guest.root / "srv" / "www"
+    config = f"umask; mkdir -p {made}; echo hello >{made}/index.html"
+    guest.metadata(cfn(config, group="script"))
+    process = subprocess.Popen(
+        [sys.executable, "-IS", str(RUNNER)], env=guest.environment, umask=umask
+    )
+    assert process.wait(60) == 0
+    assert heat.signals[0]["deploy_stdout"] == f"{umask:04o}\n"
+    for directory in (made.parent, made):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o777 & ~umask
+    assert stat.S_IMODE((made / "index.html").stat().st_mode) == 0o666 & ~umask
+    for directory in (guest.state, guest.logs, guest.root / "script"):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        for path in directory.iterdir():
+            wanted = 0o700 if directory.name == "script" else 0o600
+            assert stat.S_IMODE(path.stat().st_mode) == wanted, path
+
+
+def test_parents_that_are_missing_are_for_everybody(guest, heat, cfn):
+    """As os.makedirs(path, 0o700) makes them in heat-agents under the unit's umask."""
+    guest.real_hook("script", "script.py")
+    deep = guest.root / "deep"
+    guest.logs = deep / "logs" / "log"
+    guest.settings["HEAT_SCRIPT_OUTPUTS"] = str(deep / "outputs" / "script")
+    guest.metadata(cfn("true", group="script"))
+    assert guest.run().status == 0
+    for name, mode in (("", 0o755), ("logs", 0o755), ("logs/log", 0o700), ("outputs", 0o755)):
+        assert stat.S_IMODE((deep / name).stat().st_mode) == mode, name
+    assert stat.S_IMODE((deep / "outputs" / "script").stat().st_mode) == 0o700
 
 
 def _ignore_signals():
