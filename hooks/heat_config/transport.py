@@ -17,7 +17,12 @@ BODY_LIMIT = 950_000
 QUEUE_LIMIT = 240_000
 """The same for a queue; Zaqar takes 256 KiB (max_messages_post_size) with the wrapping."""
 
-ANSWER_LIMIT = 1 << 20
+GONE = (404, 410)
+"""Answers of Heat, and of Swift, that no further try changes."""
+
+REFUSED = (401, 403)
+"""Answers that may change: a clock is set right, Keystone gets its credentials back."""
+
 ATTEMPTS = 3
 AGED = 15 * 60
 """Seconds after which a cloud may refuse a signed URL (keystone.conf, [credential] auth_ttl)."""
@@ -29,14 +34,17 @@ class NotAccepted(Exception):
     """The signal was not taken; *sentence* says why, without a query string or a credential.
 
     again: whether the same request may succeed in a moment. dead: whether the host is not worth
-    another try in this pass.
+    another try in this pass. refused: whether somebody said no, who may yet say yes. final:
+    whether no try can ever succeed.
     """
 
-    def __init__(self, sentence, *, again=False, dead=False):
+    def __init__(self, sentence, *, again=False, dead=False, refused=False, final=False):
         super().__init__(sentence)
         self.sentence = sentence
         self.again = again
         self.dead = dead
+        self.refused = refused
+        self.final = final
 
 
 def kind(inputs):
@@ -59,10 +67,11 @@ def limit(inputs):
 
 def preload():
     """Import what a request needs; done while a hook runs, when it costs nobody time."""
-    import http.client
     import urllib.parse
 
-    return http.client, urllib.parse
+    from . import request
+
+    return request, urllib.parse
 
 
 def url_age(url):
@@ -139,8 +148,8 @@ class Sender:
         method = "PUT" if way == "TEMP_URL_SIGNAL" else "POST"
         answer = self._request(method, url, body)
         if answer.status == 403 and way == "CFN_SIGNAL":
-            raise NotAccepted(_forbidden(url, answer.skew))
-        _accept(answer, _redacted(url), method)
+            raise NotAccepted(_forbidden(url, answer.skew), refused=True)
+        _accept(answer, url, method, gone=GONE)
 
     def _to_heat(self, inputs, body, headers, catalog, region):
         from urllib.parse import quote
@@ -148,13 +157,13 @@ class Sender:
         stack = inputs.get("deploy_stack_id")
         resource = inputs.get("deploy_resource_name")
         if not isinstance(stack, str) or not isinstance(resource, str):
-            raise NotAccepted("the inputs name no stack and resource to signal")
+            raise NotAccepted("the inputs name no stack and resource to signal", final=True)
         url = "%s/stacks/%s/resources/%s/signal" % (
             _endpoint(catalog, "orchestration", region),
             quote(stack, safe="/%"),
             quote(resource, safe=""),
         )
-        _accept(self._request("POST", url, body, headers), url, "POST")
+        _accept(self._request("POST", url, body, headers), url, "POST", gone=GONE)
 
     def _to_queue(self, inputs, body, headers, catalog, region):
         from urllib.parse import quote
@@ -195,122 +204,37 @@ class Sender:
         }
         url = base + "/auth/tokens"
         answer = self._request("POST", url, values.encode(request).encode("ascii"))
-        shown = _redacted(url)
-        _accept(answer, shown, "POST")
+        _accept(answer, url, "POST")
         token = answer.headers.get("X-Subject-Token")
         try:
             catalog = values.decode(answer.body)["token"]["catalog"]
         except (ValueError, KeyError, TypeError):
             catalog = None
         if not token or catalog is None:
-            raise NotAccepted('"%s" answered with something that is no token' % shown)
+            raise NotAccepted('"%s" answered with something that is no token' % _redacted(url))
         return token, str(project), catalog
 
     def _request(self, method, url, data, headers=None):
-        """Make one request and return its _Answer, whatever its status. Raises NotAccepted."""
-        import http.client
+        """Make one request and return its Answer, whatever its status. Raises NotAccepted."""
+        from . import request
 
-        shown = _redacted(url)
-        try:
-            connection, target = self._connection(url)
-        except (ValueError, http.client.InvalidURL):
-            raise NotAccepted('"%s" is not a URL that a signal can go to' % shown) from None
-        headers = {"Content-Type": "application/json", "Connection": "close", **(headers or {})}
-        try:
-            connection.request(method, target, data, headers)
-            response = connection.getresponse()
-            answer = _Answer(response.status, response.headers, response.read(ANSWER_LIMIT))
-            # read() with a size does not tell that the answer broke off.
-            if len(answer.body) < ANSWER_LIMIT and response.length:
-                raise http.client.IncompleteRead(answer.body)
-            return answer
-        except http.client.IncompleteRead:
-            raise NotAccepted('the answer of "%s" broke off' % shown, again=True) from None
-        except http.client.InvalidURL:
-            raise NotAccepted(
-                '"%s" cannot be asked: a header or the URL is malformed' % shown
-            ) from None
-        except http.client.HTTPException as error:
-            raise NotAccepted(
-                '"%s" did not answer in HTTP (%s)' % (shown, type(error).__name__), again=True
-            ) from None
-        except OSError as error:
-            raise _unreachable(shown, error, self._settings.request_timeout) from None
-        except ValueError:
-            raise NotAccepted(
-                '"%s" cannot be asked: a header or the URL is malformed' % shown
-            ) from None
-        finally:
-            connection.close()
-
-    def _connection(self, url):
-        import http.client
-        from urllib.parse import urlsplit
-
-        if not isinstance(url, str) or not url.isascii() or any(c <= " " for c in url):
-            raise ValueError("not a URL")
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("not a URL")
-        target = (parts.path or "/") + ("?" + parts.query if parts.query else "")
-        seconds = self._settings.request_timeout
-        if parts.scheme == "http":
-            return (
-                http.client.HTTPConnection(parts.hostname, parts.port, timeout=seconds),
-                target,
-            )
-        import ssl
-
-        try:
-            context = ssl.create_default_context(cafile=self._settings.ca_file)
-        except (OSError, ssl.SSLError):
-            raise NotAccepted('the CA file "%s" cannot be read' % self._settings.ca_file) from None
-        return (
-            http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=seconds, context=context
-            ),
-            target,
+        return request.send(
+            method,
+            url,
+            data,
+            headers,
+            seconds=self._settings.request_timeout,
+            ca_file=self._settings.ca_file,
         )
 
 
-class _Answer:
-    """An HTTP answer; skew: seconds that this machine's clock is ahead of the server's, or None."""
+def _accept(answer, url, method, gone=()):
+    """Return when the answer means that the signal was taken; raise NotAccepted when not.
 
-    def __init__(self, status, headers, body):
-        self.status = status
-        self.headers = headers
-        self.body = body
-
-    @property
-    def skew(self):
-        from email.utils import mktime_tz, parsedate_tz
-
-        try:
-            return time.time() - mktime_tz(parsedate_tz(self.headers["Date"]))
-        except (TypeError, ValueError, OverflowError):
-            return None
-
-
-def _unreachable(shown, error, seconds):
-    import socket
-
-    reason = error.strerror or type(error).__name__
-    name = type(error).__name__
-    if isinstance(error, (TimeoutError, socket.timeout)):  # one and the same from Python 3.10 on
-        return NotAccepted('"%s" did not answer within %g seconds' % (shown, seconds), dead=True)
-    if name == "SSLCertVerificationError":
-        return NotAccepted(
-            '"%s" shows a certificate that is not trusted (%s); name its CA as ca_file in '
-            "/etc/heat-config.conf" % (shown, getattr(error, "verify_message", reason))
-        )
-    if name == "gaierror":
-        return NotAccepted('the host of "%s" cannot be found: %s' % (shown, reason), dead=True)
-    return NotAccepted('"%s" cannot be reached: %s' % (shown, reason), again=True)
-
-
-def _accept(answer, shown, method):
-    """Return when the answer means that the signal was taken; raise NotAccepted when not."""
+    gone: the statuses by which the one who is asked says that it will never be there.
+    """
     status = answer.status
+    shown = _redacted(url)
     start = answer.body[:256].lstrip().lower()
     if status == 200 and start.startswith((b"<!doctype html", b"<html")):
         raise NotAccepted(
@@ -326,11 +250,14 @@ def _accept(answer, shown, method):
         401: ": the credentials or the signature are not accepted",
         403: ": not allowed; a temporary URL may have expired or be for another method",
         404: ": the stack or its resource is not there (any more)",
+        410: ": the stack or its resource is not there any more",
         413: ": the signal is too large for it",
     }
     raise NotAccepted(
         '"%s" answered %d%s' % (shown, status, hints.get(status, "")),
         again=status >= 500 or status == 429,
+        refused=status in REFUSED,
+        final=status in gone,
     )
 
 
@@ -360,8 +287,11 @@ def _endpoint(catalog, service, region):
     for entry in catalog if isinstance(catalog, list) else ():
         if not isinstance(entry, dict) or entry.get("type") != service:
             continue
-        for endpoint in entry.get("endpoints") or ():
-            if endpoint.get("interface") != "public" or not isinstance(endpoint.get("url"), str):
+        endpoints = entry.get("endpoints")
+        for endpoint in endpoints if isinstance(endpoints, list) else ():
+            if not isinstance(endpoint, dict) or endpoint.get("interface") != "public":
+                continue
+            if not isinstance(endpoint.get("url"), str):
                 continue
             if region and region not in (endpoint.get("region_id"), endpoint.get("region")):
                 continue
@@ -370,6 +300,12 @@ def _endpoint(catalog, service, region):
         'Keystone\'s catalogue has no public endpoint of type "%s"%s'
         % (service, " in the deployment's region" if region else "")
     )
+
+
+def _redacted(url):
+    from . import request
+
+    return request.redacted(url)
 
 
 def _host(inputs):
@@ -381,17 +317,6 @@ def _host(inputs):
         return parts.netloc.rpartition("@")[2]
     except ValueError:
         return ""
-
-
-def _redacted(url):
-    """Return *url* without its query, which is the signature, and without a user and password."""
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(str(url))
-    except ValueError:
-        return "(a URL that cannot be read)"
-    return "%s://%s%s" % (parts.scheme, parts.netloc.rpartition("@")[2], parts.path)
 
 
 def _pause(attempt):

@@ -1,0 +1,94 @@
+"""The proxy of a request, by http_proxy, https_proxy, all_proxy and no_proxy.
+
+They are read as python-requests 2.34 reads them (requests.utils.select_proxy and
+should_bypass_proxies): the agent polls with that, and what a poll gets through, a signal must.
+"""
+
+import os
+
+
+class Proxy:
+    """Where a request goes first: scheme, host, port, and the user's credentials or None."""
+
+    def __init__(self, url):
+        from urllib.parse import unquote, urlsplit
+
+        parts = urlsplit(url if "://" in url else "http://" + url)
+        if not parts.hostname:
+            raise ValueError("not a URL")
+        self.scheme = parts.scheme.lower()
+        self.host = unquote(parts.hostname)
+        self.port = parts.port or (443 if self.scheme == "https" else 80)
+        self.credentials = None
+        if parts.username is not None:
+            self.credentials = "%s:%s" % (unquote(parts.username), unquote(parts.password or ""))
+        self.shown = "%s://%s" % (self.scheme, parts.netloc.rpartition("@")[2])
+
+    def headers(self):
+        """Return the header that names the user, if there is one."""
+        if self.credentials is None:
+            return {}
+        from base64 import b64encode
+
+        return {"Proxy-Authorization": "Basic " + b64encode(self.credentials.encode()).decode()}
+
+
+def of(scheme, host, port, environ=os.environ):
+    """Return the Proxy for a request to *host* (no brackets), None when there is none.
+
+    port: the one that the URL names, None when it names none. Raises ValueError for a proxy that
+    is no URL.
+    """
+    named = _named(environ)
+    url = named.get(scheme) or named.get("all")
+    if not url or _is_past(host, port, environ):
+        return None
+    return Proxy(url)
+
+
+def _named(environ):
+    """Return {scheme: URL}; a name in small letters wins, and an empty one takes the other away."""
+    found = {}
+    names = [name for name in environ if name[-6:].lower() == "_proxy"]
+    for name in sorted(names, key=lambda name: name[-6:] == "_proxy"):
+        if environ[name]:
+            found[name[:-6].lower()] = environ[name]
+        elif name[-6:] == "_proxy":
+            found.pop(name[:-6].lower(), None)
+    return found
+
+
+def _is_past(host, port, environ):
+    """True when no_proxy names *host*: as a name's end, an address, a network, or all by ``*``."""
+    listed = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    if listed == "*":
+        return True
+    host = host.lower()
+    address = _ipv4(host)
+    forms = (host,) if address is not None or port is None else (host, "%s:%d" % (host, port))
+    for entry in listed.lower().replace(" ", "").split(","):
+        name = entry.lstrip(".")
+        if name and any(form == name or form.endswith("." + name) for form in forms):
+            return True
+        if address is not None and _holds(entry, address):
+            return True
+    return False
+
+
+def _holds(network, address):
+    """True when *network*, ``10.0.0.0/8`` as text, holds the IPv4 *address*, a number."""
+    base, slash, bits = network.partition("/")
+    base = _ipv4(base)
+    if base is None or not slash or not bits.isdigit() or not 1 <= int(bits) <= 32:
+        return False
+    return (base ^ address) >> (32 - int(bits)) == 0
+
+
+def _ipv4(text):
+    """Return the number of a dotted IPv4 address, None for anything else."""
+    import socket
+
+    try:
+        return int.from_bytes(socket.inet_aton(text), "big")
+    except (OSError, UnicodeError, ValueError):
+        return None

@@ -1,0 +1,321 @@
+"""Where a signal's request goes: IPv6, proxies, URLs as they come, with python-requests beside."""
+
+import base64
+import http.server
+import os
+import select
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
+QUERY = "?Timestamp=2026-01-02T03%3A04%3A05Z&Signature=c2VjcmV0"
+
+
+@pytest.fixture
+def library() -> Iterator[None]:
+    sys.path.insert(0, HOOKS)
+    yield
+    sys.path.remove(HOOKS)
+
+
+@pytest.fixture
+def target(library):
+    from heat_config import request
+
+    return request.Target
+
+
+def to(cfn, url, **more):
+    """A deployment that signals to *url*."""
+    deployment = cfn(**more)
+    for item in deployment["inputs"]:
+        if item["name"] == "deploy_signal_id":
+            item["value"] = url
+    return deployment
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "authority"),
+    [
+        ("http://[::1]/v1/x", "::1", 80, "[::1]"),
+        ("https://[2001:db8::10]/v1/x", "2001:db8::10", 443, "[2001:db8::10]"),
+        ("https://[2001:db8::abcd]/v1/x", "2001:db8::abcd", 443, "[2001:db8::abcd]"),
+        ("https://[2001:db8::1]:8000/x", "2001:db8::1", 8000, "[2001:db8::1]:8000"),
+        ("http://[fe80::1%25eth0]/x", "fe80::1%eth0", 80, "[fe80::1]"),
+        ("http://[fe80::1%25eth0]:8000/x", "fe80::1%eth0", 8000, "[fe80::1]:8000"),
+        ("https://heat.example:443/x", "heat.example", 443, "heat.example"),
+        ("https://Heat.Example/x", "heat.example", 443, "heat.example"),
+        ("http://bücher.example/x", "xn--bcher-kva.example", 80, "xn--bcher-kva.example"),
+    ],
+)
+def test_a_url_is_taken_apart(target, url, host, port, authority):
+    found = target(url)
+    assert (found.host, found.port, found.authority) == (host, port, authority)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        (" http://h/v1/x?a=%2F+b \n", "/v1/x?a=%2F+b"),
+        ("http://h/stück?ä=☃", "/st%C3%BCck?%C3%A4=%E2%98%83"),
+        ("http://h?q", "/?q"),
+        ("http://h/a#part", "/a"),
+    ],
+)
+def test_the_path_is_what_python_requests_would_send(target, url, path):
+    """requests 2.32: blanks around are stripped, what is not ASCII is encoded."""
+    assert target(url).path == path
+
+
+@pytest.mark.parametrize(
+    "url", [None, 5, "", "x", "ftp://h/", "http://", "http://a b/", "//h/x", "http://h/\ud800"]
+)
+def test_what_is_no_url_is_a_value_error(target, url):
+    with pytest.raises(ValueError):
+        target(url)
+
+
+def test_a_signal_reaches_an_ipv6_address_on_any_port(guest, heat, cfn):
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = socket.AF_INET6
+
+    try:
+        server = Server(("::1", 0), heat._server.RequestHandlerClass)
+    except OSError as error:
+        pytest.skip(f"no IPv6 on this host: {error}")
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    port = server.server_address[1]
+    guest.metadata(to(cfn, f"http://[::1]:{port}/v1/signal/x{QUERY}"))
+    assert guest.run().status == 0
+    server.shutdown()
+    server.server_close()
+    assert heat.requests[0].headers["Host"] == f"[::1]:{port}"
+
+
+@pytest.mark.root
+def test_a_signal_reaches_the_default_port_of_an_ipv6_address(guest, cfn):
+    """In a network namespace of its own: port 80 of the host's may be taken, or not ours."""
+    if os.geteuid() != 0:
+        pytest.skip("a network namespace needs root")
+    guest.metadata(to(cfn, f"http://[::1]/v1/signal/x{QUERY}"))
+    program = (
+        "import http.server, os, socket, subprocess, sys, threading\n"
+        "class Handler(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_POST(self):\n"
+        "        self.rfile.read(int(self.headers['Content-Length']))\n"
+        "        print(self.headers['Host'], flush=True)\n"
+        "        self.send_response(200); self.end_headers()\n"
+        "class Server(http.server.ThreadingHTTPServer):\n"
+        "    address_family = socket.AF_INET6\n"
+        "server = Server(('::1', 80), Handler)\n"
+        "threading.Thread(target=server.serve_forever, daemon=True).start()\n"
+        f"sys.exit(subprocess.call([sys.executable, '-IS', {HOOKS + '/55-heat-config'!r}]))\n"
+    )
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {sys.executable} -"],
+        input=program,
+        env=guest.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if "unshare" in done.stderr:
+        pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    assert "[::1]\n" in done.stdout
+    assert guest.state_of("d-1") == "signalled"
+
+
+class Forward(http.server.BaseHTTPRequestHandler):
+    """A forward proxy that resolves every name to loopback and asks for a user."""
+
+    protocol_version = "HTTP/1.1"
+    seen: list[tuple[str, str, str | None]]
+    refuse = 0
+
+    def _note(self) -> bool:
+        self.seen.append((self.command, self.path, self.headers.get("Proxy-Authorization")))
+        if self.refuse:
+            self.send_response(self.refuse)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        return not self.refuse
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if not self._note():
+            return
+        parts = urlsplit(self.path)
+        with socket.create_connection(("127.0.0.1", parts.port or 80)) as other:
+            head = f"POST {parts.path}?{parts.query} HTTP/1.0\r\nHost: {parts.netloc}\r\n"
+            other.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            self.close_connection = True
+            while data := other.recv(65536):
+                self.wfile.write(data)
+
+    def do_CONNECT(self) -> None:
+        if not self._note():
+            return
+        port = int(self.path.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as other:
+            self.send_response(200)
+            self.end_headers()
+            self.close_connection = True
+            while True:
+                ready, _, _ = select.select([self.connection, other], [], [], 10)
+                for source in ready:
+                    data = source.recv(65536)
+                    if not data:
+                        return
+                    (other if source is self.connection else self.connection).sendall(data)
+                if not ready:
+                    return
+
+    def log_message(self, *arguments) -> None:
+        return
+
+
+@pytest.fixture
+def forward() -> Iterator[type[Forward]]:
+    """A forward proxy; ``url``, and what it has ``seen``."""
+
+    class Handler(Forward):
+        seen = []
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    Handler.url = f"http://user:p%40ss@127.0.0.1:{server.server_address[1]}"  # type: ignore[attr-defined]
+    yield Handler
+    server.shutdown()
+    server.server_close()
+
+
+USER = "Basic " + base64.b64encode(b"user:p@ss").decode()
+
+
+def test_a_signal_by_http_goes_through_the_proxy(guest, heat, cfn, forward):
+    """The name is one that the proxy alone can find, as in an isolated tenant network."""
+    guest.settings["http_proxy"] = forward.url
+    url = f"http://heat.invalid:{heat.port}/v1/signal/x"
+    guest.metadata(to(cfn, url + QUERY))
+    assert guest.run().status == 0
+    assert forward.seen == [("POST", url + QUERY, USER)]
+    assert heat.requests[0].headers["Host"] == f"heat.invalid:{heat.port}"
+    assert guest.state_of("d-1") == "signalled"
+
+
+def test_no_proxy_is_obeyed(guest, heat, cfn, forward):
+    guest.settings.update(http_proxy=forward.url, no_proxy="example.org,127.0.0.0/8")
+    guest.metadata(cfn())
+    assert guest.run().status == 0
+    assert forward.seen == []
+    assert len(heat.requests) == 1
+
+
+@pytest.fixture
+def secure(make_heat, tmp_path):
+    """A Heat by HTTPS whose certificate is for heat.invalid."""
+    paths = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=heat.invalid", "-addext", "subjectAltName=DNS:heat.invalid"]
+    command += ["-out", str(paths[0]), "-keyout", str(paths[1])]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*paths)
+    server = make_heat(context)
+    server.ca = paths[0]
+    return server
+
+
+@pytest.mark.tool("openssl")
+def test_a_signal_by_https_goes_through_the_proxy_unseen(guest, cfn, forward, secure):
+    guest.settings["https_proxy"] = forward.url
+    guest.config.write_text(f"ca_file = {secure.ca}\n")
+    guest.metadata(to(cfn, f"https://heat.invalid:{secure.port}/v1/signal/x{QUERY}"))
+    done = guest.run()
+    assert done.status == 0, done.log
+    assert forward.seen == [("CONNECT", f"heat.invalid:{secure.port}", USER)]
+    assert secure.requests[0].headers["Host"] == f"heat.invalid:{secure.port}"
+    assert "Proxy-Authorization" not in secure.requests[0].headers
+    assert guest.state_of("d-1") == "signalled"
+
+
+@pytest.mark.parametrize(("scheme", "status"), [("http", 403), ("https", 407), ("https", 503)])
+def test_a_proxy_that_refuses_is_named_without_its_password(guest, cfn, forward, scheme, status):
+    forward.refuse = status
+    guest.settings[f"{scheme}_proxy"] = forward.url
+    guest.metadata(to(cfn, f"{scheme}://heat.invalid/v1/signal/x{QUERY}"))
+    done = guest.run()
+    assert guest.state_of("d-1") == "finished"
+    assert str(status) in guest.failures()[0]
+    if scheme == "https":
+        assert forward.url.rpartition("@")[2] in guest.failures()[0]
+    for secret in ("p%40ss", "p@ss", "c2VjcmV0"):
+        assert secret not in done.log + guest.console.read_text()
+
+
+@pytest.mark.parametrize(
+    ("proxy", "part"),
+    [
+        ("http://127.0.0.1:1", 'through the proxy "http://127.0.0.1:1": Connection refused'),
+        ("http://no.such.invalid:3128", 'the proxy "http://no.such.invalid:3128" cannot be found'),
+        ("socks5://127.0.0.1:1", "of a kind that signals cannot use"),
+        ("http://", "is not a URL"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_named(guest, cfn, heat, proxy, part):
+    guest.settings["http_proxy"] = proxy
+    guest.metadata(cfn())
+    guest.run()
+    assert part in guest.failures()[0]
+    assert heat.requests == []
+
+
+ENVIRONMENTS = [
+    {},
+    {"http_proxy": "http://a:1"},
+    {"HTTP_PROXY": "http://a:1"},
+    {"http_proxy": "http://a:1", "HTTP_PROXY": "http://b:1"},
+    {"http_proxy": "", "HTTP_PROXY": "http://b:1"},
+    {"https_proxy": "a:1"},
+    {"all_proxy": "http://a:1"},
+    {"all_proxy": "http://a:1", "https_proxy": "http://b:2"},
+]
+PAST = ["", "*", "example.org", ".example.org", "org", "10.0.0.0/8", "10.1.2.3", "10.1.2.4"]
+PAST += ["example.org:8000", "a, heat.example.org", "10.0.0.0/33", "x/8", "EXAMPLE.ORG", "::1"]
+PAST += ["db8::1", "10.1.2.3:80", "/", "10.0.0.0/0", "eat.example.org"]
+URLS = ["http://heat.example.org/", "https://heat.example.org:8000/", "http://10.1.2.3/"]
+URLS += ["http://10.1.2.3:80/", "https://[2001:db8::1]/", "http://localhost/", "http://[::1]:1/"]
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("past", PAST)
+def test_the_proxy_is_the_one_that_python_requests_would_take(library, monkeypatch, url, past):
+    """The agent polls with requests: what it gets through, a signal must get through too."""
+    requests = pytest.importorskip("requests", minversion="2.34")
+    from heat_config import proxy
+
+    parts = urlsplit(url)
+    for environment in ENVIRONMENTS:
+        with monkeypatch.context() as patch:
+            for name in list(os.environ):
+                if name.lower().endswith("_proxy"):
+                    patch.delenv(name)
+            for name, value in {**environment, "no_proxy": past}.items():
+                patch.setenv(name, value)
+            given = requests.utils.get_environ_proxies(url)
+            wanted = requests.utils.select_proxy(url, given)
+            found = proxy.of(parts.scheme, parts.hostname, parts.port)
+        if wanted is not None:
+            wanted = urlsplit(wanted if "://" in wanted else "http://" + wanted).netloc
+        assert (found and f"{found.host}:{found.port}") == wanted, (environment, past)
