@@ -2,6 +2,10 @@
 
 The first row that matches the latest lines wins, so the specific stands before the general: a
 kernel that panics because it found no root is told as "no root".
+
+What ends a run has to begin a line, after no more than the time that the kernel writes before its
+own: a program of the guest's that quotes such a line, in a test or in a message of the day, has
+its name or other words before it.
 """
 
 from __future__ import annotations
@@ -43,16 +47,23 @@ class Finding:
     number: int
 
 
+_KERNEL = r"(?:\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? )?"
+"""The time, and with some settings the task or CPU, that the kernel writes before a line."""
+_PANIC = r"(?:Kernel panic - not syncing: )?"
+_SYSTEMD = r"(?:systemd\[1\]: |\[ +OK +\] |\[!+\] )?"
+
+
 def _row(name: str, regex: str, reason: str, advice: str, *, fatal: bool = True) -> Pattern:
-    return Pattern(name, re.compile(regex), reason, advice, fatal)
+    whole = rf"^\s*{_KERNEL}(?:{regex})" if fatal else regex
+    return Pattern(name, re.compile(whole, re.MULTILINE), reason, advice, fatal)
 
 
 PATTERNS: tuple[Pattern, ...] = (
     # Firmware and boot loader.
     _row(
         "no-bootable-device",
-        r"No bootable device|No bootable option or device was found|Operating System not found"
-        r"|Missing operating system",
+        r"No bootable device|(?:BdsDxe: )?No bootable option or device was found"
+        r"|(?:Operating System not found|Missing operating system)\W*$",
         "the firmware found nothing to boot on the disk",
         "check that the image is a whole disk with a boot loader for this firmware (BIOS needs "
         'the "bootloader" element with a BIOS layout, UEFI an EFI system partition), or give a '
@@ -60,7 +71,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _row(
         "uefi-shell",
-        r"UEFI Interactive Shell|Shell> ?$",
+        r"UEFI Interactive Shell v|Shell> ?$",
         "the firmware fell into its UEFI shell because no boot entry worked",
         "check that the EFI system partition holds EFI/BOOT/BOOTX64.EFI (element block-device-efi)",
     ),
@@ -82,7 +93,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _row(
         "initramfs-shell",
         r"Gave up waiting for (?:root file system|root) device|ALERT! +\S+ +does not exist"
-        r"|\(initramfs\) ?$|Warning: /dev/disk/by-\S+ does not exist"
+        r"|\(initramfs\) ?$|(?:dracut\S*: )?Warning: /dev/disk/by-\S+ does not exist"
         r"|Entering emergency mode\. Exit the shell to continue",
         "the initrd did not find the root file system",
         "compare root= on the kernel command line with the label or UUID of the image's root file "
@@ -90,7 +101,8 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _row(
         "no-root-filesystem",
-        r"VFS: (?:Unable to mount|Cannot open) root|Please append a correct \"root=\" boot option"
+        rf"{_PANIC}VFS: (?:Unable to mount|Cannot open) root"
+        r"|Please append a correct \"root=\" boot option"
         r"|No filesystem could mount root|Run /init as init process.*failed",
         "the kernel could not mount the root file system",
         "check root= on the kernel command line, and that an initrd is given when the kernel has "
@@ -98,8 +110,10 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _row(
         "no-init",
-        r"No working init found|Requested init \S+ failed|Target filesystem doesn't have requested"
-        r"|Failed to execute /sbin/init|No init found\. Try passing init=",
+        rf"{_PANIC}No working init found|{_PANIC}Requested init \S+ failed"
+        rf"|{_SYSTEMD}Failed to execute /sbin/init(?![\w./-])"
+        r"|Target filesystem doesn't have requested"
+        r"|No init found\. Try passing init=",
         "the root file system was mounted but has no init",
         'check that the image contains an init system (package "systemd-sysv") and that the right '
         "partition was taken as root",
@@ -120,8 +134,17 @@ PATTERNS: tuple[Pattern, ...] = (
         "too little memory or a CPU model the image was not built for",
     ),
     _row(
+        "rescue-mode",
+        rf"You are in rescue mode|{_SYSTEMD}Started .*Rescue Shell"
+        rf"|{_SYSTEMD}Reached target .*Rescue Mode",
+        "systemd stopped in rescue mode",
+        "make multi-user.target the image's default (systemctl set-default multi-user.target), and "
+        'look for "rescue", "single" or "1" on the kernel command line',
+    ),
+    _row(
         "emergency-mode",
-        r"You are in emergency mode|Started .*Emergency Shell|Reached target .*[Ee]mergency [Mm]ode"
+        rf"You are in emergency mode|{_SYSTEMD}Started .*Emergency Shell"
+        rf"|{_SYSTEMD}Reached target .*[Ee]mergency [Mm]ode"
         r"|Give root password for maintenance|Cannot open access to console, the root account is",
         "systemd stopped in emergency mode",
         "a mount of /etc/fstab or a unit that local-fs.target requires failed: look for [FAILED] "
@@ -129,8 +152,8 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _row(
         "bad-cpu",
-        r"This kernel requires the following features not present|requires an? x86-64 CPU"
-        r"|CPU does not support x86-64-v[234]|Fatal glibc error: CPU does not support",
+        r"This kernel requires the following features not present"
+        r"|This kernel requires an? x86-64 CPU|Fatal glibc error: CPU does not support",
         "the image's programs need a CPU with more features than the machine has",
         "boot with a larger CPU model, or build the image for plain x86-64",
     ),

@@ -165,8 +165,7 @@ IN_A_GUEST = (
     ),
     UserFault(
         "python-upgraded",
-        "cd /opt/heat-agent/lib; mv python3.1? python3.7; "
-        f"systemctl restart --no-block {AGENT}",
+        f"cd /opt/heat-agent/lib; mv python3.1? python3.7; systemctl restart --no-block {AGENT}",
         ("/opt/heat-agent", r"python ?3\.7"),
     ),
     UserFault(

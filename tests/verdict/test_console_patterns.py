@@ -58,6 +58,11 @@ SAMPLES = {
         "[    0.70] Initramfs unpacking failed: junk within compressed archive",
     ],
     "kernel-panic": ["[    1.9] Kernel panic - not syncing: Fatal exception in interrupt"],
+    "rescue-mode": [
+        'You are in rescue mode. After logging in, type "journalctl -xb" to view system logs',
+        "[  OK  ] Started rescue.service - Rescue Shell.",
+        "[   19.1] systemd[1]: Reached target rescue.target - Rescue Mode.",
+    ],
     "emergency-mode": [
         'You are in emergency mode. After logging in, type "journalctl -xb" to view',
         "[  OK  ] Reached target emergency.target - Emergency Mode.",
@@ -190,6 +195,35 @@ def test_what_a_guest_may_get_over_does_not_end_a_run(line):
 @pytest.mark.parametrize("line", GOOD_BOOT.splitlines())
 def test_a_good_boot_is_silent(line):
     assert match(line) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "myapp: test 12: simulate 'Kernel panic - not syncing' ... ok",
+        "[   31.2] myapp[412]: Kernel panic - not syncing: quoted by a test",
+        "[   31.2][  T412] myapp[412]: VFS: Unable to mount root fs",
+        "motd: Missing operating system notes?",
+        "Missing operating system notes are at https://wiki.example.com",
+        "[   22.9] cloud-init[512]: Failed to execute /sbin/initctl",
+        "Failed to execute /sbin/initctl: No such file or directory",
+        "docs: press Enter at 'grub rescue>' and type normal",
+        "cloud-init[512]: You are in emergency mode, said nobody",
+        "setup.sh: Give root password for maintenance? no",
+        "deploy: waiting until Reached target emergency.target - Emergency Mode. is gone",
+        "check: (initramfs) ",
+        "ci: expected 'No bootable device', got a kernel",
+        "powershell: PowerShell> ",
+        'heat-config: finished id=1 group=script name="Kernel panic - not syncing" status=0',
+        "myapp[1]: No working init found in the container",
+        "node: Requested init container failed",
+        "hook: This image requires a x86-64 CPU",
+        "+ echo 'error: you need to load the kernel first.'",
+    ],
+)
+def test_a_line_that_quotes_what_ends_a_run_does_not_end_it(line):
+    found = match(line)
+    assert found is None or not found.fatal
 
 
 def test_colours_do_not_hide_a_failure():
