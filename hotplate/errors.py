@@ -1,11 +1,60 @@
 """What can go wrong, told apart by who has to act.
 
-Three kinds of failure stay apart: the image or template under test failed
-(:class:`SubjectError`), the machine was lost (:class:`MachineLostError`), and the harness itself
-is at fault, which is any other exception and is shown with its traceback.
+Whose fault it is decides the exit status (:class:`Outcome`): that of the image or the template
+under test (:class:`SubjectError`), of the command line (:class:`UsageError`), of the host
+(:class:`HostError`), or of nobody who could mend the image: the machine was lost
+(:class:`MachineLostError`), or the harness itself is at fault, which is any other exception and is
+shown with its traceback.
 """
 
 from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Outcome(StrEnum):
+    """How something ended, by who has to act; the value is what people and JSON read."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    USAGE = "usage error"
+    HOST = "host error"
+    LOST = "machine lost"
+    ERROR = "error"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def exit_status(self) -> int:
+        """What a command ends with; an interrupted one with 128 and the signal's number."""
+        return _STATUS[self]
+
+
+_STATUS = {
+    Outcome.PASSED: 0,
+    Outcome.FAILED: 1,
+    Outcome.USAGE: 2,
+    Outcome.HOST: 3,
+    Outcome.LOST: 4,
+    Outcome.ERROR: 4,
+    Outcome.INTERRUPTED: 130,
+}
+
+EXIT_STATUSES = {
+    0: "passed",
+    1: "the image or the template failed",
+    2: "wrong usage, also an image or a template that is not there",
+    3: "the host lacks something or ran out of it: a tool, memory, disk, open files",
+    4: "the machine was lost, or hotplate is at fault: says nothing about the image",
+}
+"""The exit statuses for people; 128 + N beside them: interrupted by the signal N."""
+
+EXHAUSTED = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS, errno.EIO}
+)
+"""The errors of the operating system by which a host says that it has no more to give."""
 
 
 class HotplateError(Exception):
@@ -15,7 +64,7 @@ class HotplateError(Exception):
     :param hint: what to do about it; where possible a command that can be pasted.
     """
 
-    exit_status = 1
+    outcome: ClassVar[Outcome] = Outcome.ERROR
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -25,9 +74,16 @@ class HotplateError(Exception):
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
+    @property
+    def exit_status(self) -> int:
+        """What a command ends with that this ended."""
+        return self.outcome.exit_status
+
 
 class SubjectError(HotplateError):
     """The image or the template under test is at fault (exit status 1)."""
+
+    outcome = Outcome.FAILED
 
 
 class ImageError(SubjectError):
@@ -35,23 +91,68 @@ class ImageError(SubjectError):
 
 
 class TemplateError(SubjectError):
-    """The template cannot be used: unreadable, refused by Heat, a file it names is missing."""
+    """The template cannot be used: not YAML, refused by Heat, a file it names is missing."""
 
 
 class UsageError(HotplateError):
     """The command line, a settings file or an argument is wrong (exit status 2)."""
 
-    exit_status = 2
+    outcome = Outcome.USAGE
 
 
 class HostError(HotplateError):
     """This host lacks something: a tool, a device, space on a disk (exit status 3)."""
 
-    exit_status = 3
+    outcome = Outcome.HOST
 
 
 class MachineLostError(HotplateError):
     """The virtual machine went away or stopped answering; says nothing about the image.
 
-    A run that ends so may be tried once more.
+    A run that ends so may be tried once more.  Exit status 4.
     """
+
+    outcome = Outcome.LOST
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Whose fault an exception is, whatever layers it went through.
+
+    What names the host's exhaustion anywhere among its causes is the host's: a template that Heat
+    refuses because no file can be opened any more is a good template.
+    """
+    if isinstance(error, UsageError):
+        return Outcome.USAGE
+    if isinstance(error, KeyboardInterrupt):
+        return Outcome.INTERRUPTED
+    for each in causes(error):
+        if isinstance(each, (HostError, MemoryError)) or exhaustion(each):
+            return Outcome.HOST
+    return error.outcome if isinstance(error, HotplateError) else Outcome.ERROR
+
+
+def exhaustion(error: BaseException) -> bool:
+    """True for an error of the operating system that says that the host has no more to give."""
+    return isinstance(error, OSError) and error.errno in EXHAUSTED
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and those behind it, as a traceback shows them."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return what an exception has to say to a person."""
+    if isinstance(error, HotplateError):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return str(error) or "interrupted"
+    if outcome_of(error) is Outcome.HOST:
+        exhausted = next((each for each in causes(error) if exhaustion(each)), error)
+        return f"the host has no more to give: {exhausted or type(exhausted).__name__}"
+    return f"hotplate itself is at fault: {type(error).__name__}: {error}"

@@ -1,23 +1,32 @@
 """The ``hotplate`` command: one module a verb.
 
-A verb module exports ``NAME``, ``HELP``, ``add_arguments(parser)`` and ``run(args) -> int``.
+A verb module exports ``add_arguments(parser)`` and ``run(args) -> int``.
 ``VERBS`` names them; a module is imported only for the verb that was typed, so that
 ``hotplate --help`` answers at once.
 
-Exit status: 0 passed, 1 the image or template failed, 2 wrong usage, 3 the host lacks something.
+The exit statuses are :data:`hotplate.errors.EXIT_STATUSES`.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 from hotplate import __version__
-from hotplate.errors import HotplateError
+from hotplate.cli.output import guarded
+from hotplate.errors import (
+    EXIT_STATUSES,
+    HotplateError,
+    Outcome,
+    UsageError,
+    outcome_of,
+    sentence_of,
+)
 
 VERBS = {
     "build": "build an image with disk-image-create and good defaults",
@@ -31,9 +40,10 @@ VERBS = {
     "doctor": "say what this host can do, and what to install",
 }
 
-EPILOG = """\
-exit status: 0 passed; 1 the image or template failed; 2 wrong usage; 3 the host lacks something
-"""
+EPILOG = "exit status:\n" + "".join(
+    f"  {status}      {meaning}\n" for status, meaning in EXIT_STATUSES.items()
+)
+EPILOG += "  128+N  interrupted by the signal N\n"
 
 
 def _verb(name: str) -> ModuleType:
@@ -69,17 +79,48 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the words after ``hotplate``; by default those that were typed.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    args = _parser(words).parse_args(words)
+    with guarded() as output:
+        args = _parser(words).parse_args(words)
+        status = _run(args)
+        output.flush()
+    if output.problem is not None:
+        why = output.problem.strerror
+        print(
+            f"hotplate {args.verb}: the standard output cannot be written: {why}", file=sys.stderr
+        )
+        # The result of a test is that of the image, whoever could read of it.
+        return status if args.verb == "test" else status or Outcome.HOST.exit_status
+    return status
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Run a verb, and say what went wrong by who has to act."""
     try:
+        _check_directory()
         status: int = _verb(args.verb).run(args)
         return status
     except HotplateError as error:
         print(f"hotplate {args.verb}: {error}", file=sys.stderr)
-        return error.exit_status
+        return outcome_of(error).exit_status
     except KeyboardInterrupt:
         print(f"hotplate {args.verb}: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        # Who read our output has gone; there is nobody left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return Outcome.INTERRUPTED.exit_status
+    except Exception as error:
+        outcome = outcome_of(error)
+        if outcome is Outcome.ERROR:
+            traceback.print_exc()
+        print(f"hotplate {args.verb}: {sentence_of(error)}", file=sys.stderr)
+        return outcome.exit_status
+
+
+def _check_directory() -> None:
+    """Every verb takes names that are relative to the current directory.
+
+    :raises UsageError: when that is not there any more.
+    """
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UsageError(
+            f"the current directory cannot be used: {error.strerror}", hint="cd to another one"
+        ) from error

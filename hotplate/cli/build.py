@@ -18,8 +18,6 @@ from hotplate.image.build import Build, BuildError, BuildResult
 from hotplate.image.plan import MACHINES, BuildRequest, Kernel, Layout, Starts
 from hotplate.image.progress import Progress
 
-NAME = "build"
-HELP = "build an image with disk-image-create and good defaults"
 TYPES = ("qcow2", "raw")
 
 

@@ -11,11 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hotplate.errors import HostError
+from hotplate.errors import HostError, Outcome
 from hotplate.paths import cache_dir
 
-NAME = "cache"
-HELP = "list what is kept to be faster the next time, or remove it"
 DAYS = 7
 """Days after which ``clean`` removes what was not used."""
 
@@ -226,4 +224,4 @@ def run(args: argparse.Namespace) -> int:
         print(sentence)
     after = size_of(root)
     print(f'freed {human(max(0, before - after))}; {human(after)} stay in "{root}"')
-    return HostError.exit_status if any("cannot" in each for each in stayed) else 0
+    return Outcome.HOST.exit_status if any("cannot" in each for each in stayed) else 0

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hotplate.cli.host_probes import PROBES, Finding, State, Use
-from hotplate.errors import HostError
+from hotplate.errors import HostError, Outcome
 
-NAME = "doctor"
-HELP = "say what this host can do, and what to install"
 TITLES = {
     Use.TEST: "to test an image (hotplate test)",
     Use.BUILD: "to build an image (hotplate build)",
@@ -107,4 +105,4 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(as_json(found, root=root), indent=2))
     else:
         print(as_text(found, root=root), end="")
-    return 0 if can(found, Use.TEST) else HostError.exit_status
+    return 0 if can(found, Use.TEST) else Outcome.HOST.exit_status

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from hotplate.cli.test import load_settings
-from hotplate.cli.up import add_directory_argument
+from hotplate.cli.arguments import add_directory_argument, load_settings
 from hotplate.errors import HotplateError
 from hotplate.session.session import find
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
-NAME = "down"
-HELP = "end what hotplate up keeps running"
 SECONDS = 180.0
 
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hotplate.cli.arguments import add_directory_argument, load_settings
 from hotplate.cli.shell import copy, each_command
-from hotplate.cli.test import load_settings
-from hotplate.cli.up import add_directory_argument
 from hotplate.session.session import find
-
-NAME = "monitor"
-HELP = "give QEMU's monitor a command about a server of hotplate up: info status, savevm, ..."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Give the monitor the command, or each line that is typed; prints what it answers."""
     directory = find(args.directory, load_settings(args))
+    directory.require()
 
     def execute(command: str) -> int:
         details = {"server": args.server, "command": command}

@@ -8,12 +8,10 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-from hotplate.cli.test import load_settings
-from hotplate.cli.up import add_directory_argument
+from hotplate.cli.arguments import add_directory_argument, load_settings
+from hotplate.cli.output import Output
 from hotplate.session.session import find
 
-NAME = "shell"
-HELP = "run a command as root in a server of hotplate up, whatever is in its image"
 SECONDS = 600.0
 
 
@@ -39,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command, or each line that is typed; the exit status is the last command's."""
     directory = find(args.directory, load_settings(args))
+    directory.require()
 
     def execute(command: str) -> int:
         details = {"server": args.server, "command": command, "timeout": args.timeout}
@@ -53,8 +52,12 @@ def run(args: argparse.Namespace) -> int:
 def copy(source: int, target: TextIO) -> None:
     """Print what a descriptor holds, byte for byte."""
     with os.fdopen(os.dup(source), "rb") as stream:
-        target.buffer.write(stream.read())
-    target.flush()
+        data = stream.read()
+    if isinstance(target, Output):
+        target.write_bytes(data)
+    else:
+        target.buffer.write(data)
+        target.flush()
 
 
 def each_command(words: list[str], execute: Callable[[str], int], *, prompt: str) -> int:

@@ -9,13 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from hotplate.cli.test import load_settings
-from hotplate.cli.up import add_directory_argument
+from hotplate.cli.arguments import add_directory_argument, load_settings
 from hotplate.errors import HostError
 from hotplate.session.session import SessionDirectory, find, pass_on
-
-NAME = "ssh"
-HELP = "log into a server of hotplate up"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hotplate.cli.arguments import (
+    add_cloud_arguments,
+    add_machine_arguments,
+    add_template_arguments,
+    load_cloud_options,
+    load_settings,
+    load_template,
+)
 from hotplate.errors import HotplateError, UsageError
-from hotplate.settings import Accelerator, Arch, Datasource, Firmware, Settings, Wiring
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,13 +28,12 @@ if TYPE_CHECKING:
     from hotplate.image.inspect import Image
     from hotplate.report.html import RunReport
     from hotplate.report.terminal import Progress
+    from hotplate.settings import Settings
     from hotplate.stacks.template import Template
     from hotplate.trial.trial import Trial
     from hotplate.verdict.stages import Stage
     from hotplate.verdict.verdict import Verdict
 
-NAME = "test"
-HELP = "boot an image, give it a real Heat, and say whether its hooks run and signal"
 MATRIX = "matrix.html"
 """Beside the folders of the runs: the report of all images of one command."""
 
@@ -73,109 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_template_arguments(parser: argparse.ArgumentParser, *, without: str) -> None:
-    """What says which stack is made.
-
-    :param without: what is there when no template is given.
-    """
-    parser.add_argument(
-        "-t",
-        "--template",
-        type=Path,
-        help="a HOT or CFN template, or a YAML file with a template and what is expected of it "
-        f"(expect:); without it, {without}",
-    )
-    parser.add_argument(
-        "-e",
-        "--environment",
-        type=Path,
-        action="append",
-        default=[],
-        help="an environment for the template; may be given several times",
-    )
-    parser.add_argument(
-        "-P",
-        "--parameter",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a parameter of the template; may be given several times",
-    )
-
-
-def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
-    """What says how servers are run."""
-    parser.add_argument("--memory", type=int, metavar="MIB", help="memory of each guest")
-    parser.add_argument("--cpus", type=int, help="processors of each guest")
-    for name, kind in (
-        ("arch", Arch),
-        ("accelerator", Accelerator),
-        ("wiring", Wiring),
-        ("firmware", Firmware),
-        ("datasource", Datasource),
-    ):
-        parser.add_argument(f"--{name}", choices=[each.value for each in kind])
-    parser.add_argument(
-        "--display",
-        action="store_true",
-        default=None,
-        help="give each guest a VGA adapter from the start; without it a guest that does not boot "
-        "is started once more, for a picture",
-    )
-    parser.add_argument(
-        "--append",
-        metavar="WORDS",
-        help="more words for the kernel's command line (images with their kernel beside them)",
-    )
-
-
-def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
-    """What says how the cloud around them is set up."""
-    parser.add_argument(
-        "--environment-dir",
-        type=Path,
-        metavar="DIR",
-        help="global environments (*.yaml), as in Heat's /etc/heat/environment.d",
-    )
-    parser.add_argument(
-        "--request-limit",
-        type=int,
-        metavar="BYTES",
-        help="refuse a server whose request is larger, as Nova's osapi_max_request_body_size "
-        "does (it was 114688); user data is always limited to 65535 base64 characters",
-    )
-
-
-def load_cloud_options(args: argparse.Namespace, *, public_key: str = "") -> CloudOptions:
-    """What :func:`add_cloud_arguments` was told.
-
-    :param public_key: the key of every key pair that a template names and nobody made.
-    :raises UsageError: when it cannot be done.
-    """
-    # Loaded here: the cloud is much to load for --help.
-    from hotplate.cloud.options import CloudOptions
-
-    directory: Path | None = args.environment_dir
-    if directory is not None and not directory.is_dir():
-        raise UsageError(f'the environment directory "{directory}" does not exist')
-    limit = args.request_limit
-    if limit is not None and limit < 1:
-        raise UsageError(f"--request-limit {limit} is too small; expected bytes, at least 1")
-    return CloudOptions(
-        environment_dir=directory.absolute() if directory is not None else None,
-        request_limit=limit or 0,
-        public_key=public_key,
-    )
-
-
-def load_settings(args: argparse.Namespace) -> Settings:
-    """The settings of a run, from the command line downwards.
-
-    :raises UsageError: for a value that is wrong; names its source.
-    """
-    return Settings.load(vars(args), environ=os.environ, directory=Path.cwd())
-
-
 def run(args: argparse.Namespace) -> int:
     """Run it; the exit status is the verdict's, and the worst of several."""
     settings = load_settings(args)
@@ -183,12 +85,13 @@ def run(args: argparse.Namespace) -> int:
     for file in (args.junit, args.json):
         if file is not None and not file.absolute().parent.is_dir():
             raise UsageError(f'"{file}" cannot be written: there is no such directory')
-    template = _load_template(args)
 
     from hotplate.image.inspect import Image
     from hotplate.report import junit
     from hotplate.report.html import RunReport
+    from hotplate.stacks import template as templates
 
+    template = load_template(args) or templates.builtin()
     images = [Image.open(path) for path in args.images]
     runs: list[RunReport] = []
     for image in images:
@@ -209,21 +112,6 @@ def run(args: argparse.Namespace) -> int:
     return max(each.exit_status for each in verdicts)
 
 
-def _load_template(args: argparse.Namespace) -> Template:
-    from hotplate.stacks import template as templates
-
-    parameters = templates.parse_parameters(args.parameter)
-    if args.template is None:
-        if parameters or args.environment:
-            raise UsageError("-P and -e need a template", hint="-t TEMPLATE")
-        return templates.builtin()
-
-    from hotplate.stacks import expect
-
-    load = expect.load if expect.is_one(args.template) else templates.load
-    return load(args.template, parameters=parameters, environments=args.environment)
-
-
 def _test(
     args: argparse.Namespace,
     image: Image,
@@ -232,6 +120,7 @@ def _test(
     options: CloudOptions,
 ) -> tuple[Verdict, EventLog]:
     """Test one image, leave its artefacts and print its verdict."""
+    from hotplate.errors import Outcome
     from hotplate.events.log import EventLog
     from hotplate.paths import cache_dir
     from hotplate.report.artifacts import Artefacts
@@ -239,7 +128,6 @@ def _test(
     from hotplate.report.html import report
     from hotplate.report.terminal import summary
     from hotplate.stacks import template as templates
-    from hotplate.verdict.verdict import Outcome
 
     began = time.monotonic()
     artefacts = Artefacts(settings.artifacts.absolute(), image.path.name)

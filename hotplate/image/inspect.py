@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hotplate.errors import HostError, ImageError
+from hotplate.errors import HostError, ImageError, UsageError
 from hotplate.image.checksum import sha256_of
 from hotplate.image.overlay import make_overlay
 from hotplate.image.plan import Layout
@@ -95,6 +95,7 @@ class Image:
         """Look at an image file.
 
         :param path: a qcow2 or raw file, or its name without the suffix.
+        :raises UsageError: there is no such file.
         :raises ImageError: it cannot be booted; says why.
         :raises HostError: ``qemu-img`` is missing.
 
@@ -160,17 +161,19 @@ class Image:
 
 def _find(path: Path) -> Path:
     """The file meant by a path; the suffix may have been left out."""
-    candidates = [path, *(path.with_name(f"{path.name}.{suffix}") for suffix in FORMATS)]
+    candidates = [path]
+    if path.name:
+        candidates += [path.with_name(f"{path.name}.{suffix}") for suffix in FORMATS]
     for candidate in candidates:
         if candidate.is_file():
             file = candidate.resolve()
             break
     else:
         if path.is_dir():
-            raise ImageError(f'"{path}" is a directory, not an image file')
-        raise ImageError(f'there is no image "{path}"', hint=f"hotplate build -o {path}")
+            raise UsageError(f'"{path}" is a directory, not an image file')
+        raise UsageError(f'there is no image "{path}"', hint=f"hotplate build -o {path}")
     if not os.access(file, os.R_OK):
-        raise ImageError(f'the image "{path}" cannot be read', hint=f"ls -l {path}")
+        raise UsageError(f'the image "{path}" cannot be read', hint=f"ls -l {path}")
     if file.stat().st_size == 0:
         raise ImageError(f'the image "{path}" is empty')
     return file

@@ -11,8 +11,9 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
+from hotplate.errors import Outcome
 from hotplate.events.classify import clean
-from hotplate.verdict.verdict import Outcome, Verdict
+from hotplate.verdict.verdict import Verdict
 
 # What XML 1.0 cannot carry, not even as a character reference.
 _FORBIDDEN = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

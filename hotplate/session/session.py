@@ -186,6 +186,20 @@ class SessionDirectory:
         verb, *rest = words
         return shlex.join(["hotplate", verb, "--directory", str(self.path), *rest])
 
+    def require(self) -> None:
+        """Check that there is somebody to ask.
+
+        :raises UsageError: when no session runs here.
+        """
+        if not self.is_claimed():
+            raise self._nobody()
+
+    def _nobody(self) -> UsageError:
+        return UsageError(
+            f'no session runs in "{self.path}"',
+            hint=shlex.join(["hotplate", "up", "--directory", str(self.path), "IMAGE"]),
+        )
+
     # -- the one who asks ------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -200,17 +214,14 @@ class SessionDirectory:
                 with _short(self.path) as directory:
                     channel.connect(f"{directory}/{CONTROL}")
             except OSError as error:
-                raise UsageError(
-                    f'no session runs in "{self.path}"',
-                    hint=shlex.join(["hotplate", "up", "--directory", str(self.path), "IMAGE"]),
-                ) from error
+                raise self._nobody() from error
             _check_peer(channel)
             channel.sendall(json.dumps({"ask": ask, **details}).encode())
             message, descriptors, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, MAX_DESCRIPTORS)
             for descriptor in descriptors:
                 owned.callback(os.close, descriptor)
             if not message:
-                raise HostError(f'the session in "{self.path}" ended before it answered')
+                raise HotplateError(f'the session in "{self.path}" ended before it answered')
             answer = json.loads(message)
             if "error" in answer:
                 raise UsageError(str(answer["error"]), hint=str(answer.get("hint", "")))

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from hotplate.errors import TemplateError
+from hotplate.errors import UsageError
 from hotplate.stacks import template as templates
 from hotplate.stacks.template import Template
 
@@ -272,7 +272,7 @@ def parse(path: Path, document: Any) -> Expected:
     """Read what is below ``expect:``.
 
     :param path: for the sentences.
-    :raises TemplateError: for what is not known or of the wrong kind; names the place.
+    :raises UsageError: for what is not known or of the wrong kind; names the place.
     """
     document = {} if document is None else document
     _keys(path, "expect", document, ("status", "outputs", *SECTIONS))
@@ -343,10 +343,10 @@ def _keys(path: Path, where: str, value: Any, known: Sequence[str]) -> None:
     for key in value:
         if key not in known:
             place = f'"{where}.{key}"' if where else f'"{key}"'
-            raise TemplateError(
+            raise UsageError(
                 f'{place} in "{path}" is not known; expected one of {", ".join(known)}'
             )
 
 
-def _wrong(path: Path, where: str, value: Any, expected: str) -> TemplateError:
-    return TemplateError(f'"{where}" in "{path}" is {_shown(value)}; expected {expected}')
+def _wrong(path: Path, where: str, value: Any, expected: str) -> UsageError:
+    return UsageError(f'"{where}" in "{path}" is {_shown(value)}; expected {expected}')

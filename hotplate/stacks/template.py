@@ -70,6 +70,7 @@ def load(
     """Read a template as ``openstack stack create`` does, with ``get_file`` and nested templates.
 
     :param inline: the template itself, when ``path`` only is the file that it stands in.
+    :raises UsageError: when it is not there.
     :raises TemplateError: when it, or a file that it names, cannot be read.
     """
     # Loaded here: heatclient takes a second, and most of hotplate does without it.
@@ -78,7 +79,7 @@ def load(
 
     for each in (path, *environments):
         if not each.is_file():
-            raise TemplateError(f'the file "{each}" does not exist or is not a file')
+            raise UsageError(f'the file "{each}" does not exist or is not a file')
     try:
         template = None if inline is not None else _without_version(path)
         if inline is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from hotplate.errors import Outcome
 from hotplate.report.artifacts import Folder
 from hotplate.report.html import report
 from hotplate.stacks.deployment import Deployment
@@ -13,7 +14,7 @@ from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.trial.guest_probe import follow, save_logs
 from hotplate.verdict.diagnosis import Diagnosis
-from hotplate.verdict.verdict import Outcome, Subject, Verdict, stage_times
+from hotplate.verdict.verdict import Subject, Verdict, stage_times
 
 
 def leave(

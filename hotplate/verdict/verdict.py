@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hotplate.events.log import Event
+from hotplate.errors import Outcome, outcome_of, sentence_of
+from hotplate.events.log import Event, EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker
@@ -17,16 +17,7 @@ from hotplate.verdict.tracker import StageTracker
 FORMAT = 1
 
 
-class Outcome(StrEnum):
-    """How a run ended; the three kinds of failure stay apart."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    LOST = "machine lost"
-    ERROR = "error"
-
-
-_OUTCOMES = {"machine-lost": Outcome.LOST, "host-disk": Outcome.ERROR}
+_OUTCOMES = {"machine-lost": Outcome.LOST, "host-disk": Outcome.HOST}
 """The faults that are not the image's."""
 
 
@@ -90,8 +81,8 @@ class Verdict:
 
     @property
     def exit_status(self) -> int:
-        """0 when the run passed, 1 when it did not."""
-        return 0 if self.passed else 1
+        """What ``hotplate test`` ends with, see :data:`hotplate.errors.EXIT_STATUSES`."""
+        return self.outcome.exit_status
 
     def last_line(self) -> str:
         """Return the one line that tells most: PASSED, or the stage and what to look at."""
@@ -100,7 +91,9 @@ class Verdict:
         if self.diagnosis is not None:
             word = "not reached" if self._unreached(self.diagnosis.stage) else "went wrong at"
             return f"{self.outcome.upper()}: {word}: {self.diagnosis}"
-        return f"{self.outcome.upper()}: {self.reasons[-1] if self.reasons else 'no reason known'}"
+        return (
+            f"{self.outcome.upper()}: {one_line(self.reasons[-1] if self.reasons else 'no reason')}"
+        )
 
     def _unreached(self, stage: Stage) -> bool:
         return any(each.stage == stage and each.seconds is None for each in self.stages)
@@ -121,6 +114,7 @@ class Verdict:
             "format": FORMAT,
             "passed": self.passed,
             "outcome": str(self.outcome),
+            "exit_status": self.exit_status,
             "status": self.status,
             "image": self.subject.image,
             "template": self.subject.template,
@@ -142,6 +136,13 @@ class Verdict:
             "facts": dict(self.subject.facts),
             "artefacts": self.artefacts,
         }
+
+
+def one_line(text: str) -> str:
+    """Return a sentence, with its hint if it has one, as a single line."""
+    sentence, _, hint = text.partition("\n  hint: ")
+    words = " ".join(sentence.split())
+    return f"{words} (hint: {' '.join(hint.split())})" if hint else words
 
 
 def stage_times(tracker: StageTracker) -> tuple[StageTime, ...]:
@@ -216,6 +217,34 @@ def judge(
         stages=stage_times(tracker),
         outputs=dict(outputs or {}),
         diagnosis=diagnosis,
+        seconds=now - tracker.started if tracker.started is not None else 0.0,
+        artefacts=artefacts,
+    )
+
+
+def of_error(
+    error: BaseException,
+    subject: Subject,
+    events: EventLog,
+    *,
+    now: float,
+    artefacts: str = "",
+) -> Verdict:
+    """Return the verdict on a run that an exception ended: it is never one on the image by chance.
+
+    :param error: a refused template, a fault of the host, an interrupt, or a fault of ours.
+    :param events: what was seen until then; the stages are those of the first server.
+    :param now: seconds on the monotonic clock when the run ended.
+    """
+    powered = (each.server for each in events if each.kind == "power-on")
+    tracker = StageTracker(events, next(powered, ""))
+    tracker.close()
+    return Verdict(
+        subject=subject,
+        outcome=outcome_of(error),
+        status="",
+        reasons=(sentence_of(error),),
+        stages=stage_times(tracker) if tracker.started is not None else (),
         seconds=now - tracker.started if tracker.started is not None else 0.0,
         artefacts=artefacts,
     )

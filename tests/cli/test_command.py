@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from hotplate import cli
+from hotplate.errors import EXIT_STATUSES
 
 
 def hotplate(*words):
@@ -19,7 +20,8 @@ def test_help_names_every_verb_and_the_exit_statuses():
     assert done.returncode == 0
     for verb in cli.VERBS:
         assert verb in done.stdout
-    assert "3 the host lacks something" in done.stdout
+    for status, meaning in EXIT_STATUSES.items():
+        assert f"{status}      {meaning}" in done.stdout
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hotplate.cli.test import after_a_loss
+from hotplate.errors import Outcome
 from hotplate.report.terminal import summary
-from hotplate.verdict.verdict import Outcome, Subject, Verdict
+from hotplate.verdict.verdict import Subject, Verdict
 
 
 def verdict(outcome: Outcome, *reasons: str) -> Verdict:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.errors import ImageError
+from hotplate.errors import ImageError, UsageError
 from hotplate.image.inspect import ESP, Image, Table, qcow2_length, read_table
 from hotplate.image.plan import Layout
 
@@ -150,8 +150,6 @@ def bad_backing(make_image, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("make_bad", "sentence"),
     [
-        (bad_none, "there is no image"),
-        (bad_directory, "is a directory"),
         (bad_empty, "is empty"),
         (bad_text, "is not an image"),
         (bad_zeros, "is not an image"),
@@ -172,6 +170,16 @@ def test_one_sentence_for_each_that_cannot_boot(make_image, tmp_path: Path, make
     assert str(path.name) in raised.value.message
     assert "\n" not in raised.value.message
     assert raised.value.exit_status == 1
+
+
+@pytest.mark.parametrize(
+    ("make_bad", "sentence"),
+    [(bad_none, "there is no image"), (bad_directory, "is a directory")],
+)
+def test_what_is_no_file_is_a_typing_error(make_image, tmp_path: Path, make_bad, sentence):
+    with pytest.raises(UsageError, match=sentence) as raised:
+        Image.open(make_bad(make_image, tmp_path))
+    assert raised.value.exit_status == 2
 
 
 def test_a_whole_qcow2_is_as_long_as_it_has_to_be(make_image):

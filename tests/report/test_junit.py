@@ -7,8 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hotplate.errors import Outcome
 from hotplate.report import junit
-from hotplate.verdict.verdict import Outcome, StageTime, Subject, Verdict, judge
+from hotplate.verdict.verdict import StageTime, Subject, Verdict, judge
 
 
 def verdict_of(story, status, image="a.qcow2"):

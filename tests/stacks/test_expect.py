@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import testinfra
 
-from hotplate.errors import TemplateError
+from hotplate.errors import UsageError
 from hotplate.stacks import expect
 
 HOT = """
@@ -138,7 +138,7 @@ def test_a_template_is_no_expectation(tmp_path):
 )
 def test_what_is_wrong_is_said_with_its_place(write, text, said):
     path = write(text)
-    with pytest.raises(TemplateError) as caught:
+    with pytest.raises(UsageError) as caught:
         expect.load(path)
     assert said.replace("{}", str(path), 1) in str(caught.value)
     assert "\n" not in caught.value.message

@@ -5,8 +5,9 @@ import time
 
 import pytest
 
+from hotplate.errors import Outcome
 from hotplate.verdict.stages import ORDER, Stage
-from hotplate.verdict.verdict import Outcome, Subject, judge
+from hotplate.verdict.verdict import Subject, judge
 
 SUBJECT = Subject(image="/images/trixie.qcow2", template="stack.yaml", facts={"accelerator": "tcg"})
 

@@ -1,0 +1,149 @@
+"""What the verbs' command lines have in common, and what is read from it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotplate.errors import UsageError
+from hotplate.settings import Accelerator, Arch, Datasource, Firmware, Settings, Wiring
+
+if TYPE_CHECKING:
+    from hotplate.cloud.options import CloudOptions
+    from hotplate.stacks.template import Template
+
+
+def add_directory_argument(parser: argparse.ArgumentParser) -> None:
+    """What says which session is meant."""
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        help="the session's directory (default: up in the directory of the artefacts)",
+    )
+
+
+def add_template_arguments(parser: argparse.ArgumentParser, *, without: str) -> None:
+    """What says which stack is made.
+
+    :param without: what is there when no template is given.
+    """
+    parser.add_argument(
+        "-t",
+        "--template",
+        type=Path,
+        help="a HOT or CFN template, or a YAML file with a template and what is expected of it "
+        f"(expect:); without it, {without}",
+    )
+    parser.add_argument(
+        "-e",
+        "--environment",
+        type=Path,
+        action="append",
+        default=[],
+        help="an environment for the template; may be given several times",
+    )
+    parser.add_argument(
+        "-P",
+        "--parameter",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the template; may be given several times",
+    )
+
+
+def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
+    """What says how servers are run."""
+    parser.add_argument("--memory", type=int, metavar="MIB", help="memory of each guest")
+    parser.add_argument("--cpus", type=int, help="processors of each guest")
+    for name, kind in (
+        ("arch", Arch),
+        ("accelerator", Accelerator),
+        ("wiring", Wiring),
+        ("firmware", Firmware),
+        ("datasource", Datasource),
+    ):
+        parser.add_argument(f"--{name}", choices=[each.value for each in kind])
+    parser.add_argument(
+        "--display",
+        action="store_true",
+        default=None,
+        help="give each guest a VGA adapter from the start; without it a guest that does not boot "
+        "is started once more, for a picture",
+    )
+    parser.add_argument(
+        "--append",
+        metavar="WORDS",
+        help="more words for the kernel's command line (images with their kernel beside them)",
+    )
+
+
+def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
+    """What says how the cloud around them is set up."""
+    parser.add_argument(
+        "--environment-dir",
+        type=Path,
+        metavar="DIR",
+        help="global environments (*.yaml), as in Heat's /etc/heat/environment.d",
+    )
+    parser.add_argument(
+        "--request-limit",
+        type=int,
+        metavar="BYTES",
+        help="refuse a server whose request is larger, as Nova's osapi_max_request_body_size "
+        "does (it was 114688); user data is always limited to 65535 base64 characters",
+    )
+
+
+def load_cloud_options(args: argparse.Namespace, *, public_key: str = "") -> CloudOptions:
+    """What :func:`add_cloud_arguments` was told.
+
+    :param public_key: the key of every key pair that a template names and nobody made.
+    :raises UsageError: when it cannot be done.
+    """
+    # Loaded here: the cloud is much to load for --help.
+    from hotplate.cloud.options import CloudOptions
+
+    directory: Path | None = args.environment_dir
+    if directory is not None and not directory.is_dir():
+        raise UsageError(f'the environment directory "{directory}" does not exist')
+    limit = args.request_limit
+    if limit is not None and limit < 1:
+        raise UsageError(f"--request-limit {limit} is too small; expected bytes, at least 1")
+    return CloudOptions(
+        environment_dir=directory.absolute() if directory is not None else None,
+        request_limit=limit or 0,
+        public_key=public_key,
+    )
+
+
+def load_settings(args: argparse.Namespace) -> Settings:
+    """The settings of a run, from the command line downwards.
+
+    :raises UsageError: for a value that is wrong; names its source.
+    """
+    return Settings.load(vars(args), environ=os.environ, directory=Path.cwd())
+
+
+def load_template(args: argparse.Namespace) -> Template | None:
+    """The template that :func:`add_template_arguments` was told, with what is expected of it.
+
+    :return: None when none was named.
+    :raises UsageError: when it is not there, or what is expected makes no sense.
+    :raises TemplateError: when it is no template.
+    """
+    from hotplate.stacks import template as templates
+
+    parameters = templates.parse_parameters(args.parameter)
+    if args.template is None:
+        if parameters or args.environment:
+            raise UsageError("-P and -e need a template", hint="-t TEMPLATE")
+        return None
+
+    from hotplate.stacks import expect
+
+    load = expect.load if expect.is_one(args.template) else templates.load
+    return load(args.template, parameters=parameters, environments=args.environment)

@@ -1,0 +1,165 @@
+"""The exit statuses of the command, by what happened, as its help and docs/testing.rst say."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotplate import cli, errors
+from hotplate.errors import (
+    EXIT_STATUSES,
+    HostError,
+    HotplateError,
+    ImageError,
+    MachineLostError,
+    Outcome,
+    TemplateError,
+    UsageError,
+    outcome_of,
+    sentence_of,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+FILES = OSError(errno.EMFILE, "Too many open files")
+
+ERRORS = [
+    (ImageError("x"), Outcome.FAILED, 1),
+    (TemplateError("x"), Outcome.FAILED, 1),
+    (UsageError("x"), Outcome.USAGE, 2),
+    (HostError("x"), Outcome.HOST, 3),
+    (FULL, Outcome.HOST, 3),
+    (FILES, Outcome.HOST, 3),
+    (MemoryError(), Outcome.HOST, 3),
+    (caused(TemplateError("Heat refused it"), FILES), Outcome.HOST, 3),
+    (caused(RuntimeError("x"), HostError("x")), Outcome.HOST, 3),
+    (MachineLostError("x"), Outcome.LOST, 4),
+    (HotplateError("x"), Outcome.ERROR, 4),
+    (KeyError("x"), Outcome.ERROR, 4),
+    (ConnectionResetError(errno.ECONNRESET, "reset"), Outcome.ERROR, 4),
+    (KeyboardInterrupt(), Outcome.INTERRUPTED, 130),
+]
+
+
+@pytest.mark.parametrize(("error", "outcome", "status"), ERRORS, ids=lambda each: repr(each)[:50])
+def test_whose_fault_an_exception_is(error, outcome, status):
+    assert outcome_of(error) is outcome
+    assert outcome.exit_status == status
+    assert sentence_of(error)
+
+
+@pytest.mark.parametrize(("error", "outcome", "status"), ERRORS, ids=lambda each: repr(each)[:50])
+def test_a_verb_ends_with_it(monkeypatch, capsys, error, outcome, status):
+    class Verb:
+        @staticmethod
+        def add_arguments(parser):
+            pass
+
+        @staticmethod
+        def run(_args):
+            raise error
+
+    monkeypatch.setattr(cli, "_verb", lambda _name: Verb)
+    assert cli.main(["doctor"]) == status
+    shown = capsys.readouterr().err
+    assert shown.splitlines()[-1].startswith(("hotplate doctor: ", "  hint: "))
+    # Only what nobody foresaw shows where it happened.
+    assert ("Traceback" in shown) == (
+        outcome is Outcome.ERROR and not isinstance(error, HotplateError)
+    )
+
+
+def test_every_status_has_a_meaning_and_the_docs_have_them():
+    assert {each.exit_status for each in Outcome} - {130} == set(EXIT_STATUSES)
+    for page in ("docs/testing.rst", "README.rst"):
+        text = " ".join((ROOT / page).read_text().split())
+        for meaning in EXIT_STATUSES.values():
+            assert meaning in text, f"{page}: {meaning}"
+    assert errors.__doc__ is not None
+
+
+def hotplate(*words: object, **more) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hotplate", *map(str, words)],
+        **{"capture_output": True, "text": True, "timeout": 120, **more},
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "sentence"),
+    [
+        (["test", "nowhere.qcow2"], 2, 'there is no image "nowhere.qcow2"'),
+        (["test", "/"], 2, '"/" is a directory'),
+        (["test", "empty.raw"], 1, "is empty"),
+        (["test", "empty.raw", "-t", "nowhere.yaml"], 2, '"nowhere.yaml" does not exist'),
+        (["test", "empty.raw", "-t", "empty.raw", "-e", "no"], 2, '"no" does not exist'),
+        (["test", "empty.raw", "-t", "expect.yaml"], 2, '"expect.colour" in "expect.yaml"'),
+        (["up", "nowhere.qcow2"], 2, 'there is no image "nowhere.qcow2"'),
+        (["up", "empty.raw", "-t", "expect.yaml"], 2, '"expect.colour" in "expect.yaml"'),
+        (["shell", "web"], 2, "no session runs in"),
+        (["monitor", "web"], 2, "no session runs in"),
+        (["down"], 2, "no session runs in"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else None,
+)
+def test_what_is_typed(tmp_path, words, status, sentence):
+    (tmp_path / "empty.raw").touch()
+    (tmp_path / "expect.yaml").write_text("template: {}\nexpect: {colour: red}\n")
+    done = hotplate(*words, cwd=tmp_path, stdin=subprocess.DEVNULL)
+    assert sentence in done.stderr + done.stdout
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_working_directory_that_is_gone(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = (
+        f"import os, sys; os.rmdir({str(gone)!r}); from hotplate.cli import main; "
+        "sys.exit(main(['test', 'x']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        cwd=gone,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("hotplate test: the current directory cannot be used")
+
+
+@pytest.mark.parametrize("words", [("cache", "list"), ("--help",)])
+def test_a_reader_that_went_away_is_nobodys_fault(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = hotplate(*words, stdout=writer, stderr=subprocess.PIPE, capture_output=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_behind_the_output_is_said():
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = hotplate("cache", "list", stdout=full, stderr=subprocess.PIPE, capture_output=False)
+    assert done.returncode == 3
+    assert done.stderr == (
+        "hotplate cache: the standard output cannot be written: No space left on device\n"
+    )
+
+
+def test_closed_standard_files_are_no_fault():
+    command = f"exec {sys.executable} -m hotplate cache list <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], timeout=120).returncode == 0
