@@ -11,12 +11,25 @@ import re
 import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
-from heat_config import hook, tools, values
+from heat_config import files, hook, tools, values
 
 WORKING = "/var/lib/heat-config/heat-config-chef"
 OUTPUTS = "/var/lib/heat-config/heat-config-chef/outputs"
 LICENSE = "/etc/heat-config/chef-license"
 OLDEST = (12, 0)
+
+RUNS = ".runs"
+"""Below the working directory: what one run needs, with the inputs in it."""
+
+REMEMBERED = ".nodes"
+"""Below the working directory: the nodes between runs, without inputs."""
+
+NODES = "nodes"
+NODE_LIMIT = 64 << 20
+"""Bytes of a saved node; Chef saves about 155 kB on a plain server."""
+
+NO_LICENSE_SERVER = "Unable to connect to the licensing server"
+"""What Chef 19 of a gem prints where it has neither a key nor a network, with status 1."""
 
 # cinc-client itself and not a chef-client that is cinc-wrapper: the wrapper stops after an hour.
 # chef-solo without --legacy-mode is chef-client in local mode.
@@ -40,13 +53,18 @@ MEANINGS = {
 
 
 def wanted_run_list(deployment):
-    """Return the config as a list of run list items; HookError when it is not one."""
+    """Return the config as a list of run list items; HookError when it is not one.
+
+    JSON text of one item stands for a list of it, as in heat-agents, where Chef sees to that.
+    """
     config = deployment.config
     if isinstance(config, str):
         try:
             config = values.decode(config)
         except ValueError:
             config = None
+        if isinstance(config, str):
+            config = [config]
     if isinstance(config, list) and all(isinstance(item, str) for item in config):
         return config
     raise hook.HookError(
@@ -103,8 +121,10 @@ def configuration(deployment, work):
         "log_location STDOUT",
         "local_mode true",
         "chef_zero.enabled true",
-        "node_name %s" % ruby(tools.host_name()),
-        "node_path %s" % ruby(os.path.join(work.path(), "nodes")),
+        "node_path %s" % ruby(os.path.join(run_directory(work), NODES)),
+        # One cache for all deployments, where heat-agents has it: downloads are kept, and Chef
+        # rotates its backups. By default it is beside this file, which is gone after the run.
+        "cache_path %s" % ruby(os.path.join(work.directory, "local-mode-cache")),
     ]
     for name in ("cookbook", "role", "environment"):
         lines.append("%s_path %s" % (name, ruby(os.path.join(base, name + "s"))))
@@ -145,6 +165,80 @@ def kitchen(deployment, work, environment):
     os.rename(fresh, path)
 
 
+def run_directory(work):
+    """Return the directory of this run; no deployment's id begins with a dot."""
+    return os.path.join(work.directory, RUNS, os.path.basename(work.path()))
+
+
+def recall(work, nodes):
+    """Put the nodes of earlier runs, which are this server's, into the directory *nodes*."""
+    remembered = os.path.join(work.directory, REMEMBERED)
+    for name in sorted(os.listdir(remembered)) if os.path.isdir(remembered) else ():
+        data = files.read_bounded(os.path.join(remembered, name), NODE_LIMIT)
+        if data is not None:
+            hook.write_file(os.path.join(nodes, name), data)
+
+
+def remember(work, nodes, inputs):
+    """Keep what recipes set in ``node.normal``, which Chef brings back at the next run.
+
+    The inputs are in the saved node too. They are left out: one that is dropped must not come
+    back, and no secret may stay on the disk.
+    """
+    remembered = tools.private_directory(os.path.join(work.directory, REMEMBERED))
+    for name in os.listdir(nodes):
+        data = files.read_bounded(os.path.join(nodes, name), NODE_LIMIT)
+        try:
+            node = values.decode(data or b"")
+        except ValueError:
+            continue
+        if isinstance(node, dict) and isinstance(node.get("normal"), dict):
+            kept = {
+                "name": node.get("name"),
+                "chef_environment": "_default",
+                "json_class": "Chef::Node",
+                "chef_type": "node",
+                "normal": without(node["normal"], inputs),
+                "run_list": [],
+            }
+            hook.write_file(os.path.join(remembered, name), values.encode(kept))
+
+
+def without(attributes, inputs):
+    """Return the map *attributes* without what *inputs*, a map of the same shape, has set."""
+    kept = {}
+    for name, value in attributes.items():
+        if name not in inputs:
+            kept[name] = value
+        elif isinstance(value, dict) and isinstance(inputs[name], dict):
+            inner = without(value, inputs[name])
+            if inner:
+                kept[name] = inner
+    return kept
+
+
+def converge(chef, text, attributes, work, environment):
+    """Run Chef with a configuration and attributes of its own, and leave neither behind."""
+    # Nobody else runs, so what is here was left by a run that was killed.
+    tools.remove_tree(os.path.join(work.directory, RUNS))
+    own = run_directory(work)
+    nodes = os.path.join(own, NODES)
+    config = os.path.join(own, "client.rb")
+    given = os.path.join(own, "attributes.json")
+    try:
+        tools.private_directory(nodes)
+        recall(work, nodes)
+        hook.write_file(config, text)
+        hook.write_file(given, values.encode(attributes))
+        result = hook.run(
+            [chef, "-z", "-c", config, "-j", given], env=environment, cwd=work.directory
+        )
+        remember(work, nodes, attributes)
+        return result
+    finally:
+        tools.remove_tree(os.path.join(work.directory, RUNS))
+
+
 @hook.main
 def main(deployment):
     """Write attributes and a configuration of its own, converge, and hand back the outputs."""
@@ -176,22 +270,11 @@ def main(deployment):
         # Two converges at once would share a kitchen and the packages of the server.
         fcntl.flock(lock, fcntl.LOCK_EX)
         kitchen(deployment, work, environment)
-        own = tools.private_directory(work.path())
-        config = os.path.join(own, "client.rb")
-        given = os.path.join(own, "attributes.json")
-        # A node object from before would bring back attributes that are no longer inputs.
-        tools.remove_tree(os.path.join(own, "nodes"))
-        hook.write_file(config, text)
-        hook.write_file(given, values.encode(attributes))
-        try:
-            result = hook.run(
-                [chef, "-z", "-c", config, "-j", given], env=environment, cwd=work.directory
-            )
-        finally:
-            os.unlink(given)  # and the saved node: the inputs are in both
-            tools.remove_tree(os.path.join(own, "nodes"))
+        result = converge(chef, text, attributes, work, environment)
 
     late = MEANINGS.get(result.status, "")
+    if result.status == 1 and NO_LICENSE_SERVER in result.stdout:
+        late = MEANINGS[174]
     if result.status:
         late = (late + "\n" if late else "") + tools.age("Chef", chef, OLDEST)
     return hook.Response(

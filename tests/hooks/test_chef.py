@@ -1,7 +1,6 @@
 """The chef hook, with a stand-in for Chef that checks what is known of its contract."""
 
 import json
-import os
 import shutil
 import stat
 import subprocess
@@ -103,7 +102,8 @@ def test_inputs_of_every_json_type_are_attributes(chef, kitchen):
     kitchen.recipe("import json\n" + WRITE.format("result", "json.dumps(node)"))
     answer = chef('["recipe[demo]"]', inputs=VALUES, outputs=["result", "absent"])
     assert answer.status == 0, answer.stdout + answer.stderr
-    assert json.loads(answer.outputs.pop("result")) == VALUES
+    # Chef itself gives each node its tags.
+    assert json.loads(answer.outputs.pop("result")) == VALUES | {"tags": []}
     assert answer.outputs == {}
 
 
@@ -114,16 +114,26 @@ def test_neither_credentials_nor_derived_inputs_are_attributes(chef, kitchen):
     secret += ("queue_id", "signal_id", "signal_verb")
     inputs = {f"deploy_{name}": "planted" for name in secret} | {"deploy_mine": 1, "other": 2}
     answer = chef(["demo"], inputs=inputs)
-    assert "['deploy_mine', 'other']" in answer.stdout
+    assert "['deploy_mine', 'other', 'tags']" in answer.stdout
 
 
 def test_roles_environment_and_the_group_chef_solo(chef, kitchen):
     kitchen.recipe("print(environment, sorted(node))", recipe="other")
     kitchen.file("roles/web.json", '{"run_list": ["recipe[demo::other]"]}')
-    kitchen.file("environments/it's a \\ test.json", "{}")
-    answer = chef(["role[web]"], inputs={"environment": "it's a \\ test"}, group="chef-solo")
+    kitchen.file("roles/db.rb", 'name "db"\nrun_list "recipe[demo::other]"\n')
+    kitchen.file("environments/staging_2.rb", 'name "staging_2"\n')
+    items = ["role[web]", "role[db]", "recipe[demo::other@0.1.0]"]
+    answer = chef(items, inputs={"environment": "staging_2"}, group="chef-solo")
     assert answer.status == 0, answer.stdout
-    assert "it's a \\ test []" in answer.stdout
+    assert answer.stdout.count("staging_2 ['tags']") == 3
+
+
+def test_environment_with_a_name_that_chef_refuses(chef, kitchen):
+    """As Chef 18.11.21 and heat-agents have it: the name is Chef's to check."""
+    kitchen.file("environments/it's.json", "{}")
+    answer = chef([], inputs={"environment": "it's"})
+    assert answer.status == 1
+    assert "ValidationFailed" in answer.stdout
 
 
 @pytest.mark.parametrize(
@@ -151,14 +161,15 @@ def test_a_shorter_deployment_after_a_longer_one(chef, kitchen, tmp_path: Path):
     second = chef(["demo"], inputs={"a": 1}, id="same", action="UPDATE")
     third = chef(["demo"], inputs={"a": 1})
     assert [first.status, second.status, third.status] == [0, 0, 0], second.stdout
-    assert "prod ['a', 'b']" in first.stdout
-    assert "_default ['a']" in second.stdout
+    assert "prod ['a', 'b', 'tags']" in first.stdout
+    assert "_default ['a', 'tags']" in second.stdout
 
 
 def test_attributes_are_gone_afterwards_and_files_private(chef, kitchen, tmp_path: Path):
     kitchen.recipe(
         "import glob\n"
-        "for f in glob.glob(os.getcwd() + '/the-id/*'): print(oct(os.stat(f).st_mode)[-3:])"
+        f"for f in glob.glob('{tmp_path}/work/.runs/the-id/*.*'): "
+        "print(oct(os.stat(f).st_mode)[-3:])"
     )
     answer = chef(["demo"], inputs={"secret": "planted"}, id="the-id")
     assert answer.stdout.split().count("600") == 2
@@ -166,7 +177,81 @@ def test_attributes_are_gone_afterwards_and_files_private(chef, kitchen, tmp_pat
     assert "planted" not in answer.log
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or b"planted" not in path.read_bytes()
-    assert stat.S_IMODE((tmp_path / "work" / "the-id").stat().st_mode) == 0o700
+    assert not (tmp_path / "work" / ".runs").exists()
+    nodes = tmp_path / "work" / ".nodes"
+    assert stat.S_IMODE(nodes.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in nodes.iterdir()} == {0o600}
+
+
+def test_what_recipes_set_in_the_node_is_remembered(chef, kitchen, tmp_path: Path):
+    """node.normal counts 1, 2, 3 over deployments with heat-agents' hook and Chef 18.11.21."""
+    kitchen.recipe(
+        "node['count'] = node.get('count', 0) + 1\n"
+        "node['app']['seen'] = node['app'].get('seen', 0) + 1\n"
+        + WRITE.format("result", "f\"{node['count']} {node['app']['seen']} {node['tags']}\"")
+    )
+    results = [
+        chef(["demo"], inputs={"app": {"secret": f"planted{n}"}}, outputs=["result"]).outputs
+        for n in range(3)
+    ]
+    assert [each["result"] for each in results] == ["1 1 []", "2 2 []", "3 3 []"]
+    assert not any(
+        b"planted" in path.read_bytes() for path in (tmp_path / "work").rglob("*") if path.is_file()
+    )
+
+
+def test_an_input_that_is_dropped_does_not_come_back(chef, kitchen):
+    kitchen.recipe("print(sorted(node), node.get('app'))")
+    chef(["demo"], inputs={"a": 1, "app": {"x": 1, "y": {"z": 2}}})
+    assert "['app', 'tags'] {'x': 1}" in chef(["demo"], inputs={"app": {"x": 1}}).stdout
+
+
+def test_one_cache_for_all_deployments(chef, kitchen, tmp_path: Path):
+    """Chef's cache is where heat-agents has it, so downloads are kept and backups rotate."""
+    kitchen.recipe(
+        "print('CACHE', file_cache_path)\n"
+        "path = file_cache_path + '/download'\n"
+        "print('THERE', os.path.exists(path))\n"
+        "open(path, 'w').write('x')\n"
+    )
+    answers = [chef(["demo"]) for _ in range(3)]
+    cache = tmp_path / "work" / "local-mode-cache" / "cache"
+    assert all(f"CACHE {cache}" in each.stdout for each in answers)
+    assert ["THERE True" in each.stdout for each in answers] == [False, True, True]
+    assert [path.name for path in (tmp_path / "work").iterdir() if path.name[0] != "."].count(
+        "local-mode-cache"
+    ) == 1
+
+
+def test_the_node_has_the_name_that_chef_gives_it(chef, kitchen, tmp_path: Path):
+    """As with heat-agents; `hostname -f` may say what no node can be called."""
+    hostname = tmp_path / "bin" / "hostname"
+    hostname.write_text("#!/bin/sh\necho '(none)'\n")
+    hostname.chmod(0o755)
+    answer = chef([])
+    assert answer.status == 0, answer.stdout
+    assert [path.name for path in (tmp_path / "work" / ".nodes").iterdir()] == ["localhost.json"]
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(chef, kitchen, tmp_path: Path):
+    left = tmp_path / "work" / ".runs" / "killed"
+    left.mkdir(parents=True)
+    (left / "attributes.json").write_text('{"secret": "planted"}')
+    assert chef([], id="another").status == 0
+    assert not left.exists()
+
+
+def test_diffs_show_inputs_unless_the_recipe_says_sensitive(chef, kitchen, tmp_path: Path):
+    """Chef's own doing at every log level, which the element's README says."""
+    source = f"file('{tmp_path}/f', node['secret'], sensitive=node['hidden'])"
+    kitchen.recipe(source)
+    for level in ("fatal", "info"):
+        shown = chef(
+            ["demo"], inputs={"secret": "x", "hidden": False}, options={"log_level": level}
+        )
+        assert "    +x" in shown.stdout
+    hidden = chef(["demo"], inputs={"secret": "x", "hidden": True})
+    assert "    +x" not in hidden.stdout
 
 
 def test_debug_only_when_asked_for(chef, kitchen):
@@ -225,17 +310,41 @@ class TestClonedKitchen:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
-    [(35, "reboot"), (37, "rebooted first"), (41, "could not reboot"), (213, "another version")],
+    ("code", "sentence", "recipe"),
+    [
+        (35, "reboot", "raise Reboot()"),
+        (37, "rebooted first", "raise RebootPending()"),
+        (41, "could not reboot", "raise RebootFailed()"),
+        (213, "another version", "os._exit(213)"),
+    ],
 )
-def test_exit_codes_with_a_meaning(chef, kitchen, code, said):
-    kitchen.recipe(f"raise SystemExit({code})")
+def test_exit_codes_with_a_meaning(chef, kitchen, code, sentence, recipe):
+    kitchen.recipe(recipe)
     answer = chef(["demo"])
     assert answer.status == code
-    assert said in answer.stderr
+    assert sentence in answer.stderr
     accepted = chef(["demo"], options={"exit_codes": [0, str(code)]})
     assert accepted.status == 0
-    assert said in accepted.stderr
+    assert sentence in accepted.stderr
+
+
+def test_a_recipe_that_exits_is_a_failure_whatever_its_number(chef, kitchen):
+    """Chef 18.11.21 ends with 1 for Ruby's exit 9, exit 35 and SystemExit alike."""
+    kitchen.recipe("raise SystemExit(35)")
+    assert chef(["demo"]).status == 1
+
+
+def test_no_licensing_server_is_explained(chef, kitchen):
+    """Chef 19.4.9 without a key and a network ends with 1 and says why on stdout only."""
+    kitchen.recipe(
+        "import sys\n"
+        "print('Unable to connect to the licensing server.')\n"
+        "sys.stdout.flush()\n"
+        "os._exit(1)"
+    )
+    answer = chef(["demo"])
+    assert answer.status == 1
+    assert "CHEF_LICENSE_KEY" in answer.stderr
 
 
 def test_failing_recipe_is_explained_in_stdout(chef, kitchen):
@@ -243,7 +352,35 @@ def test_failing_recipe_is_explained_in_stdout(chef, kitchen):
     answer = chef(["demo"])
     assert answer.status == 1
     assert "so it is" in answer.stdout
-    assert chef(["nowhere"]).status == 1
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ("nowhere", "Precondition Failed"),
+        ("evil; touch /tmp/x", "Precondition Failed"),
+        ("recipe[demo", "must be recipe[] or role[]"),
+        ("role[absent]", "MissingRole"),
+    ],
+)
+def test_run_list_that_chef_refuses(chef, kitchen, item, words):
+    """Status and words of Chef 18.11.21."""
+    kitchen.recipe("")
+    answer = chef([item])
+    assert answer.status == 1
+    assert words in answer.stdout
+
+
+def test_one_item_as_json_text_is_a_run_list(chef, kitchen):
+    """heat-agents hands the text on, and Chef takes it."""
+    kitchen.recipe("print('it ran')")
+    assert "it ran" in chef('"recipe[demo]"').stdout
+
+
+@pytest.mark.parametrize("names", [("recipes",), ("policy_name", "policy_group")], ids=",".join)
+def test_input_names_that_mean_something_to_chef(chef, kitchen, names):
+    """They fail with heat-agents too; docs/hooks.rst names them."""
+    assert chef(["demo"], inputs=dict.fromkeys(names, "x")).status == 1
 
 
 @pytest.mark.parametrize("how", ["option", "environment", "none", "bad"])
@@ -268,6 +405,13 @@ def test_every_name_is_found(bare_chef, install, kitchen, name):
     answer = bare_chef(["demo"], env={"HEAT_CHEF_LICENSE": "accept"})
     assert answer.status == 0, answer.stderr
     assert answer.stdout.count(f"/{name}\n") == 1
+
+
+def test_cincs_wrapper_needs_no_licence(bare_chef, install, kitchen):
+    install("chef-client")
+    answer = bare_chef([], env={"STAND_IN_CINC_WRAPPER": "1"})
+    assert answer.status == 0
+    assert "Redirecting" in answer.stderr
 
 
 def test_cinc_comes_before_its_wrapper(bare_chef, install, kitchen):
@@ -337,4 +481,3 @@ def test_no_domain_name_is_no_failure(chef, kitchen, tmp_path: Path):
     hostname.write_text("#!/bin/sh\nexit 1\n")
     hostname.chmod(0o755)
     assert chef([]).status == 0
-    assert os.uname().nodename in (tmp_path / "work").rglob("client.rb").__next__().read_text()
