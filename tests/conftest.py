@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
+from hotplate.events import expected
+from hotplate.events.expected import ExpectedDeployment, Transport
 from hotplate.events.log import Event, EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
+from hotplate.verdict.said import Said
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
+from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
 
 SERVER = "0b9f9f0e-1c8a-4a38-8f2c-7a41a53c6a11"
 CONFIG = "5c9f8f66-0f50-4b80-b0c4-7d7f5a6f0b7e"
 # Heat names a deployment after its config unless the template names it.
 NAME = "demo-config-3p6v2ckq7xan"
+STACK = "9e1d5a0c-3f0b-4c0e-8d5f-0a4f6a1b7c21"
 PARTS = ["cloud-config", "boothook.sh", "part-handler.py", "cfn-init-data", "loguserdata.py"]
 
 KERNEL = "[    0.000000] Linux version 6.1.0-28-cloud-amd64 (debian-kernel@lists.debian.org)"
@@ -30,16 +36,15 @@ LOGIN = "debian login: "
 class Story:
     """Writes a run into an event log, one second an event."""
 
-    def __init__(self, until: Stage = Stage.SIGNAL_ACCEPTED) -> None:
+    STACK = STACK
+
+    def __init__(self) -> None:
         self.events = EventLog()
         self.reached: list[Stage] = []
-        self.until = until
         self.stderr = ""
+        self.deployed = True
         self.tracker = StageTracker(
-            self.events,
-            SERVER,
-            until=until,
-            on_reached=lambda mark: self.reached.append(mark.stage),
+            self.events, SERVER, on_reached=lambda mark: self.reached.append(mark.stage)
         )
 
     # -- what happens ----------------------------------------------------------------------------
@@ -50,6 +55,35 @@ class Story:
     def power(self) -> None:
         self.emit("nova", "boot", name="server", user_data_bytes=4711)
         self.emit("machine", "power-on", pid=4711, restored=False)
+        if self.deployed:
+            # Heat makes a deployment as soon as Nova says that its server is there.
+            self.expect(self.wanted())
+
+    def wanted(
+        self,
+        identity: str = CONFIG,
+        resource: str = "deployment",
+        *,
+        group: str = "script",
+        transport: str = Transport.CFN,
+        name: str = NAME,
+    ) -> ExpectedDeployment:
+        """One deployment, as Heat serves it."""
+        path = f"stacks/demo/{STACK}/resources/{resource}"
+        return ExpectedDeployment(
+            id=identity,
+            name=name,
+            group=group,
+            stack=STACK,
+            resource=resource,
+            label=resource,
+            transport=transport,
+            signal="" if transport == Transport.NONE else path,
+        )
+
+    def expect(self, *deployments: ExpectedDeployment) -> None:
+        """Heat serves these deployments from now on."""
+        expected.emit(self.events, SERVER, list(deployments))
 
     def console(self, *lines: str) -> None:
         for line in lines:
@@ -77,8 +111,9 @@ class Story:
         self.request("metadata", "GET", "/openstack/2018-08-27/meta_data.json", status)
         self.request("metadata", "GET", "/openstack/2018-08-27/user_data", status)
 
-    def user_data(self, *parts: str) -> None:
-        self.emit("harness", "user-data", parts=list(parts))
+    def user_data(self, *parts: str, handles: tuple[str, ...] = ()) -> None:
+        sources = ["cfn"] if "cfn-init-data" in parts else []
+        self.emit("harness", "user-data", parts=list(parts), sources=sources, handles=list(handles))
 
     def up(self) -> None:
         """To the point at which the agent is to poll."""
@@ -101,21 +136,26 @@ class Story:
             )
 
     def marker(self, word: str, *, group: str = "script", **facts: Any) -> None:
+        self.marker_of(CONFIG, word, group=group, **facts)
+
+    def marker_of(self, identity: str, word: str, *, group: str = "script", **facts: Any) -> None:
         tail = "".join(
             f" {key}={json.dumps(value) if isinstance(value, str) else value}"
             for key, value in facts.items()
         )
         self.console(
-            f"[   40.1] heat-config: {word} id={CONFIG} group={group} name={json.dumps(NAME)}{tail}"
+            f"[   40.1] heat-config: {word} id={identity} group={group} "
+            f"name={json.dumps(NAME)}{tail}"
         )
 
-    def deployment(self, status: str, reason: str = "") -> None:
+    def deployment(self, status: str, reason: str = "", *, resource: str = "deployment") -> None:
         self.emit(
             "stack",
             "resource",
             server="",
             stack="demo",
-            resource="deployment",
+            stack_id=STACK,
+            resource=resource,
             type="OS::Heat::SoftwareDeployment",
             action="CREATE",
             status=status,
@@ -129,6 +169,7 @@ class Story:
             "resource",
             server="",
             stack="demo",
+            stack_id=STACK,
             resource="deployment",
             type="OS::Heat::SoftwareDeployment",
             action="SIGNAL",
@@ -147,12 +188,12 @@ class Story:
         self.marker("started")
         self.marker("finished", status=status, **facts)
 
-    def signal(self, status: int = 200, *, times: int = 1) -> None:
+    def signal(self, status: int = 200, *, times: int = 1, resource: str = "deployment") -> None:
         for _ in range(times):
             self.request(
                 "cfn",
                 "POST",
-                "/v1/signal/arn:openstack:heat::t1:stacks/demo/9e1d/resources/deployment",
+                f"/v1/signal/arn:openstack:heat::t1:stacks/demo/{STACK}/resources/{resource}",
                 status,
             )
 
@@ -171,6 +212,19 @@ class Story:
         self.probe("agent-unit", "".join(f"{key}={value}\n" for key, value in known.items()))
         self.probe("agent-log", log)
 
+    def result(self, status: str = "CREATE_COMPLETE", **more: Any) -> Verdict:
+        """The verdict, as ``hotplate test`` gives it.
+
+        :param more: of :class:`Subject`, :class:`StackResult` and :func:`judge`.
+        """
+
+        def taken(*names: str) -> dict[str, Any]:
+            return {name: more.pop(name) for name in names if name in more}
+
+        subject = Subject(**{"image": "a.qcow2"} | taken("image", "template", "facts", "stand_ins"))
+        stack = StackResult(status, **taken("reason", "wanted", "outputs", "said"))
+        return judge(subject, self.events, [self.tracker], stack, now=time.monotonic(), **more)
+
     # -- what is made of it ----------------------------------------------------------------------
 
     def diagnosis(
@@ -181,7 +235,7 @@ class Story:
             self.tracker,
             stack_status=status,
             stack_reason=reason,
-            said={"deployment": stderr or self.stderr},
+            said={CONFIG: Said(stderr=stderr or self.stderr)},
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hotplate.cloud import swift
+from hotplate.cloud import served, swift
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.heat import engine as heat_engine
 from hotplate.cloud.heat import patches
@@ -29,6 +29,7 @@ from hotplate.cloud.options import CloudOptions
 from hotplate.cloud.zaqar import queues as zaqar
 from hotplate.cloud.zaqar.websocket import WebsocketServer
 from hotplate.errors import UsageError
+from hotplate.events import expected
 from hotplate.events.log import EventLog
 
 
@@ -79,6 +80,7 @@ class Cloud:
         self._guests: dict[str, list[Callable[[], None]]] = {}
         self._lock = threading.Lock()
         self.progress = patches.Progress()
+        self._labels = served.Labels()
 
     # -- life --------------------
 
@@ -174,6 +176,7 @@ class Cloud:
             patches.apply(
                 progress=self.progress,
                 on_event=self._on_event,
+                on_deployments=self._on_deployments,
                 guest_to_host=self._guest_to_host,
             )
         )
@@ -271,7 +274,11 @@ class Cloud:
                 return host + url.removeprefix(base)
         return url
 
+    def _on_deployments(self, server_id: str, configs: list[dict[str, Any]]) -> None:
+        expected.emit(self.events, server_id, served.deployments(configs, self._labels))
+
     def _on_event(self, stack: Any, event: Any) -> None:
+        self._labels.learn(stack)
         self.events.emit(
             "stack",
             "resource",
@@ -279,6 +286,7 @@ class Cloud:
             stack=stack.name,
             stack_id=stack.id,
             resource=event.resource_name,
+            label=self._labels.label(stack.id, event.resource_name),
             type=event.resource_type,
             action=event.action,
             status=event.status,

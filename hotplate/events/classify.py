@@ -29,6 +29,14 @@ _MARKER = re.compile(
     r" id=(?P<id>\S*) group=(?P<group>\S*) name=(?P<name>\"(?:[^\"\\]|\\.)*\"|\S*)"
     r"(?: status=(?P<status>-?\d+))?(?: reason=(?P<reason>\"(?:[^\"\\]|\\.)*\"|.*))?"
 )
+MARKED = {
+    "received": "deployment delivered",
+    "rejected": "deployment delivered",
+    "started": "hook started",
+    "finished": "hook finished",
+    "signalled": "signal received",
+}
+"""The stage that a marker proves."""
 # CSI and OSC sequences, and the two-character escapes of ECMA-48.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_=>]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -214,6 +222,11 @@ def resource_of(event: Event) -> tuple[str, str]:
     return (found[1], found[2]) if found else ("", "")
 
 
+def resource_key(event: Event) -> tuple[str, str]:
+    """Return (id of the stack, resource) of a stack event; names of stacks are not unique."""
+    return str(event.detail.get("stack_id", "")), str(event.detail.get("resource", ""))
+
+
 def deployment_ids(event: Event) -> list[str] | None:
     """Return the deployment ids that a poll's answer carried, None when the event does not say."""
     value = event.detail.get("deployments")
@@ -240,9 +253,15 @@ def is_signal_taken(event: Event) -> bool:
     )
 
 
+def is_failure(event: Event) -> bool:
+    """True for Heat's word that a resource or a stack failed."""
+    return event.source == "stack" and event.detail.get("status") == "FAILED"
+
+
 def is_wait_condition(event: Event) -> bool:
     """True for a stack event of a wait condition."""
-    return event.source == "stack" and "WaitCondition" in str(event.detail.get("type", ""))
+    kind = str(event.detail.get("type", ""))
+    return event.source == "stack" and kind.endswith("::WaitCondition")
 
 
 def describe(event: Event) -> str:

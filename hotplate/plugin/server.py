@@ -19,6 +19,7 @@ from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import GuestDeadline
 from hotplate.trial.guest_probe import diagnose_since
 from hotplate.verdict.diagnosis import Diagnosis
+from hotplate.verdict.said import Said
 
 if TYPE_CHECKING:
     from testinfra.host import Host
@@ -185,7 +186,7 @@ class ServerUnderTest:
         last = self.deployments[-1] if self.deployments else None
         said = {}
         if last is not None and last.status == "FAILED":
-            said = {"deployment": str(last.outputs.get("deploy_stderr") or "")}
+            said = {last.config_id: Said.of(last.outputs)}
         return diagnose_since(
             self._testbed.events,
             self._server,

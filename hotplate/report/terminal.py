@@ -9,12 +9,12 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from hotplate.events.classify import clean
 from hotplate.verdict.stages import Mark, Stage
-from hotplate.verdict.verdict import Verdict
+from hotplate.verdict.verdict import StageTime, Verdict
 
 # A long value belongs into the artefacts, not over the whole screen.
 VALUE_LINES = 12
@@ -56,7 +56,7 @@ class Progress:
         self._label = f"{label}: " if label else ""
         self._start = time.monotonic()
         self._waiting: Stage | None = stages[0] if stages else None
-        self._done: set[Stage] = set()
+        self._done: dict[str, set[Stage]] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._ticker: threading.Thread | None = None
@@ -86,23 +86,32 @@ class Progress:
             self._wipe()
             self._write(f"{self._label}{clean(text)}\n")
 
-    def reached(self, mark: Mark) -> None:
-        """A stage was reached."""
+    def reached(self, mark: Mark, server: str = "") -> None:
+        """A stage was reached.
+
+        :param server: the name of the server, where there are several.
+        """
         with self._lock:
-            if mark.stage in self._done:
+            done = self._done.setdefault(server, set())
+            if mark.stage in done:
                 return
             # Stages that a later one proves are not waited for any more.
             if mark.stage in self._stages:
-                self._done.update(self._stages[: self._stages.index(mark.stage) + 1])
-            left = [stage for stage in self._stages if stage not in self._done]
-            self._waiting = left[0] if left else None
+                done.update(self._stages[: self._stages.index(mark.stage) + 1])
+            self._waiting = self._next()
             if self._quiet:
                 return
             self._wipe()
             usual = self._expected.get(mark.stage)
             told = f"  (usually {usual:.0f} s)" if usual else ""
             elapsed = max(0.0, mark.at - self._start)
-            self._write(f"{self._label}{elapsed:7.1f} s  {mark.stage}{told}\n")
+            whose = f"{clean(server)}: " if server else ""
+            self._write(f"{self._label}{elapsed:7.1f} s  {whose}{mark.stage}{told}\n")
+
+    def _next(self) -> Stage | None:
+        """The first stage that some server is still on its way to."""
+        done = set.intersection(*self._done.values())
+        return next((stage for stage in self._stages if stage not in done), None)
 
     def _tick(self) -> None:
         while not self._ended.wait(0.5):
@@ -146,15 +155,43 @@ def _value(value: Any) -> list[str]:
     return shown
 
 
-def summary(verdict: Verdict) -> str:
-    """Return the final block; its last line is PASSED, or the stage and what to look at."""
-    lines = [""]
-    for each in verdict.stages:
+def _stages(stages: Sequence[StageTime]) -> list[str]:
+    lines = []
+    for each in stages:
         if each.seconds is None:
             lines.append(f"         -  {each.stage}")
         else:
             how = "  (proved by a later stage)" if each.implied else ""
             lines.append(f"  {each.seconds:6.1f} s  {each.stage}{how}")
+    return lines
+
+
+def _servers(verdict: Verdict) -> list[str]:
+    """The stages of each server, under its name where there are several."""
+    if len(verdict.servers) < 2:
+        return _stages(verdict.stages)
+    lines = []
+    for server in verdict.servers:
+        lines += [f"server {clean(server.name)}", *_stages(server.stages)]
+    return lines
+
+
+def _deployments(verdict: Verdict) -> list[str]:
+    """How far each deployment came, where there are several."""
+    rows = [(server.name, each) for server in verdict.servers for each in server.deployments]
+    if len(rows) < 2:
+        return []
+    several = len(verdict.servers) > 1
+    lines = ["", "deployments"]
+    for name, each in rows:
+        where = f" on {name}" if several else ""
+        lines.append(clean(f"  {each.label}{where} ({each.group}): {each.outcome}"))
+    return lines
+
+
+def summary(verdict: Verdict) -> str:
+    """Return the final block; its last line is PASSED, or the stage and what to look at."""
+    lines = ["", *_servers(verdict), *_deployments(verdict)]
     if verdict.outputs:
         lines += ["", "outputs"]
         for name, value in sorted(verdict.outputs.items()):

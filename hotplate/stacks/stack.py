@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hotplate.cloud.cloud import Cloud
 from hotplate.errors import HostError, MachineLostError, TemplateError
 from hotplate.events import classify
-from hotplate.events.classify import DEPLOYMENT_TYPES
 from hotplate.events.log import Event
 from hotplate.stacks.template import Template, load
 from hotplate.timing.deadline import GuestDeadline
@@ -21,8 +20,6 @@ STACK_TYPE = "OS::Heat::Stack"
 
 SECONDS = 600.0
 BEGIN_SECONDS = 60.0
-NESTED = 10
-"""How deep nested stacks are looked into."""
 
 _numbers = itertools.count(1)
 
@@ -148,19 +145,17 @@ class Stack:
         found = self._heat.stacks.get(self.name)
         return {each["output_key"]: each.get("output_value") for each in found.outputs}
 
-    def said(self) -> dict[str, str]:
-        """What each deployment that failed wrote to its ``deploy_stderr``, by resource."""
-        from heatclient import exc
+    def failed_outputs(self, servers: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """What each deployment that failed sent back, by the id that the guest knows it by.
 
-        told = {}
-        for each in self._heat.resources.list(self.name, nested_depth=NESTED):
-            if each.resource_type in DEPLOYMENT_TYPES and each.resource_status == "FAILED":
-                with contextlib.suppress(exc.HTTPException):
-                    shown = self._heat.software_deployments.get(each.physical_resource_id)
-                    told[each.resource_name] = str(
-                        (shown.output_values or {}).get("deploy_stderr") or ""
-                    )
-        return told
+        :param servers: the Nova ids of the servers.
+        """
+        found = {}
+        for server in servers:
+            for each in self._heat.software_deployments.list(server_id=server):
+                if each.status == "FAILED" and each.output_values:
+                    found[str(each.config_id)] = dict(each.output_values)
+        return found
 
     def resource(self, name: str) -> Any:
         """A resource of the stack, as python-heatclient shows it."""

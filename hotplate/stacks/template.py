@@ -53,12 +53,6 @@ class Template:
             "parameters": dict(self.parameters),
         }
 
-    @property
-    def has_deployments(self) -> bool:
-        """True when anything in the template or its files is a software deployment."""
-        text = json.dumps([self.template, dict(self.files)], default=str)
-        return "Deployment" in text
-
 
 def load(
     path: Path,

@@ -7,7 +7,6 @@ answers with an overlay of the image, a wiring, the cloud's services on that wir
 from __future__ import annotations
 
 import contextlib
-import email
 import json
 import re
 import secrets
@@ -19,6 +18,7 @@ from pathlib import Path
 from hotplate import settings as setting
 from hotplate.cloud.cloud import Cloud
 from hotplate.cloud.http.addresses import PORTS
+from hotplate.cloud.nova import user_data
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events.log import Event, EventLog
@@ -82,7 +82,7 @@ class QemuCompute:
     def boot(self, spec: ServerSpec) -> None:
         """Start a server on an overlay of the image."""
         self.events.emit(
-            "harness", "user-data", server=spec.id, parts=user_data_parts(spec.user_data)
+            "harness", "user-data", server=spec.id, **user_data.describe(spec.user_data)
         )
         self._begin(spec, self.image.overlay, secrets.token_hex(16))
 
@@ -380,17 +380,6 @@ class QemuCompute:
 def arch_of(image: Image, settings: Settings) -> str:
     """The processor that an image is run on, as QEMU calls it."""
     return image.arch if settings.arch is setting.Arch.AUTO else settings.arch.value
-
-
-def user_data_parts(data: bytes) -> list[str]:
-    """The names of the parts of a server's user data, by which the verdict knows what it is for.
-
-    :param data: MIME multipart, as Heat makes it, or anything else: then there are none.
-    """
-    message = email.message_from_bytes(data)
-    if not message.is_multipart():
-        return []
-    return [part.get_filename() or part.get_content_type() for part in message.walk()][1:]
 
 
 def _wish(spec: ServerSpec) -> str:

@@ -12,6 +12,7 @@ from hotplate.testbed.server import Server
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.verdict import probes
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
+from hotplate.verdict.said import Said
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
 
@@ -88,7 +89,7 @@ def diagnose_since(
     stacks: Iterable[str],
     status: str,
     reason: str = "",
-    said: dict[str, str] | None = None,
+    said: dict[str, Said] | None = None,
 ) -> Diagnosis | None:
     """Why what was asked of a server that ran already did not come to its end; None when it did.
 

@@ -1,144 +1,40 @@
 """One run: an image and a template go in, a verdict comes out.
 
-Waits for events only: Heat's own events, requests, console lines.  A run is given up when nothing
-new has happened for :attr:`~hotplate.settings.Settings.patience` seconds; polls that repeat
-themselves are nothing new.
+Waits for events only (:mod:`hotplate.trial.watch`): Heat's own, requests, console lines.
 """
 
 from __future__ import annotations
 
 import contextlib
-import queue
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, MachineLostError
-from hotplate.events import classify
-from hotplate.events.log import Event, EventLog
+from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine.machine import Machine
 from hotplate.report.html import SCREENSHOT
 from hotplate.settings import Settings
-from hotplate.stacks.stack import STACK_TYPE, Stack
+from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
-from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline
+from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.guest_probe import ask_guest, save_logs
-from hotplate.verdict import console_patterns
+from hotplate.trial.watch import StackEnd, Watch, hopeless
+from hotplate.verdict.said import Said
 from hotplate.verdict.stages import Mark, Stage
-from hotplate.verdict.tracker import StageTracker
-from hotplate.verdict.verdict import Subject, Verdict, judge
+from hotplate.verdict.tracker import StageTracker, decisive
+from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
 
 STACK_NAME = "hotplate"
 NO_SERVER = "no server"
-DONE = ("COMPLETE", "FAILED")
 PICTURE_SECONDS = 45.0
 """How long a guest that does not boot is watched at most for a picture of it."""
-
-
-@dataclass(frozen=True)
-class StackEnd:
-    """How a stack ended.
-
-    :param status: such as ``CREATE_COMPLETE``; the last one seen when it did not end.
-    :param reason: Heat's words, or why it was not waited for any longer.
-    """
-
-    status: str
-    reason: str = ""
-
-
-class Watch:
-    """Waits for a stack, event by event.
-
-    :param on_server: called with the id of each server when its machine is switched on.
-    """
-
-    def __init__(
-        self, events: EventLog, settings: Settings, *, on_server: Callable[[str], None]
-    ) -> None:
-        self._queue: queue.Queue[Event] = queue.Queue()
-        self._settings = settings
-        self._seen: set[tuple[object, ...]] = set()
-        self._on_server = on_server
-        self._unsubscribe = events.subscribe(self._queue.put)
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._unsubscribe()
-
-    def stack(self, name: str, action: str) -> StackEnd:
-        """Wait until the stack has ended ``action``, or nothing more is to be expected.
-
-        :return: how it ended; the status is ``<action>_IN_PROGRESS`` when it was given up.
-        """
-        silence = GuestDeadline(self._settings.patience, "anything new")
-        limit = GuestDeadline(self._settings.limit, f'the stack "{name}"')
-        while True:
-            try:
-                event = self._queue.get(timeout=max(0.0, min(silence.left, limit.left)))
-            except queue.Empty:
-                if not silence.passed and not limit.passed:
-                    continue
-                return StackEnd(f"{action}_IN_PROGRESS", self._why_given_up(silence, limit))
-            if self._is_new(event):
-                silence.extend(self._settings.patience)
-            if limit.passed:
-                return StackEnd(f"{action}_IN_PROGRESS", self._why_given_up(silence, limit))
-            if event.source == "machine" and event.kind == "power-on":
-                self._on_server(event.server)
-            if end := self._end(event, name, action):
-                return end
-
-    def _why_given_up(self, silence: Deadline, limit: Deadline) -> str:
-        if limit.passed:
-            return f"not finished {limit.seconds:.0f} s after it was begun"
-        return f"nothing new was seen for {silence.seconds:.0f} s"
-
-    def _end(self, event: Event, name: str, action: str) -> StackEnd | None:
-        detail = event.detail
-        if event.source == "stack" and detail.get("type") == STACK_TYPE:
-            ours = detail.get("resource") == name and detail.get("action") == action
-            if ours and detail.get("status") in DONE:
-                return StackEnd(f"{action}_{detail['status']}", str(detail.get("reason", "")))
-        if why := hopeless(event):
-            return StackEnd(f"{action}_IN_PROGRESS", why)
-        return None
-
-    def _is_new(self, event: Event) -> bool:
-        if not classify.is_request(event):
-            return True
-        key = (
-            event.server,
-            event.source,
-            event.detail.get("method"),
-            classify.path(event),
-            event.detail.get("status"),
-        )
-        if key in self._seen:
-            return False
-        self._seen.add(key)
-        return True
-
-
-def hopeless(event: Event) -> str:
-    """Why a guest never goes on after an event, "" when it may."""
-    if event.source == "machine" and event.kind == "panic":
-        return "the guest's kernel panicked"
-    if classify.is_loss(event):
-        return "the machine was lost"
-    if classify.is_stop(event):
-        return "QEMU stopped the guest"
-    if text := classify.console_text(event):
-        pattern = console_patterns.match(classify.clean(text))
-        if pattern is not None and pattern.fatal:
-            return f"the console shows: {pattern.reason}"
-    return ""
 
 
 class Trial:
@@ -146,7 +42,7 @@ class Trial:
 
     :param folder: the run's own folder in the artefacts.
     :param say: told what is going on, in sentences.
-    :param on_reached: told each stage of the first server as it is reached.
+    :param on_reached: told each stage as it is reached, and the name of the server.
     """
 
     def __init__(
@@ -158,7 +54,7 @@ class Trial:
         folder: Path,
         events: EventLog,
         say: Callable[[str], None],
-        on_reached: Callable[[Mark], None],
+        on_reached: Callable[[Mark, str], None],
         options: CloudOptions | None = None,
     ) -> None:
         self.image = image
@@ -171,7 +67,7 @@ class Trial:
         self._options = options
         self._owned = ExitStack()
         self.trackers: dict[str, StageTracker] = {}
-        self.until = Stage.SIGNAL_ACCEPTED if template.has_deployments else Stage.METADATA_SERVED
+        self._told_wiring = False
 
     def __enter__(self) -> Trial:
         with ExitStack() as owned:
@@ -198,38 +94,19 @@ class Trial:
         self._owned.close()
 
     def judge(self) -> Verdict:
-        """Create the stack, wait for it, and say how it went.
+        """Create the stack, wait for it and for what is due of its servers, and say how it went.
 
         :raises TemplateError: when Heat refuses the template.
         """
         stack = Stack.create(self.testbed.cloud, self.template, name=STACK_NAME)
         end = self._watch.stack(STACK_NAME, "CREATE")
-        outputs = stack.outputs
-        wanted = self.template.expect_status
-        problems: list[str] = []
-        if end.status == wanted:
-            if self.template.expect is not None:
-                problems += self.template.expect(outputs)
-            problems += self._look_into_guests()
-        tracker = self._decisive()
-        now = time.monotonic()
-        if end.status != wanted or tracker.missing() is not None:
-            self._ask_guest(tracker)
-        for server in self.testbed.servers:
-            save_logs(server, self.folder / "guest" / server.directory.name)
-        return judge(
-            self._subject(tracker),
-            self.events,
-            tracker,
-            stack_status=end.status,
-            stack_reason=end.reason,
-            outputs=outputs,
-            said=stack.said() if end.status.endswith("_FAILED") else None,
-            problems=problems,
-            wanted=wanted,
-            now=now,
-            artefacts=str(self.folder),
-        )
+        if as_wanted := end.status == self.template.expect_status:
+            # Heat waits for signals only, and says COMPLETE of a server that was switched on.
+            self._watch.until(self._nothing_is_due)
+        result = self._result(stack, end)
+        problems = self._look_into_guests(result) if as_wanted else []
+        self._ask_guests(result)
+        return self._judge(result, problems)
 
     def take_picture(self) -> Path | None:
         """When the guest did not boot: start it once more with a screen, for a picture of that.
@@ -238,7 +115,7 @@ class Trial:
 
         :return: the picture, None when the guest booted or has no screen to show.
         """
-        tracker = self._decisive()
+        tracker = decisive(self._followed())
         server = self.testbed.compute.servers.get(tracker.server)
         picture = self.folder / SCREENSHOT
         if server is None or tracker.missing() is not Stage.BOOTED or picture.exists():
@@ -266,13 +143,41 @@ class Trial:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _look_into_guests(self) -> list[str]:
+    def _nothing_is_due(self) -> bool:
+        return all(each.missing() is None for each in self.trackers.values())
+
+    def _result(self, stack: Stack, end: StackEnd) -> StackResult:
+        return StackResult(
+            status=end.status,
+            reason=end.reason,
+            wanted=self.template.expect_status,
+            outputs=stack.outputs,
+            said={
+                config: Said.of(values)
+                for config, values in stack.failed_outputs(self.trackers).items()
+            },
+        )
+
+    def _judge(self, result: StackResult, problems: list[str]) -> Verdict:
+        return judge(
+            self._subject(),
+            self.events,
+            self._followed(),
+            result,
+            problems=problems,
+            now=time.monotonic(),
+            artefacts=str(self.folder),
+        )
+
+    def _look_into_guests(self, result: StackResult) -> list[str]:
         """What is not as the template's author expects it to be, in sentences."""
+        problems: list[str] = []
+        if self.template.expect is not None:
+            problems += self.template.expect(result.outputs)
         if self.template.expect_guest is None:
-            return []
+            return problems
         from hotplate.guest.testinfra_backend import testinfra_host
 
-        problems = []
         servers = self.testbed.servers
         for server in servers:
             where = f'server "{server.spec.name}": ' if len(servers) > 1 else ""
@@ -284,48 +189,52 @@ class Trial:
         return problems
 
     def _track(self, server_id: str) -> None:
-        if server_id in self.trackers:
-            return
-        first = not self.trackers
-        self.trackers[server_id] = StageTracker(
-            self.events,
-            server_id,
-            until=self.until,
-            on_reached=self._on_reached if first else None,
-        )
+        """Follow a server from now on; once its machine is there, say how it is connected."""
+        if server_id not in self.trackers:
+            self.trackers[server_id] = StageTracker(
+                self.events, server_id, on_reached=lambda mark: self._tell(server_id, mark)
+            )
         server = self.testbed.compute.servers.get(server_id)
-        wiring = server.machine.wiring if server else None
-        if wiring is not None:
+        if not self._told_wiring and server is not None and server.machine.wiring is not None:
+            self._told_wiring = True
+            wiring = server.machine.wiring
             self._say(f"network: {wiring.name}, because {wiring.reason}")
+
+    def _tell(self, server_id: str, mark: Mark) -> None:
+        several = len(self.testbed.servers) > 1
+        server = self.testbed.compute.servers.get(server_id)
+        self._on_reached(mark, server.spec.name if several and server is not None else "")
 
     def _stop_tracking(self) -> None:
         for tracker in self.trackers.values():
             tracker.close()
 
-    def _decisive(self) -> StageTracker:
-        """The tracker of the server that got least far, for it is the one to look at."""
-        order = list(Stage)
+    def _followed(self) -> list[StageTracker]:
         if not self.trackers:
             # No machine was switched on: nothing but the stack's own events can be followed.
-            self.trackers[NO_SERVER] = StageTracker(self.events, NO_SERVER, until=self.until)
-        return min(
-            self.trackers.values(),
-            key=lambda each: order.index(stage) if (stage := each.missing()) else len(order),
-        )
+            self.trackers[NO_SERVER] = StageTracker(self.events, NO_SERVER)
+        return [*self.trackers.values()]
 
-    def _ask_guest(self, tracker: StageTracker) -> None:
-        """Where the guest can be asked, let it say what is wrong; it may well be out of reach."""
-        server: Server | None = self.testbed.compute.servers.get(tracker.server)
-        if server is None or not server.machine.running:
-            return
+    def _ask_guests(self, result: StackResult) -> None:
+        """Where guests can be asked, let them say what is wrong, and leave their logs."""
+        tracker = decisive(self._followed())
+        server = self.testbed.compute.servers.get(tracker.server)
+        well = result.as_wanted and tracker.missing() is None
+        if server is not None and server.machine.running and not well:
+            self._ask_guest(server, tracker)
+        for each in self.testbed.servers:
+            save_logs(each, self.folder / "guest" / each.directory.name)
+
+    def _ask_guest(self, server: Server, tracker: StageTracker) -> None:
+        """Ask it what is wrong; it may well be out of reach."""
         ask_guest(self.events, server, tracker.missing())
         if not server.machine.config.display:
             return
         with contextlib.suppress(MachineLostError, OSError):
             server.machine.screenshot(self.folder / SCREENSHOT)
 
-    def _subject(self, tracker: StageTracker) -> Subject:
-        server = self.testbed.compute.servers.get(tracker.server)
+    def _subject(self) -> Subject:
+        server = self.testbed.compute.servers.get(decisive(self._followed()).server)
         accelerator = self.testbed.compute.accelerator
         facts: dict[str, str] = {
             "accelerator": f"{accelerator.name} ({accelerator.reason})",

@@ -324,7 +324,7 @@ def hook_failed(facts: Facts) -> str:
     finished = facts.marker("finished")
     if not (facts.failed and finished and finished.status):
         return ""
-    text = next((each for each in facts.said.values() if each.strip()), facts.stack_reason)
+    text = next((each for each in facts.words if each.strip()), facts.stack_reason)
     last = text.strip().splitlines()[-1:]
     return (
         f'the hook of group "{finished.group}" ended with status {finished.status} for '

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hotplate.events import classify
 from hotplate.events.log import Event
 from hotplate.verdict import detectors, rules
 from hotplate.verdict.facts import Facts, gather
+from hotplate.verdict.said import Said
 from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker
 
@@ -27,6 +29,9 @@ class Diagnosis:
     :param advice: what to look at or do.
     :param evidence: a few lines from both ends.
     :param deployment: the deployment concerned, "" when it is none or all.
+    :param group: of its hook.
+    :param server: the name of the server concerned.
+    :param among: what tells it from others, such as ``server "db"``; "" when there are none.
     """
 
     fault: str
@@ -35,9 +40,26 @@ class Diagnosis:
     advice: str
     evidence: tuple[str, ...] = ()
     deployment: str = ""
+    group: str = ""
+    server: str = ""
+    among: str = ""
 
     def __str__(self) -> str:
-        return f"{self.stage}: {self.seen}. {self.advice[:1].upper()}{self.advice[1:]}"
+        where = f" ({self.among})" if self.among else ""
+        return f"{self.stage}{where}: {self.seen}. {self.advice[:1].upper()}{self.advice[1:]}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        return {
+            "fault": self.fault,
+            "stage": str(self.stage),
+            "seen": self.seen,
+            "advice": self.advice,
+            "evidence": list(self.evidence),
+            "server": self.server,
+            "deployment": self.deployment,
+            "group": self.group,
+        }
 
 
 def diagnose(
@@ -46,14 +68,14 @@ def diagnose(
     *,
     stack_status: str = "",
     stack_reason: str = "",
-    said: Mapping[str, str] | None = None,
+    said: Mapping[str, Said] | None = None,
     now: float | None = None,
 ) -> Diagnosis | None:
     """Return why a run stopped short, None when nothing is wrong.
 
     :param stack_status: Heat's, such as ``CREATE_FAILED``; "" when there is none.
     :param stack_reason: Heat's reason for it.
-    :param said: what each failed deployment wrote to its ``deploy_stderr``, by resource.
+    :param said: what each failed deployment sent back, by the id of its config.
     :param now: seconds on the monotonic clock; by default now.
     """
     facts = gather(
@@ -66,14 +88,23 @@ def diagnose(
     )
     if facts.missing is None and not facts.failed:
         return None
-    label = facts.track.label if facts.track else ""
+    return replace(
+        _explain(facts),
+        deployment=facts.track.label if facts.track else "",
+        group=facts.track.group if facts.track else "",
+        server=tracker.name,
+        evidence=_evidence(facts),
+    )
+
+
+def _explain(facts: Facts) -> Diagnosis:
+    """The first rule that knows the fault; else what can be said without one."""
     stage = facts.missing or Stage.SIGNAL_ACCEPTED
     for rule in rules.RULES:
         if facts.missing in rule.missing and (seen := rule.sees(facts)):
-            named = rule.stage or stage
-            return Diagnosis(rule.fault, named, seen, rule.advice, _evidence(facts), label)
+            return Diagnosis(rule.fault, rule.stage or stage, seen, rule.advice)
     seen = detectors.any_pattern(facts) or _silence(facts)
-    return Diagnosis("unknown", stage, seen, f"look at {ROWS[stage].look}", _evidence(facts), label)
+    return Diagnosis("unknown", stage, seen, f"look at {ROWS[stage].look}")
 
 
 def _silence(facts: Facts) -> str:

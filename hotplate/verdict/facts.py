@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hotplate.events import classify
+from hotplate.events import classify, expected
 from hotplate.events.log import Event
 from hotplate.verdict import console_patterns
+from hotplate.verdict.deployment_track import DeploymentTrack
+from hotplate.verdict.said import Said
 from hotplate.verdict.stages import Stage
-from hotplate.verdict.tracker import DeploymentTrack, StageTracker
+from hotplate.verdict.tracker import StageTracker, Track
 
 CFN_INIT_DATA = "cfn-init-data"
 
@@ -23,12 +25,12 @@ class Facts:
     :param missing: the first stage that was not reached, None when all were.
     :param track: the deployment that stands there, None when it is none of them.
     :param user_data_parts: the file names of the user data's parts; None when nobody told.
-    :param said: what each failed deployment wrote to its ``deploy_stderr``, by resource.
+    :param said: what each failed deployment sent back, by the id of its config.
     :param link_up: False while the guest's network link is cut.
     """
 
     missing: Stage | None
-    track: DeploymentTrack | None
+    track: Track | None
     undelivered: list[str]
     stack_status: str
     stack_reason: str
@@ -44,7 +46,7 @@ class Facts:
     stack: list[Event] = field(default_factory=list)
     markers: list[classify.Marker] = field(default_factory=list)
     probes: dict[str, str] = field(default_factory=dict)
-    said: dict[str, str] = field(default_factory=dict)
+    said: dict[str, Said] = field(default_factory=dict)
     user_data_parts: list[str] | None = None
     exit: Event | None = None
     panic: Event | None = None
@@ -55,8 +57,20 @@ class Facts:
 
     @property
     def failed(self) -> bool:
-        """True when Heat says that the stack failed."""
-        return self.stack_status.endswith("FAILED")
+        """True when Heat says that the stack failed, or a hook failed and Heat was not to know."""
+        unheard = isinstance(self.track, DeploymentTrack) and self.track.silent
+        return self.stack_status.endswith("FAILED") or (unheard and bool(self.track_failed))
+
+    @property
+    def track_failed(self) -> str:
+        """Why the deployment failed that this is about, "" when it did not."""
+        return self.track.failed if isinstance(self.track, DeploymentTrack) else ""
+
+    @property
+    def words(self) -> list[str]:
+        """What the deployments that failed wrote; of the one that this is about, if it did."""
+        own = self.said.get(self.track.id) if self.track else None
+        return [str(each) for each in ([own] if own else self.said.values())]
 
     def marker(self, word: str) -> classify.Marker | None:
         """Return the last marker of a kind, of the deployment that stands if there is one."""
@@ -79,8 +93,9 @@ class Facts:
 
     def told(self, pattern: str) -> re.Match[str] | None:
         """Return where a failed deployment's own words, or the runner's, match a pattern."""
-        reasons = [marker.reason for marker in self.markers]
-        for text in [*self.said.values(), *reasons, self.stack_reason]:
+        wanted = self.track.id if self.track else ""
+        reasons = [each.reason for each in self.markers if not wanted or each.id == wanted]
+        for text in [*self.words, *reasons, self.stack_reason]:
             if found := re.search(pattern, text):
                 return found
         return None
@@ -100,7 +115,7 @@ def gather(
     *,
     stack_status: str = "",
     stack_reason: str = "",
-    said: Mapping[str, str] | None = None,
+    said: Mapping[str, Said] | None = None,
     now: float | None = None,
 ) -> Facts:
     """Return what the events say about the tracker's server.
@@ -137,8 +152,8 @@ def _take(facts: Facts, event: Event) -> None:
         _take_machine(facts, event)
     elif event.source == "guest" and event.kind == "probe":
         facts.probes[str(event.detail.get("probe", ""))] = str(event.detail.get("text", ""))
-    elif event.kind == "user-data":
-        facts.user_data_parts = [str(part) for part in event.detail.get("parts", [])]
+    elif (parts := expected.of_user_data(event, "parts")) is not None:
+        facts.user_data_parts = parts
     elif event.kind == "refused":
         facts.refused.append(event)
     elif classify.is_request(event):

@@ -2,14 +2,15 @@
 
 Each stage is proved from either end: by a request that the harness served (the primary proof) or
 by a line on the guest's console.  A later stage proves the earlier ones, because an image need not
-write anything on its console.
+write anything on its console.  Which of them are due for a server and its deployments, the
+:mod:`~hotplate.verdict.tracker` knows.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hotplate.events import classify
@@ -31,6 +32,8 @@ class Stage(StrEnum):
 
 
 ORDER: tuple[Stage, ...] = tuple(Stage)
+BOOT = ORDER[: ORDER.index(Stage.AGENT_POLLED)]
+"""What every server is expected to reach."""
 # From this stage on, each deployment has its own progress.
 PER_DEPLOYMENT = ORDER[ORDER.index(Stage.DEPLOYMENT_DELIVERED) :]
 
@@ -48,13 +51,14 @@ _CONFIG_DRIVE = re.compile(r"Datasource DataSourceConfigDrive|DataSourceConfigDr
 class StageRow:
     """One row of the stage table.
 
-    :param proves: returns what proves the stage in an event, or "".
     :param look: what a person looks at when the stage is not reached.
+    :param proves: returns what proves the stage in an event, or ""; None for the stages that each
+        deployment has of its own.
     """
 
     stage: Stage
-    proves: Callable[[Event], str]
     look: str
+    proves: Callable[[Event], str] | None = None
 
 
 def _booted(event: Event) -> str:
@@ -88,79 +92,47 @@ def _agent_polled(event: Event) -> str:
     return classify.describe(event) if classify.is_poll(event) else ""
 
 
-def _marked(*words: str) -> Callable[[Event], str]:
-    def proves(event: Event) -> str:
-        found = classify.marker(event)
-        return classify.describe(event) if found and found.event in words else ""
-
-    return proves
-
-
-def _delivered(event: Event) -> str:
-    if classify.is_poll(event) and classify.answered(event) and classify.deployment_ids(event):
-        return classify.describe(event)
-    return _marked("received")(event)
-
-
-def _signal_received(event: Event) -> str:
-    return classify.describe(event) if classify.is_signal(event) else ""
-
-
-def _signal_accepted(event: Event) -> str:
-    if classify.is_deployment_resource(event) and event.detail.get("status") in (
-        "COMPLETE",
-        "FAILED",
-    ):
-        return classify.describe(event)
-    return ""
-
-
 STAGES: tuple[StageRow, ...] = (
     StageRow(
         Stage.BOOTED,
-        _booted,
         "the end of the console and the screenshot; boot the image by hand with qemu.sh",
+        _booted,
     ),
     StageRow(
         Stage.NETWORK_UP,
-        _network_up,
         "the guest's network renderer (systemd-networkd, ifupdown) and its DHCP client",
+        _network_up,
     ),
     StageRow(
         Stage.METADATA_SERVED,
-        _metadata_served,
         "cloud-init's datasource: /etc/cloud/cloud.cfg.d, ds-identify, /var/log/cloud-init.log",
+        _metadata_served,
     ),
     StageRow(
         Stage.AGENT_POLLED,
-        _agent_polled,
         "the agent in the guest: systemctl status os-collect-config; "
         "journalctl -u os-collect-config",
+        _agent_polled,
     ),
     StageRow(
         Stage.DEPLOYMENT_DELIVERED,
-        _delivered,
         "the answers to the agent's polls in requests.jsonl, and the stack's events",
     ),
     StageRow(
         Stage.HOOK_STARTED,
-        _marked("started"),
         "the runner in the guest: journalctl -u os-collect-config; ls -l "
         "/usr/libexec/heat-config/hooks",
     ),
     StageRow(
         Stage.HOOK_FINISHED,
-        _marked("finished"),
         "what the hook is doing in the guest: heat-config status; ps axf",
     ),
     StageRow(
         Stage.SIGNAL_RECEIVED,
-        _signal_received,
         "the notifier in the guest: journalctl -u os-collect-config | grep heat-config-notify",
     ),
     StageRow(
         Stage.SIGNAL_ACCEPTED,
-        _signal_accepted,
         "the answer to the signal in requests.jsonl, and Heat's log",
     ),
 )
@@ -182,6 +154,10 @@ class Mark:
     evidence: str
     implied: bool = False
     deployment: str = ""
+
+    def implying(self, stage: Stage) -> Mark:
+        """The mark of an earlier stage, which this one proves."""
+        return replace(self, stage=stage, evidence=f"implied by: {self.stage}", implied=True)
 
 
 def first_missing(reached: set[Stage], order: tuple[Stage, ...]) -> Stage | None:

@@ -1,59 +1,30 @@
-"""Who follows a server through the stages, event by event, each deployment on its own."""
+"""Who follows a server through the stages, event by event, each deployment on its own.
+
+What is due follows from events too (:mod:`hotplate.events.expected`): a server without deployments
+boots, gets its metadata, and polls if it was told where; a deployment goes on to its accepted
+signal, or to its hook's end where Heat wants no signal.
+"""
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 
-from hotplate.events import classify
+from hotplate.events import classify, expected
+from hotplate.events.expected import ExpectedDeployment
 from hotplate.events.log import Event, EventLog
-from hotplate.verdict.stages import ORDER, PER_DEPLOYMENT, STAGES, Mark, Stage, first_missing
+from hotplate.verdict.deployment_track import DeploymentTrack, WaitSignal, furthest
+from hotplate.verdict.stages import (
+    BOOT,
+    ORDER,
+    PER_DEPLOYMENT,
+    STAGES,
+    Mark,
+    Stage,
+    first_missing,
+)
 
-
-@dataclass
-class DeploymentTrack:
-    """How far one deployment came on one server.
-
-    :param id: the id of its config as the guest knows it, "" while unknown.
-    :param resource: the stack's resource, "" while unknown.
-    :param rejected: why the runner did not start a hook for it, "" when it did.
-    """
-
-    id: str = ""
-    name: str = ""
-    group: str = ""
-    stack: str = ""
-    resource: str = ""
-    rejected: str = ""
-    status: int | None = None
-    marks: dict[Stage, Mark] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        return self.resource or self.name or self.id
-
-    def missing(self) -> Stage | None:
-        """Return the first stage that this deployment did not reach, None when it reached all."""
-        if self.rejected:
-            return Stage.HOOK_STARTED
-        return first_missing(set(self.marks), PER_DEPLOYMENT)
-
-    def named(self, stack: str, resource: str) -> bool:
-        """True when this is the deployment that a signal or a stack event names."""
-        if self.resource:
-            return self.resource == resource and (
-                not stack or not self.stack or stack == self.stack
-            )
-        # Heat names a deployment's config <stack>-<resource>-<12 characters> unless told otherwise.
-        tail = re.compile(re.escape(resource) + r"-[a-z0-9]{12}$")
-        return self.name == resource or bool(tail.search(self.name))
-
-
-def _finished_at(track: DeploymentTrack) -> float:
-    mark = track.marks.get(Stage.HOOK_FINISHED)
-    return mark.at if mark else 0.0
+Track = DeploymentTrack | WaitSignal
 
 
 class StageTracker:
@@ -67,8 +38,6 @@ class StageTracker:
         tracker.close()
 
     :param server: the Nova id of the server to follow.
-    :param until: the last stage this run is expected to reach (a template without deployments
-        ends at ``Stage.METADATA_SERVED``).
     :param on_reached: called once a stage with its :class:`Mark`, in the emitting thread.
     """
 
@@ -77,16 +46,16 @@ class StageTracker:
         events: EventLog,
         server: str,
         *,
-        until: Stage = Stage.SIGNAL_ACCEPTED,
         on_reached: Callable[[Mark], None] | None = None,
     ) -> None:
         self.server = server
-        self.until = until
+        self.name = ""
         self.started: float | None = None
         self.deployments: list[DeploymentTrack] = []
-        self.pending: dict[str, Event] = {}
+        self.waits: list[WaitSignal] = []
+        self._has_source = False
+        self._conditions: dict[tuple[str, str], Event] = {}
         self._marks: dict[Stage, Mark] = {}
-        self._others: set[tuple[str, str]] = set()
         self._on_reached = on_reached
         self._lock = threading.RLock()
         # Subscribe before reading what is there: an event may be seen twice, which changes
@@ -99,161 +68,86 @@ class StageTracker:
         """Stop following."""
         self._unsubscribe()
 
+    # -- what is due -----------------------------------------------------------------------------
+
     @property
     def expected(self) -> tuple[Stage, ...]:
-        """The stages this run is expected to reach."""
-        return ORDER[: ORDER.index(self.until) + 1]
-
-    def see(self, event: Event) -> None:
-        """Take one event into account."""
-        if not classify.concerns(event, self.server):
-            return
-        fresh: list[Mark] = []
+        """The stages that are due, in order."""
         with self._lock:
-            if event.source == "machine" and event.kind == "power-on" and self.started is None:
-                self.started = event.at
-            self._see_deployments(event, fresh)
-            for row in STAGES:
-                if row.stage in self._marks or row.stage == Stage.SIGNAL_ACCEPTED:
-                    continue
-                if evidence := row.proves(event):
-                    self._mark(Mark(row.stage, event.at, event.wall, evidence), fresh)
-        if self._on_reached:
-            for mark in fresh:
-                self._on_reached(mark)
+            due = set(self._of_server())
+            for track in self._tracks():
+                due.update(track.due)
+            return tuple(stage for stage in ORDER if stage in due)
 
-    def _mark(self, mark: Mark, fresh: list[Mark]) -> None:
-        if mark.stage not in self._marks:
-            self._marks[mark.stage] = mark
-            fresh.append(mark)
+    def _of_server(self) -> tuple[Stage, ...]:
+        """The stages that are due whatever is deployed."""
+        polls = self._has_source or any(each.due for each in self.deployments)
+        return (*BOOT, Stage.AGENT_POLLED) if polls else BOOT
 
-    def _advance(
-        self, track: DeploymentTrack, stage: Stage, event: Event, fresh: list[Mark]
-    ) -> None:
-        if stage in track.marks:
-            return
-        mark = Mark(stage, event.at, event.wall, classify.describe(event), deployment=track.label)
-        track.marks[stage] = mark
-        self._mark(mark, fresh)
+    def _tracks(self) -> list[Track]:
+        return [*self.deployments, *self.waits]
 
-    def _see_deployments(self, event: Event, fresh: list[Mark]) -> None:
-        if found := classify.marker(event):
-            self._see_marker(found, event, fresh)
-        elif classify.is_poll(event):
-            if classify.answered(event):
-                for each in classify.deployment_ids(event) or ():
-                    self._advance(self._by_id(each), Stage.DEPLOYMENT_DELIVERED, event, fresh)
-        elif classify.is_signal(event):
-            if not self._for_another(event):
-                self._advance(self._by_signal(event), Stage.SIGNAL_RECEIVED, event, fresh)
-        elif classify.is_deployment_resource(event):
-            self._see_resource(event, fresh)
-        elif event.source == "stack":
-            if event.detail.get("type") != "OS::Heat::Stack":
-                self._others.add(classify.resource_of(event))
-            done = event.detail.get("status") in ("COMPLETE", "FAILED")
-            if classify.is_wait_condition(event) and done and Stage.SIGNAL_RECEIVED in self._marks:
-                evidence = classify.describe(event)
-                self._mark(Mark(Stage.SIGNAL_ACCEPTED, event.at, event.wall, evidence), fresh)
+    def missing(self) -> Stage | None:
+        """Return the first stage that is due and was not reached, None when all were.
 
-    def _for_another(self, event: Event) -> bool:
-        """True for the signal of a wait condition or of anything else that is no deployment."""
-        named = classify.resource_of(event)
-        return "/waitcondition/" in classify.path(event) or named in self._others
+        With several deployments it is the stage at which :meth:`decisive` stands.
+        """
+        with self._lock:
+            if (stage := self._missing_of_server()) is not None:
+                return stage
+            track = self.decisive()
+            return track.missing() if track is not None else None
 
-    def _see_marker(self, found: classify.Marker, event: Event, fresh: list[Mark]) -> None:
-        track = self._by_id(found.id)
-        track.name, track.group = found.name or track.name, found.group or track.group
-        if found.event == "rejected":
-            self._advance(track, Stage.DEPLOYMENT_DELIVERED, event, fresh)
-            track.rejected = found.reason or "the runner gave no reason"
-        elif found.event == "received":
-            self._advance(track, Stage.DEPLOYMENT_DELIVERED, event, fresh)
-        elif found.event == "started":
-            self._advance(track, Stage.HOOK_STARTED, event, fresh)
-        elif found.event == "finished":
-            track.status = found.status
-            self._advance(track, Stage.HOOK_FINISHED, event, fresh)
-        elif found.event == "signalled":
-            self._advance(track, Stage.SIGNAL_RECEIVED, event, fresh)
+    def _missing_of_server(self) -> Stage | None:
+        due = self._of_server()
+        # What a deployment reached proves what comes before.
+        stage = first_missing(set(self._marks), (*due, *PER_DEPLOYMENT))
+        return stage if stage in due else None
 
-    def _see_resource(self, event: Event, fresh: list[Mark]) -> None:
-        stack, resource = classify.resource_of(event)
-        state = event.detail.get("status")
-        if classify.is_signal_taken(event):
-            self._accept(stack, resource, event, fresh)
-        elif state == "IN_PROGRESS" and event.detail.get("action") in ("CREATE", "UPDATE"):
-            self.pending[resource] = event
-        elif state in ("COMPLETE", "FAILED"):
-            self.pending.pop(resource, None)
-            self._accept(stack, resource, event, fresh)
+    def decisive(self) -> Track | None:
+        """Return the deployment (or awaited signal) to look at, None when none is to blame.
 
-    def _accept(self, stack: str, resource: str, event: Event, fresh: list[Mark]) -> None:
-        """Heat took a signal, or the resource came to its end."""
-        # Without a signal the resource ended otherwise, by a timeout for example.
-        sent = [
-            each
-            for each in self.deployments
-            if Stage.SIGNAL_RECEIVED in each.marks and Stage.SIGNAL_ACCEPTED not in each.marks
-        ]
-        named = [each for each in sent if each.named(stack, resource)]
-        for track in named or [each for each in sent if not each.resource][:1]:
-            track.stack, track.resource = stack or track.stack, resource
-            self._advance(track, Stage.SIGNAL_ACCEPTED, event, fresh)
+        It is the first one that failed; else, of those that stand, the one that came furthest: the
+        runner takes them one after the other, so that the rest only wait for it.
+        """
+        with self._lock:
+            failed = [each for each in self.deployments if each.failed]
+            if failed:
+                return min(failed, key=lambda each: each.failed_at)
+            standing = [(each, stage) for each in self._tracks() if (stage := each.missing())]
+            return max(standing, key=lambda pair: ORDER.index(pair[1]))[0] if standing else None
 
-    def _by_id(self, identity: str) -> DeploymentTrack:
-        for track in self.deployments:
-            if track.id == identity:
-                return track
-        track = DeploymentTrack(id=identity)
-        self.deployments.append(track)
-        return track
+    def stuck(self) -> Track | None:
+        """Return :meth:`decisive`, None when the server has not come so far as to have it."""
+        with self._lock:
+            return None if self._missing_of_server() is not None else self.decisive()
 
-    def _by_signal(self, event: Event) -> DeploymentTrack:
-        """Return the deployment that a signal is of."""
-        stack, resource = classify.resource_of(event)
-        identity = str(event.detail.get("deployment", ""))
-        waiting = [each for each in self.deployments if Stage.SIGNAL_RECEIVED not in each.marks]
-        tried = [each for each in self.deployments if Stage.SIGNAL_ACCEPTED not in each.marks]
-        # A deployment may be named after its config only.  The runner signals right after a hook's
-        # end, so the one that finished last is meant.
-        nameless = sorted(
-            (each for each in waiting if not each.resource), key=_finished_at, reverse=True
-        )
-
-        def named(tracks: list[DeploymentTrack]) -> list[DeploymentTrack]:
+    def undelivered(self) -> list[str]:
+        """Return the labels of the deployments that this server was given and never showed."""
+        with self._lock:
             return [
-                each
-                for each in tracks
-                if (identity and each.id == identity) or (resource and each.named(stack, resource))
+                each.label
+                for each in self.deployments
+                if each.missing() is Stage.DEPLOYMENT_DELIVERED
             ]
 
-        # After an update one resource has had several deployments: those that wait come first.
-        meant = [*named(waiting), *named(tried), *nameless, *named(self.deployments)]
-        if not meant:
-            meant = [DeploymentTrack(id=identity)]
-            self.deployments += meant
-        track = meant[0]
-        track.stack, track.resource = stack or track.stack, resource or track.resource
-        return track
+    # -- what was reached ------------------------------------------------------------------------
 
     def marks(self) -> list[Mark]:
-        """Return the stages that were reached, in order, with those that a later one proves."""
+        """Return the stages that were reached, in order, with those that a later one proves.
+
+        A stage of deployments was reached when each that is to reach it has.
+        """
         with self._lock:
             result: list[Mark] = []
             later: Mark | None = None
-            blocked = self.missing()
+            behind = {each.missing() for each in self._tracks()} | {self.missing()}
             for stage in reversed(self.expected):
                 mark = self._marks.get(stage)
-                if mark is None and later and stage != blocked:
-                    mark = Mark(
-                        stage,
-                        later.at,
-                        later.wall,
-                        f"implied by: {later.stage}",
-                        implied=True,
-                        deployment=later.deployment,
-                    )
+                if stage in behind:
+                    continue
+                if mark is None and later:
+                    mark = later.implying(stage)
                 if mark is not None:
                     result.append(mark)
                     if later is None or not mark.implied:
@@ -264,46 +158,127 @@ class StageTracker:
         """True when the stage was reached, itself or by a later one."""
         return any(mark.stage == stage for mark in self.marks())
 
-    def missing(self) -> Stage | None:
-        """Return the first stage that was not reached, None when all were.
+    # -- events ----------------------------------------------------------------------------------
 
-        With several deployments it is the earliest stage at which one of them stands.
-        """
+    def see(self, event: Event) -> None:
+        """Take one event into account."""
+        if not classify.concerns(event, self.server):
+            return
+        fresh: list[Mark] = []
         with self._lock:
-            if self.until not in PER_DEPLOYMENT or not self.deployments:
-                return first_missing(set(self._marks), self.expected)
-            wanted = [stage for stage in self.expected if stage in PER_DEPLOYMENT]
-            stuck = [
-                stage
-                for stage in (track.missing() for track in self.deployments)
-                if stage in wanted
-            ]
-            if self.undelivered():
-                stuck.append(Stage.DEPLOYMENT_DELIVERED)
-            return min(stuck, key=ORDER.index) if stuck else None
+            self._see_server(event)
+            self._see_deployments(event, fresh)
+            for row in STAGES:
+                if row.proves is None or row.stage in self._marks:
+                    continue
+                if evidence := row.proves(event):
+                    self._mark(Mark(row.stage, event.at, event.wall, evidence), fresh)
+        if self._on_reached:
+            for mark in fresh:
+                self._on_reached(mark)
 
-    def stuck(self) -> DeploymentTrack | None:
-        """Return the deployment that stands at :meth:`missing`, None when it is none of them."""
-        with self._lock:
-            stage = self.missing()
-            if stage is None:
-                return None
-            return next((each for each in self.deployments if each.missing() == stage), None)
+    def _see_server(self, event: Event) -> None:
+        """What the server is, and what it was told."""
+        if event.source == "machine" and event.kind == "power-on" and self.started is None:
+            self.started = event.at
+        elif event.source == "nova" and event.kind == "boot":
+            self.name = str(event.detail.get("name", ""))
+        elif (sources := expected.of_user_data(event, "sources")) is not None:
+            self._has_source = bool(sources)
+            handles = expected.of_user_data(event, "handles") or []
+            parts = [handle.partition("/") for handle in handles]
+            self.waits = [WaitSignal(stack, name) for stack, _, name in parts]
 
-    def undelivered(self) -> list[str]:
-        """Return the deployments that Heat waits for and that this server never showed."""
-        with self._lock:
-            unmatched = [
-                resource
-                for resource, event in self.pending.items()
-                if not any(track.named(*classify.resource_of(event)) for track in self.deployments)
-            ]
-            # Those that are on their way under a name that does not tell the resource.
-            unassigned = [
-                track
-                for track in self.deployments
-                if not track.resource
-                and Stage.SIGNAL_ACCEPTED not in track.marks
-                and not any(track.named("", resource) for resource in self.pending)
-            ]
-            return unmatched[len(unassigned) :]
+    def _see_deployments(self, event: Event, fresh: list[Mark]) -> None:
+        if (listed := expected.deployments(event)) is not None:
+            self._expect(listed)
+        elif found := classify.marker(event):
+            self._see_marker(found, event, fresh)
+        elif classify.is_poll(event):
+            if classify.answered(event):
+                for each in classify.deployment_ids(event) or ():
+                    self._advance(self._by_id(each), Stage.DEPLOYMENT_DELIVERED, event, fresh)
+        elif classify.is_signal(event):
+            self._see_signal(event, fresh)
+        elif event.source == "stack":
+            self._see_resource(event, fresh)
+
+    def _expect(self, listed: Iterable[ExpectedDeployment]) -> None:
+        """Heat serves these from now on; what it served before and not now is not due any more."""
+        wanted = {each.id: each for each in listed}
+        for track in self.deployments:
+            track.withdrawn = track.id not in wanted
+        for identity, each in wanted.items():
+            self._by_id(identity).expect(each)
+
+    def _see_marker(self, found: classify.Marker, event: Event, fresh: list[Mark]) -> None:
+        track = self._by_id(found.id)
+        track.name, track.group = found.name or track.name, found.group or track.group
+        if found.event == "finished":
+            track.finish(found.status, event.at)
+        if found.event == "rejected":
+            track.rejected = found.reason or "the runner gave no reason"
+        if stage := classify.MARKED.get(found.event):
+            self._advance(track, Stage(stage), event, fresh)
+
+    def _see_signal(self, event: Event, fresh: list[Mark]) -> None:
+        path = classify.path(event)
+        for track in self._tracks():
+            if track.is_signalled_by(path):
+                self._advance(track, Stage.SIGNAL_RECEIVED, event, fresh)
+
+    def _see_resource(self, event: Event, fresh: list[Mark]) -> None:
+        """Something changed in Heat: a deployment, a wait condition, a handle."""
+        key = classify.resource_key(event)
+        track = next((each for each in reversed(self._tracks()) if each.key == key), None)
+        if classify.is_wait_condition(event):
+            self._see_condition(key, event)
+        elif track is not None and track.is_accepted_by(event):
+            self._advance(track, Stage.SIGNAL_RECEIVED, event, fresh)
+            self._advance(track, Stage.SIGNAL_ACCEPTED, event, fresh)
+        if isinstance(track, DeploymentTrack) and classify.is_failure(event):
+            track.fail(str(event.detail.get("reason", "")), event.at)
+
+    def _see_condition(self, key: tuple[str, str], event: Event) -> None:
+        if event.detail.get("status") == "COMPLETE":
+            self._conditions.pop(key, None)
+        else:
+            self._conditions[key] = event
+        pending = {stack for stack, _ in self._conditions}
+        for wait in self.waits:
+            wait.awaited = wait.stack in pending
+
+    def _by_id(self, identity: str) -> DeploymentTrack:
+        for track in self.deployments:
+            if track.id == identity:
+                return track
+        track = DeploymentTrack(id=identity)
+        self.deployments.append(track)
+        return track
+
+    def _advance(self, track: Track, stage: Stage, event: Event, fresh: list[Mark]) -> None:
+        if stage in track.marks or stage not in track.stages:
+            return
+        mark = Mark(stage, event.at, event.wall, classify.describe(event), deployment=track.label)
+        track.marks[stage] = mark
+        if isinstance(track, DeploymentTrack):
+            self._mark(mark, fresh)
+
+    def _mark(self, mark: Mark, fresh: list[Mark]) -> None:
+        if mark.stage not in self._marks:
+            self._marks[mark.stage] = mark
+            fresh.append(mark)
+
+
+def decisive(trackers: Iterable[StageTracker]) -> StageTracker:
+    """Return the tracker of the server to look at.
+
+    It is the one whose deployment failed first, else the one that got least far.
+    """
+
+    def order(tracker: StageTracker) -> tuple[bool, float, int]:
+        track = tracker.stuck()
+        failed_at = track.failed_at if isinstance(track, DeploymentTrack) and track.failed else 0.0
+        return (not failed_at, failed_at, furthest(tracker.missing()))
+
+    return min(trackers, key=order)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hotplate.errors import Outcome, outcome_of, sentence_of
 from hotplate.events.log import Event, EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
+from hotplate.verdict.said import Said
 from hotplate.verdict.stages import ROWS, Stage
-from hotplate.verdict.tracker import StageTracker
+from hotplate.verdict.tracker import StageTracker, decisive
 
 # The format of verdict.json; raised when a field changes its meaning or goes.
 FORMAT = 1
@@ -33,6 +34,100 @@ class StageTime:
     seconds: float | None
     evidence: str = ""
     implied: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        return {
+            "stage": str(self.stage),
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
+            "implied": self.implied,
+            "evidence": self.evidence,
+        }
+
+
+@dataclass(frozen=True)
+class DeploymentResult:
+    """How far one deployment came.
+
+    :param label: its resource, with those that it is nested in.
+    :param group: of its hook.
+    :param missing: the first stage that it was to reach and did not.
+    :param failed: why it failed, "" when it did not.
+    """
+
+    label: str
+    group: str
+    transport: str
+    missing: Stage | None
+    failed: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """In a word or two."""
+        if self.failed:
+            return "failed"
+        return f"not reached: {self.missing}" if self.missing else "done"
+
+
+@dataclass(frozen=True)
+class ServerResult:
+    """How far one server came, and each of its deployments."""
+
+    id: str
+    name: str
+    stages: tuple[StageTime, ...]
+    deployments: tuple[DeploymentResult, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "stages": [each.to_json() for each in self.stages],
+            "deployments": [
+                {
+                    "deployment": each.label,
+                    "group": each.group,
+                    "signal_transport": each.transport,
+                    "missing": str(each.missing) if each.missing else None,
+                    "failed": each.failed,
+                }
+                for each in self.deployments
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class StackResult:
+    """How the stack ended.
+
+    :param status: Heat's, such as ``CREATE_COMPLETE``; the last one when it was given up.
+    :param reason: Heat's words, or why it was not waited for any longer.
+    :param wanted: the status that was to be reached; by default any that ends in ``_COMPLETE``.
+    :param outputs: of the stack.
+    :param said: what each failed deployment sent back, by the id of its config.
+    """
+
+    status: str
+    reason: str = ""
+    wanted: str = ""
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    said: Mapping[str, Said] = field(default_factory=dict)
+
+    @property
+    def as_wanted(self) -> bool:
+        """Whether it ended as it was to."""
+        if self.wanted:
+            return self.status == self.wanted
+        return self.status.endswith("_COMPLETE")
+
+    def problem(self) -> str:
+        """What is not as wanted, in a sentence; "" when it is."""
+        if self.as_wanted:
+            return ""
+        why = f": {self.reason}" if self.reason else ""
+        instead = f"; expected {self.wanted}" if self.wanted.endswith("_FAILED") else ""
+        return f"Heat says {self.status or 'nothing'}{why}{instead}"
 
 
 @dataclass(frozen=True)
@@ -60,6 +155,8 @@ class Verdict:
 
     :param status: Heat's, such as ``CREATE_COMPLETE``, "" when there is no stack.
     :param reasons: sentences, the decisive one last.
+    :param stages: of the server that decides.
+    :param servers: all of them, in the order of their start.
     :param outputs: the stack's outputs.
     :param seconds: from power-on to the verdict.
     :param artefacts: the folder with everything, "" when it could not be written.
@@ -74,6 +171,7 @@ class Verdict:
     diagnosis: Diagnosis | None = None
     seconds: float = 0.0
     artefacts: str = ""
+    servers: tuple[ServerResult, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -100,16 +198,6 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as JSON types; ``format`` is the version of this document."""
-        told = None
-        if self.diagnosis is not None:
-            told = {
-                "fault": self.diagnosis.fault,
-                "stage": str(self.diagnosis.stage),
-                "seen": self.diagnosis.seen,
-                "advice": self.diagnosis.advice,
-                "evidence": list(self.diagnosis.evidence),
-                "deployment": self.diagnosis.deployment,
-            }
         return {
             "format": FORMAT,
             "passed": self.passed,
@@ -121,16 +209,9 @@ class Verdict:
             "server": self.subject.server,
             "seconds": round(self.seconds, 3),
             "reasons": list(self.reasons),
-            "diagnosis": told,
-            "stages": [
-                {
-                    "stage": str(each.stage),
-                    "seconds": None if each.seconds is None else round(each.seconds, 3),
-                    "implied": each.implied,
-                    "evidence": each.evidence,
-                }
-                for each in self.stages
-            ],
+            "diagnosis": self.diagnosis.to_json() if self.diagnosis else None,
+            "stages": [each.to_json() for each in self.stages],
+            "servers": [each.to_json() for each in self.servers],
             "outputs": dict(self.outputs),
             "stand_ins": list(self.subject.stand_ins),
             "facts": dict(self.subject.facts),
@@ -161,64 +242,77 @@ def stage_times(tracker: StageTracker) -> tuple[StageTime, ...]:
     return tuple(result)
 
 
+def server_result(tracker: StageTracker) -> ServerResult:
+    """Return how far a server came."""
+    deployments = [
+        DeploymentResult(
+            label=track.label,
+            group=track.group,
+            transport=track.expected.transport if track.expected else "",
+            missing=track.missing(),
+            failed=track.failed,
+        )
+        for track in tracker.deployments
+        if not track.withdrawn
+    ]
+    return ServerResult(tracker.server, tracker.name, stage_times(tracker), tuple(deployments))
+
+
+def among(trackers: Sequence[StageTracker], tracker: StageTracker) -> str:
+    """Return the words that tell what a diagnosis is about from others; "" when there are none."""
+    words = [f'server "{tracker.name}"'] if len(trackers) > 1 else []
+    track = tracker.stuck()
+    if track is not None and len(tracker.deployments) + len(tracker.waits) > 1:
+        words.append(f'deployment "{track.label}"' + (f", {track.group}" if track.group else ""))
+    return ", ".join(words)
+
+
 def judge(
     subject: Subject,
     events: Iterable[Event],
-    tracker: StageTracker,
+    trackers: Sequence[StageTracker],
+    stack: StackResult,
     *,
-    stack_status: str,
-    stack_reason: str = "",
-    outputs: Mapping[str, Any] | None = None,
-    said: Mapping[str, str] | None = None,
     problems: Sequence[str] = (),
-    wanted: str = "",
     now: float,
     artefacts: str = "",
 ) -> Verdict:
     """Return the verdict on a run.
 
-    A run passes only by positive signs: Heat says what was wanted, and every expected stage was
+    A run passes only by positive signs: Heat says what was wanted, and every stage that was due was
     seen or is proved by a later one.
 
-    :param said: what each failed deployment wrote to its ``deploy_stderr``, by resource.
-    :param wanted: the status that was to be reached; by default any that ends in ``_COMPLETE``.
+    :param trackers: one for each server.
     :param problems: expectations of the template's author that were not met, one sentence each.
     :param now: seconds on the monotonic clock when the run ended.
     """
-    as_wanted = stack_status == wanted if wanted else stack_status.endswith("_COMPLETE")
+    tracker = decisive(trackers)
     diagnosis = diagnose(
         events,
         tracker,
         # A failure that was wanted is nothing to explain.
-        stack_status="" if as_wanted else stack_status,
-        stack_reason=stack_reason,
-        said=said,
+        stack_status="" if stack.as_wanted else stack.status,
+        stack_reason=stack.reason,
+        said=stack.said,
         now=now,
     )
-    outcome = Outcome.PASSED
-    reasons = []
-    if not as_wanted:
-        outcome = Outcome.FAILED
-        told = f": {stack_reason}" if stack_reason else ""
-        instead = f"; expected {wanted}" if wanted.endswith("_FAILED") else ""
-        reasons.append(f"Heat says {stack_status or 'nothing'}{told}{instead}")
+    reasons = [*filter(None, [stack.problem()]), *problems]
+    outcome = Outcome.FAILED if reasons else Outcome.PASSED
     if diagnosis is not None:
-        outcome = _OUTCOMES.get(diagnosis.fault, Outcome.FAILED)
-    if problems:
-        outcome = Outcome.FAILED
-        reasons += problems
-    if diagnosis is not None:
+        diagnosis = replace(diagnosis, among=among(trackers, tracker))
         reasons.append(str(diagnosis))
+        outcome = Outcome.FAILED if problems else _OUTCOMES.get(diagnosis.fault, Outcome.FAILED)
     return Verdict(
         subject=subject,
         outcome=outcome,
-        status=stack_status,
+        status=stack.status,
         reasons=tuple(reasons),
         stages=stage_times(tracker),
-        outputs=dict(outputs or {}),
+        outputs=dict(stack.outputs),
         diagnosis=diagnosis,
         seconds=now - tracker.started if tracker.started is not None else 0.0,
         artefacts=artefacts,
+        servers=tuple(server_result(each) for each in trackers),
     )
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import stat
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,18 +11,10 @@ import pytest
 
 from hotplate.errors import HostError
 from hotplate.report.artifacts import Artefacts, redacted
-from hotplate.verdict.verdict import Subject, judge
 
 
 def verdict_of(story, artefacts):
-    return judge(
-        Subject(image="a.qcow2"),
-        story.events,
-        story.tracker,
-        stack_status="CREATE_COMPLETE",
-        now=time.monotonic(),
-        artefacts=str(artefacts.folder),
-    )
+    return story.result(artefacts=str(artefacts.folder))
 
 
 def test_everything_is_there_and_private(passed, tmp_path):

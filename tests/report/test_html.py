@@ -7,7 +7,6 @@ import re
 import shutil
 import struct
 import subprocess
-import time
 import zlib
 from html import unescape
 from html.parser import HTMLParser
@@ -19,7 +18,6 @@ from hypothesis import strategies as st
 
 from hotplate.events.log import Event
 from hotplate.report import html, picture, timeline
-from hotplate.verdict.verdict import Subject, judge
 
 EVIL = '<script>document.title="pwned"</script><img src=x onerror="document.title=1">&"\''
 VOID = {"meta", "img", "br", "link", "input"}
@@ -73,14 +71,7 @@ def png(width: int = 4, height: int = 4) -> bytes:
 
 
 def verdict_of(story, status="CREATE_COMPLETE", image="a.qcow2", **more):
-    return judge(
-        Subject(image=image, facts={"accelerator": "tcg"}),
-        story.events,
-        story.tracker,
-        stack_status=status,
-        now=time.monotonic(),
-        **more,
-    )
+    return story.result(status, image=image, facts={"accelerator": "tcg"}, **more)
 
 
 def test_the_verdict_stands_at_the_top(passed):
@@ -119,7 +110,7 @@ def test_whatever_a_guest_writes_stays_text(story):
         story,
         "CREATE_FAILED",
         image=EVIL,
-        stack_reason=EVIL,
+        reason=EVIL,
         outputs={EVIL: EVIL, "list": [EVIL]},
         problems=[EVIL],
     )

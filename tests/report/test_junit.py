@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -9,17 +8,11 @@ from hypothesis import strategies as st
 
 from hotplate.errors import Outcome
 from hotplate.report import junit
-from hotplate.verdict.verdict import StageTime, Subject, Verdict, judge
+from hotplate.verdict.verdict import StageTime, Subject, Verdict
 
 
 def verdict_of(story, status, image="a.qcow2"):
-    return judge(
-        Subject(image=image, facts={"accelerator": "tcg"}),
-        story.events,
-        story.tracker,
-        stack_status=status,
-        now=time.monotonic(),
-    )
+    return story.result(status, image=image, facts={"accelerator": "tcg"})
 
 
 def test_a_good_run_has_no_failure(passed):

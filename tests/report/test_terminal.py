@@ -5,7 +5,6 @@ import time
 
 from hotplate.report.terminal import Progress, summary
 from hotplate.verdict.stages import ORDER, Mark, Stage
-from hotplate.verdict.verdict import Subject, judge
 
 
 class Terminal(io.StringIO):
@@ -65,18 +64,8 @@ def test_a_terminal_that_went_away_does_not_end_the_run():
 
 
 def block(story, status, **more):
-    subject = Subject(image="a.qcow2", stand_ins=("OS::Neutron::Port is OS::Heat::None",))
-    return summary(
-        judge(
-            subject,
-            story.events,
-            story.tracker,
-            stack_status=status,
-            now=time.monotonic(),
-            artefacts="/artefacts/last",
-            **more,
-        )
-    )
+    stand_ins = ("OS::Neutron::Port is OS::Heat::None",)
+    return summary(story.result(status, stand_ins=stand_ins, artefacts="/artefacts/last", **more))
 
 
 def test_the_final_block_of_a_good_run(passed):

@@ -13,7 +13,6 @@ SAMPLE = Path(__file__).parents[1] / "seeds" / "one-template-sample" / "template
 def test_the_sample_brings_the_file_it_names():
     loaded = template.load(SAMPLE)
     assert [Path(url).name for url in loaded.files] == ["web.sh"]
-    assert loaded.has_deployments
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""hotplate.trial.trial.Watch: when a stack has ended, and when nothing more is to be expected."""
+"""hotplate.trial.watch.Watch: when a stack has ended, and when nothing more is to be expected."""
 
 from pathlib import Path
 
 from hotplate.events.log import EventLog
 from hotplate.settings import Settings
 from hotplate.stacks.stack import STACK_TYPE
-from hotplate.trial.trial import Watch
+from hotplate.trial.watch import Watch
 
 HERE = Path("/nonexistent")
 

@@ -418,6 +418,7 @@ def test_an_agent_that_stops_after_it_has_polled(story, happens):
 
 def test_a_restored_guest_has_had_its_metadata(story):
     story.emit("machine", "power-on", pid=1, restored=True)
+    story.expect(story.wanted())
     assert story.tracker.missing() == Stage.AGENT_POLLED
     story.agent(UnitFileState="disabled", ActiveState="inactive")
     assert story.diagnosis().fault == "agent-disabled"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hotplate.verdict.stages import ORDER, Stage
@@ -56,13 +58,63 @@ def test_another_servers_events_are_not_ours(story):
     assert story.tracker.missing() == Stage.BOOTED
 
 
-def test_a_run_without_deployments_ends_early(story):
-    story.tracker.close()
-    tracker = StageTracker(story.events, story.tracker.server, until=Stage.METADATA_SERVED)
+def test_a_server_without_deployments_and_without_a_source_is_to_get_its_metadata(story):
+    story.deployed = False
     story.boot()
-    assert tracker.missing() == Stage.NETWORK_UP
+    assert story.tracker.missing() == Stage.NETWORK_UP
+    story.user_data("cloud-config")
     story.metadata()
-    assert tracker.missing() is None
+    assert story.tracker.missing() is None
+    assert story.tracker.expected[-1] == Stage.METADATA_SERVED
+
+
+def test_a_server_that_was_told_where_to_poll_is_to_poll(story):
+    story.deployed = False
+    story.up()
+    assert story.tracker.missing() == Stage.AGENT_POLLED
+    story.poll()
+    assert story.tracker.missing() is None
+    assert story.tracker.expected[-1] == Stage.AGENT_POLLED
+
+
+def test_a_deployment_without_a_signal_ends_with_its_hook(story):
+    """Heat's NO_SIGNAL: the resource is COMPLETE as soon as it is made."""
+    story.deployed = False
+    story.up()
+    story.expect(story.wanted(transport="NO_SIGNAL"))
+    story.deployment("COMPLETE")
+    story.poll()
+    story.marker("received")
+    story.marker("started")
+    assert story.tracker.missing() == Stage.HOOK_FINISHED
+    story.marker("finished", status=0)
+    assert story.tracker.missing() is None
+    assert story.tracker.expected[-1] == Stage.HOOK_FINISHED
+
+
+def test_the_runners_word_of_a_signal_that_nobody_wants_is_no_signal(story):
+    story.deployed = False
+    story.up()
+    story.expect(story.wanted(transport="NO_SIGNAL"), story.wanted("two", "second"))
+    story.marker("finished", status=0)
+    story.marker("signalled")
+    assert Stage.SIGNAL_RECEIVED not in story.reached
+    assert story.tracker.undelivered() == ["second"]
+
+
+def test_a_hook_that_failed_where_heat_wants_no_signal_failed(story):
+    story.deployed = False
+    story.up()
+    story.expect(story.wanted(transport="NO_SIGNAL"))
+    story.marker("finished", status=3)
+    told = story.diagnosis("CREATE_COMPLETE")
+    assert (told.fault, told.stage) == ("hook-failed", Stage.HOOK_FINISHED)
+
+
+def test_heat_may_be_done_before_the_runner_says_so(story):
+    story.finished()
+    story.deployment("COMPLETE")
+    assert story.tracker.missing() is None
 
 
 def test_closing_ends_it(story):
@@ -93,64 +145,60 @@ def test_a_deployment_that_times_out_was_not_accepted(story):
     assert story.tracker.missing() == Stage.SIGNAL_RECEIVED
 
 
-@pytest.mark.parametrize("second", ["demo-second-aaaaaaaaaaaa", "second"])
-def test_the_slowest_deployment_decides(passed, second):
-    passed.emit(
-        "console", "line", text=f'heat-config: received id=two group=script name="{second}"'
-    )
-    passed.emit("console", "line", text=f'heat-config: started id=two group=script name="{second}"')
+def test_a_deployment_that_hangs_decides(passed):
+    passed.expect(passed.wanted(), passed.wanted("two", "second"))
+    passed.marker_of("two", "received")
+    passed.marker_of("two", "started")
     assert passed.tracker.missing() == Stage.HOOK_FINISHED
-    assert passed.tracker.stuck().id == "two"
-    passed.request(
-        "cfn",
-        "POST",
-        "/v1/signal/arn%3Aopenstack%3Aheat%3A%3At%3Astacks/demo/1/resources/second",
-        200,
-    )
+    assert passed.tracker.stuck().label == "second"
+    passed.signal(resource="second")
     assert passed.tracker.missing() == Stage.SIGNAL_ACCEPTED
-    assert passed.tracker.stuck().resource == "second"
 
 
-def resource(story, name, status):
-    story.emit(
-        "stack",
-        "resource",
-        server="",
-        stack="demo",
-        resource=name,
-        type="OS::Heat::SoftwareDeployment",
-        action="CREATE",
-        status=status,
-    )
-
-
-def test_deployments_that_are_named_after_one_config_are_told_apart(story):
-    """Two at once, by names that do not tell the resource: the runner takes them in turn."""
+def test_the_one_that_runs_is_meant_and_not_those_that_wait_their_turn(story):
+    """The runner takes deployments one after the other."""
+    story.deployed = False
     story.up()
-    for name in ("one", "two"):
-        resource(story, name, "IN_PROGRESS")
+    story.expect(*(story.wanted(each, f"{each}_deployment") for each in "abc"))
     story.poll()
+    for each in "abc":
+        story.marker_of(each, "received")
+    story.marker_of("b", "started")
+    assert story.tracker.missing() == Stage.HOOK_FINISHED
+    assert story.tracker.stuck().label == "b_deployment"
+
+
+def test_the_one_that_failed_is_meant_and_not_the_one_that_has_begun_since(story):
+    """Heat ends the stack at the first failure; the runner has the next in hand by then."""
+    story.deployed = False
+    story.up()
+    story.expect(story.wanted("a", "first"), story.wanted("b", "second"))
     for each in "ab":
-        story.console(
-            f'heat-config: received id={each} group=script name="demo-config-{each * 12}"'
-        )
-    assert story.tracker.undelivered() == []
-    for each, name in zip("ab", ("two", "one"), strict=True):
-        line = f'id={each} group=script name="demo-config-{each * 12}"'
-        story.console(f"heat-config: started {line}")
-        assert story.tracker.missing() == (
-            Stage.HOOK_STARTED if each == "a" else Stage.HOOK_FINISHED
-        )
-        story.console(f"heat-config: finished {line} status=0")
-        path = f"/v1/signal/arn:openstack:heat::t:stacks/demo/1/resources/{name}"
-        story.request("cfn", "POST", path, 200)
-        story.console(f"heat-config: signalled {line} status=0")
-        resource(story, name, "COMPLETE")
+        story.marker_of(each, "received")
+    story.marker_of("a", "started")
+    story.marker_of("a", "finished", status=1)
+    story.signal(resource="first")
+    story.deployment("FAILED", "Deployment to server failed: 1", resource="first")
+    story.marker_of("b", "started")
+    story.deployment("FAILED", "CREATE aborted", resource="second")
     assert story.tracker.missing() is None
-    assert {track.id: track.resource for track in story.tracker.deployments} == {
-        "a": "two",
-        "b": "one",
-    }
+    assert story.tracker.stuck().label == "first"
+    told = story.diagnosis("CREATE_FAILED")
+    assert (told.fault, told.deployment) == ("hook-failed", "first")
+
+
+def test_a_complete_is_of_the_deployment_that_it_names(story):
+    """Two that are named after one config, which a name cannot tell apart."""
+    story.deployed = False
+    story.up()
+    story.expect(story.wanted("a", "one"), story.wanted("b", "two"))
+    for each in "ab":
+        story.marker_of(each, "received")
+        story.marker_of(each, "started")
+        story.marker_of(each, "finished", status=0)
+    story.deployment("COMPLETE", resource="two")
+    by_label = {each.label: each.missing() for each in story.tracker.deployments}
+    assert by_label == {"one": Stage.SIGNAL_RECEIVED, "two": None}
 
 
 def test_a_hook_that_hangs_was_delivered(story):
@@ -169,24 +217,15 @@ def test_heats_own_word_accepts_a_signal(story):
 
 
 def test_a_deployment_that_heat_waits_for_and_nobody_saw(passed):
-    passed.emit(
-        "stack",
-        "resource",
-        server="",
-        stack="demo",
-        resource="later",
-        type="OS::Heat::SoftwareDeployment",
-        action="CREATE",
-        status="IN_PROGRESS",
-    )
+    passed.expect(passed.wanted(), passed.wanted("two", "later"))
     assert passed.tracker.missing() == Stage.DEPLOYMENT_DELIVERED
     assert passed.tracker.undelivered() == ["later"]
 
 
 def test_after_an_update_the_second_deployment_counts(passed):
-    name = "demo-config-3p6v2ckq7xan"
     passed.deployment("IN_PROGRESS")
-    passed.console(f'heat-config: received id=second group=script name="{name}"')
+    passed.expect(passed.wanted("second"))
+    passed.marker_of("second", "received")
     assert passed.tracker.missing() == Stage.HOOK_STARTED
     passed.signal()
     assert passed.tracker.missing() == Stage.SIGNAL_ACCEPTED
@@ -195,23 +234,41 @@ def test_after_an_update_the_second_deployment_counts(passed):
     assert passed.tracker.missing() is None
 
 
-def test_a_wait_condition_is_a_signal_too(story):
-    story.up()
-    story.poll()
-    story.request(
-        "cfn", "PUT", "/v1/waitcondition/arn:openstack:heat::t:stacks/demo/1/resources/handle", 200
-    )
+def test_what_heat_does_not_serve_any_more_is_not_due(story):
+    story.delivered()
+    story.expect()
+    assert story.tracker.missing() is None
+
+
+def wait_condition(story, status, kind="WaitCondition", **more):
+    facts = {"stack": "demo", "stack_id": story.STACK, "resource": "wait", "action": "CREATE"}
+    facts |= {"type": f"AWS::CloudFormation::{kind}", "status": status} | more
+    story.emit("stack", "resource", server="", **facts)
+
+
+def test_a_wait_condition_that_heat_waits_for_is_due_of_who_was_given_its_address(story):
+    story.deployed = False
+    story.boot()
+    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
+    story.metadata()
+    assert story.tracker.missing() is None
+    wait_condition(story, "IN_PROGRESS")
+    assert story.tracker.missing() == Stage.SIGNAL_RECEIVED
+    assert story.tracker.stuck().label == "handle"
+    path = f"/v1/waitcondition/arn:openstack:heat::t:stacks/demo/{story.STACK}/resources/handle"
+    story.request("cfn", "PUT", path, 200)
     assert story.tracker.missing() == Stage.SIGNAL_ACCEPTED
-    story.emit(
-        "stack",
-        "resource",
-        server="",
-        stack="demo",
-        resource="wait",
-        type="AWS::CloudFormation::WaitCondition",
-        action="CREATE",
-        status="COMPLETE",
-    )
+    wait_condition(story, "COMPLETE", "WaitConditionHandle", resource="handle", action="SIGNAL")
+    assert story.tracker.missing() is None
+
+
+def test_a_wait_condition_that_others_signalled_is_not_due(story):
+    story.deployed = False
+    story.boot()
+    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
+    story.metadata()
+    wait_condition(story, "IN_PROGRESS")
+    wait_condition(story, "COMPLETE")
     assert story.tracker.missing() is None
 
 
@@ -225,19 +282,27 @@ def test_a_wait_condition_is_a_signal_too(story):
     ],
 )
 def test_each_transport_polls(story, service, method, path):
+    story.user_data("cfn-init-data")
     story.request(service, method, path, 200, action="DescribeStackResource")
     assert story.tracker.reached(Stage.AGENT_POLLED)
 
 
 @pytest.mark.parametrize(
-    ("service", "method", "path"),
+    ("service", "method", "path", "signal"),
     [
-        ("cfn", "POST", "/v1/signal/arn:x:stacks/demo/1/resources/deployment"),
-        ("heat", "POST", "/v1/p/stacks/demo/1/resources/deployment/signal"),
-        ("swift", "PUT", "/v1/AUTH_p/stack/object"),
-        ("zaqar", "POST", "/v2/queues/q/messages"),
+        ("cfn", "POST", "/v1/signal/arn:x:stacks/s/1/resources/d", "stacks/s/1/resources/d"),
+        ("heat", "POST", "/v1/p/stacks/s/1/resources/d/signal", "stacks/s/1/resources/d"),
+        ("swift", "PUT", "/v1/AUTH_p/stack/object", "/v1/AUTH_p/stack/object"),
+        ("zaqar", "POST", "/v2/queues/q/messages", "/queues/q/messages"),
     ],
 )
-def test_each_transport_signals(story, service, method, path):
+def test_each_transport_signals(story, service, method, path, signal):
+    story.deployed = False
+    story.expect(
+        replace(story.wanted(), signal=signal), replace(story.wanted("b"), signal=signal + "b")
+    )
     story.request(service, method, path, 200)
-    assert story.tracker.reached(Stage.SIGNAL_RECEIVED)
+    assert [Stage.SIGNAL_RECEIVED in each.marks for each in story.tracker.deployments] == [
+        True,
+        False,
+    ]

@@ -1,20 +1,23 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
 from hotplate.errors import Outcome
 from hotplate.verdict.stages import ORDER, Stage
-from hotplate.verdict.verdict import Subject, judge
+from hotplate.verdict.verdict import Subject
 
 SUBJECT = Subject(image="/images/trixie.qcow2", template="stack.yaml", facts={"accelerator": "tcg"})
 
 
 def verdict_of(story, status="CREATE_COMPLETE", **more):
-    return judge(
-        SUBJECT, story.events, story.tracker, stack_status=status, now=time.monotonic(), **more
+    return story.result(
+        status,
+        image="/images/trixie.qcow2",
+        template="stack.yaml",
+        facts={"accelerator": "tcg"},
+        **more,
     )
 
 

@@ -67,6 +67,14 @@ def misfits() -> list[str]:
         "TaskRunner._sleep": (scheduler.TaskRunner._sleep, ["self", "wait_time"]),
         "ThreadWithCallback.run": (service.ThreadWithCallback.run, ["self"]),
         "Stack.dispatch_event": (stack.Stack.dispatch_event, ["self", "ev"]),
+        "SoftwareConfigService._push_metadata_software_deployments": (
+            service_software_config.SoftwareConfigService._push_metadata_software_deployments,
+            ["self", "cnxt", "server_id", "stack_user_project_id"],
+        ),
+        "SoftwareConfigService.metadata_software_deployments": (
+            service_software_config.SoftwareConfigService.metadata_software_deployments,
+            ["self", "cnxt", "server_id"],
+        ),
         "SignalResponder._get_ec2_signed_url": (
             signal_responder.SignalResponder._get_ec2_signed_url,
             ["self", "signal_type", "never_expire"],
@@ -88,11 +96,14 @@ def apply(
     *,
     progress: Progress,
     on_event: Callable[[Any, Any], None],
+    on_deployments: Callable[[str, list[dict[str, Any]]], None],
     guest_to_host: Callable[[str], str],
 ) -> ExitStack:
     """Change Heat; closing the result changes it back.
 
     :param on_event: called with (stack, event) after an event is stored.
+    :param on_deployments: called with (server, configs) before a server is served other deployments
+        than before.
     :param guest_to_host: turns a URL for the guest into one that this process can reach.
     """
     import requests
@@ -125,6 +136,19 @@ def apply(
         dispatch(self, ev)
 
     undo.enter_context(mock.patch.object(stack.Stack, "dispatch_event", dispatch_event))
+
+    # What a server is served has no event of its own.
+    service_class = service_software_config.SoftwareConfigService
+    push = service_class._push_metadata_software_deployments
+
+    def push_metadata(self: Any, cnxt: Any, server_id: str, project_id: str | None) -> None:
+        if server_id:
+            on_deployments(server_id, self.metadata_software_deployments(cnxt, server_id))
+        push(self, cnxt, server_id, project_id)
+
+    undo.enter_context(
+        mock.patch.object(service_class, "_push_metadata_software_deployments", push_metadata)
+    )
 
     # Two threads that ask for the same URL first, one that makes the stack and one that shows it,
     # each make a key pair; what is stored then may be the id of one and the secret of the other.

@@ -1,0 +1,66 @@
+"""What Heat serves to a server, read for those who want to know what is expected of it.
+
+The format is Heat's: the configs of ``software_deployments/metadata/SERVER`` with their
+``deploy_*`` inputs (heat/engine/resources/openstack/heat/software_deployment.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from hotplate.events.expected import ExpectedDeployment, Transport
+
+
+class Labels:
+    """Names resources with those that they are nested in: ``servers.0.deployment``."""
+
+    def __init__(self) -> None:
+        self._prefixes: dict[str, str] = {}
+
+    def learn(self, stack: Any) -> None:
+        """Take in a stack of Heat's engine."""
+        if stack.id in self._prefixes:
+            return
+        outer = self._prefixes.get(stack.owner_id, "")
+        self._prefixes[stack.id] = f"{outer}{stack.parent_resource_name}." if stack.owner_id else ""
+
+    def label(self, stack_id: str, resource: str) -> str:
+        """The name of a resource of a stack."""
+        return f"{self._prefixes.get(stack_id, '')}{resource}"
+
+
+def deployments(configs: Iterable[Mapping[str, Any]], labels: Labels) -> list[ExpectedDeployment]:
+    """What a server is to do with the configs that Heat serves to it."""
+    return [_deployment(config, labels) for config in configs]
+
+
+def _deployment(config: Mapping[str, Any], labels: Labels) -> ExpectedDeployment:
+    inputs = {each["name"]: each.get("value") for each in config.get("inputs") or ()}
+    stack_path = str(inputs.get("deploy_stack_id") or "")
+    stack = stack_path.rpartition("/")[2]
+    resource = str(inputs.get("deploy_resource_name") or "")
+    return ExpectedDeployment(
+        id=str(config["id"]),
+        name=str(config.get("name") or ""),
+        group=str(config.get("group") or ""),
+        stack=stack,
+        resource=resource,
+        label=labels.label(stack, resource),
+        transport=str(inputs.get("deploy_signal_transport") or ""),
+        action=str(inputs.get("deploy_action") or ""),
+        signal=_signal(inputs, stack_path, resource),
+    )
+
+
+def _signal(inputs: Mapping[str, Any], stack_path: str, resource: str) -> str:
+    """The part of a path by which a signal is known; queries, which have secrets, stay out."""
+    transport = inputs.get("deploy_signal_transport")
+    if transport == Transport.NONE:
+        return ""
+    if transport == Transport.TEMP_URL:
+        return unquote(urlsplit(str(inputs.get("deploy_signal_id") or "")).path)
+    if transport == Transport.ZAQAR:
+        return f"/queues/{inputs.get('deploy_queue_id')}/messages"
+    return f"stacks/{stack_path}/resources/{resource}"

@@ -1,0 +1,74 @@
+"""What Heat expects of a server, as events: its deployments, and where its agent is to poll.
+
+Two events say it.  ``harness/user-data`` comes when a server is booted and has the parts of its
+user data (``parts``), where the agent is told to poll (``sources``: ``cfn``, ``heat``, ``request``,
+``zaqar``) and which wait condition handles it names (``handles``).  ``harness/expected`` comes
+whenever Heat changes what it serves to a server, and has all of its deployments (``deployments``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from hotplate.events.log import Event, EventLog
+
+
+class Transport(StrEnum):
+    """How a deployment is to be signalled: Heat's ``signal_transport``."""
+
+    CFN = "CFN_SIGNAL"
+    TEMP_URL = "TEMP_URL_SIGNAL"
+    HEAT = "HEAT_SIGNAL"
+    ZAQAR = "ZAQAR_SIGNAL"
+    NONE = "NO_SIGNAL"
+
+
+@dataclass(frozen=True)
+class ExpectedDeployment:
+    """One deployment as Heat serves it to a server.
+
+    :param id: of its derived config, by which the guest knows it; a new one with each action.
+    :param stack: the id of the stack that it belongs to.
+    :param label: the resource with those that it is nested in, such as ``servers.0.deployment``.
+    :param signal: the part of a path by which its signal is known, "" when none is to come.
+    """
+
+    id: str
+    name: str = ""
+    group: str = ""
+    stack: str = ""
+    resource: str = ""
+    label: str = ""
+    transport: str = Transport.CFN
+    action: str = "CREATE"
+    signal: str = ""
+
+    def is_signalled_by(self, path: str) -> bool:
+        """True when a request for ``path`` (percent-decoded) is the signal of this deployment."""
+        return bool(self.signal) and bool(re.search(rf"{re.escape(self.signal)}(?:[/?]|$)", path))
+
+
+def emit(events: EventLog, server: str, deployments: list[ExpectedDeployment]) -> None:
+    """Say what Heat expects of a server from now on."""
+    events.emit(
+        "harness", "expected", server=server, deployments=[asdict(each) for each in deployments]
+    )
+
+
+def deployments(event: Event) -> list[ExpectedDeployment] | None:
+    """Return the deployments that an event says a server is to have, None for any other event."""
+    if event.source != "harness" or event.kind != "expected":
+        return None
+    return [ExpectedDeployment(**each) for each in event.detail.get("deployments", [])]
+
+
+def of_user_data(event: Event, key: str) -> list[str] | None:
+    """Return ``parts``, ``sources`` or ``handles`` of a server's user data, None when an event does
+    not tell."""
+    if event.source != "harness" or event.kind != "user-data":
+        return None
+    value: Any = event.detail.get(key)
+    return [str(each) for each in value] if value is not None else None

@@ -1,0 +1,144 @@
+"""Waits for what is to happen in a run, event by event.
+
+A run is given up when nothing new has happened for :attr:`~hotplate.settings.Settings.patience`
+seconds; polls that repeat themselves are nothing new.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hotplate.events import classify
+from hotplate.events.log import Event, EventLog
+from hotplate.settings import Settings
+from hotplate.stacks.stack import STACK_TYPE
+from hotplate.timing.deadline import Deadline, GuestDeadline
+from hotplate.verdict import console_patterns
+
+DONE = ("COMPLETE", "FAILED")
+
+
+@dataclass(frozen=True)
+class StackEnd:
+    """How a stack ended.
+
+    :param status: such as ``CREATE_COMPLETE``; the last one seen when it did not end.
+    :param reason: Heat's words, or why it was not waited for any longer.
+    """
+
+    status: str
+    reason: str = ""
+
+
+class Watch:
+    """Waits for a stack and for what its servers are to do; one limit holds for all of it.
+
+    :param on_server: called with the id of each server when Heat boots it, and when its machine is
+        switched on.
+    """
+
+    def __init__(
+        self, events: EventLog, settings: Settings, *, on_server: Callable[[str], None]
+    ) -> None:
+        self._queue: queue.Queue[Event] = queue.Queue()
+        self._settings = settings
+        self._limit: Deadline | None = None
+        self._seen: set[tuple[object, ...]] = set()
+        self._on_server = on_server
+        self._unsubscribe = events.subscribe(self._queue.put)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._unsubscribe()
+
+    def stack(self, name: str, action: str) -> StackEnd:
+        """Wait until the stack has ended ``action``, or nothing more is to be expected.
+
+        :return: how it ended; the status is ``<action>_IN_PROGRESS`` when it was given up.
+        """
+        ended: list[StackEnd] = []
+
+        def is_end(event: Event) -> bool:
+            ended.extend(filter(None, [_end(event, name, action)]))
+            return bool(ended)
+
+        why = self._wait(is_end)
+        return ended[0] if ended else StackEnd(f"{action}_IN_PROGRESS", why)
+
+    def until(self, reached: Callable[[], bool]) -> str:
+        """Wait until something is so that events bring about, or nothing more is to be expected.
+
+        :return: "" when it is so, else why it was given up.
+        """
+        return "" if reached() else self._wait(lambda _: reached())
+
+    def _wait(self, ends: Callable[[Event], bool]) -> str:
+        """Wait for an event that ends it; "" when it came, else why it was given up."""
+        silence = GuestDeadline(self._settings.patience, "anything new")
+        self._limit = limit = self._limit or GuestDeadline(self._settings.limit, "the stack")
+        while True:
+            try:
+                event = self._queue.get(timeout=max(0.0, min(silence.left, limit.left)))
+            except queue.Empty:
+                if not silence.passed and not limit.passed:
+                    continue
+                return _why_given_up(silence, limit)
+            if self._is_new(event):
+                silence.extend(self._settings.patience)
+            if limit.passed:
+                return _why_given_up(silence, limit)
+            if (event.source, event.kind) in (("nova", "boot"), ("machine", "power-on")):
+                self._on_server(event.server)
+            if ends(event):
+                return ""
+            if why := hopeless(event):
+                return why
+
+    def _is_new(self, event: Event) -> bool:
+        if not classify.is_request(event):
+            return True
+        key = (
+            event.server,
+            event.source,
+            event.detail.get("method"),
+            classify.path(event),
+            event.detail.get("status"),
+        )
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+
+def _why_given_up(silence: Deadline, limit: Deadline) -> str:
+    if limit.passed:
+        return f"not finished {limit.seconds:.0f} s after it was begun"
+    return f"nothing new was seen for {silence.seconds:.0f} s"
+
+
+def _end(event: Event, name: str, action: str) -> StackEnd | None:
+    """How a stack ended, if an event says so."""
+    detail = event.detail
+    if event.source != "stack" or detail.get("type") != STACK_TYPE:
+        return None
+    ours = detail.get("resource") == name and detail.get("action") == action
+    if not ours or detail.get("status") not in DONE:
+        return None
+    return StackEnd(f"{action}_{detail['status']}", str(detail.get("reason", "")))
+
+
+def hopeless(event: Event) -> str:
+    """Why a guest never goes on after an event, "" when it may."""
+    if event.source == "machine" and event.kind == "panic":
+        return "the guest's kernel panicked"
+    if classify.is_loss(event):
+        return "the machine was lost"
+    if classify.is_stop(event):
+        return "QEMU stopped the guest"
+    if text := classify.console_text(event):
+        pattern = console_patterns.match(classify.clean(text))
+        if pattern is not None and pattern.fatal:
+            return f"the console shows: {pattern.reason}"
+    return ""

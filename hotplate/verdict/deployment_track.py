@@ -1,0 +1,153 @@
+"""How far one deployment came on one server, and one signal that a wait condition waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hotplate.events import classify
+from hotplate.events.expected import ExpectedDeployment, Transport
+from hotplate.events.log import Event
+from hotplate.verdict.stages import ORDER, PER_DEPLOYMENT, Mark, Stage, first_missing
+
+UNSIGNALLED = PER_DEPLOYMENT[: PER_DEPLOYMENT.index(Stage.SIGNAL_RECEIVED)]
+"""The stages of a deployment that Heat wants no signal of."""
+SIGNALS = (Stage.SIGNAL_RECEIVED, Stage.SIGNAL_ACCEPTED)
+
+
+@dataclass
+class DeploymentTrack:
+    """How far one deployment came on one server.
+
+    :param id: the id of its config as the guest knows it.
+    :param expected: what Heat says of it; None when it does not.
+    :param withdrawn: Heat does not serve it any more, after an update or a delete.
+    :param rejected: why the runner did not start a hook for it, "" when it did.
+    :param status: the exit status of its hook.
+    :param failed: why it failed, "" when it did not.
+    :param failed_at: seconds on the monotonic clock.
+    """
+
+    id: str
+    name: str = ""
+    group: str = ""
+    expected: ExpectedDeployment | None = None
+    withdrawn: bool = False
+    rejected: str = ""
+    status: int | None = None
+    failed: str = ""
+    failed_at: float = 0.0
+    marks: dict[Stage, Mark] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The resource, with those that it is nested in; its config's name where Heat is silent."""
+        return (self.expected.label if self.expected else "") or self.name or self.id
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Stack and resource, by which Heat's events are known."""
+        return (self.expected.stack, self.expected.resource) if self.expected else ("", "")
+
+    @property
+    def silent(self) -> bool:
+        """Whether Heat wants no signal."""
+        return self.expected is not None and self.expected.transport == Transport.NONE
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages that it can reach."""
+        return UNSIGNALLED if self.silent else PER_DEPLOYMENT
+
+    @property
+    def due(self) -> tuple[Stage, ...]:
+        """The stages that it is to reach."""
+        return () if self.withdrawn else self.stages
+
+    def missing(self) -> Stage | None:
+        """Return the first stage that is due and was not reached, None when all were."""
+        if self.rejected and self.due:
+            return Stage.HOOK_STARTED
+        return first_missing(set(self.marks), self.due)
+
+    def expect(self, wanted: ExpectedDeployment) -> None:
+        """Take in what Heat says of it."""
+        self.expected, self.withdrawn = wanted, False
+        self.name, self.group = self.name or wanted.name, self.group or wanted.group
+
+    def is_signalled_by(self, path: str) -> bool:
+        """True when a request for ``path`` is its signal."""
+        return self.expected is not None and self.expected.is_signalled_by(path)
+
+    def is_accepted_by(self, event: Event) -> bool:
+        """True when an event of its resource says that Heat took its signal.
+
+        Otherwise the resource came to its end without one: by a timeout, for example.
+        """
+        if self.silent or self.withdrawn:
+            return False
+        detail = event.detail
+        return (
+            classify.is_signal_taken(event)
+            or detail.get("status") == "COMPLETE"
+            or (classify.is_failure(event) and Stage.SIGNAL_RECEIVED in self.marks)
+        )
+
+    def finish(self, status: int | None, at: float) -> None:
+        """The hook ended; where Heat wants no signal, nobody else says that it failed."""
+        self.status = status
+        if self.silent and status:
+            self.fail(f"the hook ended with status {status}", at)
+
+    def fail(self, reason: str, at: float) -> None:
+        """It failed; the first reason is kept, and a cancelled one did not fail by itself."""
+        cancelled = "aborted" in reason or "cancelled" in reason
+        if not self.failed and not self.withdrawn and not cancelled:
+            self.failed, self.failed_at = reason or "Heat gave no reason", at
+
+
+@dataclass
+class WaitSignal:
+    """A signal that a server can send to a wait condition handle, for its user data has the URL.
+
+    It is due while the wait condition is; who need not send it is not asked to.
+
+    :param awaited: whether a wait condition of its stack is not complete.
+    """
+
+    stack: str
+    handle: str
+    awaited: bool = False
+    marks: dict[Stage, Mark] = field(default_factory=dict)
+    stages = SIGNALS
+    id = ""
+    group = ""
+    rejected = ""
+
+    @property
+    def label(self) -> str:
+        return self.handle
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.stack, self.handle)
+
+    @property
+    def due(self) -> tuple[Stage, ...]:
+        return SIGNALS if self.awaited or self.marks else ()
+
+    def missing(self) -> Stage | None:
+        """Return the first stage that is due and was not reached, None when all were."""
+        return first_missing(set(self.marks), self.due)
+
+    def is_signalled_by(self, path: str) -> bool:
+        """True when a request for ``path`` is this signal."""
+        return f"/{self.stack}/resources/{self.handle}" in path
+
+    def is_accepted_by(self, event: Event) -> bool:
+        """True when an event of the handle says that Heat took the signal."""
+        return event.detail.get("action") == "SIGNAL"
+
+
+def furthest(stage: Stage | None) -> int:
+    """How far a server came whose first missing stage this is."""
+    return len(ORDER) if stage is None else ORDER.index(stage)

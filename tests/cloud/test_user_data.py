@@ -1,0 +1,70 @@
+"""What a server's user data says of it."""
+
+import json
+from email.mime.multipart import MIMEMultipart
+from email.mime.text import MIMEText
+
+import pytest
+from hypothesis import given, strategies
+
+from hotplate.cloud.nova import user_data
+
+
+def test_the_parts_of_user_data():
+    message = MIMEMultipart()
+    for name in ("cloud-config", "cfn-init-data"):
+        part = MIMEText("x")
+        part.add_header("Content-Disposition", "attachment", filename=name)
+        message.attach(part)
+    assert user_data.describe(message.as_bytes())["parts"] == ["cloud-config", "cfn-init-data"]
+
+
+@pytest.mark.parametrize("data", [b"", b"#!/bin/sh\necho\n", b"\x1f\x8b\x00\xff"])
+def test_other_user_data_has_no_parts(data):
+    assert user_data.describe(data) == {"parts": [], "sources": [], "handles": []}
+
+
+def whole(**parts):
+    message = MIMEMultipart()
+    for name, text in parts.items():
+        part = MIMEText(text, "plain", "utf-8")
+        part.add_header("Content-Disposition", "attachment", filename=name.replace("_", "-"))
+        message.attach(part)
+    return message.as_bytes()
+
+
+@pytest.mark.parametrize(
+    ("section", "sources"),
+    [
+        ({"cfn": {"metadata_url": "http://169.254.169.254:8000/v1/"}}, ["cfn"]),
+        # Heat leaves the keys of a transport that is not used any more, without values.
+        ({"cfn": {"metadata_url": None}, "request": {"metadata_url": "http://x/"}}, ["request"]),
+        ({"collectors": ["ec2", "local"]}, []),
+        ({"heat": {"user_id": "u"}}, ["heat"]),
+        ({"zaqar": {"queue_id": "q"}}, ["zaqar"]),
+    ],
+)
+def test_where_the_agent_is_told_to_poll(section, sources):
+    data = whole(cfn_init_data=json.dumps({"os-collect-config": section, "deployments": []}))
+    assert user_data.describe(data)["sources"] == sources
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"os-collect-config": []}', "x"])
+def test_an_odd_init_data_has_no_source(text):
+    assert user_data.describe(whole(cfn_init_data=text))["sources"] == []
+
+
+def test_the_handles_whose_addresses_it_has():
+    stack = "1f3a5d0e-77aa-4b6e-9d0a-3a1d6c1f0b11"
+    arn = f"arn%3Aopenstack%3Aheat%3A%3At1%3Astacks/web/{stack}/resources/handle"
+    url = f"http://169.254.169.254:8004/v1/t1/stacks/web/{stack}/resources/other/signal"
+    data = whole(user_data=f"curl -X PUT 'http://x/v1/waitcondition/{arn}?Signature=S'\ncurl {url}")
+    told = user_data.describe(data)
+    assert told["handles"] == [f"{stack}/handle", f"{stack}/other"]
+    assert "Signature" not in str(told)
+
+
+@given(strategies.binary(max_size=300), strategies.text(max_size=200))
+def test_whatever_user_data_is_it_can_be_described(data, text):
+    for each in (data, whole(cfn_init_data=text), b"MIME-Version: 1.0\n" + data):
+        assert set(user_data.describe(each)) == {"parts", "sources", "handles"}
