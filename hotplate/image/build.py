@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import platform
@@ -25,7 +24,7 @@ from hotplate.image import mirrors as mirrors_module
 from hotplate.image import plan as plan_module
 from hotplate.image import supervise
 from hotplate.image.base_cache import BaseCache
-from hotplate.image.checksum import hash_file
+from hotplate.image.checksum import hash_directory, hash_file
 from hotplate.image.overlay import check_space
 from hotplate.image.plan import BuildRequest, Layout, Plan
 from hotplate.image.progress import TIMESTAMP, Progress
@@ -365,17 +364,6 @@ def check_arch(arch: str, environ: Mapping[str, str]) -> None:
             hint="apt-get install qemu-user-static binfmt-support; without an init system also: "
             "mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc && update-binfmts --enable",
         )
-
-
-def hash_directory(directory: Path) -> str:
-    """A SHA-256 over the names, modes and contents of all files under a directory."""
-    total = hashlib.sha256()
-    for file in sorted(directory.rglob("*")):
-        if "__pycache__" in file.parts or not file.is_file():
-            continue
-        mode = "x" if os.access(file, os.X_OK) else "-"
-        total.update(f"{file.relative_to(directory)}\0{mode}\0{hash_file(file)}\n".encode())
-    return total.hexdigest()
 
 
 def _token() -> str:

@@ -1,4 +1,4 @@
-"""Hashes of large files, remembered for as long as the file has not been touched."""
+"""Hashes of files and directories; those of large files are remembered while they are the same."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ def hash_file(file: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def hash_directory(directory: Path) -> str:
+    """A SHA-256 over the names, modes and contents of all files under a directory."""
+    total = hashlib.sha256()
+    for file in sorted(directory.rglob("*")):
+        if "__pycache__" in file.parts or not file.is_file():
+            continue
+        mode = "x" if os.access(file, os.X_OK) else "-"
+        total.update(f"{file.relative_to(directory)}\0{mode}\0{hash_file(file)}\n".encode())
+    return total.hexdigest()
 
 
 def sha256_of(file: Path, cache: Path | None = None) -> str:

@@ -91,7 +91,6 @@ def open_pool(
                 pool = ServerPool(owned.enter_context(testbed), None)
                 break
             state = warm.find_or_make(image, settings, directory=directory / "first-boot", say=say)
-            made_by = state.made_by
             with contextlib.ExitStack() as trial:
                 try:
                     trial.enter_context(state.in_use())
@@ -104,5 +103,5 @@ def open_pool(
                 else:
                     owned.push(trial.pop_all())
                     break
-            warm.discard(state, made_by)
+            warm.discard(state)
         yield pool

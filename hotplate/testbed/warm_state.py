@@ -1,8 +1,11 @@
 """Warm state: a server that was booted once to "agent idle and polling", and is restored after.
 
 Machine state, disk and Heat's database are of the same instant and are kept together, by the hash
-of the image, the versions and the machine's options.  A state that does not restore is thrown away
-and made anew, once.
+of everything that the guest boots from, the versions and the machine's options.  A state that does
+not restore is set aside and made anew, once.
+
+Each state has a directory of its own, ``KEY-TOKEN``: disks lie over its disk by its path, which no
+other state ever has.  Who uses a state holds the directory, and it is removed when nobody does.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import importlib.metadata
 import json
 import os
+import secrets
 import shutil
 import sqlite3
 import subprocess
@@ -21,12 +26,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from hotplate import __version__
+from hotplate import __version__, locks
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import HostError, ImageError, MachineLostError
 from hotplate.events import classify
 from hotplate.events.log import EventLog
 from hotplate.guest.base import CommandError
+from hotplate.image.chain import fingerprint
+from hotplate.image.checksum import hash_directory
 from hotplate.image.inspect import Image
 from hotplate.image.overlay import check_space
 from hotplate.machine import accelerator
@@ -43,6 +50,12 @@ STACK = "warm"
 POLLING_SECONDS = 0.5
 KEPT = 6
 """How many states are kept; the one that was not used for longest goes first."""
+
+ROOMS = ("cloud", "events", "guest", "image", "machine", "testbed", "timing")
+"""The rooms of hotplate's that a state is made and restored by; a change there makes it anew."""
+
+DISCARDED = "discarded"
+"""A file in the directory of a state that does not restore, and waits for its last user."""
 
 AT_REST = (
     # systemd has started everything, and os-refresh-config holds its lock no more.
@@ -98,11 +111,9 @@ class WarmState:
         return str(self._private()["nonce"])
 
     @property
-    def made_by(self) -> int:
-        """Tells this state from one that was made later at the same place."""
-        with contextlib.suppress(OSError):
-            return (self.directory / "about.json").stat().st_ino
-        return 0
+    def discarded(self) -> bool:
+        """Whether it did not restore; it is there only for those who use it still."""
+        return (self.directory / DISCARDED).exists()
 
     def lend_database(self, directory: Path) -> None:
         """Copy Heat's databases of that instant to where a cloud is going to be started.
@@ -125,10 +136,31 @@ class WarmState:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """While the context lasts, :func:`forget` leaves this state alone, in any process."""
-        with _lock_file(f"{self.directory.name}.use") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH)
+        """While the context lasts, nobody removes this state, in any process.
+
+        :raises MachineLostError: when it has been removed already.
+        """
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(locks.shared(self.directory))
+            except FileNotFoundError as error:
+                raise MachineLostError(
+                    f'the saved state "{self.directory}" was removed before it was used'
+                ) from error
             yield
+        if self.discarded:
+            self.remove()
+
+    def remove(self) -> bool:
+        """Remove it, unless somebody uses it; returns whether it is gone."""
+        try:
+            with locks.exclusive(self.directory, wait=False):
+                shutil.rmtree(self.directory, ignore_errors=True)
+        except locks.InUse:
+            return False
+        except FileNotFoundError:
+            pass
+        return True
 
     def _private(self) -> dict[str, Any]:
         try:
@@ -201,16 +233,8 @@ def forget(*, keep: int = 0) -> list[WarmState]:
 
     :return: those that were to go and are in use.
     """
-    busy = []
-    for state in states()[keep:]:
-        with _lock_file(f"{state.directory.name}.use") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                busy.append(state)
-                continue
-            shutil.rmtree(state.directory, ignore_errors=True)
-    return busy
+    kept = [state for state in states() if not state.discarded][:keep]
+    return [state for state in states() if state not in kept and not state.remove()]
 
 
 def remove_leftover(path: Path) -> bool:
@@ -220,7 +244,7 @@ def remove_leftover(path: Path) -> bool:
     """
     if path.suffix != ".new":
         return False
-    with _lock_file(f"{path.stem}.lock") as lock:
+    with _lock_file(_key_of(path)) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -234,13 +258,18 @@ def identity(image: Image, settings: Settings) -> dict[str, str]:
     arch = arch_of(image, settings)
     program = find_tool(ARCHITECTURES[arch].program)
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    chosen = accelerator.choose(settings.accelerator.value, arch=arch)
     return {
-        "image": image.sha256(cache_dir() / "checksums"),
+        **fingerprint(image, cache_dir() / "checksums"),
         "name": image.path.name,
         "qemu": version.stdout.splitlines()[0],
         "hotplate": __version__,
+        "code": _code(),
+        "heat": importlib.metadata.version("openstack-heat"),
         "arch": arch,
-        "accelerator": accelerator.choose(settings.accelerator.value, arch=arch).name,
+        "accelerator": chosen.name,
+        "cpu": chosen.cpu,
+        "host cpu": _host_cpu() if chosen.name == "kvm" else "",
         "memory": f"{settings.memory}",
         "cpus": f"{settings.cpus}",
         "firmware": settings.firmware.value,
@@ -257,10 +286,29 @@ def key(about: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]
 
 
+def _code(package: Path = Path(__file__).parents[1]) -> str:
+    """A hash of what makes a state and restores it: two checkouts may have one version."""
+    parts = [hash_directory(package / room) for room in ROOMS]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+
+def _host_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """What a guest under KVM sees of the host's processor: its first entry, but for its speed."""
+    names = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+    lines = cpuinfo.read_text().partition("\n\n")[0].splitlines()
+    return "\n".join(line for line in lines if line.partition(":")[0].strip() in names)
+
+
+def _key_of(directory: Path) -> str:
+    """The key of a state, or of one that is being made, by its directory's name."""
+    return directory.stem.partition("-")[0]
+
+
 def _lock_file(name: str) -> IO[str]:
     try:
         store().mkdir(mode=0o700, parents=True, exist_ok=True)
-        return (store() / name).open("w")
+        # Never removed: somebody may be waiting for it.
+        return (store() / f"{name}.lock").open("w")
     except OSError as error:
         raise HostError(
             f'warm states cannot be kept in "{store()}": {error.strerror}',
@@ -271,7 +319,7 @@ def _lock_file(name: str) -> IO[str]:
 @contextlib.contextmanager
 def _only_one(name: str) -> Iterator[None]:
     """Hold the lock of a state; the kernel gives it up when we die."""
-    with _lock_file(f"{name}.lock") as lock:
+    with _lock_file(name) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -287,9 +335,10 @@ def find_or_make(
     about = identity(image, settings)
     name = key(about)
     with _only_one(name):
-        state = WarmState(store() / name)
-        if (state.directory / "about.json").exists():
-            return state
+        for state in states():
+            if _key_of(state.directory) == name and not state.discarded:
+                return state
+        state = WarmState(store() / f"{name}-{secrets.token_hex(4)}")
         # Memory, disk and what QEMU writes besides; a guest that fills less is the rule.
         check_space(store(), needed=settings.memory << 20)
         say(f"booting {image} once, to restore it from then on")
@@ -300,14 +349,14 @@ def find_or_make(
         return state
 
 
-def discard(state: WarmState, made_by: int) -> None:
-    """Remove a state that does not restore, unless another process has made it anew already.
+def discard(state: WarmState) -> None:
+    """Set aside a state that does not restore: the next who asks makes another.
 
-    :param made_by: :attr:`WarmState.made_by` of the one that did not.
+    It goes at once, or with the last who uses it: their disks lie over its own.
     """
-    with _only_one(state.directory.name):
-        if state.made_by in (0, made_by):
-            shutil.rmtree(state.directory, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        (state.directory / DISCARDED).touch()
+    state.remove()
 
 
 def _make(

@@ -1,0 +1,229 @@
+"""What a warm state is kept by, and that nobody loses one that is in use."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hotplate import locks
+from hotplate.errors import MachineLostError
+from hotplate.image.inspect import Image
+from hotplate.image.plan import Layout
+from hotplate.machine.accelerator import Accelerator
+from hotplate.settings import Settings
+from hotplate.testbed import warm_state as warm
+from hotplate.timing.deadline import Deadline, retry
+
+USES = """
+import sys
+from pathlib import Path
+from hotplate.testbed.warm_state import WarmState
+with WarmState(Path(sys.argv[1])).in_use():
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
+    return warm.store()
+
+
+def saved(store: Path, name: str) -> warm.WarmState:
+    directory = store / name
+    directory.mkdir(parents=True)
+    (directory / "about.json").write_text(json.dumps({"name": "web.qcow2"}))
+    return warm.WarmState(directory)
+
+
+@pytest.fixture
+def user():
+    """Starts a process that uses a state until its standard input ends."""
+    started = []
+
+    def start(state: warm.WarmState) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", USES, state.directory],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in started:
+        process.communicate(timeout=60)
+
+
+# -- the key ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def image(tmp_path) -> Image:
+    """A thin partition image with its kernel beside it."""
+    if shutil.which("qemu-img") is None:
+        pytest.skip("needs qemu-img on this host")
+    base, path = tmp_path / "base.raw", tmp_path / "web.qcow2"
+    base.write_bytes(bytes(1 << 20))
+    subprocess.run(
+        ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, path], check=True
+    )
+    (tmp_path / "web.vmlinuz").write_bytes(b"kernel")
+    (tmp_path / "web.initrd").write_bytes(b"initrd")
+    return Image(
+        path,
+        "qcow2",
+        1 << 20,
+        Layout.PARTITION,
+        kernel=tmp_path / "web.vmlinuz",
+        initrd=tmp_path / "web.initrd",
+    )
+
+
+def key(image: Image, **settings: object) -> str:
+    return warm.key(warm.identity(image, replace(Settings(), **settings)))
+
+
+@pytest.mark.tool("qemu-system-x86_64")
+@pytest.mark.parametrize("name", ["web.vmlinuz", "web.initrd", "base.raw"])
+def test_a_state_is_not_that_of_another_kernel_initrd_or_backing_file(store, image, tmp_path, name):
+    before = key(image)
+    assert key(image) == before
+    with (tmp_path / name).open("r+b") as file:
+        file.write(b"other")
+    assert key(image) != before
+
+
+@pytest.mark.tool("qemu-system-x86_64")
+def test_a_state_is_not_that_of_other_code_of_ours(store, image, monkeypatch):
+    before = key(image)
+    monkeypatch.setattr(warm, "_code", lambda: "another commit of one version")
+    assert key(image) != before
+
+
+def test_the_code_is_what_makes_a_state_and_nothing_else(tmp_path):
+    for room in (*warm.ROOMS, "report"):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "module.py").write_text("")
+    before = warm._code(tmp_path)
+    (tmp_path / "report" / "module.py").write_text("changed = True\n")
+    assert warm._code(tmp_path) == before
+    for room in warm.ROOMS:
+        (tmp_path / room / "module.py").write_text("changed = True\n")
+        after = warm._code(tmp_path)
+        assert after != before
+        before = after
+
+
+@pytest.mark.tool("qemu-system-x86_64")
+def test_under_kvm_a_state_is_of_the_hosts_processor(store, image, monkeypatch):
+    """QEMU's -cpu host gives the guest what there is, and its state fits no other."""
+    kvm = Accelerator("kvm", "host", ("-accel", "kvm"), "")
+    monkeypatch.setattr(warm.accelerator, "choose", lambda *_, **__: kvm)
+    keys = set()
+    for flags in ("fpu sse2", "fpu sse2 avx2"):
+        monkeypatch.setattr(warm, "_host_cpu", lambda flags=flags: flags)
+        keys.add(key(image))
+    assert len(keys) == 2
+
+
+def test_of_the_hosts_processor_its_speed_does_not_count(tmp_path):
+    text = "processor\t: {}\nmodel name\t: Some CPU\ncpu MHz\t\t: {}\nflags\t\t: fpu sse2\n\n"
+    found = []
+    for number, speed in enumerate(("2000.0", "3100.5")):
+        file = tmp_path / f"cpuinfo-{number}"
+        file.write_text(text.format(0, speed) + text.format(1, speed))
+        found.append(warm._host_cpu(file))
+    assert found[0] == found[1]
+    assert "sse2" in found[0]
+
+
+# -- in use -------------------------------------------------------------------------------------
+
+
+def test_a_state_that_another_process_uses_is_set_aside_and_not_removed(store, user):
+    state = saved(store, "aa-1")
+    (state.directory / "disk.qcow2").write_bytes(b"a disk")
+    process = user(state)
+    warm.discard(state)
+    # Its overlays lie over this very file.
+    assert (state.directory / "disk.qcow2").read_bytes() == b"a disk"
+    assert state.discarded
+    process.communicate(timeout=60)
+    assert not state.directory.exists()
+
+
+def test_a_state_that_nobody_uses_goes_at_once(store):
+    state = saved(store, "aa-1")
+    warm.discard(state)
+    assert not state.directory.exists()
+
+
+def test_one_that_is_set_aside_is_not_found_and_another_takes_its_key(store, user, monkeypatch):
+    monkeypatch.setattr(warm, "identity", lambda *_: {"image": "x", "name": "web.qcow2"})
+    made = []
+
+    def make(state, *_, directory):
+        made.append(saved(store, state.directory.name))
+
+    monkeypatch.setattr(warm, "_make", make)
+
+    def find() -> warm.WarmState:
+        return warm.find_or_make("web", Settings(memory=1), directory=store, say=lambda _: None)
+
+    store.mkdir(parents=True)
+    first = find()
+    assert find() == first
+    user(first)
+    warm.discard(first)
+    second = find()
+    assert second != first
+    assert first.directory.exists()
+    assert find() == second
+    assert len(made) == 2
+
+
+def test_one_that_is_set_aside_goes_first(store, user):
+    states = [saved(store, f"{name}-1") for name in ("aa", "bb")]
+    user(states[0])
+    warm.discard(states[0])
+    assert warm.forget(keep=1) == [states[0]]
+    assert [each.directory.name for each in warm.states() if not each.discarded] == ["bb-1"]
+
+
+def test_a_state_that_was_removed_meanwhile_is_a_lost_machine(store):
+    state = saved(store, "aa-1")
+    shutil.rmtree(state.directory)
+    with pytest.raises(MachineLostError, match="was removed"), state.in_use():
+        pass
+
+
+def test_a_state_that_is_removed_while_somebody_waits_for_it_is_not_taken_for_the_next(store):
+    """The one who waited has a lock on a directory that is not there any more."""
+    state = saved(store, "aa-1")
+    aside = state.directory.with_name("aside")
+    with locks.exclusive(state.directory):
+        process = subprocess.Popen(
+            [sys.executable, "-c", USES, state.directory],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        # proc(5): those who wait for a lock stand below it with an arrow.
+        waits = re.compile(rf"-> FLOCK .* {process.pid} ")
+        retry(lambda _: waits.search(Path("/proc/locks").read_text()), Deadline(60, "it to wait"))
+        state.directory.rename(aside)
+        saved(store, "aa-1")
+    out, error = process.communicate(timeout=60)
+    assert (out, "was removed" in error) == ("", True)
