@@ -7,10 +7,12 @@ import shlex
 import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
-from heat_config import containers, files, hook, standing, values, yamltext
+from heat_config import containers, hook, standing, values, yamltext
 
-WORKING = "/var/lib/heat-config/heat-config-docker-cmd"
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z")
+DIGITS = re.compile(r"\s*[-+]?[0-9]{1,18}\s*\Z", re.ASCII)
+LINE = re.compile(r"[^\s#=][^\s=]*=[^\r\n]*\Z")
+"""An entry of ``environment`` that a line of an environment file can hold."""
 
 # Options of "docker run" that take the value as it is; those of "docker exec" are fewer.
 SCALARS = ("net", "pid", "privileged", "restart", "user")
@@ -19,37 +21,54 @@ OTHERS = ("action", "command", "detach", "env_file", "environment", "exit_codes"
 KNOWN = (*SCALARS, *LISTS, *OTHERS, "start_order")
 
 
-def _replaced(container, deployment):
-    """True for what an earlier action, or an interrupted run of this one, has made."""
-    if container.config_id == deployment.id:
-        return True
-    same = container.deployment == standing.of_deployment(deployment)
-    return same and deployment.action in ("CREATE", "UPDATE", "DELETE")
+def _replaced(deployment, config, managed):
+    """Return what an earlier action, or an interrupted run of this one, has made.
+
+    An action between UPDATE and DELETE that only runs commands in containers needs those of
+    before. What belongs to a config that Heat still lists is not of before: when Heat replaces a
+    deployment, the new one has its containers already as the old one is deleted.
+    """
+    owner = standing.of_deployment(deployment)
+    commands_only = config and all(entry.get("action") == "exec" for entry in config.values())
+    stay = commands_only and deployment.action not in ("CREATE", "UPDATE", "DELETE")
+    listed = () if stay else standing.config_ids()
+    return [
+        container
+        for container in managed
+        if container.config_id == deployment.id
+        or (container.deployment == owner and not stay and container.config_id not in listed)
+    ]
 
 
 def _checked(config):
     for name, entry in config.items():
-        if not NAME.match(name):
-            raise hook.HookError('"%s" cannot be the name of a container.' % values.clean(name))
         if not isinstance(entry, dict):
-            raise hook.HookError('The entry of container "%s" must be a map.' % name)
-        _order(name, entry)
-        _exit_codes(name, entry)
-        action = entry.get("action", "run")
-        if action not in ("run", "exec"):
-            raise hook.HookError('The action of container "%s" must be run or exec.' % name)
-        if action == "run" and not entry.get("image"):
-            raise hook.HookError('Container "%s" has no image.' % name)
-        if action == "exec" and not _words(entry.get("command")):
-            raise hook.HookError(
-                'The command of container "%s" is empty; with action exec it must begin with the '
-                "name of the container to run it in." % name
-            )
+            raise hook.HookError('The entry "%s" must be a map.' % values.clean(name))
+        _check_entry(values.clean(name), entry)
     return config
 
 
+def _check_entry(name, entry):
+    _order(name, entry)
+    _exit_codes(name, entry)
+    action = entry.get("action", "run")
+    if action not in ("run", "exec"):
+        raise hook.HookError('The action of container "%s" must be run or exec.' % name)
+    if action == "run" and not NAME.match(name):  # with exec the key is only a label
+        raise hook.HookError('"%s" cannot be the name of a container.' % name)
+    if action == "run" and not entry.get("image"):
+        raise hook.HookError('Container "%s" has no image.' % name)
+    if action == "exec" and not _words(entry.get("command")):
+        raise hook.HookError(
+            'The command of container "%s" is empty; with action exec it must begin with the '
+            "name of the container to run it in." % name
+        )
+
+
 def _order(name, entry):
-    order = entry.get("start_order", 0)
+    order = entry.get("start_order") or 0
+    if isinstance(order, str) and DIGITS.match(order):
+        return int(order)
     if isinstance(order, bool) or not isinstance(order, (int, float)):
         raise hook.HookError('The start_order of container "%s" must be a number.' % name)
     return order
@@ -63,34 +82,33 @@ def _exit_codes(name, entry):
     return codes
 
 
-def _start(engine, deployment, work, name, entry):
+def _start(engine, deployment, name, entry):
     if entry.get("action", "run") == "exec":
-        arguments = ["exec", *_options(entry, ("privileged", "user"))]
-        target, *command = _words(entry["command"])
-        for container in engine.managed():
-            if container.config_id == deployment.id and container.wanted_name == target:
-                target = container.name
-        return engine.run(*arguments, target, *command)
+        return _exec(engine, deployment, entry)
     arguments = ["run", "--name", _free_name(engine, deployment, name)]
     for label in _labels(deployment, name):
         arguments += ["--label", label]
     if entry.get("detach", True):
         arguments.append("--detach")
     arguments += ["--env-file=" + path for path in _texts(entry.get("env_file"))]
-    private, environment = _environment(entry.get("environment"))
-    arguments += environment
-    path = work.path("-%s.env" % name)
-    if private:
-        # Not on the command line, which everybody can read in /proc.
-        hook.write_file(path, private)
-        arguments.append("--env-file=" + path)
-    arguments += _options(entry, SCALARS)
+    lines, options, variables = _environment(name, entry.get("environment"))
+    rest = _options(entry, SCALARS)
     for key, option in LISTS.items():
-        arguments += ["--%s=%s" % (option, item) for item in _texts(entry.get(key))]
-    try:
-        return engine.run(*arguments, values.text(entry["image"]), *_words(entry.get("command")))
-    finally:
-        files.remove(path)
+        rest += ["--%s=%s" % (option, item) for item in _texts(entry.get(key))]
+    rest += [values.text(entry["image"]), *_words(entry.get("command"))]
+    with containers.unnamed_file(lines) as path:
+        # Not on the command line, which everybody can read in /proc, and not on the disk.
+        private = ["--env-file=" + path] if lines else []
+        return engine.run(*arguments, *private, *options, *rest, variables=variables)
+
+
+def _exec(engine, deployment, entry):
+    arguments = ["exec", *_options(entry, ("privileged", "user"))]
+    target, *command = _words(entry["command"])
+    for container in engine.managed():
+        if container.config_id == deployment.id and container.wanted_name == target:
+            target = container.name
+    return engine.run(*arguments, target, *command)
 
 
 def _free_name(engine, deployment, name):
@@ -114,15 +132,28 @@ def _options(entry, names):
     return ["--%s=%s" % (name, values.text(entry[name])) for name in names if name in entry]
 
 
-def _environment(value):
-    """Return (the text of an env file, options for what such a file cannot hold)."""
+def _environment(name, value):
+    """Return (the text of an env file, options, variables of the engine's client).
+
+    A file cannot hold a value of several lines: the client hands on one of its own variables.
+    """
     if isinstance(value, dict):
         value = ["%s=%s" % (key, values.text(item)) for key, item in value.items()]
-    lines, options = [], []
+    lines, options, variables = "", [], {}
     for item in _texts(value):
-        plain = re.match(r"[A-Za-z_][A-Za-z0-9_]*=[^\r\n]*\Z", item)
-        (lines if plain else options).append(item)
-    return "".join(line + "\n" for line in lines), ["--env=" + item for item in options]
+        variable, equals, content = item.partition("=")
+        if not variable or "\0" in item:
+            raise hook.HookError(
+                'The environment of container "%s" has an entry without a name, or with a NUL '
+                "character." % name
+            )
+        if LINE.match(item):
+            lines += item + "\n"
+            continue
+        options.append("--env=" + variable)
+        if equals:
+            variables[variable] = content
+    return lines, options, variables
 
 
 def _texts(value):
@@ -143,21 +174,21 @@ def _words(command):
 
 @hook.main
 def main(deployment):
-    """Run the containers in order; on UPDATE replace those of before, on DELETE remove them."""
+    """Run the containers in order; those of before are replaced, on DELETE removed."""
     config = _checked(yamltext.map_config(deployment))
-    if not config and deployment.action != "DELETE":
+    leave = deployment.action == "DELETE" or not config
+    if leave and not containers.is_installed():
         return hook.Response()
     engine = containers.Engine()
-    engine.remove([c for c in engine.managed() if _replaced(c, deployment)])
-    if deployment.action == "DELETE":
+    engine.remove(_replaced(deployment, config, engine.managed()))
+    if leave:
         return hook.Response()
-    work = hook.workspace(deployment, env="HEAT_DOCKER_CMD_WORKING", default=WORKING)
     stdout, stderr, status = [], [], 0
     for name, entry in sorted(config.items(), key=lambda item: _order(*item)):
         unknown = sorted(set(entry) - set(KNOWN))
         if unknown:
             stderr.append('"%s": %s is not known here and left out\n' % (name, ", ".join(unknown)))
-        result = _start(engine, deployment, work, name, entry)
+        result = _start(engine, deployment, name, entry)
         stdout.append(result.stdout)
         stderr.append(result.stderr)
         if result.status not in _exit_codes(name, entry):

@@ -50,14 +50,12 @@ def _write_env_files(project, config, given):
             if not isinstance(path, str) or os.path.normpath(path) not in given:
                 continue
             plain = os.path.normpath(path)
-            if plain.startswith("..") or "\0" in plain:
+            if plain.split("/")[0] == ".." or "\0" in plain:
                 raise hook.HookError(
                     'The env_file of service "%s" leads out of the project\'s directory.'
                     % values.clean(name)
                 )
-            target = os.path.join(project.directory, plain)
-            tools.private_directory(os.path.dirname(target))
-            hook.write_file(target, given[plain])
+            project.write_env_file(plain, given[plain])
 
 
 @hook.main
@@ -68,8 +66,8 @@ def main(deployment):
     tools.private_directory(directory)
     present = compose.projects(directory)
     project = compose.project_for(directory, deployment, present)
-    mine = [p for p in present if p.deployment == project.deployment]
     leave = deployment.action == "DELETE" or not config
+    mine = [p for p in present if p.is_of(deployment) or (p is project and not leave)]
     if leave and not mine:
         return hook.Response()
     command = compose.find_command()
@@ -77,15 +75,15 @@ def main(deployment):
     for old in mine:
         # The name may have changed with an update; and podman-compose takes --remove-orphans
         # with "up" and does not obey it, so that only "down" removes a service.
-        renamed = old.directory != project.directory
-        if leave or renamed or os.path.basename(command[0]) == "podman-compose":
+        other = old is not project
+        if leave or other or os.path.basename(command[0]) == "podman-compose":
             result = old.take_down(command)
             stdout, stderr = stdout + result.stdout, stderr + result.stderr
             if result.status != 0:
                 return hook.Response(stdout, stderr, result.status)
     if leave:
         return hook.Response(stdout, stderr)
-    project.prepare()
+    project.prepare(deployment.id)
     _write_env_files(project, config, _given_files(deployment))
     hook.write_file(project.file, _compose_file(deployment, config))
     result = project.bring_up(command)

@@ -1,5 +1,6 @@
 """The projects of group "docker-compose": one directory each, and the command that runs them."""
 
+import contextlib
 import json
 import os
 import re
@@ -9,9 +10,11 @@ import zlib
 
 from . import files, hook, standing, tools, values
 
+GROUP = "docker-compose"
 WORKING = "/var/lib/heat-config/heat-config-docker-compose"
 FILE = "docker-compose.yml"
 NOTE = ".deployment.json"
+EMPTY = '{"services":{"none":{"image":"none"}}}'
 
 # How compose is called, the best first. "podman compose" needs podman 4.7, and tells a
 # docker-compose, which it calls, where podman listens.
@@ -28,30 +31,54 @@ TOP_LEVEL = ("services", "include")
 class Project:
     """A directory with a compose file, and the deployment it belongs to."""
 
-    def __init__(self, directory, deployment):
+    def __init__(self, directory, note):
         self.directory = directory
-        self.deployment = deployment
+        self.deployment = note["deployment"]
+        self.config_id = note.get("config")
+        self.outside = note.get("files") or []
         self.name = project_name(os.path.basename(directory))
         self.file = os.path.join(directory, FILE)
 
-    @property
-    def is_written(self):
-        """True when there is a compose file, so that there may be containers."""
-        return os.path.exists(self.file)
+    def is_gone(self, known, present):
+        """Return whether its deployment is gone; *known* and *present* are as in standing.py."""
+        return known.is_gone(self.deployment, self.config_id, present)
 
-    def prepare(self):
-        """Make the private directory, with a note of the deployment."""
+    def is_of(self, deployment):
+        """Return whether the hook.Deployment may replace it or take it down.
+
+        Not when another config of the same name stands behind it: when Heat replaces a deployment,
+        the new one is up already as the old one is deleted.
+        """
+        mine = self.deployment == standing.of_deployment(deployment)
+        if not mine or self.config_id in (None, deployment.id):
+            return mine
+        return self.config_id not in standing.config_ids()
+
+    def prepare(self, config_id):
+        """Make the private directory, with a note of the deployment and its config."""
         tools.private_directory(self.directory)
-        note = values.encode({"deployment": self.deployment})
-        hook.write_file(os.path.join(self.directory, NOTE), note)
+        self.config_id = config_id
+        self._write_note()
+
+    def write_env_file(self, name, content):
+        """Write a file that a service names; outside of the directory only by its whole path."""
+        path = os.path.join(self.directory, name)
+        if os.path.isabs(name):
+            if path not in self.outside and not os.path.lexists(path):
+                self.outside.append(path)
+                self._write_note()
+            make_parents(path)
+        else:
+            tools.private_directory(os.path.dirname(path))
+        hook.write_file(path, content)
+
+    def _write_note(self):
+        note = {"deployment": self.deployment, "config": self.config_id, "files": self.outside}
+        hook.write_file(os.path.join(self.directory, NOTE), values.encode(note))
 
     def run(self, command, *arguments):
         """Run a compose command for this project and return the hook.Result."""
-        return hook.run(
-            [*command, "-p", self.name, "-f", self.file, *arguments],
-            env=environment(),
-            cwd=self.directory,
-        )
+        return run(command, self.name, self.file, *arguments)
 
     def bring_up(self, command):
         """Start the services, and stop those that the file no longer has. Returns the Result."""
@@ -60,11 +87,66 @@ class Project:
     def take_down(self, command):
         """Stop and remove what runs, then the directory; named volumes stay. Returns the Result."""
         result = hook.Result(0, "", "")
-        if self.is_written:
+        if os.path.exists(self.file):  # else nothing was ever started
             result = self.run(command, "down", "--remove-orphans")
         if result.status == 0:
+            for path in self.outside:
+                files.remove(path)
             tools.remove_tree(self.directory)
         return result
+
+
+class Inherited(Project):
+    """A project that heat-agents started: a directory with the deployment's name, without a note.
+
+    Its file may be of a layout that today's compose refuses, and its containers may have either of
+    two project names: compose left - and _ out until 1.20.
+    """
+
+    def __init__(self, directory):
+        super().__init__(directory, {"deployment": None})
+        self.owner = os.path.basename(directory)
+        self.names = list(dict.fromkeys((re.sub("[-_]", "", self.name), self.name)))
+
+    def is_gone(self, known, _present):
+        """Return whether no deployment has its name, as heat-agents asked."""
+        return self.owner not in known.names
+
+    def is_of(self, deployment):
+        """Return whether the hook.Deployment has its name."""
+        return self.owner == deployment.name
+
+    def take_down(self, command):
+        """Stop and remove what runs under either name, then the directory."""
+        stand_in = os.path.join(self.directory, ".down.yml")
+        hook.write_file(stand_in, EMPTY)
+        stdout, stderr = "", ""
+        for name in self.names:
+            result = run(command, name, stand_in, "down", "--remove-orphans")
+            stdout, stderr = stdout + result.stdout, stderr + result.stderr
+            if result.status != 0:
+                return hook.Result(result.status, stdout, stderr)
+        tools.remove_tree(self.directory)
+        return hook.Result(0, stdout, stderr)
+
+
+def run(command, name, file, *arguments):
+    """Run a compose command for the project *name* of *file* and return the hook.Result."""
+    return hook.run(
+        [*command, "-p", name, "-f", file, *arguments],
+        env=environment(),
+        cwd=os.path.dirname(file),
+    )
+
+
+def make_parents(path):
+    """Make the missing directories above *path*, for everybody to enter."""
+    try:
+        files.make_directory(os.path.dirname(path), 0o755)
+    except OSError as error:
+        raise hook.HookError(
+            'The directory of "%s" cannot be made: %s.' % (path, error.strerror)
+        ) from None
 
 
 def working():
@@ -73,16 +155,20 @@ def working():
 
 
 def projects(directory):
-    """Return the Projects that stand in *directory*; what has no note is not ours to touch."""
+    """Return the Projects that stand in *directory*, heat-agents' among them."""
     found = []
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
         path = os.path.join(directory, name)
         data = files.read_bounded(os.path.join(path, NOTE), 1 << 20)
-        try:
-            owner = json.loads(data or b"")["deployment"]
-        except (ValueError, KeyError, TypeError):
-            continue
-        found.append(Project(path, owner))
+        if data is not None:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                found.append(Project(path, json.loads(data)))
+        elif os.path.isfile(os.path.join(path, FILE)):
+            found.append(Inherited(path))
+    ours = {project.name for project in found if not isinstance(project, Inherited)}
+    for project in found:
+        if isinstance(project, Inherited):
+            project.names = [name for name in project.names if name not in ours]
     return found
 
 
@@ -96,10 +182,14 @@ def project_for(directory, deployment, present):
     name = re.sub(r"[^0-9A-Za-z_.-]", "_", deployment.name).lstrip(".-")[:100] or "deployment"
     for project in present:
         same_name = project_name(os.path.basename(project.directory)) == project_name(name)
-        if same_name and project.deployment != owner:
+        if same_name and project.deployment != owner and not project.is_of(deployment):
             name = "%s-%08x" % (name, zlib.crc32(owner.encode()))
             break
-    return Project(os.path.join(directory, name), owner)
+    directory = os.path.join(directory, name)
+    for project in present:
+        if project.directory == directory and project.deployment == owner:
+            return project
+    return Project(directory, {"deployment": owner})
 
 
 def project_name(name):
@@ -140,36 +230,58 @@ def find_command():
 def modern(config):
     """Return a compose file of today from one of the first layout, which had no "services"."""
     services, volumes = {}, {}
-    for name, entry in config.items():
-        if name == "version":
-            continue
-        if not isinstance(entry, dict):
+    names = [name for name in config if name != "version"]
+    for name in names:
+        if not isinstance(config[name], dict):
             raise hook.HookError('The service "%s" must be a map.' % values.clean(name))
-        service = dict(entry)
-        if "net" in service:
-            service["network_mode"] = service.pop("net")
-        if "log_driver" in service:
-            service["logging"] = {"driver": service.pop("log_driver")}
-            if "log_opt" in service:
-                service["logging"]["options"] = service.pop("log_opt")
-        if "dockerfile" in service and isinstance(service.get("build"), str):
-            service["build"] = {
-                "context": service["build"],
-                "dockerfile": service.pop("dockerfile"),
-            }
+        service = dict(config[name])
         services[name] = service
+        driver = service.pop("volume_driver", None)
         for volume in service.get("volumes") or ():
             source = volume.split(":")[0] if isinstance(volume, str) and ":" in volume else ""
             if source and source[0] not in "/.~$":
                 # Was not prefixed with the project, and was not declared.
-                volumes[source] = {"name": source}
+                volumes[source] = {"name": source, **({"driver": driver} if driver else {})}
+        _modernize(service, names)
     return {"services": services, **({"volumes": volumes} if volumes else {})}
+
+
+def _modernize(service, names):
+    """Give the keys of a *service* of the first layout their names of today, in place."""
+    if "net" in service:
+        service["network_mode"] = _network(service.pop("net"), names)
+    if isinstance(service.get("volumes_from"), list):
+        service["volumes_from"] = [_owner(item, names) for item in service["volumes_from"]]
+    if "log_driver" in service:
+        service["logging"] = {"driver": service.pop("log_driver")}
+    if "log_opt" in service:
+        service.setdefault("logging", {})["options"] = service.pop("log_opt")
+    if "dockerfile" in service and isinstance(service.get("build"), str):
+        service["build"] = {
+            "context": service["build"],
+            "dockerfile": service.pop("dockerfile"),
+        }
+
+
+def _network(net, names):
+    """Return a ``network_mode``: "container:" also meant the services of the file."""
+    kind, colon, name = net.partition(":") if isinstance(net, str) else (net, "", "")
+    return "service:" + name if (kind, colon) == ("container", ":") and name in names else net
+
+
+def _owner(item, names):
+    """Return an entry of ``volumes_from``: what is no service was a container, unmarked."""
+    if not isinstance(item, str) or item.split(":")[0] in (*names, "container"):
+        return item
+    return "container:" + item
 
 
 def clean():
     """Take down the projects of deployments that are gone; return a sentence for each."""
-    known = standing.deployments()
-    gone = [p for p in projects(working()) if known is not None and p.deployment not in known]
+    known = standing.read(GROUP)
+    there = projects(working())
+    present = {(project.deployment, project.config_id) for project in there}
+    gone = [p for p in there if known is not None and p.is_gone(known, present)]
     command = find_command() if gone else []
     done = []
     for project in gone:

@@ -1,10 +1,12 @@
 """The containers of group "docker-cmd", seen through the command line of docker or podman."""
 
+import contextlib
 import json
 import os
 
-from . import hook, standing, tools
+from . import files, hook, standing, tools
 
+GROUP = "docker-cmd"
 MANAGED = "managed_by=docker-cmd"
 
 
@@ -48,11 +50,15 @@ class Engine:
             hint="Build the image with the element heat-config-docker-cmd.",
         )
 
-    def run(self, *arguments):
-        """Run the engine and return the hook.Result; its output is part of the answer."""
+    def run(self, *arguments, variables=()):
+        """Run the engine and return the hook.Result; its output is part of the answer.
+
+        variables: what is added to the engine's own environment.
+        """
         if any("\0" in argument for argument in arguments):
             raise hook.HookError("A container's entry holds a NUL character; no command takes it.")
-        return hook.run([self.program, *arguments], env=tools.environment())
+        environment = {**tools.environment(), **dict(variables)}
+        return hook.run([self.program, *arguments], env=environment)
 
     def ask(self, *arguments):
         """Run the engine for something the hook wants to know; raises HookError if it fails."""
@@ -102,6 +108,26 @@ class Engine:
             self.ask("rm", "--force", *(container.id for container in containers))
 
 
+def is_installed():
+    """Return whether there is an engine at all; where there is none there are no containers."""
+    try:
+        Engine()
+    except hook.HookError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def unnamed_file(text):
+    """Give the path of a file that holds *text* and is on no disk, while this process lives."""
+    descriptor = os.memfd_create("environment")
+    try:
+        files.write_all(descriptor, text.encode("utf-8", "replace"))
+        yield "/proc/%d/fd/%d" % (os.getpid(), descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def clean(engine):
     """Remove what belongs to deployments that are gone, and give the others their own names.
 
@@ -109,12 +135,13 @@ def clean(engine):
     """
     done = []
     stay = engine.managed()
-    known = standing.deployments()
+    known = standing.read(GROUP)
     if known is not None:
-        gone = [container for container in stay if container.deployment not in known]
+        present = {(c.deployment, c.config_id) for c in stay}
+        gone = [c for c in stay if known.is_gone(c.deployment, c.config_id, present)]
         engine.remove(gone)
         done += ['container "%s" is removed: its deployment is gone' % c.name for c in gone]
-        stay = [container for container in stay if container.deployment in known]
+        stay = [container for container in stay if container not in gone]
     late = [c for c in stay if c.wanted_name and c.wanted_name != c.name]
     names = engine.names() if late else set()
     for container in late:

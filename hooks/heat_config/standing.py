@@ -36,21 +36,55 @@ def of_deployment(deployment):
     )
 
 
-def deployments():
-    """Return the identities of all deployments that stand, or None when that cannot be said."""
-    found = set()
-    said = False
+class Standing:
+    """What Heat and the list have; *items* are their entries.
+
+    identities: of the deployments of *group*. One whose config became one of another group has
+    none of this group any more. names, config_ids: of all deployments.
+    """
+
+    def __init__(self, items, group):
+        self.identities = {_identity(item) for item in items if _is_of(item, group)}
+        self.names = {values.text(item.get("name")) for item in items}
+        self.config_ids = {values.text(item.get("id")) for item in items}
+
+    def is_gone(self, deployment, config_id, present):
+        """Return whether what was made for that identity and config has no deployment any more.
+
+        present: the (identity, config id) of all that is there. What an update that has not run
+        yet will replace is not gone; what a new deployment in the old one's place has left is.
+        """
+        if deployment not in self.identities:
+            return True
+        if config_id in self.config_ids:
+            return False
+        return any(owner == deployment and id in self.config_ids for owner, id in present)
+
+
+def read(group):
+    """Return the Standing for *group*, or None when Heat was not reached in this run."""
+    found = []
+    reached = False
     for path in (os.environ.get("OS_CONFIG_FILES") or "").split(":"):
         if os.path.basename(path) in SERVERS:
             document = _read(path)
             listed = document.get("deployments") if isinstance(document, dict) else None
             if isinstance(listed, list):
-                said = True
-                found.update(_identities(listed))
-    listed = _read(os.environ.get("HEAT_SHELL_CONFIG") or DOCUMENT)
-    if not said or not isinstance(listed, list):
+                reached = True
+                found += _items(listed)
+    listed = _read(_list())
+    if not reached or not isinstance(listed, list):
         return None
-    return found.union(_identities(listed))
+    return Standing(found + _items(listed), group)
+
+
+def config_ids():
+    """Return the ids of the configs that are listed now, whether Heat was reached or not."""
+    return {values.text(item.get("id")) for item in _items(_read(_list()))}
+
+
+def _list():
+    return os.environ.get("HEAT_SHELL_CONFIG") or DOCUMENT
 
 
 def _read(path):
@@ -61,12 +95,22 @@ def _read(path):
         return None
 
 
-def _identities(listed):
-    for item in listed:
-        if isinstance(item, dict):
-            inputs = values.named_values(item.get("inputs"))
-            yield identity(
-                values.text(inputs.get("deploy_stack_id")),
-                values.text(inputs.get("deploy_resource_name")),
-                values.text(item.get("id")),
-            )
+def _items(listed):
+    return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+
+
+def _is_of(item, group):
+    if item.get("group") == group:
+        return True
+    config = item.get("config")
+    entries = config.get("configs") if isinstance(config, dict) else None
+    return any(entry.get("tool") == group for entry in _items(entries))
+
+
+def _identity(item):
+    inputs = values.named_values(item.get("inputs"))
+    return identity(
+        values.text(inputs.get("deploy_stack_id")),
+        values.text(inputs.get("deploy_resource_name")),
+        values.text(item.get("id")),
+    )

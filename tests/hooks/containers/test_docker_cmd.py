@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def docker_cmd(run_hook, make_deployment, tmp_path: Path):
         return run_hook(
             "docker_cmd.py",
             make_deployment(config, group="docker-cmd", **keywords),
-            env={"HEAT_DOCKER_CMD_WORKING": str(tmp_path / "work"), **(env or {})},
+            env={"HEAT_SHELL_CONFIG": str(tmp_path / "heat-config"), **(env or {})},
         )
 
     return run
@@ -41,6 +42,26 @@ def real(request, docker_cmd, podman):
         return docker_cmd(config, env=env, **keywords)
 
     return run
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A stand-in that has no containers and writes down how it was called."""
+
+    env: dict[str, str]
+    log: Path
+
+    def calls(self) -> list[str]:
+        """The words of each call."""
+        return self.log.read_text().splitlines()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    program = tmp_path / "engine"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\n')
+    program.chmod(0o755)
+    return Engine({"HEAT_DOCKER_CMD": str(program)}, tmp_path / "calls")
 
 
 @pytest.fixture
@@ -191,20 +212,40 @@ def test_an_unknown_key_is_named(real, podman):
     assert '"a": helthcheck is not known' in answer.stderr
 
 
+SECRETS = {"SECRET": "planted-password", "KEY": "-----BEGIN-----\nplanted\n", "a.b": "planted #"}
+
+
 @pytest.mark.tool("podman")
-def test_environment_is_neither_on_the_command_line_nor_left_behind(real, podman, tmp_path):
+def test_environment_of_every_kind_arrives_and_is_on_no_disk(real, podman, tmp_path):
     config = {
         "a": {
             "image": podman.image,
             "detach": False,
-            "environment": ["SECRET=planted-password", "TWO=x\ny"],
-            "command": ["sh", "-c", 'echo "$SECRET"; echo "$TWO"'],
+            "environment": [f"{name}={value}" for name, value in SECRETS.items()],
+            "command": ["env"],
         }
     }
     answer = real(config)
-    assert answer.stdout == "planted-password\nx\ny\n"
-    assert "planted-password" not in answer.log.replace(answer.stdout, "")
-    assert list((tmp_path / "work").iterdir()) == []
+    assert all(f"{name}={value}\n" in answer.stdout for name, value in SECRETS.items())
+    assert "planted" not in answer.log.replace(answer.stdout, "")
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "docker"]
+    assert not [path for path in left if b"planted" in path.read_bytes()]
+
+
+def test_no_environment_is_on_the_command_line(docker_cmd, engine):
+    """Everybody can read /proc/PID/cmdline, and the engine's client lives as long as the pull."""
+    config = {"a": {"image": "i", "environment": {**SECRETS, "x y": "planted"}}}
+    assert docker_cmd(config, env=engine.env).status == 0
+    (call,) = [call for call in engine.calls() if call.startswith("run ")]
+    assert "planted" not in call
+    assert " --env=KEY " in call
+
+
+def test_an_environment_without_a_name_is_a_sentence(docker_cmd, engine):
+    answer = docker_cmd({"a": {"image": "i", "environment": ["=planted"]}}, env=engine.env)
+    assert answer.status == 1
+    assert "without a name" in answer.stderr
+    assert "planted" not in answer.stderr
 
 
 @pytest.mark.tool("podman")
@@ -228,25 +269,36 @@ def test_two_megabytes_and_any_bytes(real, podman):
     assert answer.stdout.endswith("\0�\n")
 
 
-def test_nul_in_a_command_is_a_sentence(docker_cmd, tmp_path):
-    engine = tmp_path / "engine"
-    engine.write_text("#!/bin/sh\nexit 0\n")
-    engine.chmod(0o755)
-    answer = docker_cmd(
-        {"a": {"image": "i", "command": ["a\0b"]}}, env={"HEAT_DOCKER_CMD": str(engine)}
-    )
+def test_nul_in_a_command_is_a_sentence(docker_cmd, engine):
+    answer = docker_cmd({"a": {"image": "i", "command": ["a\0b"]}}, env=engine.env)
     assert answer.status == 1
     assert "NUL" in answer.stderr
 
 
 @pytest.mark.defect("K6")
-def test_volumes_from_is_the_option_that_engines_have(docker_cmd, tmp_path):
-    engine = tmp_path / "engine"
-    engine.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\n')
-    engine.chmod(0o755)
+def test_volumes_from_is_the_option_that_engines_have(docker_cmd, engine):
     config = {"a": {"image": "i", "volumes_from": ["b", "c"]}}
-    assert docker_cmd(config, env={"HEAT_DOCKER_CMD": str(engine)}).status == 0
-    assert " --volumes-from=b --volumes-from=c i\n" in (tmp_path / "calls").read_text()
+    assert docker_cmd(config, env=engine.env).status == 0
+    assert engine.calls()[-1].endswith(" --volumes-from=b --volumes-from=c i")
+
+
+@pytest.mark.parametrize("key", ["run the migration", "-a", "_", "a/b"])
+def test_the_key_of_a_command_is_only_a_label(docker_cmd, engine, key):
+    """As in heat-agents."""
+    config = {key: {"action": "exec", "command": ["web", "ls", "-l"]}}
+    assert docker_cmd(config, env=engine.env).status == 0
+    assert engine.calls()[-1] == "exec web ls -l"
+
+
+def test_start_order_may_be_text(docker_cmd, engine):
+    """As in heat-agents, which sorts texts; here 10 comes after 9."""
+    orders = {"c": "10", "b": "9", "a": None, "d": 11}
+    config = {
+        key: {"action": "exec", "command": f"web {key}", "start_order": order}
+        for key, order in orders.items()
+    }
+    assert docker_cmd(config, env=engine.env).status == 0
+    assert [call[-1] for call in engine.calls() if call.startswith("exec")] == ["a", "b", "c", "d"]
 
 
 @pytest.mark.defect("K6")
@@ -264,6 +316,85 @@ def test_update_replaces_and_delete_removes(real, podman):
     assert podman.inspect("a")["Id"] != before
     assert real(new, inputs=STACK, action="DELETE").status == 0
     assert podman.names() == ["z"]
+
+
+@pytest.mark.tool("podman")
+def test_an_update_to_nothing_removes_what_runs(real, podman):
+    """As in heat-agents, whose step finds the old config no longer in the list."""
+    real({"a": {"image": podman.image, "command": WAIT}}, inputs=STACK)
+    assert real({}, inputs=STACK, action="UPDATE").status == 0
+    assert podman.names() == []
+
+
+@pytest.mark.tool("podman")
+@pytest.mark.parametrize("action", ["SUSPEND", "RESUME", "CHECK"])
+def test_an_action_that_runs_containers_replaces_those_of_before(real, podman, action):
+    """As in heat-agents; a second copy would want the same ports."""
+    config = {"a": {"image": podman.image, "command": WAIT}}
+    for each in ("CREATE", action):
+        assert real(config, inputs=STACK, action=each).status == 0
+    assert podman.names() == ["a"]
+
+
+@pytest.mark.tool("podman")
+def test_a_replaced_deployment_takes_nothing_from_the_new_one(
+    real, podman, clean_up, make_deployment, tmp_path
+):
+    """Heat makes the new one, of the same name, before it deletes the old one."""
+
+    def listed(*deployments):
+        (tmp_path / "heat-config").write_text(json.dumps(deployments))
+
+    entry = {"image": podman.image, "command": WAIT}
+    old = {"id": "0ld00000-0000-4000-8000-000000000001", "inputs": STACK}
+    new = {"id": "12345678-0000-4000-8000-000000000002", "inputs": STACK}
+    gone = {"id": "de1e7e00-0000-4000-8000-000000000003", "inputs": STACK, "action": "DELETE"}
+    there = [make_deployment(group="docker-cmd", **each) for each in (old, new, gone)]
+    listed(there[0])
+    real({"a": entry}, **old)
+    listed(*there[:2])
+    real({"a": entry}, **new)
+    assert podman.names() == ["a", "a-12345678"]
+    listed(there[1], there[2])
+    assert real({"a": entry}, **gone).status == 0
+    assert podman.names() == ["a-12345678"]
+    assert '"a-12345678" is now "a"' in clean_up([there[1]], [there[1]])
+
+
+@pytest.mark.tool("podman")
+def test_what_a_replaced_deployment_left_is_removed(real, podman, clean_up, make_deployment):
+    """By default a deployment has no DELETE; its config only leaves the list."""
+    entry = {"image": podman.image, "command": WAIT}
+    old = {"id": "0ld00000-0000-4000-8000-000000000001", "inputs": STACK}
+    new = {"id": "12345678-0000-4000-8000-000000000002", "inputs": STACK}
+    there = [make_deployment(group="docker-cmd", **each) for each in (old, new)]
+    real({"a": entry}, **old)
+    clean_up(there, there)
+    real({"b": entry}, **new)
+    assert podman.names() == ["a", "b"]
+    clean_up(there[1:], there[1:])
+    assert podman.names() == ["b"]
+
+
+@pytest.mark.tool("podman")
+def test_a_config_of_another_group_has_no_containers(real, podman, clean_up, make_deployment):
+    """As in heat-agents, which counts configs of the group docker-cmd only."""
+    real({"a": {"image": podman.image, "command": WAIT}}, inputs=STACK)
+    component = {"configs": [{"actions": ["CREATE"], "config": {}, "tool": "docker-cmd"}]}
+    listed = [make_deployment(component, group="component", inputs=STACK)]
+    clean_up(listed, listed)
+    assert podman.names() == ["a"]
+    listed = [make_deployment("", group="script", inputs=STACK)]
+    clean_up(listed, listed)
+    assert podman.names() == []
+
+
+@pytest.mark.parametrize("action", ["CREATE", "DELETE"])
+def test_without_an_engine_there_is_nothing_to_remove(docker_cmd, action):
+    """A stack whose server has no engine can be deleted."""
+    config = {"a": {"image": "i"}} if action == "DELETE" else {}
+    answer = docker_cmd(config, action=action, env={"HEAT_DOCKER_CMD": "/no/such/program"})
+    assert answer.status == 0
 
 
 @pytest.mark.tool("podman")
@@ -294,6 +425,7 @@ def test_a_name_that_is_taken_gets_a_suffix_and_later_its_own_name(real, podman,
     listed = [
         {
             "id": id,
+            "group": "docker-cmd",
             "inputs": [
                 {"name": n, "value": v}
                 for n, v in {
@@ -312,7 +444,7 @@ def test_a_name_that_is_taken_gets_a_suffix_and_later_its_own_name(real, podman,
 def test_only_what_heat_itself_left_out_is_removed(real, podman, clean_up, make_deployment):
     """With heat-agents, an outage of Heat empties the list, and the containers go."""
     config = {"a": {"image": podman.image, "command": WAIT}}
-    listed = [make_deployment(config, inputs=STACK)]
+    listed = [make_deployment(config, group="docker-cmd", inputs=STACK)]
     real(config, inputs=STACK)
     clean_up([], None)
     assert podman.names() == ["a"]
@@ -332,7 +464,7 @@ def test_an_update_that_has_not_run_yet_keeps_the_old_containers(
 ):
     config = {"a": {"image": podman.image, "command": WAIT}}
     real(config, inputs=STACK)
-    listed = [make_deployment(config, inputs=STACK, action="UPDATE")]
+    listed = [make_deployment(config, group="docker-cmd", inputs=STACK, action="UPDATE")]
     clean_up(listed, listed)
     assert podman.names() == ["a"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,10 @@ STACK = {"deploy_stack_id": "stack/8f0c", "deploy_resource_name": "project"}
 @pytest.fixture
 def hook_environment(tmp_path: Path):
     """The environment that the hook and the clean-up share."""
-    return {"HEAT_DOCKER_COMPOSE_WORKING": str(tmp_path / "work")}
+    return {
+        "HEAT_DOCKER_COMPOSE_WORKING": str(tmp_path / "work"),
+        "HEAT_SHELL_CONFIG": str(tmp_path / "heat-config"),
+    }
 
 
 @pytest.fixture
@@ -94,7 +98,6 @@ def clean_up(hooks_dir: Path, hook_environment, tmp_path: Path):
                 "PATH": os.environ["PATH"],
                 **hook_environment,
                 "HEAT_CONFIG_LIB": str(hooks_dir),
-                "HEAT_SHELL_CONFIG": str(tmp_path / "heat-config"),
                 "OS_CONFIG_FILES": ":".join(files),
             },
             capture_output=True,
@@ -226,6 +229,32 @@ def test_env_files_in_every_form(docker_compose, recorder, tmp_path, form):
     assert not (directory / "not-wanted.env").exists()
 
 
+def test_an_env_file_elsewhere_is_for_its_readers_and_gone_with_the_project(
+    docker_compose, recorder, tmp_path
+):
+    """heat-agents writes it as well; its directories are then root's alone, and it stays."""
+    program, _calls = recorder
+    new, old = tmp_path / "etc/app/new.env", tmp_path / "old.env"
+    old.write_text("before\n")
+    config = {"web": {"image": "i", "env_file": [str(new), str(old)]}}
+    files = [{"file_name": str(path), "content": "A=planted\n"} for path in (new, old)]
+    env = {"HEAT_DOCKER_COMPOSE_CMD": program}
+    for action in ("CREATE", "UPDATE"):
+        answer = docker_compose(
+            config, inputs={**STACK, "env_files": files}, action=action, env=env
+        )
+        assert answer.status == 0, answer.stderr
+        assert new.read_text() == old.read_text() == "A=planted\n"
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (new, new.parent, tmp_path / "etc")] == [
+        0o600,
+        0o755,
+        0o755,
+    ]
+    assert docker_compose(config, action="DELETE", env=env).status == 0
+    assert not new.exists()
+    assert old.exists()
+
+
 @pytest.mark.defect("K7")
 def test_text_in_todays_layout_goes_in_as_it_came(docker_compose, recorder, tmp_path):
     program, _calls = recorder
@@ -242,6 +271,7 @@ def test_the_old_layout_is_brought_up_to_date(docker_compose, recorder, tmp_path
             "version": "1",
             "web": {"image": "i", "net": "host", "volumes": ["data:/d", "/a:/b", "./c:/c"]},
             "log": {"build": ".", "dockerfile": "D", "log_driver": "x", "log_opt": {"a": "b"}},
+            **PARTNERS,
         },
         env={"HEAT_DOCKER_COMPOSE_CMD": program},
     )
@@ -257,9 +287,52 @@ def test_the_old_layout_is_brought_up_to_date(docker_compose, recorder, tmp_path
                 "build": {"context": ".", "dockerfile": "D"},
                 "logging": {"driver": "x", "options": {"a": "b"}},
             },
+            "side": {
+                "image": "i",
+                "network_mode": "service:web",
+                "volumes": ["cache:/c", "/host:/h"],
+                "volumes_from": ["web", "web:ro", "container:other", "container:x:ro"],
+            },
+            "guest": {"image": "i", "network_mode": "container:elsewhere"},
         },
-        "volumes": {"data": {"name": "data"}},
+        "volumes": {
+            "data": {"name": "data"},
+            "cache": {"name": "cache", "driver": "local"},
+        },
     }
+
+
+PARTNERS = {
+    # "container:" and a plain volumes_from meant services and containers alike.
+    "side": {
+        "image": "i",
+        "net": "container:web",
+        "volumes": ["cache:/c", "/host:/h"],
+        "volume_driver": "local",
+        "volumes_from": ["web", "web:ro", "other", "container:x:ro"],
+    },
+    "guest": {"image": "i", "net": "container:elsewhere"},
+}
+
+
+@pytest.mark.tool("docker")
+@pytest.mark.parametrize("program", ["docker compose", "docker-compose"])
+def test_compose_takes_what_the_old_layout_becomes(
+    docker_compose, recorder, request, tmp_path, program
+):
+    """Neither takes "volume_driver", nor "container:" for a service that has another name."""
+    if program == "docker compose":
+        command = str(request.getfixturevalue("compose_plugin"))
+    else:
+        command = shutil.which(program) or pytest.skip(f"{program} is not installed")
+    config = {"web": {"image": "i"}, **PARTNERS}
+    env = {"HEAT_DOCKER_COMPOSE_CMD": recorder[0]}
+    assert docker_compose(config, env=env).status == 0
+    file = tmp_path / "work/My_Project/docker-compose.yml"
+    words = [command, "-f", str(file), "config"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "service:web" in done.stdout
 
 
 def test_two_deployments_of_one_name_do_not_share_a_project(docker_compose, recorder, tmp_path):
@@ -281,6 +354,98 @@ def test_an_update_under_another_name_takes_the_old_project_down(
     docker_compose({"services": {}}, name="config-y8", action="UPDATE", env=env)
     assert ["down" in call for call in calls()] == [False, True, False]
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["config-y8"]
+
+
+def listed_as(tmp_path, *deployments):
+    (tmp_path / "heat-config").write_text(json.dumps(deployments))
+
+
+def test_a_replaced_deployment_leaves_the_new_ones_project(
+    docker_compose, recorder, make_deployment, tmp_path
+):
+    """Heat makes the new one, of the same name, before it deletes the old one."""
+    program, calls = recorder
+    env = {"HEAT_DOCKER_COMPOSE_CMD": program}
+    old, new, gone = (
+        make_deployment({}, group="docker-compose", inputs=STACK, id=f"{n}-000") for n in "123"
+    )
+    listed_as(tmp_path, old)
+    docker_compose({"services": {}}, id="1-000", env=env)
+    listed_as(tmp_path, old, new)
+    docker_compose({"services": {}}, id="2-000", env=env)
+    listed_as(tmp_path, new, gone)
+    docker_compose({"services": {}}, id="3-000", action="DELETE", env=env)
+    assert ["down" in call for call in calls()] == [False, False]
+    listed_as(tmp_path, gone)
+    docker_compose({"services": {}}, id="4-000", action="DELETE", env=env)
+    assert "down" in calls()[-1]
+
+
+def test_what_a_replaced_deployment_left_is_taken_down(
+    docker_compose, recorder, clean_up, make_deployment, hook_environment, tmp_path
+):
+    """A deployment without a name of its own gets a new one with its place in Heat."""
+    program, calls = recorder
+    hook_environment["HEAT_DOCKER_COMPOSE_CMD"] = program
+    old, new = (
+        make_deployment({}, group="docker-compose", inputs=STACK, id=f"{n}-000") for n in "12"
+    )
+    listed_as(tmp_path, old)
+    docker_compose({"services": {}}, id="1-000", name="config-x7")
+    listed_as(tmp_path, old, new)
+    docker_compose({"services": {}}, id="2-000", name="config-y8")
+    assert len(calls()) == 2
+    assert '"config-x7" is removed' in clean_up([new], [new])
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["config-y8"]
+
+
+@pytest.fixture
+def of_heat_agents(podman, compose, hook_environment, tmp_path):
+    """A project as heat-agents leaves it; compose 1.4 left the - out of the name."""
+    project = "my-app" if compose == "docker-compose" else "myapp"
+    if compose == "podman-compose":
+        pytest.skip("heat-agents had no podman-compose")
+    program = shutil.which("docker-compose")
+    if program is None:
+        pytest.skip("docker-compose is not installed")
+    directory = tmp_path / "work" / "my-app"
+    directory.mkdir(parents=True)
+    file = directory / "docker-compose.yml"
+    file.write_text(f"web:\n  image: {podman.image}\n  net: host\n  command: {WAIT}\n")
+    words = [program, "-p", project, "-f", str(file), "up", "-d", "--no-build"]
+    subprocess.run(words, env=hook_environment, check=True, capture_output=True)
+    assert len(podman.names()) == 1
+    return directory
+
+
+@pytest.mark.tool("podman")
+@pytest.mark.tool("docker")
+def test_a_project_of_heat_agents_is_taken_over(docker_compose, podman, of_heat_agents):
+    """By the name of the deployment, as heat-agents had it; today's compose refuses its file."""
+    (before,) = podman.names()
+    config = {"web": {"image": podman.image, "net": "host", "command": WAIT}}
+    answer = docker_compose("", name="my-application", action="DELETE")
+    assert podman.names() == [before]
+    answer = docker_compose(config, name="my-app", action="UPDATE")
+    assert answer.status == 0, answer.stderr
+    (name,) = podman.names()
+    assert name.replace("-", "_") == "my_app_web_1"
+    assert docker_compose(config, name="my-app", action="DELETE").status == 0
+    assert podman.names() == []
+
+
+@pytest.mark.tool("podman")
+@pytest.mark.tool("docker")
+def test_a_project_of_heat_agents_goes_with_its_deployment(
+    clean_up, podman, of_heat_agents, make_deployment
+):
+    listed = [make_deployment({}, group="docker-compose", name="my-app")]
+    clean_up(listed, listed)
+    clean_up([], None)
+    assert len(podman.names()) == 1
+    assert "is removed" in clean_up([], [])
+    assert podman.names() == []
+    assert not of_heat_agents.exists()
 
 
 @pytest.mark.defect("K7")
@@ -336,7 +501,7 @@ def test_an_unknown_image_fails(docker_compose, podman, compose):
 def test_only_what_heat_itself_left_out_is_taken_down(
     docker_compose, podman, compose, clean_up, make_deployment
 ):
-    listed = [make_deployment({}, inputs=STACK)]
+    listed = [make_deployment({}, group="docker-compose", inputs=STACK)]
     docker_compose({"services": {"web": service(podman)}})
     running = podman.names()
     clean_up([], None)
