@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import shutil
 import stat
 import subprocess
@@ -9,9 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 ELEMENT = Path(__file__).resolve().parents[2] / "elements/os-collect-config"
 FILES = ELEMENT / "os-collect-config-files"
+sys.path.insert(0, str(FILES))
+START = runpy.run_path(str(FILES / "start.py"))
+sys.path.remove(str(FILES))
+unsigned = START["unsigned"]
 BOOT = {
     "deployments": [],
     "os-collect-config": {
@@ -501,15 +508,122 @@ def test_start_runs_prepare_and_then_the_real_agent(conf: str, tmp_path: Path) -
     prepare = tmp_path / "prepare"
     prepare.write_text(f"#!/bin/sh\nprintf '[DEFAULT]\\ncachedir = /prepared\\n' > {path}\n")
     prepare.chmod(0o755)
-    start = tmp_path / "start"
-    start.write_text((FILES / "start.py").read_text())
-    (tmp_path / "run_phases.py").symlink_to(FILES / "run_phases.py")
-    result = subprocess.run(
-        [sys.executable, start, "--config-file", path, "--print-cachedir"],
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONDONTWRITEBYTECODE": "1"},
+    result = start_agent(tmp_path, "--config-file", str(path), "--print-cachedir")
+    assert result.stdout == "/prepared\n", result.stderr
+
+
+def start_agent(
+    directory: Path, *arguments: str, text: str = "", **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run the start program from a folder with a `prepare` of its own; `text` goes before main."""
+    start = directory / "start"
+    before, main, after = (FILES / "start.py").read_text().partition('if __name__ == "__main__":')
+    start.write_text(before + text + "\n\n" + main + after)
+    (directory / "run_phases.py").symlink_to(FILES / "run_phases.py")
+    if not (directory / "prepare").exists():
+        (directory / "prepare").symlink_to("/bin/true")
+    return subprocess.run(
+        [sys.executable, start, *arguments],
+        env={
+            "PATH": os.environ["PATH"],
+            "LC_ALL": "C",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **environment,
+        },
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert result.stdout == "/prepared\n", result.stderr
+
+
+def test_the_agent_is_not_started_where_prepare_says_so(tmp_path: Path) -> None:
+    (tmp_path / "prepare").write_text("#!/bin/sh\nexit 78\n")
+    (tmp_path / "prepare").chmod(0o755)
+    result = start_agent(tmp_path, "--config-file", "/dev/null", "--print-cachedir")
+    assert (result.returncode, result.stdout) == (78, ""), result.stderr
+
+
+def polls(directory: Path, url: str) -> list[str]:
+    """The arguments for one round of the agent that polls Heat and an object store at `url`."""
+    conf = directory / "conf"
+    conf.write_text(
+        f"[DEFAULT]\ncachedir = {directory}/cache\nbackup_cachedir = {directory}/backup\n"
+        f"[cfn]\nmetadata_url = {url}/v1/\nstack_name = s\npath = r.Metadata\n"
+        "access_key_id = KEYPLANTED\nsecret_access_key = x\n"
+        f"[request]\nmetadata_url = {url}/v1/o?temp_url_sig=PLANTED&temp_url_expires=9\n"
+    )
+    return ["--config-file", str(conf), "--print", "--debug", "cfn", "request"]
+
+
+def test_the_agents_log_has_no_request_that_can_be_sent_again(tmp_path: Path) -> None:
+    """What requests raises names the whole URL, and the agent logs that."""
+    address = "http://127.0.0.1:9"  # discard: nobody listens
+    result = start_agent(tmp_path, *polls(tmp_path, address))
+    assert "Source [cfn] Unavailable" in result.stderr
+    assert "Max retries exceeded with url: /v1/?..." in result.stderr
+    assert "Max retries exceeded with url: /v1/o?..." in result.stderr
+    for secret in ("PLANTED", "Signature=", "temp_url_sig"):
+        assert secret not in result.stderr
+
+
+def test_what_ends_the_agent_is_said_without_signatures(tmp_path: Path) -> None:
+    text = (
+        "def ends(*_):\n"
+        "    raise RuntimeError('http://h/v1/?Action=x&Signature=PLANTED%3D&Version=1 (of s)')\n"
+        "collect.main = ends\n"
+    )
+    result = start_agent(tmp_path, text=text)
+    assert result.returncode == 1
+    assert "RuntimeError: http://h/v1/?... (of s)" in result.stderr
+    assert "Traceback" in result.stderr
+    assert "PLANTED" not in result.stderr
+
+
+@settings(max_examples=100, deadline=None)
+@given(before=st.text(), query=st.text("abc&=%+.~-_09"), after=st.text())
+def test_no_text_around_it_saves_a_signature(before: str, query: str, after: str) -> None:
+    url = f"http://h/v1/?{query}&Signature=PLANTED{query}"
+    for start in ("?", "?AWSAccessKeyId=KEY&"):
+        said = unsigned(f"{before}{url.replace('?', start, 1)} {after}")
+        assert "PLANTED" not in said
+        assert "KEY" not in said.replace(before, "").replace(after, "")
+
+
+@pytest.mark.parametrize(
+    ("named", "there", "expected"),
+    [
+        (None, ["a", "b"], "a"),
+        (None, ["b"], "b"),
+        (None, [], None),
+        ("mine", ["a", "mine"], "mine"),
+        ("gone", ["b"], "b"),
+        ("gone", [], None),
+    ],
+)
+def test_certificates_are_where_the_distribution_has_them(
+    tmp_path: Path, named: str | None, there: list[str], expected: str | None
+) -> None:
+    for name in there:
+        (tmp_path / name).touch()
+    text = (
+        f"CERTIFICATES = ({str(tmp_path / 'a')!r}, {str(tmp_path / 'b')!r})\n"
+        "collect.main = lambda _: print(os.environ.get('REQUESTS_CA_BUNDLE'))\n"
+    )
+    given_by_unit = {"REQUESTS_CA_BUNDLE": str(tmp_path / named)} if named else {}
+    result = start_agent(tmp_path, text=text, **given_by_unit)
+    assert result.stdout == f"{expected and tmp_path / expected}\n", result.stderr
+    assert ("which is not there" in result.stderr) == (named == "gone")
+
+
+def test_certificates_that_are_not_there_do_not_end_the_agent(tmp_path: Path) -> None:
+    arguments = polls(tmp_path, "https://127.0.0.1:9")
+    result = start_agent(tmp_path, *arguments, REQUESTS_CA_BUNDLE="/nowhere/ca.crt")
+    assert result.returncode == 0, result.stderr
+    assert "Source [cfn] Unavailable" in result.stderr
+
+
+def test_the_unit_leaves_the_certificates_to_the_start_program() -> None:
+    assert "CA_BUNDLE" not in (FILES / "os-collect-config.service").read_text()
+    template = runpy.run_path(str(ELEMENT / "os-apply-config/etc/os-collect-config.conf"))
+    assert template["CERTIFICATES"] == START["CERTIFICATES"]
