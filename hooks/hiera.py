@@ -67,12 +67,13 @@ def main(deployment):
     text = None if hierarchy is None else configuration(deployment, hierarchy, directory)
     paths = {name: data_path(directory, name) for name in data}
     refuse_legacy_data()
+    tools.private_directory(directory)
     for name, path in paths.items():
         tools.private_directory(os.path.dirname(path))
         content = json.dumps(data[name], indent=4, sort_keys=True, separators=(",", ": "))
         hook.write_file(path, content)
     if text is not None:
         file = tools.hiera_config()
-        tools.private_directory(os.path.dirname(file))
+        tools.shared_directory(os.path.dirname(file))
         hook.write_file(file, text)
     return hook.Response()

@@ -38,14 +38,21 @@ def target(path):
     return real
 
 
+def umask():
+    """Return this process's umask, which is that of the agent's unit."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
 def write(path, text, mode):
-    """Replace *path*, keeping the mode and owner of a file that is there; else 0600 and root's."""
+    """Replace *path*, keeping mode and owner of a file that is there; else as the umask has it."""
     try:
         old = os.stat(path)
     except OSError:
         old = None
     if mode is None:
-        mode = stat.S_IMODE(old.st_mode) if old else 0o600
+        mode = stat.S_IMODE(old.st_mode) if old else 0o666 & ~umask()
     if old is None or (old.st_uid, old.st_gid) == (os.geteuid(), os.getegid()):
         return hook.write_file(path, text, mode=mode)
     hook.write_file(path, text, mode=0o600)
@@ -59,7 +66,7 @@ def main(deployment):
     mode = wanted_mode(deployment)
     targets = [(target(path), data) for path, data in tools.map_config(deployment).items()]
     for path, data in targets:
-        tools.private_directory(os.path.dirname(path))
+        tools.shared_directory(os.path.dirname(path))
         text = json.dumps(data, indent=4, sort_keys=True, separators=(",", ": "))
         write(path, text, mode)
     return hook.Response()

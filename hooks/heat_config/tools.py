@@ -198,14 +198,19 @@ def hiera5(hierarchy, directory):
     return "\n".join(lines) + "\n"
 
 
-def private_directory(path):
+def private_directory(path, mode=files.PRIVATE_DIRECTORY):
     """Make the directory *path*, 0700 when it is new; HookError with a sentence."""
     try:
-        return files.make_directory(path)
+        return files.make_directory(path, mode)
     except OSError as error:
         raise hook.HookError(
             'The directory "%s" cannot be made: %s.' % (path, error.strerror)
         ) from None
+
+
+def shared_directory(path):
+    """Make the directory *path*, 0755 when it is new: one that is not of the agent's own trees."""
+    return private_directory(path, files.SHARED_DIRECTORY)
 
 
 def remove_tree(path):

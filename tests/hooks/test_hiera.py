@@ -175,3 +175,17 @@ def test_two_megabytes_and_parallel_runs(hiera, tmp_path: Path):
     assert len(data) == 300_000
     assert len(set(data)) == 1
     assert (tmp_path / "hiera.yaml").read_text().count("name:") == 1
+
+
+def test_only_the_data_directory_is_private(hiera, tmp_path: Path):
+    """The configuration lies in a directory of Puppet's, which other users go through."""
+    env = {
+        "HEAT_HIERA_CONFIG": str(tmp_path / "puppet" / "hiera.yaml"),
+        "HEAT_PUPPET_HIERA_DATADIR": str(tmp_path / "puppet" / "hieradata"),
+    }
+    assert hiera({"hierarchy": ["a/b"], "datafiles": {"a/b": 1}}, env=env).status == 0
+    modes = {
+        name: stat.S_IMODE((tmp_path / "puppet" / name).stat().st_mode)
+        for name in (".", "hieradata", "hieradata/a", "hieradata/a/b.json", "hiera.yaml")
+    }
+    assert list(modes.values()) == [0o755, 0o700, 0o700, 0o600, 0o600]

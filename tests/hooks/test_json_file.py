@@ -33,11 +33,17 @@ def test_data_of_every_json_type(json_file, tmp_path: Path, value):
     assert json.loads((tmp_path / "file").read_text()) == value
 
 
-def test_files_and_new_directories_are_private(json_file, tmp_path: Path):
+@pytest.mark.parametrize(("umask", "expected"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_new_files_have_the_umask_and_can_be_reached(json_file, tmp_path: Path, umask, expected):
+    """As with heat-agents, whose hook opens the file; there, the last directory was 0700."""
     path = tmp_path / "new" / "deep" / "file.json"
-    assert json_file({str(path): {"b": 1, "a": 2}}).status == 0
+    before = os.umask(umask)
+    try:
+        assert json_file({str(path): {"b": 1, "a": 2}}).status == 0
+    finally:
+        os.umask(before)
     assert path.read_text() == '{\n    "a": 2,\n    "b": 1\n}'
-    assert (mode(path), mode(path.parent), mode(path.parent.parent)) == (0o600, 0o700, 0o700)
+    assert (mode(path), mode(path.parent), mode(path.parent.parent)) == (expected, 0o755, 0o755)
 
 
 @pytest.mark.defect("H9")
