@@ -12,6 +12,15 @@ METADATA = "/var/cache/heat-cfntools"
 SETTING = "HEAT_CFN_INIT_CMD"
 
 
+def is_ours(program):
+    """Return True for the cfn-init of the element heat-cfntools, which is told where to look."""
+    try:
+        with open(program, "rb") as stream:
+            return b"heat_cfn" in stream.read(4096)
+    except OSError:
+        return False
+
+
 @hook.main
 def main(deployment):
     """Put the metadata in a private file of this deployment and run cfn-init on it."""
@@ -26,7 +35,7 @@ def main(deployment):
     work = hook.workspace(deployment, env="HEAT_CFN_INIT_LAST_METADATA_DIR", default=METADATA)
     path = work.path(".metadata")
     hook.write_file(path, metadata)
-    if os.environ.get(SETTING):
+    if not is_ours(program):
         # Another implementation knows only the one place that all deployments share.
         hook.write_file(os.path.join(work.directory, "last_metadata"), metadata)
     configsets = tools.joined(deployment, "configsets", ",")

@@ -14,7 +14,7 @@ from heat_cfn.problems import CfnError
 from heat_cfn.step import as_map
 
 PROGRAM = "cfn-hup"
-CONFIGURATION = "/etc/cfn/cfn-hup.conf"
+LONGEST_VARIABLE = 128 << 10  # bytes with its name and a NUL; Linux has 32 pages, MAX_ARG_STRLEN
 
 
 class Hook(NamedTuple):
@@ -124,9 +124,13 @@ def _run(hook: Hook, old: Any, new: Any, loud: bool) -> List[str]:
     command_line.note(PROGRAM, 'hook "%s"' % hook.name)
     if loud:
         print('hook "%s"' % hook.name, flush=True)
-    environment = dict(
-        os.environ, CFN_OLD_METADATA=json.dumps(old), CFN_NEW_METADATA=json.dumps(new)
-    )
+    environment = dict(os.environ)
+    for variable, document in (("CFN_OLD_METADATA", old), ("CFN_NEW_METADATA", new)):
+        text = json.dumps(document)
+        if len(variable) + len(text) + 2 <= LONGEST_VARIABLE:
+            environment[variable] = text
+        else:
+            command_line.note(PROGRAM, "the metadata is too long for %s" % variable)
     argv = ["/bin/sh", "-c", hook.action]
     if hook.runas and hook.runas != "root":
         argv = ["runuser", "-u", hook.runas, "--", *argv]

@@ -101,7 +101,7 @@ def unique_id() -> str:
         return found
     address = os.environ.get("HEAT_CFN_NOVA_URL", NOVA)
     try:
-        with web.open_url(web.request(address), timeout=10) as got:
+        with web.open_url(web.request(address), timeout=10, direct=True) as got:
             data = got.read(1 << 20)
     except (CfnError, OSError, HTTPException):
         return socket.getfqdn()

@@ -11,13 +11,14 @@ import tarfile
 import urllib.parse
 import zipfile
 import zlib
-from typing import IO, Any, Iterator, List, NamedTuple, Optional
+from typing import IO, Any, Callable, Iterator, List, NamedTuple, Optional
 
 from heat_cfn import download, web
 from heat_cfn.problems import CfnError
 from heat_cfn.step import Changes, Step, as_map, as_text
 
 GITHUB = re.compile(r"https?://(api\.)?github\.com/.+/(tarball|zipball)(/.*)?")
+ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error, ValueError)
 
 
@@ -48,6 +49,11 @@ def steps(value: Any, where: str) -> List[Step]:
                     raise CfnError(
                         '"%s" is damaged: it cannot be read to its end' % web.shown(url)
                     ) from None
+                except RuntimeError:  # zipfile has no other for these
+                    raise CfnError(
+                        '"%s" cannot be unpacked: it is encrypted, or packed in a way that this '
+                        "Python does not know" % web.shown(url)
+                    ) from None
                 except OSError as error:
                     raise CfnError(
                         '"%s" cannot be unpacked: %s' % (web.shown(url), error.strerror or error)
@@ -69,20 +75,30 @@ def unpack(file: "IO[bytes]", url: str, directory: str) -> None:
     """
     os.makedirs(directory, exist_ok=True)
     strip = 1 if GITHUB.fullmatch(url) else 0
-    if zipfile.is_zipfile(file):
-        file.seek(0)
-        with zipfile.ZipFile(file) as archive:
-            _place(list(_zip_members(archive)), directory, strip)
-        return
+    head = file.read(6)
     file.seek(0)
+    if head.startswith(ZIP):
+        _unzip(file, directory, strip)
+        return
     try:
         archive = tarfile.open(fileobj=file, mode="r:*")  # noqa: SIM115 - closed below
     except (tarfile.ReadError, *DAMAGED):
         file.seek(0)
-        _single(file, url, directory)
+    else:
+        with archive:
+            _place(list(_tar_members(archive)), directory, strip)
         return
-    with archive:
-        _place(list(_tar_members(archive)), directory, strip)
+    # Only what is nothing else: a zip is known by its end, and a tar may end in one.
+    if not _opener(head) and zipfile.is_zipfile(file):
+        _unzip(file, directory, strip)
+        return
+    file.seek(0)
+    _single(file, url, directory)
+
+
+def _unzip(file: "IO[bytes]", directory: str, strip: int) -> None:
+    with zipfile.ZipFile(file) as archive:
+        _place(list(_zip_members(archive)), directory, strip)
 
 
 def _tar_members(archive: tarfile.TarFile) -> Iterator[Member]:
@@ -178,10 +194,8 @@ def _escape(name: str) -> CfnError:
 def _single(file: "IO[bytes]", url: str, directory: str) -> None:
     """Unpack one compressed file under the name that its URL has without the ending."""
     name = os.path.basename(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
-    head = file.read(6)
+    opener = _opener(file.read(6))
     file.seek(0)
-    openers = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
-    opener = next((opener for magic, opener in openers if head.startswith(magic)), None)
     if opener is None:
         raise CfnError(
             '"%s" is neither a tar archive (plain, gzip, bzip2 or xz) nor a zip archive, nor one '
@@ -194,3 +208,9 @@ def _single(file: "IO[bytes]", url: str, directory: str) -> None:
     with opener(file, "rb") as data, open(path + ".new", "wb") as out:
         shutil.copyfileobj(data, out)
     os.rename(path + ".new", path)
+
+
+def _opener(head: bytes) -> Optional[Callable[..., Any]]:
+    """Return what opens a compressed file that begins with ``head``, None when nothing does."""
+    openers = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
+    return next((opener for magic, opener in openers if head.startswith(magic)), None)

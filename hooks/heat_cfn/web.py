@@ -8,6 +8,8 @@ import urllib.request
 from http.client import HTTPException
 from typing import Any, Callable, Optional
 
+from heat_config import proxy, settings
+
 from heat_cfn.problems import CfnError
 
 TIMEOUT = 60  # seconds without a byte
@@ -29,6 +31,31 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
         return None
+
+
+class _Proxies(urllib.request.ProxyHandler):
+    """The proxies of the environment, chosen as the runner does for a deployment's signal."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def http_open(self, request: urllib.request.Request) -> None:
+        """Send ``request`` to its proxy, if it has one."""
+        parts = urllib.parse.urlsplit(request.full_url)
+        try:
+            way = proxy.of(parts.scheme, parts.hostname or "", parts.port)
+        except ValueError:
+            raise CfnError("the %s_proxy of the environment is not a URL" % parts.scheme) from None
+        if way is None:
+            return
+        if way.scheme != "http":
+            raise CfnError('the proxy "%s" must be one that begins with http://' % way.shown)
+        for name, value in way.headers().items():
+            request.add_header(name, value)
+        host = "[%s]" % way.host if ":" in way.host else way.host
+        request.set_proxy("%s:%d" % (host, way.port), "http")
+
+    https_open = http_open
 
 
 def shown(url: str) -> str:
@@ -71,21 +98,32 @@ def open_url(
     insecure: bool = False,
     redirects: bool = False,
     timeout: float = TIMEOUT,
+    direct: bool = False,
 ) -> Any:
     """Open a request and return urllib's response.
+
+    It goes through the proxy that the environment names for the address, and verifies servers by
+    the system's certificates, or by ``ca_file`` of /etc/heat-config.conf, as the runner's do.
 
     :param insecure: do not verify the server's certificate.
     :param redirects: follow them; a signed address is never followed elsewhere.
     :param timeout: seconds without a byte.
+    :param direct: through no proxy.
 
     :raises Refused: for an answer of 300 and above.
     :raises CfnError: when there is no answer.
     """
-    handlers: list = [] if redirects else [_NoRedirect()]
+    handlers: list = [urllib.request.ProxyHandler({}) if direct else _Proxies()]
+    if not redirects:
+        handlers.append(_NoRedirect())
     if request.full_url.startswith("https:"):
         import ssl  # costs a fifth of a second on a slow guest
 
-        context = ssl.create_default_context()
+        authorities = settings.Settings().ca_file
+        try:
+            context = ssl.create_default_context(cafile=authorities)
+        except (OSError, ssl.SSLError):
+            raise CfnError('the CA file "%s" cannot be read' % authorities) from None
         if insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

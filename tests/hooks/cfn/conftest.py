@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -87,6 +90,8 @@ class Server:
     answers: list = field(default_factory=lambda: [(200, b"")])
     heard: list[Heard] = field(default_factory=list)
     check: Callable[[Heard], int] | None = None
+    connected: list[str] = field(default_factory=list)
+    serve: Callable[..., None] = field(default=lambda *_: None)
 
 
 @pytest.fixture
@@ -114,11 +119,32 @@ def server() -> Iterator[Server]:
 
         do_GET = do_PUT = do_POST = answer
 
+        def do_CONNECT(self):
+            made.connected.append(self.path)
+            self.send_error(403)
+
         def log_message(self, *_arguments):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         made = Server(f"http://127.0.0.1:{http.server_address[1]}")
+
+        def serve(door: socket.socket, context: ssl.SSLContext | None = None) -> None:
+            """Answer on another listening socket as well, by TLS with a context."""
+
+            def accept():
+                with contextlib.suppress(OSError):  # until the test closes it
+                    while True:
+                        connection, peer = door.accept()
+                        with contextlib.suppress(OSError):
+                            if context is not None:
+                                connection = context.wrap_socket(connection, server_side=True)
+                            http.finish_request(connection, peer)
+                            http.shutdown_request(connection)
+
+            threading.Thread(target=accept, daemon=True).start()
+
+        made.serve = serve
         thread = threading.Thread(target=http.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:

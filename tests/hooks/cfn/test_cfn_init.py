@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import base64
 import bz2
+import contextlib
 import gzip
 import io
 import json
 import os
 import stat
+import sys
 import tarfile
+import tempfile
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+HOOKS = Path(__file__).resolve().parents[3] / "hooks"
+sys.path.insert(0, str(HOOKS))
+from heat_cfn import sources  # noqa: E402
+from heat_cfn.problems import CfnError  # noqa: E402
+from heat_cfn.step import Changes  # noqa: E402
+
+sys.path.remove(str(HOOKS))
 
 INIT = "AWS::CloudFormation::Init"
 
@@ -282,6 +295,67 @@ def test_archives(init, tmp_path, kind, python):
         init({"sources": {str(target): (tmp_path / "archive").as_uri()}}, python=python)
     assert (target / "top/file").read_bytes() == b"data"
     assert stat.S_IMODE((target / "top/run").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("kind", ["plain tar", "tgz", "stored gz", "one file"])
+def test_a_zip_at_the_end_of_something_else_is_not_unpacked(init, tmp_path, kind):
+    """A zip is known by its end; an application's tar often ends in one of its archives."""
+    inner = zip_bytes(["inside"])
+    names = {"lib/app.jar"}
+    if kind == "one file":
+        data, names = gzip.compress(inner, 0, mtime=0), {"app"}
+    else:
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w:gz" if kind == "tgz" else "w") as tar:
+            entry = tarfile.TarInfo("lib/app.jar")
+            entry.size = len(inner)
+            tar.addfile(entry, io.BytesIO(inner))
+        data = gzip.compress(out.getvalue(), 0) if kind == "stored gz" else out.getvalue()
+    (tmp_path / "app.gz").write_bytes(data)
+    init({"sources": {str(tmp_path / "t"): (tmp_path / "app.gz").as_uri()}}, check=0)
+    found = {path.relative_to(tmp_path / "t") for path in (tmp_path / "t").rglob("*")}
+    assert {str(path) for path in found if (tmp_path / "t" / path).is_file()} == names
+
+
+def test_a_zip_that_unpacks_itself_is_one(init, tmp_path):
+    (tmp_path / "setup").write_bytes(b"#!/bin/sh\nexit 0\n" + zip_bytes())
+    init({"sources": {str(tmp_path / "t"): (tmp_path / "setup").as_uri()}}, check=0)
+    assert (tmp_path / "t/top/file").read_bytes() == b"data"
+
+
+@pytest.mark.parametrize(("at", "value"), [(6, 1), (8, 97), (4, 99)])
+def test_a_zip_that_python_cannot_unpack_is_a_sentence(init, tmp_path, at, value):
+    """Encrypted (a flag), of an unknown compression, or of a later version of the format."""
+    data = bytearray(zip_bytes(["secret"]))
+    for mark, shift in ((b"PK\x03\x04", 0), (b"PK\x01\x02", 2)):
+        data[data.index(mark) + at + shift] = value
+    (tmp_path / "a.zip").write_bytes(data)
+    done = init({"sources": {str(tmp_path / "t"): (tmp_path / "a.zip").as_uri()}}, check=1)
+    assert "it is encrypted, or packed in a way that this Python does not know" in done.stderr
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(["w", "w:gz", "w:bz2", "w:xz", "zip"]),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.binary(max_size=8)), max_size=4),
+    st.floats(0, 1),
+)
+def test_whatever_comes_is_unpacked_or_refused(kind, changes, length):
+    """A broken or hostile archive must end in a sentence, and write beside nothing."""
+    data = bytearray(zip_bytes() if kind == "zip" else tar_bytes(mode=kind))
+    for place, new in changes:
+        at = int(place * len(data))
+        data[at : at + len(new)] = new
+    del data[int(length * len(data)) + 1 :]
+    with tempfile.TemporaryDirectory() as room:
+        archive = Path(room) / "archive.gz"
+        archive.write_bytes(data)
+        where = Path(room) / "a/target"
+        (step,) = sources.steps({str(where): archive.as_uri()}, "sources")
+        with contextlib.suppress(CfnError):
+            step.run(Changes())
+        assert {path.name for path in Path(room).iterdir()} <= {"archive.gz", "a"}
+        assert [path.name for path in (Path(room) / "a").iterdir()] == ["target"]
 
 
 @pytest.mark.parametrize("name", ["plain.txt.gz", "plain.txt.bz2"])
@@ -570,7 +644,22 @@ def test_the_hook_applies_its_config(cfn_init_hook, tmp_path, form):
     assert (answer.status, answer.stderr) == (0, "")
     assert (tmp_path / "f").read_text() == "PLANTED"
     assert "PLANTED" not in answer.log + answer.stdout
-    assert [path.name for path in (tmp_path / "last").iterdir()] == ["last_metadata"]
+    assert list((tmp_path / "last").iterdir()) == []
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_another_cfn_init_finds_its_metadata(cfn_init_hook, tmp_path, named):
+    """That of heat-cfntools knows one place; heat-agents' hook writes to it, whoever is called."""
+    program = tmp_path / "bin/cfn-init"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/last/last_metadata\n")
+    program.chmod(0o755)
+    env = {
+        "HEAT_CFN_INIT_CMD": str(program) if named else "",
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+    }
+    answer = cfn_init_hook({"config": {"files": {}}}, env=env)
+    assert json.loads(answer.stdout) == {INIT: {"config": {"files": {}}}}
     assert (tmp_path / "last/last_metadata").stat().st_mode & 0o777 == 0o600
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
+import ssl
+import subprocess
 import urllib.parse
 
 import pytest
@@ -171,3 +174,93 @@ def test_an_address_that_is_none_is_a_sentence(cfn, url):
 )
 def test_a_wrong_command_line_is_status_2(cfn, arguments):
     cfn("cfn-signal", *arguments, check=2)
+
+
+# The way there
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+def test_a_proxy_is_used(cfn, server, variable, python):
+    proxy = server.url.replace("//", "//user:pass%20word@")
+    address = "http://heat.invalid/v1/x?Signature=s"
+    cfn("cfn-signal", "-i", "me", address, env={variable: proxy}, python=python, check=0)
+    (heard,) = server.heard
+    assert heard.path == address
+    assert heard.headers["Host"] == "heat.invalid"
+    credentials = base64.b64encode(b"user:pass word").decode()
+    assert heard.headers["Proxy-Authorization"] == f"Basic {credentials}"
+
+
+def test_https_goes_through_a_proxy_by_connect(cfn, server):
+    server.answers = [(403, b"")]
+    address = "https://heat.invalid/v1/x?Signature=s"
+    done = cfn(
+        "cfn-signal", "-i", "me", "--attempts", "1", address, env={"https_proxy": server.url},
+        check=1,
+    )  # fmt: skip
+    assert "cannot be reached" in done.stderr
+    assert server.heard == []
+    assert server.connected == ["heat.invalid:443"]
+
+
+@pytest.mark.parametrize("past", ["127.0.0.0/8", "127.0.0.1", "*"])
+def test_a_network_that_is_named_is_past_the_proxy(cfn, server, past):
+    """As for the agent's polls; urllib by itself knows no networks."""
+    env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": f"x, {past}" if past != "*" else past}
+    cfn("cfn-signal", "-i", "me", f"{server.url}/v1/x", env=env, check=0)
+    assert len(server.heard) == 1
+
+
+def test_nova_is_asked_without_a_proxy(cfn, server):
+    """Its metadata service is on the server's own link."""
+    server.answers = [(200, b'{"uuid": "of-nova"}'), (200, b"")]
+    env = {"HEAT_CFN_NOVA_URL": f"{server.url}/nova", "http_proxy": server.url}
+    cfn("cfn-signal", "http://heat.invalid/v1/x", env=env, check=0)
+    assert [heard.path for heard in server.heard] == ["/nova", "http://heat.invalid/v1/x"]
+    assert body(server)["UniqueId"] == "of-nova"
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "http://[::1", "http://"])
+def test_a_proxy_that_cannot_be_used_is_a_sentence(cfn, proxy):
+    done = cfn(
+        "cfn-signal", "-i", "me", "--attempts", "1", "http://heat.invalid/", check=1,
+        env={"http_proxy": proxy},
+    )  # fmt: skip
+    assert "proxy" in done.stderr
+
+
+def test_ipv6(cfn, server, python):
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as door:
+        server.serve(door)
+        address = f"http://[::1]:{door.getsockname()[1]}/v1/x"
+        cfn("cfn-signal", "-i", "me", address, python=python, check=0)
+    assert server.heard[-1].headers["Host"] == address[len("http://") :].partition("/")[0]
+
+
+@pytest.mark.tool("openssl")
+def test_the_authority_that_the_settings_name_is_trusted(cfn, server, tmp_path):
+    """/etc/heat-config.conf has it for the signals of deployments."""
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=heat", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", key, "-out", certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        server.serve(door, context)
+        call = ["cfn-signal", "-i", "me", "--attempts", "1"]
+        call.append(f"https://127.0.0.1:{door.getsockname()[1]}/v1/x")
+        assert "certificate" in cfn(*call, check=1).stderr.lower()
+        settings = tmp_path / "heat-config.conf"
+        settings.write_text(f"ca_file = {certificate}\n")
+        cfn(*call, env={"HEAT_CONFIG_FILE": str(settings)}, check=0)
+        settings.write_text("ca_file = /nowhere\n")
+        done = cfn(*call, env={"HEAT_CONFIG_FILE": str(settings)}, check=1)
+    assert 'the CA file "/nowhere" cannot be read' in done.stderr
+    assert len(server.heard) == 1

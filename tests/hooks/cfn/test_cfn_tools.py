@@ -214,6 +214,24 @@ def test_hup_asks_heat_and_repeats_a_hook_that_failed(cfn, heat, tmp_path):
     assert look({"b": 1}, 0) == []
 
 
+def test_hup_runs_its_hook_however_long_the_metadata_is(cfn, tmp_path):
+    """Linux takes 128 KiB for one variable; a hook that it refuses never ran, at no look."""
+    etc = hup_files(
+        tmp_path,
+        "[h]\ntriggers=post.update\npath=Resources.S.Metadata.a\n"
+        f'action=echo "${{CFN_OLD_METADATA:-none}} ${{CFN_NEW_METADATA:-none}}" >>{tmp_path}/log\n',
+    )
+    new = tmp_path / "new.json"
+    lengths = [10, (128 << 10) - len('CFN_NEW_METADATA={"a": ""}') - 1, 128 << 10, 1 << 20, 11]
+    for length in lengths:
+        new.write_text(json.dumps({"a": "x" * length}))
+        cfn("cfn-hup", "-c", etc, env={"HEAT_CFN_INIT_METADATA": str(new)}, check=0)
+    lines = (tmp_path / "log").read_text().splitlines()
+    given = [[part != "none" for part in line.replace(": ", ":").split()] for line in lines]
+    assert given == [[True, True], [True, False], [False, False], [False, True]]
+    assert "the metadata is too long for CFN_NEW_METADATA" in (tmp_path / "cfn-hup.log").read_text()
+
+
 @pytest.mark.parametrize(
     ("hooks", "main", "part"),
     [
