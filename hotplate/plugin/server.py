@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotplate.events import classify
 from hotplate.guest.base import COMMAND_SECONDS, CommandResult
+from hotplate.guest.driver import WAIT_SECONDS, Driver
 from hotplate.guest.testinfra_backend import testinfra_host
 from hotplate.machine.console import Console
 from hotplate.session import access
@@ -30,8 +31,8 @@ HOOKS = ("/usr/libexec/heat-config/hooks", "/var/lib/heat-config/hooks")
 """Where heat-config looks for hooks, and where it did before."""
 
 
-class ServerUnderTest:
-    """One running server of the image under test.
+class ServerUnderTest(Driver):
+    """One running server of the image under test; see also its :class:`Driver`.
 
     ::
 
@@ -118,6 +119,18 @@ class ServerUnderTest:
         :param timeout: seconds.
         """
         return self._server.shell().run(command, timeout=timeout)
+
+    def wait_for_console_text(self, pattern: str, *, seconds: float = WAIT_SECONDS) -> str:
+        """Wait until a line on the serial console matches; return what matched.
+
+        >>> server.wait_for_console_text("Linux version [0-9]")[:-1]
+        'Linux version '
+
+        :param pattern: a regular expression, looked for in each line since power-on.
+        :raises DeadlineExceeded: after ``seconds``; quotes the last line.
+        """
+        deadline = GuestDeadline(seconds, f'"{pattern}" on the console of {self}')
+        return self.console.wait_for(pattern, deadline).group()
 
     def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
         """Write bytes, or a file of the host's, to a file in the guest."""

@@ -49,3 +49,47 @@ def test_every_example_passes(bookworm, tmp_path, nothing_left):
 def test_expectations_in_yaml_hold(bookworm, test_image, nothing_left):
     done = test_image(bookworm, "-t", EXAMPLES / "expect" / "greeting.yaml")
     assert done.status == 0, done.last_line
+
+
+DOCSTRINGS = """
+import doctest
+
+import pytest
+
+import hotplate.guest.driver
+import hotplate.plugin.server
+
+EXAMPLES = [
+    example
+    for module in (hotplate.guest.driver, hotplate.plugin.server)
+    for example in doctest.DocTestFinder().find(module)
+    if example.examples
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_docstring(booted_server, example):
+    example.globs["server"] = booted_server
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_there_are_some():
+    assert len(EXAMPLES) >= 10
+"""
+
+
+def test_every_example_in_a_docstring_holds(bookworm, tmp_path, nothing_left):
+    (tmp_path / "test_docstrings.py").write_text(DOCSTRINGS)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--image", bookworm),
+            *("--artifacts", tmp_path / "artifacts", "--rootdir", tmp_path),
+            tmp_path / "test_docstrings.py",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

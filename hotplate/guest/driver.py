@@ -1,0 +1,227 @@
+"""What a test says to a guest: the words of the NixOS test driver, on any way in.
+
+Their meaning is that of its ``Machine`` class (nixos/lib/test-driver): ``succeed`` and ``fail``
+return what the commands printed, a ``wait_...`` ends with an error that quotes the last try.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from hotplate.errors import SubjectError
+from hotplate.guest.base import COMMAND_SECONDS, CommandError, CommandResult, shell_text
+from hotplate.timing.deadline import GuestDeadline
+from hotplate.timing.deadline import retry as retry_until
+
+WAIT_SECONDS = 120.0
+"""How long a ``wait_...`` takes at most, on a host that is not slow."""
+
+EVERY_SECONDS = 0.5
+"""Between two tries in a guest, each of which is a command of some 10 ms."""
+
+LONGEST_QUOTE = 400
+
+
+class ExpectationError(SubjectError):
+    """What a test waited for in a guest did not come true; says what the last try showed."""
+
+
+class Driver(Protocol):
+    """The words; who has them provides :meth:`run`.
+
+    A command is text for the guest's ``/bin/sh``, or a list of words that are quoted for it.
+    Seconds are those of a host that is not slow; on a slow one they count as many times as it is
+    slower (:class:`~hotplate.timing.deadline.GuestDeadline`).
+    """
+
+    @abstractmethod
+    def run(
+        self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
+    ) -> CommandResult:
+        """Run a command as root; see :meth:`hotplate.guest.base.Guest.run`."""
+
+    def execute(
+        self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
+    ) -> tuple[int, str]:
+        """Run a command and return its exit status and what it printed on stdout.
+
+        >>> server.execute("echo hello; exit 3")
+        (3, 'hello')
+
+        :param timeout: seconds, after which it is killed in the guest.
+        :raises DeadlineExceeded: when it took longer.
+        """
+        result = self.run(command, timeout=timeout)
+        return result.rc, result.text
+
+    def succeed(self, *commands: str | Sequence[str], timeout: float = COMMAND_SECONDS) -> str:
+        """Run commands, each of which must end with 0, and return what they printed on stdout.
+
+        >>> server.succeed("test -d /etc", "cat /proc/sys/kernel/ostype")
+        'Linux'
+
+        :raises CommandError: for the first that does not; quotes its stderr.
+        """
+        return "".join(self.run(each, timeout=timeout).check().text for each in commands)
+
+    def fail(self, *commands: str | Sequence[str], timeout: float = COMMAND_SECONDS) -> str:
+        """Run commands, none of which may end with 0, and return what they printed on stdout.
+
+        >>> server.fail("test -e /no/such/file")
+        ''
+
+        :raises ExpectationError: for the first that ends with 0.
+        """
+        printed = ""
+        for each in commands:
+            result = self.run(each, timeout=timeout)
+            if result.rc == 0:
+                raise ExpectationError(
+                    f'the command "{result.command}" was expected to fail and ended with status 0'
+                )
+            printed += result.text
+        return printed
+
+    def retry(
+        self, attempt: Callable[[bool], bool], what: str, *, seconds: float = WAIT_SECONDS
+    ) -> None:
+        """Call ``attempt(last_try)`` twice a second until it returns True.
+
+        >>> server.retry(lambda last_try: server.execute("true")[0] == 0, "a command")
+
+        :param attempt: gets True at the last call, so that it can raise with the details.
+        :param what: what is waited for, as it reads after "waiting for".
+        :param seconds: at most.
+        :raises DeadlineExceeded: when the last call returned False too.
+        """
+        deadline = GuestDeadline(seconds, what)
+        retry_until(lambda last_try: attempt(last_try) or None, deadline, every=EVERY_SECONDS)
+
+    def wait_until_succeeds(
+        self, command: str | Sequence[str], *, seconds: float = WAIT_SECONDS
+    ) -> str:
+        """Run a command again and again until it ends with 0; return what it printed on stdout.
+
+        >>> server.wait_until_succeeds("echo ready")
+        'ready'
+
+        :raises CommandError: when it still fails after ``seconds``; quotes its stderr.
+        """
+        return self._until(command, seconds, lambda result: result.rc == 0, CommandError).text
+
+    def wait_until_fails(
+        self, command: str | Sequence[str], *, seconds: float = WAIT_SECONDS
+    ) -> str:
+        """Run a command again and again until it fails; return what it printed on stdout.
+
+        >>> server.wait_until_fails("test -e /run/reboot-required")
+        ''
+
+        :raises ExpectationError: when it still ends with 0 after ``seconds``.
+        """
+
+        def error(result: CommandResult) -> ExpectationError:
+            return ExpectationError(
+                f'the command "{result.command}" still ends with status 0 after {seconds:.0f} s'
+            )
+
+        return self._until(command, seconds, lambda result: result.rc != 0, error).text
+
+    def wait_for_file(self, path: str, *, seconds: float = WAIT_SECONDS) -> None:
+        """Wait until a file, or anything else of that name, is there.
+
+        >>> server.wait_for_file("/etc/os-release")
+
+        :raises ExpectationError: when it is not after ``seconds``.
+        """
+
+        def error(_result: CommandResult) -> ExpectationError:
+            return ExpectationError(f'there is no "{path}" after {seconds:.0f} s')
+
+        self._until(["test", "-e", path], seconds, lambda result: result.rc == 0, error)
+
+    def wait_for_unit(self, unit: str, *, seconds: float = WAIT_SECONDS) -> None:
+        """Wait until a unit of systemd's is active.
+
+        >>> server.wait_for_unit("os-collect-config.service")
+
+        :raises ExpectationError: at once when it has failed, is masked or does not exist; after
+            ``seconds`` when it is in any other state. Quotes its state and the end of its journal.
+        """
+        ask = [
+            *("systemctl", "show", unit),
+            *("--property", "LoadState,ActiveState,SubState"),
+        ]
+
+        def settled(result: CommandResult) -> bool:
+            state = _properties(result)
+            if state.get("LoadState") in ("not-found", "masked"):
+                raise ExpectationError(f'the unit "{unit}" is {state["LoadState"]}')
+            if state.get("ActiveState") == "failed":
+                raise self._unit_error(unit, "has failed")
+            return state.get("ActiveState") == "active"
+
+        def error(result: CommandResult) -> ExpectationError:
+            state = _properties(result)
+            words = f"{state.get('ActiveState', 'unknown')} ({state.get('SubState', '')})"
+            return self._unit_error(unit, f"is {words} after {seconds:.0f} s")
+
+        self._until(ask, seconds, settled, error)
+
+    def wait_for_open_port(
+        self, port: int, *, address: str = "localhost", seconds: float = WAIT_SECONDS
+    ) -> None:
+        """Wait until the guest can connect to a TCP port; needs bash in the guest.
+
+        >>> _ = server.succeed("systemd-run --unit=web python3 -m http.server 8080")
+        >>> server.wait_for_open_port(8080)
+
+        :raises ExpectationError: when nothing accepts connections after ``seconds``.
+        """
+        connect = ["bash", "-c", f"exec 3<>/dev/tcp/{shlex.quote(address)}/{port:d}"]
+
+        def error(_result: CommandResult) -> ExpectationError:
+            return ExpectationError(
+                f"nothing listens on port {port} of {address} after {seconds:.0f} s"
+            )
+
+        self._until(connect, seconds, lambda result: result.rc == 0, error)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _until(
+        self,
+        command: str | Sequence[str],
+        seconds: float,
+        content: Callable[[CommandResult], bool],
+        error: Callable[[CommandResult], SubjectError],
+    ) -> CommandResult:
+        """Run a command until its result is as wanted; the last try's result makes the error."""
+
+        def attempt(last_try: bool) -> CommandResult | None:
+            result = self.run(command)
+            if content(result):
+                return result
+            if last_try:
+                raise error(result)
+            return None
+
+        deadline = GuestDeadline(seconds, f'"{shell_text(command)}"')
+        return retry_until(attempt, deadline, every=EVERY_SECONDS)
+
+    def _unit_error(self, unit: str, state: str) -> ExpectationError:
+        journal = self.run(
+            ["journalctl", "--boot", "--no-pager", "--output", "cat", "--lines", "10", "-u", unit]
+        )
+        quote = re.sub(r"\s+", " ", journal.text)[-LONGEST_QUOTE:].strip() or "(empty)"
+        return ExpectationError(f'the unit "{unit}" {state}; its journal ends: {quote}')
+
+
+def _properties(result: CommandResult) -> dict[str, str]:
+    """The ``Name=value`` lines of ``systemctl show``."""
+    pairs = (line.partition("=") for line in result.text.splitlines())
+    return {name: value for name, _, value in pairs}
