@@ -21,6 +21,12 @@ AGAIN = 1
 BUSY = 75
 RERUNS = 3
 DOCUMENT_LIMIT = 64 << 20
+DROPPED = {
+    "kubelet": 'the group "script" with "podman kube play", or the group "docker-cmd"',
+    "atomic": 'the group "docker-cmd" with podman',
+}
+"""What heat-agents had a hook for -> what to use in its place."""
+
 NO_PROGRAM = ("os-apply-config", "Heat::Ungrouped")
 """Groups whose config is metadata for os-apply-config, which has rendered it by now."""
 
@@ -218,12 +224,11 @@ class Pass:
             None,
             None,
             (
-                "There is no hook for the group %s on this machine; it is looked for in %s. "
-                "Install the element heat-config-%s in the image, or correct the group."
+                "There is no hook for the group %s on this machine; it is looked for in %s. %s"
                 % (
                     values.encode(values.clean(item.group)),
                     ", ".join(self.settings.hooks),
-                    name or "<group>",
+                    _instead_of(item.group, name),
                 )
             ),
         )
@@ -423,3 +428,12 @@ def main(only=None):
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def _instead_of(group, name):
+    """Say what to do about a *group* without a hook; *name* is what of it can be in a file name."""
+    if group in DROPPED:
+        return "This group of heat-agents was dropped; use %s." % DROPPED[group]
+    if group != name:
+        return "Correct the group: that is the name of none."
+    return "Install the element heat-config-%s in the image, or correct the group." % name

@@ -44,6 +44,12 @@ OPERATING_SYSTEM = "debian-minimal"
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 """What the kernel calls an architecture -> what Debian calls it."""
 
+DROPPED = {
+    "kubelet": 'heat-agents had it; use "podman kube play" in the group script, or docker-cmd',
+    "atomic": "heat-agents had it; use docker-cmd with podman",
+}
+"""A group that has no element any more -> what to use in its place."""
+
 ALIASES = {"sid": "unstable"}
 """diskimage-builder asks for ``sid-updates``, which is nowhere; ``unstable`` it knows."""
 
@@ -148,6 +154,18 @@ def find_element(name: str, path: tuple[Path, ...]) -> Path | None:
     return None
 
 
+def groups_with_an_element(path: tuple[Path, ...]) -> list[str]:
+    """The software-config groups that a hook is declared for, by the name of their element."""
+    declared = {
+        line.split()[0]
+        for directory in path
+        for file in directory.glob("heat-config-*/heat-config-hooks")
+        for line in file.read_text().splitlines()
+        if line.strip()
+    }
+    return sorted(group for group in declared if find_element(f"heat-config-{group}", path))
+
+
 def provides_operating_system(element: Path) -> bool:
     """Whether an element says that it provides ``operating-system``."""
     try:
@@ -179,6 +197,9 @@ def make(
     """
     path = (*request.element_path, elements_dir)
     everywhere = (*path, dib_elements)
+    for directory in request.element_path:
+        if not directory.is_dir():
+            raise UsageError(f'there is no directory "{directory}" (--element-path)')
     for directory in (*request.element_path, request.cache):
         if re.search(r"[\s:]", str(directory)):
             raise UsageError(
@@ -187,14 +208,10 @@ def make(
     wanted = [*request.elements]
     for group in request.groups:
         if find_element(f"heat-config-{group}", everywhere) is None:
-            known = sorted(
-                found.name.removeprefix("heat-config-")
-                for directory in everywhere
-                for found in directory.glob("heat-config-*")
-            )
             raise UsageError(
                 f'there is no element "heat-config-{group}" for the group "{group}"',
-                hint=f"groups with an element: {', '.join(known)}",
+                hint=DROPPED.get(group)
+                or f"groups with an element: {', '.join(groups_with_an_element(everywhere))}",
             )
         wanted.append(f"heat-config-{group}")
 

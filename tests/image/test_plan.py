@@ -69,7 +69,23 @@ def test_sid_is_called_unstable(tmp_path: Path):
 def test_a_group_without_an_element_names_those_that_there_are(tmp_path: Path):
     with pytest.raises(UsageError, match='"heat-config-cobol"') as raised:
         made(tmp_path, groups=("cobol",))
-    assert "script" in raised.value.hint
+    # Every element whose name begins so is one, but for the agent's own parts.
+    assert raised.value.hint == (
+        "groups with an element: ansible, apply-config, cfn-init, chef, chef-solo, docker-cmd, "
+        "docker-compose, hiera, json-file, puppet, salt, script"
+    )
+
+
+@pytest.mark.parametrize("group", ["kubelet", "atomic"])
+def test_a_group_of_heat_agents_that_was_dropped_has_a_replacement(tmp_path: Path, group: str):
+    with pytest.raises(UsageError) as raised:
+        made(tmp_path, groups=(group,))
+    assert "heat-agents had it; use" in raised.value.hint
+
+
+def test_a_directory_of_elements_that_is_not_there(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"there is no directory .*gone"):
+        made(tmp_path, element_path=(tmp_path / "gone",))
 
 
 def test_an_element_that_is_nowhere(tmp_path: Path):
@@ -87,6 +103,7 @@ def test_an_operating_system_of_ones_own_replaces_debian(tmp_path: Path, fake_el
 @pytest.mark.parametrize("name", ["with space", "with:colon"])
 def test_paths_that_disk_image_create_would_split(tmp_path: Path, name: str):
     with pytest.raises(UsageError, match=name):
+        (tmp_path / name).mkdir()
         made(tmp_path, element_path=(tmp_path / name,))
 
 

@@ -83,6 +83,22 @@ def test_a_group_without_a_hook_is_signalled_as_failed(guest, heat, cfn, group):
     assert len(heat.signals) == 1
 
 
+@pytest.mark.parametrize(
+    ("group", "advice"),
+    [
+        ("puppet", "Install the element heat-config-puppet in the image, or correct the group."),
+        ("kubelet", 'use the group "script" with "podman kube play", or the group "docker-cmd".'),
+        ("atomic", 'use the group "docker-cmd" with podman.'),
+        ("a b", "Correct the group: that is the name of none."),
+        ("☃", "Correct the group: that is the name of none."),
+    ],
+)
+def test_a_group_without_a_hook_gets_advice_that_can_be_followed(guest, heat, cfn, group, advice):
+    guest.metadata(cfn(group=group))
+    guest.run()
+    assert heat.signals[0]["deploy_stderr"].rstrip("\n").endswith(advice)
+
+
 @pytest.mark.parametrize("group", ["os-apply-config", "Heat::Ungrouped"])
 def test_groups_that_need_no_program_are_complete(guest, heat, cfn, group):
     guest.metadata(cfn(group=group))
