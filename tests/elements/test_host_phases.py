@@ -219,6 +219,21 @@ def test_the_collector_runs_in_its_phase(tmp_path: Path) -> None:
     assert (hooks / "heat-config-collected/index.json").is_file()
 
 
+def test_a_python_that_is_too_old_for_the_hooks_stops_the_build(tmp_path: Path) -> None:
+    """They compile with 3.6, and fail when they are run: the build is where to say so."""
+    program = ELEMENTS / "heat-config/heat-config-files/install-hooks.py"
+    older = (
+        "import runpy, sys; sys.version_info = (3, 8, 18); "
+        f"runpy.run_path({str(program)!r}, run_name='__main__')"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", older], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 1
+    expected = "heat-config: the hooks need Python 3.9 or later; the image has 3.8\n"
+    assert result.stderr == expected
+
+
 def test_an_element_that_hides_the_user_data_is_refused(tmp_path: Path) -> None:
     script = ELEMENTS / "heat-config-cloud-init/extra-data.d/40-heat-config-cloud-init"
     result = run_step(script, tmp_path, {"cloud-init": tmp_path, "cloud-init-nocloud": tmp_path})
