@@ -356,23 +356,23 @@ class Cloud:
             its servers name.
         """
         client = self.heat()
-        found = client.stacks.get(stack, resolve_outputs=False)
+        answer = client.stacks.get(stack, resolve_outputs=False)
         stood_in = set(self._engine.stood_in)
-        told = [
+        present = [
             StoodIn(resource.resource_type, resource.resource_name)
-            for resource in client.resources.list(found.id, nested_depth=10)
+            for resource in client.resources.list(answer.id, nested_depth=10)
             if resource.resource_type in stood_in
         ]
         for server in self.servers.all():
             spec = server.spec
-            if spec.stack_name != found.stack_name:
+            if spec.stack_name != answer.stack_name:
                 continue
             for kind, name in (("image", spec.image), ("flavor", spec.flavor)):
                 if name:
-                    told.append(StoodIn(kind, name))
+                    present.append(StoodIn(kind, name))
             if spec.key_name and not self.servers.has_keypair(spec.key_name):
-                told.append(StoodIn("key pair", spec.key_name))
-        return sorted(set(told))
+                present.append(StoodIn("key pair", spec.key_name))
+        return sorted(set(present))
 
     def copy_databases(self, directory: Path) -> None:
         """Write consistent copies of the databases to ``directory``, as a cloud starts from them.

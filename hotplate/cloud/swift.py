@@ -141,13 +141,13 @@ class SwiftApi:
         self, environ: dict[str, Any], start_response: Any, place: tuple[str, str]
     ) -> list[bytes]:
         method = environ["REQUEST_METHOD"]
-        known = self._store.row(
+        existing = self._store.row(
             "SELECT name FROM hotplate_container WHERE account = ? AND name = ?", *place
         )
         if method == "PUT":
             self._keep_headers(environ, *place)
-            return _answer(start_response, "202 Accepted" if known else "201 Created", b"")
-        if known is None:
+            return _answer(start_response, "202 Accepted" if existing else "201 Created", b"")
+        if existing is None:
             return _answer(start_response, *_NOT_FOUND)
         rows = self._store.rows(
             "SELECT name, length(data) AS size, type, etag, modified FROM hotplate_object"

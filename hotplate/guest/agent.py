@@ -63,9 +63,9 @@ class Agent:
                 request = {"execute": "guest-sync-delimited", "arguments": {"id": number}}
                 self._send(json.dumps(request).encode() + b"\n", step)
                 try:
-                    while (found := self._buffer.rfind(DELIMITER)) < 0:
+                    while (mark := self._buffer.rfind(DELIMITER)) < 0:
                         self._receive(step)
-                    self._buffer = self._buffer[found + 1 :]
+                    self._buffer = self._buffer[mark + 1 :]
                     answer = json.loads(self._line(step))
                 except (DeadlineExceeded, ValueError):
                     return None

@@ -47,8 +47,8 @@ class CommandError(SubjectError):
     """
 
     def __init__(self, result: CommandResult) -> None:
-        said = (result.stderr or result.stdout).decode(errors="replace").strip()[-400:]
-        super().__init__(f'the command "{result.command}" ended with status {result.rc}: {said}')
+        quote = (result.stderr or result.stdout).decode(errors="replace").strip()[-400:]
+        super().__init__(f'the command "{result.command}" ended with status {result.rc}: {quote}')
         self.result = result
 
 

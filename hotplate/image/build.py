@@ -240,11 +240,11 @@ class Build:
         return status, last
 
     def _failure(self, status: int, last: deque[str], log: Path) -> HotplateError:
-        told = [line for line in last if line and not CLEANING_UP.match(line)]
-        text = "\n".join(told[-100:])
+        shown = [line for line in last if line and not CLEANING_UP.match(line)]
+        text = "\n".join(shown[-100:])
         for pattern, kind, sentence, hint in CAUSES:
-            if found := re.search(pattern, text):
-                message = sentence.format(*found.groups())
+            if match := re.search(pattern, text):
+                message = sentence.format(*match.groups())
                 error = kind(message, hint=f'{hint}; the full log is "{log}"')
                 break
         else:
@@ -255,7 +255,7 @@ class Build:
                 hint=f'the full log is "{log}"',
             )
         if isinstance(error, BuildError):
-            error.lines = tuple(told[-15:])
+            error.lines = tuple(shown[-15:])
         return error
 
     def _manifest(self, staging: Path, started: datetime) -> dict[str, Any]:
@@ -372,6 +372,6 @@ def _token() -> str:
 
 def _tmpfs_mib(meminfo: Path = Path("/proc/meminfo")) -> int:
     """MiB of memory to build in, or 0 for the disk; by what is free, not by what there is."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
-    free = int(found.group(1)) // 1024 if found else 0
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
+    free = int(match.group(1)) // 1024 if match else 0
     return free * 3 // 4 if free >= TMPFS_MIB else 0

@@ -38,9 +38,9 @@ def sha256_of(file: Path, cache: Path | None = None) -> str:
     parts = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     note = cache / "sha256" / "-".join(map(str, parts))
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        known = note.read_text().strip()
-        if len(known) == 64:
-            return known
+        digest = note.read_text().strip()
+        if len(digest) == 64:
+            return digest
     value = hash_file(file)
     if file.stat().st_ctime_ns == status.st_ctime_ns:
         with contextlib.suppress(OSError):

@@ -78,8 +78,8 @@ def _run(command: list[str], path: Path) -> None:
 def _iso9660(root: Path, path: Path, label: str) -> None:
     options = ["-quiet", "-J", "-r", "-V", label, "-o", str(path), str(root)]
     for program, prefix in (("genisoimage", []), ("xorriso", ["-as", "mkisofs"])):
-        if found := shutil.which(program):
-            _run([found, *prefix, *options], path)
+        if tool := shutil.which(program):
+            _run([tool, *prefix, *options], path)
             return
     raise HostError(
         "a config drive needs genisoimage or xorriso; neither was found",

@@ -66,12 +66,12 @@ class Progress:
     def feed(self, line: str) -> None:
         """Take in one line of what the build prints."""
         text = TIMESTAMP.sub("", line.rstrip())
-        if found := SCRIPT.search(text):
-            self.script = found.group(1)
+        if match := SCRIPT.search(text):
+            self.script = match.group(1)
         elif SCRIPT_DONE.search(text):
             self.script = ""
-        elif found := EXPANDED.search(text):
-            self.elements = tuple(found.group(1).split())
+        elif match := EXPANDED.search(text):
+            self.elements = tuple(match.group(1).split())
         for pattern, name in STEPS:
             if name != self.step and pattern.search(text):
                 self.steps.append((name, self.elapsed))

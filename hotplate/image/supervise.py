@@ -43,12 +43,12 @@ def loops_of(name: str, *, sys_block: Path = Path("/sys/block")) -> list[str]:
     The kernel writes the path as far as it can see it: of a file on an unmounted tmpfs it gives
     the part below that mount, which still has the directory's name in it.
     """
-    found = []
+    names = []
     for backing in sys_block.glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
             if f"/{name}/" in backing.read_text():
-                found.append("/dev/" + backing.parent.parent.name)
-    return sorted(found)
+                names.append("/dev/" + backing.parent.parent.name)
+    return sorted(names)
 
 
 def detach_loops(name: str, *, seconds: float = 10.0) -> list[str]:

@@ -174,15 +174,15 @@ def _remembered(
     """Return the verdict on a CPU model under KVM, from the cache or by trying."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     key = f"{boot} {qemu_version(program)} {cpu}"
-    known: dict[str, list[object]] = {}
+    verdicts: dict[str, list[object]] = {}
     with contextlib.suppress(OSError, ValueError):
-        known = json.loads(cache.read_text())
+        verdicts = json.loads(cache.read_text())
     with contextlib.suppress(KeyError, TypeError, ValueError):
-        works, seen = known[key]
+        works, seen = verdicts[key]
         return Verdict(bool(works), str(seen))
     verdict = ask(program, accelerator="kvm", cpu=cpu)
     # Other boots of the host, and other versions, are of no more use.
-    kept = {k: v for k, v in known.items() if k.rsplit(" ", 1)[0] == key.rsplit(" ", 1)[0]}
+    kept = {k: v for k, v in verdicts.items() if k.rsplit(" ", 1)[0] == key.rsplit(" ", 1)[0]}
     kept[key] = [verdict.works, verdict.seen]
     # Without a cache that can be written it is tried again the next time.
     with contextlib.suppress(OSError):

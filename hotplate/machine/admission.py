@@ -69,7 +69,7 @@ def reserve(
             f'memory cannot be reserved in "{directory}": {error.strerror}',
             hint=f"ls -ld {directory}",
         ) from error
-    told = False
+    announced = False
 
     def first_in_the_queue(_: bool) -> bool | None:
         try:
@@ -79,12 +79,12 @@ def reserve(
         return True
 
     def admitted(_: bool) -> int | None:
-        nonlocal told
+        nonlocal announced
         used = held(directory)
         if not used or sum(used) + need <= budget:
             return _hold(directory, need)
-        if not told:
-            told = True
+        if not announced:
+            announced = True
             waiting(
                 f"waiting for memory: {len(used)} machines hold {sum(used)} of {budget} MiB, "
                 f"and {need} MiB are needed"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -170,14 +171,14 @@ class Keeper:
     ) -> int:
         """Start the child: the first descriptor is told its exit, the second is its stderr."""
         if self.child:
-            raise OSError(16, "a child runs already")
+            raise OSError(errno.EBUSY, "a child runs already")
         exit_pipe, stderr, *channels = descriptors
-        failure, told = os.pipe()
+        failure, error_pipe = os.pipe()
         parent = os.getpid()
         child = os.fork()
         if child == 0:
-            self.become(argv, env, cwd, stderr, channels, told, parent)
-        os.close(told)
+            self.become(argv, env, cwd, stderr, channels, error_pipe, parent)
+        os.close(error_pipe)
         problem = os.read(failure, 4096)
         os.close(failure)
         if problem:
@@ -196,7 +197,7 @@ class Keeper:
         cwd: str,
         stderr: int,
         channels: list[int],
-        told: int,
+        error_pipe: int,
         parent: int,
     ) -> None:
         """In the forked child: turn into ``argv``; never returns."""
@@ -208,8 +209,8 @@ class Keeper:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             null = os.open(os.devnull, os.O_RDWR)
-            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in [*channels, told]]
-            told = high.pop()
+            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in [*channels, error_pipe]]
+            error_pipe = high.pop()
             for number, target in ((null, 0), (stderr, 1), (stderr, 2)):
                 os.dup2(number, target)
             for target, number in enumerate(high, FIRST_CHILD_FD):
@@ -217,7 +218,7 @@ class Keeper:
             os.chdir(cwd)
             os.execvpe(argv[0], argv, env)  # noqa: S606
         except OSError as error:
-            os.write(told, f"{error.errno} {error.strerror}".encode())
+            os.write(error_pipe, f"{error.errno} {error.strerror}".encode())
         finally:
             os._exit(127)
 

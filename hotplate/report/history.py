@@ -43,23 +43,23 @@ class History:
 
     def record(self, key: str, stages: Iterable[StageTime]) -> None:
         """Remember the stages that a run reached; the oldest runs and keys are forgotten."""
-        known = self._read()
-        entry = known.pop(key, {})
+        entries = self._read()
+        entry = entries.pop(key, {})
         for each in stages:
             if each.seconds is not None and not each.implied:
                 kept = [*entry.get(each.stage.value, []), round(each.seconds, 2)]
                 entry[each.stage.value] = kept[-RUNS:]
-        known[key] = entry
-        while len(known) > KEYS:
-            del known[next(iter(known))]
-        self._write(known)
+        entries[key] = entry
+        while len(entries) > KEYS:
+            del entries[next(iter(entries))]
+        self._write(entries)
 
     def _read(self) -> dict[str, dict[str, list[float]]]:
         try:
-            found = json.loads(self._path.read_text(encoding="utf-8"))
+            document = json.loads(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             return {}
         return {
             str(key): {
@@ -67,17 +67,17 @@ class History:
                 for stage, times in entry.items()
                 if isinstance(times, list)
             }
-            for key, entry in found.items()
+            for key, entry in document.items()
             if isinstance(entry, dict)
         }
 
-    def _write(self, known: dict[str, dict[str, list[float]]]) -> None:
+    def _write(self, entries: dict[str, dict[str, list[float]]]) -> None:
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".history-")
             try:
                 with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                    json.dump(known, stream)
+                    json.dump(entries, stream)
                 Path(name).replace(self._path)
             except OSError:
                 Path(name).unlink(missing_ok=True)

@@ -83,10 +83,10 @@ def results(images: Sequence[str], rows: Mapping[str, Mapping[str, Cell]]) -> st
         lines.append(f"<tr><td>{_esc(name)}</td>{shown}</tr>")
     head = "".join(f"<th>{_esc(image)}</th>" for image in images)
     word = "failed" if counts["failed"] else "passed"
-    told = ", ".join(f"{counts[each]} {each}" for each in OUTCOMES if counts[each])
+    counted = ", ".join(f"{counts[each]} {each}" for each in OUTCOMES if counts[each])
     body = (
         f'<section class="verdict {word}"><h1><span class="badge {word}">{word}</span>'
-        f"{told}</h1></section>"
+        f"{counted}</h1></section>"
         f'<section><table class="matrix"><tr><th>test</th>{head}</tr>{"".join(lines)}</table>'
         "</section>"
     )
@@ -177,12 +177,12 @@ def _run(run: RunReport, number: int) -> list[str]:
 
 
 def _head(verdict: Verdict, number: int) -> str:
-    told = verdict.diagnosis
-    if told is not None:
-        where = f" ({_esc(told.deployment)})" if told.deployment else ""
+    diagnosis = verdict.diagnosis
+    if diagnosis is not None:
+        where = f" ({_esc(diagnosis.deployment)})" if diagnosis.deployment else ""
         text = (
-            f'<p class="told"><b>{_esc(told.stage)}</b>{where}: {_esc(told.seen)}.</p>'
-            f'<p class="advice">What to do: {_esc(told.advice)}</p>'
+            f'<p class="told"><b>{_esc(diagnosis.stage)}</b>{where}: {_esc(diagnosis.seen)}.</p>'
+            f'<p class="advice">What to do: {_esc(diagnosis.advice)}</p>'
         )
         others = verdict.reasons[:-1]
     else:

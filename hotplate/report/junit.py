@@ -27,29 +27,29 @@ def _text(value: object) -> str:
 def _suite(verdict: Verdict) -> ET.Element:
     suite = ET.Element("testsuite", name=_text(f"hotplate {verdict.subject}"))
     properties = ET.SubElement(suite, "properties")
-    known = {
+    facts = {
         "image": verdict.subject.image,
         "template": verdict.subject.template,
         "status": verdict.status,
         "artefacts": verdict.artefacts,
         **verdict.subject.facts,
     }
-    for name, value in known.items():
+    for name, value in facts.items():
         if value:
             ET.SubElement(properties, "property", name=_text(name), value=_text(value))
-    told = verdict.diagnosis
+    diagnosis = verdict.diagnosis
     before = 0.0
     for each in verdict.stages:
         took = 0.0 if each.seconds is None else max(0.0, each.seconds - before)
         before += took
         case = _case(suite, verdict, str(each.stage), took)
-        if told is not None and told.stage == each.stage:
+        if diagnosis is not None and diagnosis.stage == each.stage:
             _failure(case, verdict)
         elif each.seconds is None:
             ET.SubElement(case, "skipped", message="not reached")
         else:
             ET.SubElement(case, "system-out").text = _text(each.evidence)
-    placed = told is not None and any(each.stage == told.stage for each in verdict.stages)
+    placed = diagnosis is not None and any(each.stage == diagnosis.stage for each in verdict.stages)
     case = _case(suite, verdict, "stack", max(0.0, verdict.seconds - before))
     if verdict.passed:
         ET.SubElement(case, "system-out").text = _text(verdict.status)

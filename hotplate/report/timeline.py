@@ -32,7 +32,7 @@ class Span:
 
     :param end: None for a moment.
     :param label: is written where there is room for it.
-    :param detail: is told on pointing at it.
+    :param detail: a tooltip.
     """
 
     start: float
@@ -147,8 +147,8 @@ class _Builder:
             self.moment(lane, "refused", Tone.BAD, f"{event.source}: connection refused")
 
     def _console(self, text: str) -> None:
-        if found := classify.marker_in(text):
-            self._marker(found)
+        if marker := classify.marker_in(text):
+            self._marker(marker)
             return
         if "Linux version" in text:
             self.begin("boot", "boot", "kernel, initrd", Tone.GUEST, text.strip())
@@ -170,47 +170,47 @@ class _Builder:
         if pattern is not None and not unit:
             self.moment("units", pattern.name, Tone.BAD, f"{pattern.reason}: {text.strip()}")
 
-    def _marker(self, found: classify.Marker) -> None:
-        label = f"{found.group} {found.name}"
-        told = f"{found.event}: {label}" + (f", status {found.status}" if found.status else "")
-        if found.event == "started":
-            self.begin("hooks", found.id, label, Tone.GUEST, told)
-        elif found.event in ("finished", "interrupted"):
-            good = found.event == "finished" and not found.status
-            self.finish("hooks", found.id, tone=Tone.GOOD if good else Tone.BAD, detail=told)
-        elif found.event in ("rejected", "signal-failed"):
-            self.moment("hooks", found.event, Tone.BAD, f"{told} {found.reason}".strip())
+    def _marker(self, marker: classify.Marker) -> None:
+        label = f"{marker.group} {marker.name}"
+        text = f"{marker.event}: {label}" + (f", status {marker.status}" if marker.status else "")
+        if marker.event == "started":
+            self.begin("hooks", marker.id, label, Tone.GUEST, text)
+        elif marker.event in ("finished", "interrupted"):
+            good = marker.event == "finished" and not marker.status
+            self.finish("hooks", marker.id, tone=Tone.GOOD if good else Tone.BAD, detail=text)
+        elif marker.event in ("rejected", "signal-failed"):
+            self.moment("hooks", marker.event, Tone.BAD, f"{text} {marker.reason}".strip())
         else:
-            self.moment("agent", found.event, Tone.GUEST, told)
+            self.moment("agent", marker.event, Tone.GUEST, text)
 
     def _machine(self, event: Event) -> None:
-        told = classify.describe(event)
+        text = classify.describe(event)
         if event.kind == "power-on":
-            self.begin("machine", "power", "on", Tone.PLAIN, told)
+            self.begin("machine", "power", "on", Tone.PLAIN, text)
             self.begin("boot", "boot", "firmware", Tone.PLAIN, "firmware and boot loader")
         elif event.kind == "exit":
             lost = event.detail.get("reason") == "lost"
-            self.finish("machine", "power", tone=Tone.BAD if lost else None, detail=told)
+            self.finish("machine", "power", tone=Tone.BAD if lost else None, detail=text)
         elif event.kind == "link" and not event.detail.get("up", True):
-            self.begin("machine", "link", "link cut", Tone.BAD, told)
+            self.begin("machine", "link", "link cut", Tone.BAD, text)
         elif event.kind == "link":
             self.finish("machine", "link")
         else:
             bad = event.kind in ("panic", "reset", "disk-error")
-            self.moment("machine", event.kind, Tone.BAD if bad else Tone.PLAIN, told)
+            self.moment("machine", event.kind, Tone.BAD if bad else Tone.PLAIN, text)
 
     def _stack(self, event: Event) -> None:
         detail = event.detail
         name = str(detail.get("resource", ""))
         key = f"{detail.get('stack')}/{name}/{detail.get('action')}"
-        told = classify.describe(event)
+        text = classify.describe(event)
         if detail.get("action") == "SIGNAL":
-            self.moment("stack", "signal", Tone.PLAIN, told)
+            self.moment("stack", "signal", Tone.PLAIN, text)
         elif detail.get("status") == "IN_PROGRESS":
-            self.begin("stack", key, f"{name} {detail.get('action')}", Tone.PLAIN, told)
+            self.begin("stack", key, f"{name} {detail.get('action')}", Tone.PLAIN, text)
         elif detail.get("status") in ("COMPLETE", "FAILED"):
             good = detail["status"] == "COMPLETE"
-            self.finish("stack", key, tone=Tone.GOOD if good else Tone.BAD, detail=told)
+            self.finish("stack", key, tone=Tone.GOOD if good else Tone.BAD, detail=text)
 
     def _request(self, event: Event) -> None:
         if classify.is_signal(event):

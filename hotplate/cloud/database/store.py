@@ -64,8 +64,8 @@ class Store:
     def row(self, sql: str, *values: Any) -> sqlite3.Row | None:
         """The first row a SELECT gives, or None."""
         with self._lock:
-            found: sqlite3.Row | None = self._connection.execute(sql, values).fetchone()
-            return found
+            first: sqlite3.Row | None = self._connection.execute(sql, values).fetchone()
+            return first
 
     def write(self, sql: str, *values: Any) -> int:
         """Run a statement that changes something; returns how many rows it changed."""

@@ -71,20 +71,20 @@ class DescribeCache:
         return [body]
 
     def _kept(self, key: Any) -> _Answer | None:
-        found = self._answers.get(key)
-        return found[1] if found is not None and found[0] == self._version() else None
+        entry = self._answers.get(key)
+        return entry[1] if entry is not None and entry[0] == self._version() else None
 
     def _ask(self, key: Any, environ: dict[str, Any]) -> _Answer:
         # Read before asking: a change meanwhile makes the answer old at once, never too new.
         version = self._version()
-        told: list[Any] = []
+        started: list[Any] = []
 
         def keep(status: str, headers: list[tuple[str, str]], _exc_info: Any = None) -> None:
-            told[:] = [status, headers]
+            started[:] = [status, headers]
 
         body = b"".join(self._app(environ, keep))
-        answer: _Answer = (told[0], told[1], body)
-        if told[0].startswith("200"):
+        answer: _Answer = (started[0], started[1], body)
+        if started[0].startswith("200"):
             with self._lock:
                 if len(self._answers) > 1000:
                     self._answers.clear()

@@ -59,10 +59,10 @@ def misfits() -> list[str]:
     from heat.engine import scheduler, service, service_software_config, stack
     from heat.engine.resources import signal_responder
 
-    found = []
+    problems = []
     major = int(version("openstack-heat").split(".")[0])
     if not FITS[0] <= major < FITS[1]:
-        found.append(f"openstack-heat is {major}, these patches were tried with {FITS[0]}")
+        problems.append(f"openstack-heat is {major}, these patches were tried with {FITS[0]}")
     expected: dict[str, tuple[Any, list[str]]] = {
         "TaskRunner._sleep": (scheduler.TaskRunner._sleep, ["self", "wait_time"]),
         "ThreadWithCallback.run": (service.ThreadWithCallback.run, ["self"]),
@@ -82,14 +82,14 @@ def misfits() -> list[str]:
     }
     for name, (function, parameters) in expected.items():
         if list(inspect.signature(function).parameters) != parameters:
-            found.append(f"{name} no longer takes {parameters}")
+            problems.append(f"{name} no longer takes {parameters}")
     source = inspect.getsource(scheduler.TaskRunner._sleep)
     if "time.sleep(wait_time)" not in source:
-        found.append("TaskRunner._sleep no longer sleeps by time.sleep(wait_time)")
+        problems.append("TaskRunner._sleep no longer sleeps by time.sleep(wait_time)")
     source = inspect.getsource(service_software_config.SoftwareConfigService)
     if source.count("requests.put(") != 1 or source.count("requests.") != 2:
-        found.append("SoftwareConfigService uses requests for more than one PUT")
-    return found
+        problems.append("SoftwareConfigService uses requests for more than one PUT")
+    return problems
 
 
 def apply(

@@ -217,13 +217,13 @@ class _ServerManager:
         self.get(server).delete()
 
     def set_meta(self, server: Any, metadata: dict[str, str]) -> None:
-        found = self.get(server)
-        found._change(metadata={**found.metadata, **metadata})
+        target = self.get(server)
+        target._change(metadata={**target.metadata, **metadata})
 
     def delete_meta(self, server: Any, names: list[str]) -> None:
-        found = self.get(server)
-        found._change(
-            metadata={name: value for name, value in found.metadata.items() if name not in names}
+        target = self.get(server)
+        target._change(
+            metadata={name: value for name, value in target.metadata.items() if name not in names}
         )
 
     def set_tags(self, server: Any, tags: list[str]) -> None:
@@ -251,8 +251,8 @@ class _KeyPairManager:
         return made
 
     def get(self, name: str) -> Any:
-        found = self._servers.keypair(name)
-        return SimpleNamespace(id=name, name=name, public_key=found.public_key)
+        pair = self._servers.keypair(name)
+        return SimpleNamespace(id=name, name=name, public_key=pair.public_key)
 
     def delete(self, name: str) -> None:
         self._servers.delete_keypair(name)

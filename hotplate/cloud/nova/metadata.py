@@ -246,12 +246,12 @@ def app(metadata: Metadata, servers: Servers) -> WSGIApp:
         if method not in ("GET", "HEAD"):
             return _plain(start_response, "405 Method Not Allowed", b"")
         try:
-            found = metadata.answer(server_id, path)
+            answer = metadata.answer(server_id, path)
         except NoSuchServerError:
-            found = None
-        if found is None:
+            answer = None
+        if answer is None:
             return _plain(start_response, "404 Not Found", b"404 Not Found\n\nNot Found\n")
-        kind, body = found
+        kind, body = answer
         start_response("200 OK", [("Content-Type", kind), ("Content-Length", str(len(body)))])
         return [body]
 

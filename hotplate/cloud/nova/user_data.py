@@ -53,4 +53,4 @@ def _sources(init_data: str) -> list[str]:
 
 def _handles(text: str) -> list[str]:
     """The wait condition handles whose URLs a text has, as ``STACK-ID/NAME``."""
-    return [f"{found['stack']}/{found['name']}" for found in _HANDLE.finditer(unquote(text))]
+    return [f"{handle['stack']}/{handle['name']}" for handle in _HANDLE.finditer(unquote(text))]

@@ -147,9 +147,9 @@ class Queues:
 
         def end() -> None:
             with self._lock:
-                found = self._listeners.get((project, queue), [])
-                if listener in found:
-                    found.remove(listener)
+                listeners = self._listeners.get((project, queue), [])
+                if listener in listeners:
+                    listeners.remove(listener)
 
         return end
 
@@ -264,8 +264,8 @@ class ZaqarApi:
             if "pop" in query:
                 count = _number(query["pop"][0])
                 return "200 OK", {"messages": self._queues.pop(project, queue, count)}
-            for found in query.get("ids", [""])[0].split(","):
-                self._queues.remove(project, queue, found)
+            for each in query.get("ids", [""])[0].split(","):
+                self._queues.remove(project, queue, each)
             return "204 No Content", None
         if method == "GET":
             limit = _number(query.get("limit", ["10"])[0])

@@ -160,8 +160,8 @@ class _Session:
             messages = queues.pop(self._project, queue, int(body.get("pop", 1)))
             return action, 200, {"messages": messages}
         if action == "message_list":
-            found = queues.peek(self._project, queue, int(body.get("limit", 10)))
-            return action, 200, {"messages": found}
+            waiting = queues.peek(self._project, queue, int(body.get("limit", 10)))
+            return action, 200, {"messages": waiting}
         if action == "message_post":
             return (
                 action,
