@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,13 +11,15 @@ from hotplate.errors import HotplateError
 from hotplate.events.log import Event, EventLog
 from hotplate.testbed.server import Server
 from hotplate.timing.deadline import DeadlineExceeded
+from hotplate.trial.disk_probe import look_at_disk
 from hotplate.verdict import probes
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.said import Said
-from hotplate.verdict.stages import Stage
+from hotplate.verdict.stages import ORDER, Stage
 from hotplate.verdict.tracker import StageTracker
 
 SECONDS = 20.0
+HEALTH_SECONDS = 60.0
 LOG_SECONDS = 5.0
 """How long a guest that may be beyond answering is waited for, for its logs."""
 
@@ -28,20 +31,39 @@ GUEST_LOGS = {
 
 
 def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> None:
-    """Emit the guest's answers to the questions that are worth asking; it may be out of reach.
+    """Emit the guest's answers to the questions that are worth asking.
+
+    Of one that lets nobody in, its disk is looked at.
 
     :param missing: the first stage that was not reached, None when all were.
     """
-    if not server.machine.running:
+    if server.machine.running and _ask_inside(events, server, missing or Stage.SIGNAL_ACCEPTED):
         return
-    with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
-        shell = server.shell(seconds=SECONDS)
-        for probe in probes.for_stage(missing or Stage.SIGNAL_ACCEPTED):
+    disk = server.machine.config.disk
+    if disk is not None and (text := look_at_disk(disk)):
+        probes.report_disk(events, server.spec.id, text)
+
+
+def _ask_inside(events: EventLog, server: Server, missing: Stage) -> bool:
+    """Ask a guest that runs; False when it lets nobody in."""
+    # Without metadata it was not told of the shell.
+    early = ORDER.index(missing) <= ORDER.index(Stage.METADATA_SERVED)
+    try:
+        shell = server.shell(seconds=LOG_SECONDS if early else SECONDS)
+    except (HotplateError, DeadlineExceeded, OSError):
+        return False
+    with contextlib.suppress(HotplateError, OSError):
+        for probe in probes.for_stage(missing):
             with contextlib.suppress(DeadlineExceeded):
-                answer = shell.run(probe.command, timeout=SECONDS)
+                asked = time.time()
+                seconds = HEALTH_SECONDS if probe.name == "health" else SECONDS
+                answer = shell.run(probe.command, timeout=seconds)
                 # What is not there is said on stderr.
                 text = (answer.stdout + answer.stderr).decode(errors="replace").rstrip("\n")
+                if probe.name == "health":
+                    text = f"=== asked\n{asked:.0f}\n{text}"
                 probes.report(events, server.spec.id, probe, status=answer.rc, text=text)
+    return True
 
 
 def save_logs(server: Server, target: Path) -> None:

@@ -16,10 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hotplate.events.log import EventLog
+from hotplate.verdict import health
 from hotplate.verdict.stages import ORDER, Stage
 
 # An answer is evidence for a person, not an archive.
 LIMIT = 16_000
+DISK = "disk"
+"""Under which the rules know what the disk shows of a guest that could not be asked."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +33,21 @@ class Probe:
     :param command: a POSIX shell command, bounded in time by who runs it.
     :param first: the first missing stage for which it is worth asking.
     :param last: the last one.
+    :param limit: characters of the answer that are kept.
     """
 
     name: str
     command: str
     first: Stage = Stage.BOOTED
     last: Stage = Stage.SIGNAL_ACCEPTED
+    limit: int = LIMIT
 
     def __str__(self) -> str:
         return self.name
 
 
 PROBES: tuple[Probe, ...] = (
+    Probe("health", health.SCRIPT, limit=4 * LIMIT),
     Probe("network", "ip -brief address", last=Stage.METADATA_SERVED),
     Probe(
         "cloud-init",
@@ -99,5 +105,10 @@ def report(events: EventLog, server: str, probe: Probe, *, status: int, text: st
     :param text: what it printed; the end is kept when it is long.
     """
     events.emit(
-        "guest", "probe", server=server, probe=probe.name, status=status, text=text[-LIMIT:]
+        "guest", "probe", server=server, probe=probe.name, status=status, text=text[-probe.limit :]
     )
+
+
+def report_disk(events: EventLog, server: str, text: str) -> None:
+    """Emit what the disk of a guest shows that could not be asked."""
+    events.emit("guest", "probe", server=server, probe=DISK, status=0, text=text[-LIMIT:])

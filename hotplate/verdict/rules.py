@@ -1,40 +1,17 @@
 """How a fault is told from what was seen, as a table.
 
-The first rule that speaks is the diagnosis, so that what is certain stands before what is likely.
+The first rule that speaks is the diagnosis, so that what is certain stands before what is likely,
+and what a guest's own state says to be wrong before how that shows from outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from hotplate.verdict import detectors
-from hotplate.verdict.facts import Facts
+from hotplate.verdict.causes import CAUSES
+from hotplate.verdict.rule import Rule
 from hotplate.verdict.stages import ORDER, Stage
 
 _BEFORE_METADATA = (Stage.NETWORK_UP, Stage.METADATA_SERVED)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One fault.
-
-    :param fault: a stable word for machines, tests and JUnit.
-    :param stage: the stage that the diagnosis names, None for the one that is missing.
-    :param missing: the first missing stages for which the rule is asked; with ``None`` in it, also
-        when all stages were reached and the stack failed all the same.
-    :param sees: returns what was seen, as a sentence without its full stop, or "".
-    :param advice: what to look at or do.
-    """
-
-    fault: str
-    stage: Stage | None
-    missing: tuple[Stage | None, ...]
-    sees: Callable[[Facts], str]
-    advice: str
-
-    def __str__(self) -> str:
-        return self.fault
 
 
 _EVERY: tuple[Stage | None, ...] = ORDER
@@ -107,6 +84,8 @@ RULES: tuple[Rule, ...] = (
         detectors.guest_stopped,
         "see the end of console.log for who asked for it",
     ),
+    # What is wrong in a guest that could be looked into.
+    *CAUSES,
     # The guest boots, and gets no metadata.
     Rule(
         "no-dhcp",

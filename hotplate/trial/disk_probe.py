@@ -1,0 +1,328 @@
+"""Reads from a guest's disk what a guest that lets nobody in cannot be asked.
+
+A guest without network or cloud-init never starts the harness's shell, and it is just then that one
+wants to know what is masked, missing or misspelt in it.  The disk is copied as it is, without a
+stop, and ext4's own tool reads the copy: nothing is mounted, no kernel reads what a guest wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from hotplate.image.inspect import EXT_MAGIC_AT, SECTOR, qemu_img
+from hotplate.verdict import health
+
+MOST_BYTES = 6 << 30
+"""Of a disk that holds more, no copy is made."""
+
+_FILE_BYTES = 8 << 20
+_LINKS = 20
+_UNIT_DIRECTORIES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+_NULL = "/dev/null"
+
+
+class FileSystem:
+    """The files of one ext file system, read by debugfs.
+
+    :param disk: a raw file.
+    :param offset: bytes from its start to the file system.
+    """
+
+    def __init__(self, program: str, disk: Path, offset: int) -> None:
+        self._words = [program, "-c", "-R"]
+        self._disk = f"{disk}?offset={offset}" if offset else str(disk)
+
+    def _ask(self, request: str) -> bytes:
+        try:
+            done = subprocess.run(
+                [*self._words, request, self._disk],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=20,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return b""
+        return done.stdout[:_FILE_BYTES]
+
+    def stat(self, path: str) -> tuple[str, int, str] | None:
+        """The type, the mode and what a link leads to; None when there is nothing."""
+        text = self._ask(f'stat "{path}"').decode(errors="replace")
+        found = re.search(r"Type: (\S+) +Mode: +(\d+)", text)
+        if not found:
+            return None
+        link = re.search(r'Fast link dest: "(.*)"', text)
+        target = link[1] if link else ""
+        if found[1] == "symlink" and not target:
+            target = self._ask(f'cat "{path}"').decode(errors="replace")
+        return found[1], int(found[2], 8), target
+
+    def real(self, path: str) -> str:
+        """Where a path leads to, also when nothing is there."""
+        for _ in range(_LINKS):
+            info = self.stat(path)
+            if info is None or info[0] != "symlink":
+                return path
+            path = str(_joined(PurePosixPath(path).parent, info[2]))
+        return path
+
+    def exists(self, path: str) -> bool:
+        """Whether there is something at the end of all links."""
+        return self.stat(self.real(path)) is not None
+
+    def read(self, path: str) -> str:
+        """The text of a file, "" when there is none."""
+        return self._ask(f'cat "{self.real(path)}"').decode(errors="replace")
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory, sorted; none when there is none."""
+        text = self._ask(f'ls -p "{self.real(path)}"').decode(errors="replace")
+        names = [line.split("/")[5] for line in text.splitlines() if line.count("/") >= 6]
+        return sorted(name for name in names if name not in (".", "..", ""))
+
+    def space(self) -> list[int]:
+        """Inodes, free inodes, free blocks, those that anybody may have, blocks."""
+        text = self._ask("stats -h").decode(errors="replace")
+        values = dict(re.findall(r"^(\w[\w ]*\w): +(\d+)$", text, re.MULTILINE))
+        names = ("Inode count", "Free inodes", "Free blocks", "Reserved block count", "Block count")
+        inodes, free_inodes, free, kept, blocks = (int(values.get(name, 1)) for name in names)
+        return [inodes, free_inodes, free, max(0, free - kept), blocks]
+
+
+def _joined(directory: PurePosixPath, target: str) -> PurePosixPath:
+    parts: list[str] = []
+    for part in (directory / target).parts[1:]:
+        if part == "..":
+            parts = parts[:-1]
+        elif part != ".":
+            parts.append(part)
+    return PurePosixPath("/", *parts)
+
+
+def look_at_disk(disk: Path) -> str:
+    """What the disk of a machine shows, in the sections of :mod:`hotplate.verdict.health`.
+
+    :param disk: qcow2, which may be in use.
+    :return: "" when it cannot be read: no ext file system, no debugfs, no space for a copy.
+    """
+    program = shutil.which("debugfs", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin")
+    if program is None or not _fits(disk):
+        return ""
+    with tempfile.TemporaryDirectory(prefix="hotplate-disk-", dir=disk.parent) as folder:
+        copy = Path(folder) / "disk.raw"
+        done = qemu_img("convert", "-U", "-f", "qcow2", "-O", "raw", str(disk), str(copy))
+        if done.returncode != 0:
+            return ""
+        for offset in _file_systems(copy):
+            files = FileSystem(program, copy, offset)
+            if files.exists("/etc") and files.exists("/usr"):
+                return "\n".join(_report(files)) + "\n"
+    return ""
+
+
+def _fits(disk: Path) -> bool:
+    done = qemu_img("measure", "-U", "--output=json", "-f", "qcow2", "-O", "raw", str(disk))
+    if done.returncode != 0:
+        return False
+    needed = int(json.loads(done.stdout)["required"])
+    return needed < min(MOST_BYTES, shutil.disk_usage(disk.parent).free // 2)
+
+
+def _file_systems(disk: Path) -> Iterator[int]:
+    """The offsets of the ext file systems on a disk, in bytes."""
+    with disk.open("rb") as stream:
+        for offset in (0, *_partitions(stream.read(64 * SECTOR))):
+            stream.seek(offset + EXT_MAGIC_AT)
+            if stream.read(2) == b"\x53\xef":
+                yield offset
+
+
+def _partitions(head: bytes) -> Iterator[int]:
+    if head[SECTOR : SECTOR + 8] == b"EFI PART":
+        size = struct.unpack("<I", head[SECTOR + 84 : SECTOR + 88])[0] or 128
+        for at in range(2 * SECTOR, len(head) - 127, max(size, 128)):
+            if any(head[at : at + 16]):
+                yield struct.unpack("<Q", head[at + 32 : at + 40])[0] * SECTOR
+    elif head[510:512] == b"\x55\xaa":
+        for at in range(446, 510, 16):
+            if start := struct.unpack("<I", head[at + 8 : at + 12])[0]:
+                yield start * SECTOR
+
+
+# -- what is reported ------------------------------------------------------------------------------
+
+
+def _report(files: FileSystem) -> Iterator[str]:
+    sections = {
+        "units": _units,
+        "programs": _programs,
+        "venv": _venv,
+        "hooks": lambda files: files.names(health.HOOKS),
+        "space": _space,
+        "mounts": _mounts,
+        "fstab": _fstab,
+        "default-target": _default_target,
+        "cloud-init": _cloud_init,
+        "datasource-list": _datasource_list,
+        "broken-yaml": _broken_yaml,
+        "networks": _networks,
+        "collect-conf": _collect_conf,
+        "packages": _packages,
+    }
+    for name, lines in sections.items():
+        yield f"=== {name}"
+        yield from lines(files)
+    yield "=== end"
+
+
+def _units(files: FileSystem) -> Iterator[str]:
+    system = _UNIT_DIRECTORIES[0]
+    wants = [name for name in files.names(system) if name.endswith((".wants", ".requires"))]
+    enabled = {unit for name in wants for unit in files.names(f"{system}/{name}")}
+    for unit in health.UNITS:
+        path = next(
+            (f"{each}/{unit}" for each in _UNIT_DIRECTORIES if files.stat(f"{each}/{unit}")), ""
+        )
+        state = "enabled" if unit in enabled else "disabled"
+        load = "loaded"
+        if not path:
+            load, state = "not-found", ""
+        elif files.real(path) == _NULL or not (text := files.read(path)).strip():
+            load = state = "masked"
+        elif state == "disabled" and "[Install]" not in text:
+            state = "static"
+        yield from (f"Id={unit}", f"LoadState={load}", f"UnitFileState={state}", "ActiveState=")
+
+
+def _programs(files: FileSystem) -> Iterator[str]:
+    paths = []
+    for directory in _UNIT_DIRECTORIES:
+        text = files.read(f"{directory}/{health.AGENT}")
+        if found := re.search(r"^ExecStart=[-@:+!]*(/\S+)", text, re.MULTILINE):
+            paths.append(found[1])
+            break
+    for directory in (
+        *(f"{health.REFRESH}/{name}" for name in files.names(health.REFRESH)),
+        health.HOOKS,
+    ):
+        paths += [f"{directory}/{name}" for name in files.names(directory)]
+    for path in ("/usr/bin/cloud-init", *paths):
+        yield from _program(files, path)
+    if files.exists(f"{health.REFRESH}/configure.d") and not files.exists(health.PHASE_SCRIPT):
+        yield f"gone {health.PHASE_SCRIPT}"
+
+
+def _program(files: FileSystem, path: str) -> Iterator[str]:
+    real = files.real(path)
+    info = files.stat(real)
+    if info is None:
+        # An image need not have cloud-init.
+        if path != "/usr/bin/cloud-init":
+            yield f"gone {path} {real}"
+        return
+    if not info[1] & 0o111:
+        yield f"not-executable {path}"
+    first = files.read(real)[:200].partition("\n")[0]
+    words = first.removeprefix("#!").split() if first.startswith("#!") else []
+    if words and not words[0].endswith("/env") and not files.exists(words[0]):
+        yield f"no-interpreter {path} {words[0]} {files.real(words[0])}"
+
+
+def _venv(files: FileSystem) -> Iterator[str]:
+    for name in files.names("/opt"):
+        python = f"/opt/{name}/bin/python3"
+        libraries = files.names(f"/opt/{name}/lib")
+        version = re.search(r"/python(\d+\.\d+)$", files.real(python))
+        if version and files.exists(python) and libraries:
+            pythons = [each for each in libraries if each.startswith("python3")]
+            yield f"{python} {version[1]} {' '.join(pythons)}"
+
+
+def _space(files: FileSystem) -> Iterator[str]:
+    yield f"/ {' '.join(map(str, files.space()))}"
+
+
+def _fstab_rows(files: FileSystem) -> Iterator[list[str]]:
+    for line in files.read("/etc/fstab").splitlines():
+        row = line.split()
+        if len(row) >= 4 and not row[0].startswith("#"):
+            yield row
+
+
+def _mounts(files: FileSystem) -> Iterator[str]:
+    yield from (" ".join(row) for row in _fstab_rows(files))
+
+
+def _fstab(files: FileSystem) -> Iterator[str]:
+    yield from (" ".join(row[:2]) for row in _fstab_rows(files))
+
+
+def _default_target(files: FileSystem) -> Iterator[str]:
+    if info := files.stat("/etc/systemd/system/default.target"):
+        yield PurePosixPath(info[2]).name
+
+
+def _cloud_init(files: FileSystem) -> Iterator[str]:
+    if files.exists(path := "/etc/cloud/cloud-init.disabled"):
+        yield path
+
+
+def _cloud_configs(files: FileSystem) -> Iterator[tuple[str, str]]:
+    directory = "/etc/cloud/cloud.cfg.d"
+    names = [f"{directory}/{name}" for name in files.names(directory) if name.endswith(".cfg")]
+    for path in ("/etc/cloud/cloud.cfg", *names):
+        yield path, files.read(path)
+
+
+def _datasource_list(files: FileSystem) -> Iterator[str]:
+    """The one that holds: what comes later overrides."""
+    last = ""
+    for path, text in _cloud_configs(files):
+        if found := re.search(r"^datasource_list: *(.*)", text, re.MULTILINE):
+            last = f"{path} {found[1]}"
+    if last:
+        yield last
+
+
+def _broken_yaml(files: FileSystem) -> Iterator[str]:
+    import yaml
+
+    for path, text in _cloud_configs(files):
+        try:
+            yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f"line {mark.line + 1}: " if mark else ""
+            yield f"{path} {where}{getattr(error, 'problem', None) or 'it cannot be read'}"
+
+
+def _networks(files: FileSystem) -> Iterator[str]:
+    directory = "/etc/systemd/network"
+    for name in files.names(directory):
+        if name.endswith(".network"):
+            matches = re.search(r"\[Match\]([^\[]*)", files.read(f"{directory}/{name}"))
+            yield f"{directory}/{name} {' '.join(matches[1].split()) if matches else '*'}"
+
+
+def _collect_conf(files: FileSystem) -> Iterator[str]:
+    text = files.read("/etc/os-collect-config.conf")
+    for found in re.finditer(r"^(\w*url) *= *\w+://(?:[^/@\s]*@)?([^/\s]*)", text, re.MULTILINE):
+        yield f"{found[1]} {found[2]}"
+
+
+def _packages(files: FileSystem) -> Iterator[str]:
+    name = ""
+    for line in files.read("/var/lib/dpkg/status").splitlines():
+        if line.startswith("Package: "):
+            name = line[9:]
+        elif line.startswith("Status: ") and not re.search(
+            r" ok (installed|config-files|not-installed)$", line
+        ):
+            yield f"{name} {line[8:]}"

@@ -1,0 +1,212 @@
+"""What a guest's own state says: one script asked of it, and its answer as a record.
+
+A person at the guest's keyboard looks at the same few things whatever is wrong: units, mounts,
+routes, the clock, what programs need.  The script prints them in sections, reads only, starts few
+processes (an emulated guest needs its time for each), and uses no more than ``sh`` and the tools of
+systemd and iproute2, since Python or bash may be what is missing.  It prints no inputs, outputs or
+secrets: of addresses only the host, of processes only the script that they run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+CLOUD = "169.254.169.254"
+"""The address at which every guest reaches its cloud, the same as in :mod:`hotplate.cloud.http`."""
+
+AGENT = "os-collect-config.service"
+REFRESH = "/usr/libexec/os-refresh-config"
+PHASE_SCRIPT = f"{REFRESH}/configure.d/55-heat-config"
+TEMPLATE = "/usr/libexec/os-apply-config/templates/var/run/heat-config/heat-config"
+HOOKS = "/usr/libexec/heat-config/hooks"
+STATE = ("/var/lib/heat-config", "/var/lib/os-collect-config")
+
+UNITS = (
+    AGENT,
+    "systemd-networkd.service",
+    "cloud-init-local.service",
+    "cloud-init.service",
+    "cloud-init-network.service",
+    "cloud-config.service",
+    "cloud-final.service",
+)
+_PROPERTIES = (
+    "Id,LoadState,UnitFileState,ActiveState,SubState,Result,NRestarts,ExecMainStatus,FragmentPath,"
+    "DropInPaths,ProtectSystem,PrivateNetwork,IPAddressDeny,RestrictAddressFamilies,MemoryMax,User"
+)
+
+SCRIPT = rf"""
+export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+section() {{ echo "=== $1"; }}
+limited() {{ timeout 8 "$@" 2>&1; }}
+# Where a program or a script cannot run: it, or what its first line names, is not there.
+program() {{
+    if [ ! -e "$1" ]; then
+        echo "gone $1 $(readlink -f "$1")"
+        return
+    fi
+    [ -d "$1" ] && return
+    [ -x "$1" ] || echo "not-executable $1"
+    line=
+    IFS= read -r line < "$1" 2> /dev/null
+    case $line in
+    '#!'*) ;;
+    *) return ;;
+    esac
+    set -f
+    set -- "$1" ${{line#??}}
+    set +f
+    case $2 in
+    */env)
+        while [ "${{3#-}}" != "$3" ]; do shift; done
+        [ -z "$3" ] || command -v "$3" > /dev/null || echo "no-interpreter $1 $3"
+        ;;
+    *) [ -x "$2" ] || echo "no-interpreter $1 $2 $(readlink -f "$2")" ;;
+    esac
+}}
+section clock
+date +%s
+section units
+limited systemctl show --property={_PROPERTIES} {" ".join(UNITS)}
+section jobs
+limited systemctl list-jobs --no-legend --no-pager
+section environment
+limited systemctl show --property=Environment {AGENT} | tr ' ' '\n' |
+    sed -nE 's|^(Environment=)?"?([a-z]*_proxy)=([a-z0-9]*://)?([^/@]*@)?([^/]*).*|\2 \5|Ip'
+section drop-ins
+grep -sH = /etc/systemd/system/{AGENT}.d/*.conf /run/systemd/system/{AGENT}.d/*.conf \
+    /usr/lib/systemd/system/{AGENT}.d/*.conf | sed 's/\(Environment[A-Za-z]*\)=.*/\1/'
+section addresses
+ip -brief address
+section routes
+for port in 80 5000 8000 8004 8080 8888; do
+    echo "$port $(ip route get {CLOUD} ipproto tcp dport $port 2>&1 | head -n 1)"
+done
+section rules
+ip rule
+section firewall
+command -v nft > /dev/null && limited nft list ruleset | grep -E 'drop|reject' | head -n 20
+command -v iptables-save > /dev/null && limited iptables-save | grep -E 'DROP|REJECT' | head -n 20
+section space
+for directory in / /etc /run /tmp /var /var/lib {" ".join(STATE)}; do
+    [ -d $directory ] && stat -f -c '%n %c %d %f %a %b' $directory
+done
+section mounts
+cat /proc/mounts
+section unwritable
+for directory in / /etc /run /var /var/lib {" ".join(STATE)} /var/lib/heat-config/*; do
+    [ -d "$directory" ] && [ ! -w "$directory" ] && echo "$directory"
+done
+section programs
+sed -n 's/^ExecStart=[-@:+!]*\(\/[^ ]*\).*/\1/p' /etc/systemd/system/{AGENT} \
+    /usr/lib/systemd/system/{AGENT} /lib/systemd/system/{AGENT} 2> /dev/null |
+    while read -r path; do program "$path"; done
+for path in {REFRESH}/*.d/* {HOOKS}/* /usr/libexec/os-collect-config/prepare \
+    /usr/local/bin/os-* /usr/local/bin/heat-config-notify; do
+    if [ -e "$path" ] || [ -L "$path" ]; then program "$path"; fi
+done
+if [ -d {REFRESH}/configure.d ] && [ ! -e {PHASE_SCRIPT} ]; then echo "gone {PHASE_SCRIPT}"; fi
+if [ -d /usr/libexec/os-apply-config ] && [ ! -e {TEMPLATE} ]; then echo "gone {TEMPLATE}"; fi
+section hooks
+ls {HOOKS} /var/lib/heat-config/hooks 2> /dev/null
+section venv
+for python in /opt/*/bin/python3 /opt/stack/venvs/*/bin/python3; do
+    [ -x $python ] || continue
+    version=$(limited $python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    echo "$python $version" $(cd ${{python%/bin/python3}}/lib && echo python3*)
+done
+section agents
+grep -lzsaE '/(bin/os-collect-config|os-collect-config/start)$' /proc/[0-9]*/cmdline |
+    while read -r file; do sed -n '$s/.*://p' "${{file%cmdline}}cgroup" 2> /dev/null; done | sort -u
+section running
+grep -hzsaE '^({REFRESH}/[a-z-]*\.d|{HOOKS}|/var/lib/heat-config/hooks)/[A-Za-z0-9._-]+$' \
+    /proc/[0-9]*/cmdline | tr '\0' '\n'
+section collect-conf
+sed -n 's|^\([a-z_]*url\) *= *[a-z]*://\([^/@]*@\)\?\([^/]*\).*|\1 \3|p' /etc/os-collect-config.conf
+section boot-metadata
+grep -so '"metadata_url": *"[a-z]*://[^/"]*' /var/lib/heat-cfntools/cfn-init-data |
+    sed 's|.*://||'
+section packages
+sed -n '/^Package: /h; /^Status: .* ok \(installed\|config-files\|not-installed\)$/d
+    /^Status: /{{ H; x; s/\nStatus: / /; s/^Package: //; p }}' /var/lib/dpkg/status 2> /dev/null |
+    head -n 20
+section cloud-init
+ls /etc/cloud/cloud-init.disabled /run/cloud-init/disabled 2> /dev/null
+grep -o 'cloud-init=[a-z]*' /proc/cmdline
+section kernel
+dmesg 2> /dev/null | grep -E 'apparmor="DENIED"|avc: +denied|oom-kill:' | tail -n 5
+section end
+"""
+
+
+@dataclass(frozen=True)
+class Health:
+    """The answer.
+
+    :param sections: the lines of each section; empty when nobody asked or nobody answered.
+    :param at: the host's time when it came, seconds since the epoch.
+    """
+
+    sections: Mapping[str, list[str]] = field(default_factory=dict)
+    at: float = 0.0
+
+    @classmethod
+    def read(cls, text: str, *, at: float = 0.0) -> Health:
+        """Take the script's output apart."""
+        sections: dict[str, list[str]] = {}
+        lines: list[str] = []
+        for line in text.splitlines():
+            if line.startswith("=== "):
+                lines = sections.setdefault(line[4:].strip(), [])
+            elif line.strip():
+                lines.append(line.rstrip())
+        return cls(sections, at)
+
+    def lines(self, section: str) -> list[str]:
+        """The lines of a section, none when it was not answered."""
+        return self.sections.get(section, [])
+
+    def rows(self, section: str, columns: int) -> list[list[str]]:
+        """The lines of a section as so many words each, the last with the rest of the line."""
+        rows = [line.split(None, columns - 1) for line in self.lines(section)]
+        return [row + [""] * (columns - len(row)) for row in rows]
+
+    @cached_property
+    def units(self) -> dict[str, dict[str, str]]:
+        """The properties of each unit."""
+        units: dict[str, dict[str, str]] = {}
+        unit: dict[str, str] = {}
+        for line in self.lines("units"):
+            key, _, value = line.partition("=")
+            # systemd's order of properties is its own, but each unit's are together.
+            if key in unit:
+                unit = {}
+            unit[key] = value
+            if key == "Id":
+                units[value] = unit
+        return units
+
+    def unit(self, name: str, key: str) -> str:
+        """A property of a unit, "" when it was not answered."""
+        return self.units.get(name, {}).get(key, "")
+
+    def drop_in(self, directive: str) -> str:
+        """The file that gives the agent's unit a directive, "" when none of its drop-ins does."""
+        for line in self.lines("drop-ins"):
+            path, _, text = line.partition(":")
+            if re.match(rf"\s*{directive}\b", text):
+                return path
+        return ""
+
+    def mount(self, path: str) -> tuple[str, set[str]]:
+        """The mount point that a directory is on, with its options."""
+        best, options = "", set[str]()
+        for row in self.rows("mounts", 6):
+            point = row[1]
+            on_it = path == point or path.startswith(point.rstrip("/") + "/")
+            if on_it and len(point) >= len(best):
+                best, options = point, set(row[3].split(","))
+        return best, options

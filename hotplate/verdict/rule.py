@@ -1,0 +1,31 @@
+"""One fault of the table by which a fault is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hotplate.verdict.facts import Facts
+from hotplate.verdict.stages import Stage
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One fault.
+
+    :param fault: a stable word for machines, tests and JUnit.
+    :param stage: the stage that the diagnosis names, None for the one that is missing.
+    :param missing: the first missing stages for which the rule is asked; with ``None`` in it, also
+        when all stages were reached and the stack failed all the same.
+    :param sees: returns what was seen, as a sentence without its full stop, or "".
+    :param advice: what to look at or do.
+    """
+
+    fault: str
+    stage: Stage | None
+    missing: tuple[Stage | None, ...]
+    sees: Callable[[Facts], str]
+    advice: str
+
+    def __str__(self) -> str:
+        return self.fault

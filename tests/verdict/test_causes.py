@@ -1,0 +1,275 @@
+"""What is wrong in a guest that could be looked into is named before how it shows from outside."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from hotplate.verdict import health
+from hotplate.verdict.causes import CAUSES
+from hotplate.verdict.health import Health
+
+UNIT = {
+    "Result": "success",
+    "NRestarts": "0",
+    "MemoryMax": "infinity",
+    "IPAddressDeny": "",
+    "User": "",
+    "PrivateNetwork": "no",
+    "ProtectSystem": "no",
+    "RestrictAddressFamilies": "~",
+    "LoadState": "loaded",
+    "ActiveState": "active",
+    "SubState": "running",
+    "FragmentPath": "/etc/systemd/system/os-collect-config.service",
+    "UnitFileState": "enabled",
+}
+AGENT = health.AGENT
+SITE = "/etc/systemd/system/os-collect-config.service.d/site.conf"
+SCRIPT_55 = "/usr/libexec/os-refresh-config/configure.d/55-heat-config"
+
+
+def unit(name: str = AGENT, **changed: str) -> str:
+    """A unit as ``systemctl show`` prints it, where Id is not the first."""
+    lines = [f"{key}={value}" for key, value in (UNIT | changed).items()]
+    return "\n".join([*lines[:8], f"Id={name}", *lines[8:]])
+
+
+GOOD = {
+    "asked": "1795345255",
+    "clock": "1795345254",
+    "units": "\n\n".join(unit(name) for name in health.UNITS),
+    "jobs": "",
+    "addresses": "lo UNKNOWN 127.0.0.1/8 ::1/128\nens4 UP 169.254.169.15/24 metric 1024",
+    "routes": "\n".join(
+        f"{port} 169.254.169.254 dev ens4 src 169.254.169.15 uid 0" for port in (80, 8000, 8080)
+    ),
+    "rules": "0:\tfrom all lookup local\n32766:\tfrom all lookup main",
+    "space": "/ 196128 177275 54767 42000 167000\n/run 123862 123452 24667 24667 24772",
+    "mounts": "sysfs /sys sysfs rw,noexec 0 0\ntmpfs /run tmpfs rw,nosuid,noexec 0 0\n"
+    "/dev/vda / ext4 rw,relatime 0 0\n"
+    "tmpfs /run/credentials/systemd-networkd.service tmpfs ro,noexec 0 0",
+    "programs": "",
+    "hooks": "/usr/libexec/heat-config/hooks:\nscript",
+    "venv": "/opt/heat-agent/bin/python3 3.13 python3.13",
+    "agents": "/system.slice/os-collect-config.service",
+    "collect-conf": "metadata_url 169.254.169.254:8000",
+    "boot-metadata": "169.254.169.254:8000",
+    "cloud-init": "",
+}
+
+
+def answer(**changed: str) -> str:
+    """The answer of a guest in which all is well, but for some sections (``_`` for ``-``)."""
+    sections = GOOD | {name.replace("_", "-"): text for name, text in changed.items()}
+    return "".join(f"=== {name}\n{text}\n" for name, text in sections.items()) + "=== end\n"
+
+
+def silent(story):
+    """The agent never asks."""
+    story.up()
+    story.deployment("IN_PROGRESS")
+
+
+def polled(story):
+    """The agent polls, and nothing comes of it."""
+    silent(story)
+    story.poll(times=4)
+
+
+def unheard(story):
+    """The guest boots, and asks for nothing at all."""
+    story.boot()
+    story.console("[    2.1] virtio_net virtio0 ens4: renamed from eth0", "debian login: ")
+
+
+def received(story):
+    story.delivered()
+
+
+def done(story):
+    story.finished()
+
+
+IN_A_GUEST = [
+    (silent, {"units": unit(LoadState="masked", UnitFileState="masked", ActiveState="inactive")},
+     "agent-disabled", 'the unit "os-collect-config.service" is masked'),
+    (silent, {"units": unit(UnitFileState="disabled", ActiveState="inactive")},
+     "agent-disabled", "is installed and not enabled"),
+    (silent, {"programs": "no-interpreter /usr/libexec/os-collect-config/start "
+              "/opt/heat-agent/bin/python /usr/bin/python3.9"},
+     "program-missing", '"/opt/heat-agent/bin/python", which runs '
+     '"/usr/libexec/os-collect-config/start", is not there (it leads to "/usr/bin/python3.9")'),
+    (silent, {"programs": "gone /usr/libexec/os-collect-config/start"},
+     "program-missing", '"/usr/libexec/os-collect-config/start" is not there'),
+    (silent, {"venv": "/opt/heat-agent/bin/python3 3.13 python3.7"},
+     "python-changed", '"/opt/heat-agent" was made with Python 3.7'),
+    (silent, {"space": "/run 9 9 24 24 30\n/ 196128 177272 3281 0 167000"}, "disk-full", '"/" is full'),
+    (received, {"space": "/ 196128 0 54767 42000 167000"}, "disk-full", '"/" has no inode left'),
+    (received, {"space": "/ 9 9 4000 0 167000\n/boot/efi 0 0 9 9 9"}, None, ""),
+    (silent, {"mounts": "/dev/vda / ext4 ro,relatime 0 0"}, "read-only", '"/" is mounted'),
+    (received, {"mounts": "/dev/vda / ext4 rw 0 0\n/dev/vda /var/lib ext4 ro 0 0"},
+     "read-only", '"/var/lib" is mounted read-only'),
+    (received, {"unwritable": "/var/lib/heat-config"},
+     "not-writable", '"/var/lib/heat-config" cannot be written to by root'),
+    (silent, {"addresses": "lo UNKNOWN 127.0.0.1/8\nens4 DOWN "}, "link-down", '"ens4" is down'),
+    (polled, {"addresses": "lo UNKNOWN 127.0.0.1/8\nens4 UP 10.0.0.3/24\ndocker0 DOWN "},
+     None, ""),
+    (silent, {"routes": "80 RTNETLINK answers: Network is unreachable\n"
+              "8000 RTNETLINK answers: Network is unreachable"},
+     "no-route", 'no route to 169.254.169.254: "Network is unreachable"'),
+    (done, {"routes": "80 169.254.169.254 dev ens4\n8080 RTNETLINK answers: Permission denied",
+            "rules": "0:\tfrom all lookup local\n9:\tfrom all dport 8080 prohibit"},
+     "no-route", 'port 8080 of 169.254.169.254 is shut in the guest by the rule "9:'),
+    (silent, {"environment": "http_proxy 192.0.2.1:3128", "drop-ins": f"{SITE}:Environment"},
+     "proxy", f'"{SITE}" sends what the agent asks for to the proxy 192.0.2.1:3128 (http_proxy)'),
+    (silent, {"units": unit(PrivateNetwork="yes"), "drop-ins": f"{SITE}:PrivateNetwork=yes"},
+     "agent-cut-off", f'"{SITE}" runs the agent with PrivateNetwork=yes'),
+    (silent, {"units": unit(IPAddressDeny="0.0.0.0/0 ::/0")}, "agent-cut-off", "IPAddressDeny="),
+    (silent, {"units": unit(RestrictAddressFamilies="AF_UNIX AF_INET6")},
+     "agent-cut-off", "RestrictAddressFamilies="),
+    (received, {"units": unit(ProtectSystem="strict"), "drop-ins": f"{SITE}:ProtectSystem=strict"},
+     "agent-read-only", f'"{SITE}" runs the agent with ProtectSystem=strict'),
+    (received, {"units": unit(User="heat")}, "agent-user", "User=heat"),
+    (silent, {"units": unit(Result="oom-kill", MemoryMax="20971520"),
+              "drop-ins": f"{SITE}:MemoryMax=20M"}, "memory-limit", "MemoryMax=20M"),
+    (polled, {"programs": f"gone {SCRIPT_55}"}, "program-missing", f'"{SCRIPT_55}" is not there'),
+    (polled, {"programs": f"not-executable {SCRIPT_55}"}, "not-executable", SCRIPT_55),
+    (polled, {"running": f"{SCRIPT_55}\n/usr/libexec/os-refresh-config/configure.d/40-mysql"},
+     "script-hangs", "40-mysql"),
+    (received, {"mounts": "/dev/vda / ext4 rw 0 0\n/dev/vdb /var ext4 rw,noexec 0 0"},
+     "no-exec", '"/var" is mounted noexec'),
+    (received, {"agents": "/system.slice/heat-agent-legacy.service\n"
+                "/system.slice/os-collect-config.service"}, "two-agents", "heat-agent-legacy"),
+    (silent, {"collect-conf": "metadata_url 192.0.2.7:8000"},
+     "old-address", '"/etc/os-collect-config.conf" has the agent ask 192.0.2.7:8000'),
+    (silent, {"boot-metadata": "192.0.2.7:8000"}, "old-address", "cfn-init-data"),
+    (polled, {"clock": "631152000"}, "wrong-clock", "1990-01-01 00:00"),
+    (silent, {"jobs": "12 site-setup.service start running\n14 multi-user.target start waiting"},
+     "boot-waits", 'the unit "site-setup.service", which has not ended'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("happened", "found", "fault", "words"), IN_A_GUEST)
+def test_what_a_guest_says_of_itself_is_named(story, happened, found, fault, words):
+    happened(story)
+    story.probe("health", answer(**found))
+    diagnosis = story.diagnosis()
+    if fault is None:
+        assert diagnosis.fault not in {rule.fault for rule in CAUSES}
+    else:
+        assert (diagnosis.fault, words in diagnosis.seen) == (fault, True), diagnosis
+
+
+@pytest.mark.parametrize("happened", [unheard, silent, polled, received, done])
+def test_nothing_is_named_in_a_guest_in_which_all_is_well(story, happened):
+    happened(story)
+    story.probe("health", answer())
+    assert story.diagnosis().fault not in {rule.fault for rule in CAUSES}
+
+
+ON_A_DISK = [
+    ({"units": unit("systemd-networkd.service", LoadState="masked", UnitFileState="masked")},
+     "unit-masked", 'the unit "systemd-networkd.service" is masked'),
+    ({"units": unit("cloud-init-local.service", UnitFileState="disabled", ActiveState="")},
+     "unit-disabled", '"cloud-init-local.service" is installed and not enabled'),
+    ({"cloud-init": "/etc/cloud/cloud-init.disabled"},
+     "cloud-init-off", '"/etc/cloud/cloud-init.disabled" keeps'),
+    ({"programs": "no-interpreter /usr/bin/cloud-init /usr/bin/python3 /usr/bin/python3"},
+     "program-missing", '"/usr/bin/python3", which runs "/usr/bin/cloud-init", is not there'),
+    ({"packages": "libexpat1 install ok half-installed"},
+     "package-broken", 'the package "libexpat1" is half-installed'),
+    ({"datasource-list": "/etc/cloud/cloud.cfg.d/99-site.cfg [ NoCloud ]"},
+     "other-datasource", '"/etc/cloud/cloud.cfg.d/99-site.cfg" has datasource_list [ NoCloud ]'),
+    ({"broken-yaml": "/etc/cloud/cloud.cfg.d/99-site.cfg line 3: mapping values are not allowed"},
+     "cloud-config-broken", "99-site.cfg"),
+    ({"networks": "/etc/systemd/network/90-heat-config.network Name=ens192"},
+     "other-interface", 'is for "ens192", and the machine\'s device is "ens4"'),
+    ({"networks": "/etc/systemd/network/90-heat-config.network Name=e*"}, None, ""),
+    ({"networks": "/etc/systemd/network/1.network Name=ens192\n"
+      "/etc/systemd/network/90-heat-config.network Type=ether"}, None, ""),
+    ({"default-target": "rescue.target"}, "other-target", '"rescue.target"'),
+    ({"space": "/ 251520 0 120 100 167000"}, "disk-full", "no inode left"),
+    ({"datasource-list": "/etc/cloud/cloud.cfg.d/90_heat-config.cfg [ OpenStack, None ]"},
+     None, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "fault", "words"), ON_A_DISK)
+def test_what_the_disk_of_a_guest_shows_that_lets_nobody_in(story, found, fault, words):
+    unheard(story)
+    sections = {"units": unit(), "mounts": "LABEL=img-rootfs / ext4 defaults 0 1"} | found
+    story.probe("disk", "".join(f"=== {name}\n{text}\n" for name, text in sections.items()))
+    diagnosis = story.diagnosis()
+    if fault is None:
+        assert diagnosis.fault not in {rule.fault for rule in CAUSES}
+    else:
+        assert (diagnosis.fault, words in diagnosis.seen) == (fault, True), diagnosis
+
+
+def test_a_device_of_fstab_that_is_not_there(story):
+    story.power()
+    story.console(
+        "[ TIME ] Timed out waiting for device dev-vdb.device - /dev/vdb.",
+        "[DEPEND] Dependency failed for data.mount - /data.",
+        'You are in emergency mode. After logging in, type "journalctl -xb" to view',
+    )
+    story.probe("disk", "=== fstab\nLABEL=img-rootfs /\n/dev/vdb /data\n")
+    told = story.diagnosis()
+    assert told.fault == "missing-device"
+    assert 'names "/dev/vdb" for "/data"' in told.seen
+
+
+def test_a_unit_that_the_boot_waits_for_is_named_by_the_console(story):
+    story.boot()
+    story.console(
+        "[   ***] Job site-setup.service/start running (2min 3s / no limit)",
+        "[  *** ] A start job is running for site-setup.service (2min 4s / no limit)",
+    )
+    told = story.diagnosis()
+    assert told.fault == "boot-waits"
+    assert "site-setup.service" in told.seen
+
+
+def test_a_cause_is_not_named_for_a_stage_that_it_keeps_from_nothing(story):
+    """What went wrong is the hook; that the agent's unit is odd beside it is no reason."""
+    story.finished(status=1)
+    story.signal()
+    story.taken("failed")
+    story.deployment("FAILED", "Deployment exited with non-zero status code: 1")
+    story.probe("health", answer(units=unit(UnitFileState="disabled"), clock="631152000"))
+    assert story.diagnosis("CREATE_FAILED", "it failed").fault == "hook-failed"
+
+
+def test_a_hook_whose_interpreter_is_gone(story):
+    story.finished(status=126)
+    story.signal()
+    story.taken("failed")
+    story.deployment("FAILED", "Deployment exited with non-zero status code: 126")
+    hook = "/usr/libexec/heat-config/hooks/script"
+    story.probe("health", answer(programs=f"no-interpreter {hook} /usr/bin/python3.8"))
+    told = story.diagnosis("CREATE_FAILED", "it failed")
+    assert told.fault == "program-missing"
+    assert f'"/usr/bin/python3.8", which runs "{hook}", is not there' in told.seen
+
+
+def test_the_answer_is_taken_apart():
+    state = Health.read(answer(units=f"{unit(NRestarts='4')}\n\n{unit('other.service')}"))
+    assert state.unit(AGENT, "NRestarts") == "4"
+    assert state.unit("other.service", "NRestarts") == "0"
+    assert state.mount("/var/lib/heat-config") == ("/", {"rw", "relatime"})
+    assert state.mount("/run/lock")[0] == "/run"
+    assert Health().unit(AGENT, "NRestarts") == ""
+
+
+def test_the_script_is_posix_shell_and_answers_in_sections():
+    """Without systemd, as in a container, what can be answered is."""
+    done = subprocess.run(
+        ["sh", "-c", health.SCRIPT], capture_output=True, text=True, timeout=60, check=True
+    )
+    state = Health.read(done.stdout)
+    assert next(iter(state.sections)) == "clock"
+    assert list(state.sections)[-1] == "end"
+    assert state.lines("clock")[0].isdigit()
+    assert state.mount("/")[0] == "/"
