@@ -99,6 +99,12 @@ def console_text(event: Event) -> str | None:
     return clean(str(event.detail.get("text", "")))
 
 
+def is_waiting(event: Event) -> bool:
+    """True for systemd's line that a job of the boot still runs, which it writes every second."""
+    text = console_text(event)
+    return bool(text and "job is running for" in text and re.search(r"\(\d[^()]*/[^()]*\)", text))
+
+
 def marker(event: Event) -> Marker | None:
     """Return the runner's marker that an event carries, or None."""
     text = console_text(event)

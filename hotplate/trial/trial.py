@@ -25,6 +25,7 @@ from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.guest_probe import ask_guest, save_logs
+from hotplate.trial.rest import Rest
 from hotplate.trial.watch import StackEnd, Watch, hopeless
 from hotplate.verdict.said import Said
 from hotplate.verdict.stages import Mark, Stage
@@ -84,7 +85,8 @@ class Trial:
             accelerator = self.testbed.compute.accelerator
             self._say(f"accelerator: {accelerator.name}, because {accelerator.reason}")
             self._say(f"Heat answers after {time.monotonic() - began:.1f} s")
-            self._watch = Watch(self.events, self.settings, on_server=self._track)
+            rest = Rest(self.events, self.testbed.compute.servers, self.trackers)
+            self._watch = Watch(self.events, self.settings, on_server=self._track, at_rest=rest.why)
             owned.callback(self._watch.close)
             owned.callback(self._stop_tracking)
             self._owned = owned.pop_all()

@@ -1,7 +1,8 @@
 """Waits for what is to happen in a run, event by event.
 
 A run is given up when nothing new has happened for :attr:`~hotplate.settings.Settings.patience`
-seconds; polls that repeat themselves are nothing new.
+seconds; polls that repeat themselves are nothing new.  Guests that have come to rest are given up
+as soon as that is seen.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hotplate.events.log import Event, EventLog
 from hotplate.settings import Settings
 from hotplate.stacks.stack import STACK_TYPE
 from hotplate.timing.deadline import Deadline, GuestDeadline
+from hotplate.trial.rest import LOOK_SECONDS
 from hotplate.verdict import console_patterns
 
 DONE = ("COMPLETE", "FAILED")
@@ -37,16 +39,24 @@ class Watch:
 
     :param on_server: called with the id of each server when Heat boots it, and when its machine is
         switched on.
+    :param at_rest: why nothing more is to be expected of the guests, "" while something is; asked
+        when nothing new was seen for a short while.
     """
 
     def __init__(
-        self, events: EventLog, settings: Settings, *, on_server: Callable[[str], None]
+        self,
+        events: EventLog,
+        settings: Settings,
+        *,
+        on_server: Callable[[str], None],
+        at_rest: Callable[[], str] = str,
     ) -> None:
         self._queue: queue.Queue[Event] = queue.Queue()
         self._settings = settings
         self._limit: Deadline | None = None
         self._seen: set[tuple[object, ...]] = set()
         self._on_server = on_server
+        self._at_rest = at_rest
         self._unsubscribe = events.subscribe(self._queue.put)
 
     def close(self) -> None:
@@ -78,15 +88,22 @@ class Watch:
         """Wait for an event that ends it; "" when it came, else why it was given up."""
         silence = GuestDeadline(self._settings.patience, "anything new")
         self._limit = limit = self._limit or GuestDeadline(self._settings.limit, "the stack")
+        look = Deadline(LOOK_SECONDS, "a look at the guests")
         while True:
+            if look.passed and not (silence.passed or limit.passed):
+                if (why := self._at_rest()) and self._queue.empty():
+                    return why
+                look.extend(LOOK_SECONDS)
             try:
-                event = self._queue.get(timeout=max(0.0, min(silence.left, limit.left)))
+                wait = min(silence.left, limit.left, look.left)
+                event = self._queue.get(timeout=max(0.0, wait))
             except queue.Empty:
                 if not silence.passed and not limit.passed:
                     continue
                 return _why_given_up(silence, limit)
             if self._is_new(event):
                 silence.extend(self._settings.patience)
+                look.extend(LOOK_SECONDS)
             if limit.passed:
                 return _why_given_up(silence, limit)
             if (event.source, event.kind) in (("nova", "boot"), ("machine", "power-on")):
@@ -97,6 +114,8 @@ class Watch:
                 return why
 
     def _is_new(self, event: Event) -> bool:
+        if classify.is_waiting(event):
+            return False
         if not classify.is_request(event):
             return True
         key = (

@@ -72,3 +72,39 @@ def test_a_lost_machine_ends_it_at_once():
     waiting = watch(events, patience=60)
     events.emit("machine", "exit", server="a", reason="lost", status=-9, message="")
     assert waiting.stack("s", "CREATE").reason == "the machine was lost"
+
+
+def test_guests_at_rest_end_the_wait(monkeypatch):
+    monkeypatch.setattr("hotplate.trial.watch.LOOK_SECONDS", 0.05)
+    asked = []
+
+    def at_rest() -> str:
+        asked.append(1)
+        return "came to rest" if len(asked) == 3 else ""
+
+    settings = Settings.load({"patience": 60, "limit": 60}, environ={}, directory=HERE)
+    waiting = Watch(EventLog(), settings, on_server=lambda server: None, at_rest=at_rest)
+    end = waiting.stack("s", "CREATE")
+    assert (end.status, end.reason) == ("CREATE_IN_PROGRESS", "came to rest")
+
+
+def test_what_happens_during_a_look_is_seen_first(monkeypatch):
+    monkeypatch.setattr("hotplate.trial.watch.LOOK_SECONDS", 0.05)
+    events = EventLog()
+
+    def at_rest() -> str:
+        stack_event(events, "COMPLETE")
+        return "came to rest"
+
+    settings = Settings.load({"patience": 60, "limit": 60}, environ={}, directory=HERE)
+    waiting = Watch(events, settings, on_server=lambda server: None, at_rest=at_rest)
+    assert waiting.stack("s", "CREATE").status == "CREATE_COMPLETE"
+
+
+def test_lines_that_a_job_still_runs_are_nothing_new():
+    events = EventLog()
+    waiting = watch(events, patience=0.3, limit=60)
+    for second in range(50):
+        text = f"[ *** ] A start job is running for site.service ({second}s / no limit)"
+        events.emit("console", "line", server="a", text=text)
+    assert "nothing new was seen" in waiting.stack("s", "CREATE").reason

@@ -1,0 +1,235 @@
+"""When a guest has come to rest: its boot has ended, nothing works in it, and nothing is to come.
+
+A guest at rest that has not done what Heat waits for will not do it later either, so it can be
+judged at once.  A guest that is only slow is never at rest: it uses its processor, systemd has jobs
+in its queue, or something of the agent's runs, be it a hook that sleeps for ten minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hotplate.errors import HotplateError
+from hotplate.events import classify
+from hotplate.events.log import EventLog
+from hotplate.testbed.server import Server
+from hotplate.timing import host_speed
+from hotplate.timing.deadline import DeadlineExceeded
+from hotplate.verdict.deployment_track import WaitSignal
+from hotplate.verdict.health import AGENT
+from hotplate.verdict.stages import Stage
+from hotplate.verdict.tracker import StageTracker
+
+LOOK_SECONDS = 10.0
+"""How long nothing new was seen before guests are looked at, and between two looks."""
+
+IDLE = 0.2
+"""Of one processor: an idle guest uses less."""
+
+READY = 0.6
+"""Of the time: a thread of an idle guest's machine is ready to run for less, on a busy host too."""
+
+SILENT_SECONDS = 45.0
+"""An agent that runs and asks for nothing in this time asks for nothing at all; it polls every 30
+seconds unless told otherwise, and waits up to 10 for an answer."""
+
+SAME_POLLS = 3
+RESTARTS = 3
+
+_SHELL_SECONDS = 3.0
+_COMMAND_SECONDS = 15.0
+_BOOT_ENDED = re.compile(
+    r"Reached target .*((?i:multi-user)|(?i:graphical)|cloud-init\.target)|Startup finished in"
+)
+_QUESTION = f"""\
+systemctl is-system-running
+systemctl show --property=ActiveState,NRestarts,ControlGroup {AGENT}
+systemctl list-jobs --no-legend --no-pager | sed 's/^/job /'
+group=$(systemctl show --property=ControlGroup --value {AGENT})
+[ -n "$group" ] && cat /sys/fs/cgroup$group/cgroup.procs | sed 's/^/process /'
+lock=/run/os-refresh-config.lock
+if [ -e $lock ] && ! flock --nonblock $lock true; then echo locked; fi
+"""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a thread has done.
+
+    :param ran: seconds on a processor.
+    :param waited: seconds for which it could have run, and another ran.
+    """
+
+    ran: float = 0.0
+    waited: float = 0.0
+
+    def since(self, before: Work) -> Work:
+        """What it has done since then."""
+        return Work(self.ran - before.ran, self.waited - before.waited)
+
+
+@dataclass(frozen=True)
+class InGuest:
+    """What a guest says of itself.
+
+    :param booted: systemd has started everything, or tried to.
+    :param busy: something of the boot or of the agent is at work.
+    :param agent: the state of the agent's unit, as systemd calls it.
+    :param restarts: how often systemd has started the agent again.
+    """
+
+    booted: bool
+    busy: bool
+    agent: str
+    restarts: int
+
+    @classmethod
+    def read(cls, text: str) -> InGuest:
+        """Take the answer to the question apart."""
+        lines = text.splitlines()
+        values = dict(line.split("=", 1) for line in lines if "=" in line)
+        jobs = [line for line in lines if line.startswith("job ") and AGENT not in line]
+        processes = [line for line in lines if line.startswith("process ")]
+        restarts = values.get("NRestarts", "")
+        return cls(
+            booted=lines[:1] in (["running"], ["degraded"]),
+            busy=bool(jobs) or "locked" in lines or len(processes) > 1,
+            agent=values.get("ActiveState", ""),
+            restarts=int(restarts) if restarts.isdigit() else 0,
+        )
+
+    @property
+    def crashing(self) -> bool:
+        """Whether the agent is started again and again."""
+        return self.restarts >= RESTARTS
+
+
+class Rest:
+    """Looks whether the guests of a run have come to rest.
+
+    :param servers: the machines, by Nova's id.
+    :param trackers: what is known of each.
+    """
+
+    def __init__(
+        self,
+        events: EventLog,
+        servers: Mapping[str, Server],
+        trackers: Mapping[str, StageTracker],
+    ) -> None:
+        self._events = events
+        self._servers = servers
+        self._trackers = trackers
+        self._work: dict[str, tuple[float, dict[str, Work]]] = {}
+
+    def why(self) -> str:
+        """Why nothing more is to be expected, "" while something may be.
+
+        Takes some seconds; to be asked when nothing new was seen for :data:`LOOK_SECONDS`.
+        """
+        waited_for = []
+        for identity, tracker in list(self._trackers.items()):
+            server = self._servers.get(identity)
+            if server is None or not server.machine.running:
+                return ""
+            if not is_waited_for(tracker):
+                continue
+            if not self._at_rest(server, tracker):
+                return ""
+            waited_for.append(server.spec.name)
+        if not waited_for:
+            return ""
+        names = " and ".join(f'"{name}"' for name in sorted(waited_for))
+        return f"{names} came to rest without what is due"
+
+    def _at_rest(self, server: Server, tracker: StageTracker) -> bool:
+        idle = self._is_idle(server)
+        inside = _ask(server)
+        if inside is None:
+            return idle and self._boot_ended(server) and not _hook_runs(tracker)
+        if not inside.booted or inside.busy:
+            return False
+        if inside.crashing:
+            return True
+        if inside.agent != "active":
+            return idle
+        return idle and self._agent_has_done(server)
+
+    def _is_idle(self, server: Server) -> bool:
+        """Whether the machine did little since the last look, and was kept from little."""
+        now, work = time.monotonic(), _work(server.machine.pid)
+        at, before = self._work.get(server.spec.id, (now, {}))
+        self._work[server.spec.id] = now, work
+        return now - at >= LOOK_SECONDS / 2 and is_idle(before, work, now - at)
+
+    def _boot_ended(self, server: Server) -> bool:
+        return any(
+            _BOOT_ENDED.search(text)
+            for event in self._events
+            if event.server == server.spec.id and (text := classify.console_text(event))
+        )
+
+    def _agent_has_done(self, server: Server) -> bool:
+        """Whether the agent, which runs, polls in vain or not at all."""
+        mine = [event for event in self._events if event.server == server.spec.id]
+        polls = [event for event in mine if classify.is_poll(event)]
+        if len(polls) > SAME_POLLS:
+            news = max((e.at for e in self._events if e.source == "stack"), default=0.0)
+            return polls[-1 - SAME_POLLS].at > news and len(set(map(_answer, polls[-4:]))) == 1
+        spoken = [e.at for e in mine if classify.is_request(e) or e.source == "console"]
+        silent = time.monotonic() - max(spoken, default=0.0)
+        return silent > SILENT_SECONDS * host_speed.factor()
+
+
+def is_waited_for(tracker: StageTracker) -> bool:
+    """Whether something is due that this server's boot or its agent has to do.
+
+    A wait condition's signal is not: whatever runs in a guest may send it at any time.
+    """
+    return tracker.missing() is not None and not isinstance(tracker.stuck(), WaitSignal)
+
+
+def _hook_runs(tracker: StageTracker) -> bool:
+    return tracker.missing() is Stage.HOOK_FINISHED
+
+
+def _answer(event: object) -> tuple[object, ...]:
+    detail = getattr(event, "detail", {})
+    return detail.get("status"), str(detail.get("deployments"))
+
+
+def _ask(server: Server) -> InGuest | None:
+    """What the guest says; None when it lets nobody in."""
+    with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+        shell = server.shell(seconds=_SHELL_SECONDS)
+        answer = shell.run(_QUESTION, timeout=_COMMAND_SECONDS)
+        return InGuest.read(answer.stdout.decode(errors="replace"))
+    return None
+
+
+def is_idle(before: Mapping[str, Work], after: Mapping[str, Work], seconds: float) -> bool:
+    """Whether the threads of a machine did little in some seconds, and were kept from little.
+
+    A guest that works on a busy host runs little too; but then it waits for its turn all the time.
+    """
+    done = [each.since(before.get(thread, Work())) for thread, each in after.items()]
+    if not done:
+        return False
+    return sum(each.ran for each in done) < IDLE * seconds and all(
+        each.ran + each.waited < READY * seconds for each in done
+    )
+
+
+def _work(pid: int | None) -> dict[str, Work]:
+    """What each thread of a process has done so far; source: the kernel's sched-stats.rst."""
+    work = {}
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError):
+            ran, waited, _ = path.read_text().split()
+            work[path.parent.name] = Work(int(ran) / 1e9, int(waited) / 1e9)
+    return work

@@ -1,0 +1,111 @@
+"""hotplate.trial.rest: a guest at rest is told from one that is only slow."""
+
+from __future__ import annotations
+
+import pytest
+
+from hotplate.events import classify
+from hotplate.events.log import EventLog
+from hotplate.trial.rest import InGuest, Work, is_idle, is_waited_for
+from hotplate.verdict.stages import Stage
+
+AT_REST = """\
+degraded
+ActiveState=inactive
+NRestarts=0
+ControlGroup=
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "booted", "busy", "crashing"),
+    [
+        (AT_REST, True, False, False),
+        (AT_REST.replace("degraded", "running"), True, False, False),
+        (AT_REST.replace("degraded", "starting"), False, False, False),
+        # A unit of the boot, such as cloud-final.service, has not ended.
+        (f"{AT_REST}job 81 cloud-final.service start running\n", True, True, False),
+        # The agent is about to be started once more: that alone is no work of the boot.
+        (f"{AT_REST}job 81 os-collect-config.service start waiting\n", True, False, False),
+        # A hook that sleeps for ten minutes: it is there, and it holds the lock.
+        (f"{AT_REST}process 400\nprocess 412\n", True, True, False),
+        (f"{AT_REST}process 400\nlocked\n", True, True, False),
+        (f"{AT_REST}process 400\n", True, False, False),
+        (AT_REST.replace("NRestarts=0", "NRestarts=3"), True, False, True),
+        ("", False, False, False),
+        ("Failed to connect to bus", False, False, False),
+    ],
+)
+def test_what_a_guest_says(text, booted, busy, crashing):
+    inside = InGuest.read(text)
+    assert (inside.booted, inside.busy, inside.crashing) == (booted, busy, crashing)
+
+
+@pytest.mark.parametrize(
+    ("threads", "idle"),
+    [
+        ([(0.1, 0.0), (0.3, 0.1)], True),
+        # Measured on a host with six times more to do than processors: timers wait for their turn.
+        ([(0.09, 2.57), (0.39, 2.32), (0.48, 2.73)], True),
+        ([(9.5, 0.1)], False),
+        # It works, and a busy host lets it have little.
+        ([(1.5, 8.4), (0.1, 0.2)], False),
+        ([(1.0, 3.0), (1.5, 2.0)], False),
+        ([], False),
+    ],
+)
+def test_a_machine_is_idle(threads, idle):
+    after = {str(number): Work(*each) for number, each in enumerate(threads)}
+    assert is_idle({}, after, 10.0) == idle
+    before = {name: Work(100.0, 50.0) for name in after}
+    later = {name: Work(100.0 + each.ran, 50.0 + each.waited) for name, each in after.items()}
+    assert is_idle(before, later, 10.0) == idle
+
+
+def test_a_boot_the_agent_and_a_deployment_are_waited_for(story):
+    story.boot()
+    assert is_waited_for(story.tracker)
+    story.up()
+    assert story.tracker.missing() is Stage.AGENT_POLLED
+    assert is_waited_for(story.tracker)
+    story.deployment("IN_PROGRESS")
+    story.poll()
+    assert is_waited_for(story.tracker)
+
+
+def test_a_wait_condition_is_not_for_a_script_may_signal_it_at_any_time(story):
+    story.deployed = False
+    story.boot()
+    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
+    story.metadata()
+    story.emit(
+        "stack",
+        "resource",
+        server="",
+        stack="demo",
+        stack_id=story.STACK,
+        resource="wait",
+        type="AWS::CloudFormation::WaitCondition",
+        action="CREATE",
+        status="IN_PROGRESS",
+    )
+    assert story.tracker.missing() is Stage.SIGNAL_RECEIVED
+    assert not is_waited_for(story.tracker)
+
+
+def test_nothing_is_waited_for_when_all_was_done(passed):
+    assert not is_waited_for(passed.tracker)
+
+
+@pytest.mark.parametrize(
+    ("line", "waiting"),
+    [
+        ("[  *** ] A start job is running for site-setup.service (1min 2s / no limit)", True),
+        ("[ ***  ] A start job is running for Wait for Network (5s / 2min 1s)", True),
+        ("[  OK  ] Started site-setup.service.", False),
+        ("my job is running for you", False),
+    ],
+)
+def test_that_a_job_still_runs_is_nothing_new(line, waiting):
+    event = EventLog().emit("console", "line", server="a", text=line)
+    assert classify.is_waiting(event) == waiting
