@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import ClassVar
 
+from hotplate.text import clean
+
 
 class Outcome(StrEnum):
     """How something ended, by who has to act; the value is what people and JSON read."""
@@ -67,9 +69,10 @@ class HotplateError(Exception):
     outcome: ClassVar[Outcome] = Outcome.ERROR
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        # A sentence may quote what a guest, an image or a template said.
+        self.message = clean(message)
+        self.hint = clean(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message

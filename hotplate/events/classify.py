@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from hotplate.events.log import Event
+from hotplate.text import clean
 
 GUEST_SERVICES = frozenset({"metadata", "cfn", "heat", "keystone", "swift", "zaqar"})
 DEPLOYMENT_TYPES = frozenset(
@@ -37,15 +38,6 @@ MARKED = {
     "signalled": "signal received",
 }
 """The stage that a marker proves."""
-# CSI and OSC sequences, and the two-character escapes of ECMA-48.
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_=>]")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def clean(text: str) -> str:
-    """Return console text without terminal escapes and control characters, for matching and
-    showing."""
-    return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
 @dataclass(frozen=True)
@@ -174,6 +166,11 @@ def is_loss(event: Event) -> bool:
 def is_stop(event: Event) -> bool:
     """True when QEMU stopped a guest because its disk could not be written."""
     return event.source == "machine" and event.kind == "disk-error" and event.detail["stopped"]
+
+
+def is_flood(event: Event) -> bool:
+    """True when a guest passed a bound of the harness's: ``detail`` has the fault and a text."""
+    return event.source == "harness" and event.kind == "flood"
 
 
 def is_poll(event: Event) -> bool:

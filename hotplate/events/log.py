@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from hotplate.text import shortened
 
-@dataclass(frozen=True)
+FIRST = 2_000
+LAST = 3_000
+"""How many events of one kind about one server are kept: so many of the first, and so many of the
+last ones.  What is left out between them was still told to every subscriber."""
+
+LONGEST_TEXT = 1024
+"""As many characters of a text that a guest chose (a path, a name) are part of an event."""
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happened.
 
@@ -22,7 +34,8 @@ class Event:
     :param kind: what it was, a short word such as ``request``, ``line``, ``power-on``,
         ``resource``, ``signal``.
     :param server: the Nova id of the server concerned, or "" when it concerns none.
-    :param detail: facts for the reader, JSON types only, already redacted.
+    :param detail: facts for the reader, JSON types only, already redacted; texts that a guest chose
+        are :func:`clipped`.
     :param at: seconds on the monotonic clock.
     :param wall: seconds since the epoch, for people.
     """
@@ -35,14 +48,30 @@ class Event:
     wall: float = field(default_factory=time.time)
 
 
+def clipped(text: str) -> str:
+    """Return a text that a guest chose as it may be part of an event: of bounded length."""
+    return shortened(text, LONGEST_TEXT)
+
+
 class EventLog:
-    """An append-only list of events that can be waited on and subscribed to.
+    """A list of events that can be waited on and subscribed to.
+
+    Each event has a number for good, its index: :func:`len` is the number of the next one.  Of one
+    kind and server the first and the last are kept (:data:`FIRST`, :data:`LAST`), so that
+    neither a guest nor a session that lasts for weeks fills the memory.
 
     Thread-safe.  Subscribers are called in the emitting thread and must be quick.
+
+    :param first: and ``last``: how many are kept of one kind and server.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, first: int = FIRST, last: int = LAST) -> None:
+        self._first = first
+        self._last = last
         self._events: list[Event] = []
+        self._numbers: list[int] = []
+        self._next = 0
+        self._kept: Counter[tuple[str, str]] = Counter()
         self._changed = threading.Condition()
         self._subscribers: list[Callable[[Event], None]] = []
 
@@ -51,11 +80,29 @@ class EventLog:
         event = Event(source, kind, server, detail)
         with self._changed:
             self._events.append(event)
+            self._numbers.append(self._next)
+            self._next += 1
+            group = (kind, server)
+            self._kept[group] += 1
+            # Twice as many, so that the work is small for each.
+            if self._kept[group] >= self._first + 2 * self._last:
+                self._thin_out(group)
             self._changed.notify_all()
             subscribers = list(self._subscribers)
         for subscriber in subscribers:
             subscriber(event)
         return event
+
+    def _thin_out(self, group: tuple[str, str]) -> None:
+        """Forget those of a kind and server that are neither the first nor the last ones."""
+        ours = [
+            index for index, event in enumerate(self._events) if (event.kind, event.server) == group
+        ]
+        gone = set(ours[self._first : len(ours) - self._last])
+        kept = [index for index in range(len(self._events)) if index not in gone]
+        self._events = [self._events[index] for index in kept]
+        self._numbers = [self._numbers[index] for index in kept]
+        self._kept[group] -= len(gone)
 
     def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
         """Call ``callback`` for every later event; returns a function that ends that."""
@@ -74,12 +121,12 @@ class EventLog:
             return iter(list(self._events))
 
     def __len__(self) -> int:
-        return len(self._events)
+        return self._next
 
     def since(self, index: int) -> list[Event]:
-        """What came at or after an index, which is what :func:`len` was then."""
+        """What is kept of what came at or after an index, which is what :func:`len` was then."""
         with self._changed:
-            return self._events[index:]
+            return self._events[bisect_left(self._numbers, index) :]
 
     def wait(
         self,
@@ -97,12 +144,12 @@ class EventLog:
         position = since
         while True:
             with self._changed:
-                while position >= len(self._events):
+                while position >= self._next:
                     left = end - time.monotonic()
                     if left <= 0:
                         return None
                     self._changed.wait(left)
-                event = self._events[position]
-            position += 1
+                place = bisect_left(self._numbers, position)
+                event, position = self._events[place], self._numbers[place] + 1
             if predicate(event):
                 return event

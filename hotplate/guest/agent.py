@@ -8,18 +8,21 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-import select
 import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from hotplate.errors import HotplateError, MachineLostError
+from hotplate.errors import HotplateError
+from hotplate.guest import wire
 from hotplate.guest.base import (
     COMMAND_SECONDS,
+    FILE_BYTES,
+    OUTPUT_BYTES,
     CommandError,
     CommandResult,
+    GuestReplyError,
     contents,
     shell_text,
 )
@@ -28,6 +31,12 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 CHUNK = 1 << 20
 DELIMITER = b"\xff"
 """What the agent sends before the answer to ``guest-sync-delimited``."""
+OFF = "the machine is off: no guest agent answers"
+LONGEST_LINE = OUTPUT_BYTES * 3 // 2
+"""Bytes: the output of a command in base64."""
+
+
+T = TypeVar("T")
 
 
 class AgentError(HotplateError):
@@ -43,8 +52,7 @@ class Agent:
     name = "agent"
 
     def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
-        self._buffer = b""
+        self._channel = wire.Channel(channel, off=OFF)
         self._lock = threading.Lock()
 
     def attach(self, deadline: Deadline) -> None:
@@ -59,15 +67,13 @@ class Agent:
             step = Deadline(min(2.0, max(deadline.left, 0.1)), "the guest agent")
             with self._lock:
                 # The delimiter makes the agent forget half a command that it may have read.
-                self._send(b"\xff", step)
+                self._channel.send(b"\xff", step)
                 request = {"execute": "guest-sync-delimited", "arguments": {"id": number}}
-                self._send(json.dumps(request).encode() + b"\n", step)
+                self._channel.send(json.dumps(request).encode() + b"\n", step)
                 try:
-                    while (mark := self._buffer.rfind(DELIMITER)) < 0:
-                        self._receive(step)
-                    self._buffer = self._buffer[mark + 1 :]
-                    answer = json.loads(self._line(step))
-                except (DeadlineExceeded, ValueError):
+                    self._channel.skip_past(DELIMITER, step)
+                    answer = self._answer(step)
+                except (DeadlineExceeded, GuestReplyError):
                     return None
             return True if answer.get("return") == number else None
 
@@ -87,12 +93,14 @@ class Agent:
             "arguments": {name.replace("_", "-"): value for name, value in arguments.items()},
         }
         with self._lock:
-            self._send(json.dumps(request).encode() + b"\n", deadline)
-            answer = json.loads(self._line(deadline))
+            self._channel.send(json.dumps(request).encode() + b"\n", deadline)
+            answer = self._answer(deadline)
         if "error" in answer:
-            raise AgentError(
-                f'the guest agent refused "{command}": {answer["error"].get("desc", "")}'
-            )
+            error = answer["error"]
+            why = error.get("desc", "") if isinstance(error, dict) else error
+            raise AgentError(f'the guest agent refused "{command}": {why}')
+        if "return" not in answer:
+            raise GuestReplyError(f'the guest agent\'s answer to "{command}" has no "return"')
         return answer["return"]
 
     def run(
@@ -100,13 +108,12 @@ class Agent:
     ) -> CommandResult:
         """See :meth:`hotplate.guest.base.Guest.run`."""
         text = shell_text(command)
-        pid = self.execute("guest-exec", path="/bin/sh", arg=["-c", text], capture_output=True)[
-            "pid"
-        ]
+        started = self.execute("guest-exec", path="/bin/sh", arg=["-c", text], capture_output=True)
+        pid = _field(started, "pid", int)
 
         def ended(_: bool) -> dict[str, Any] | None:
-            status: dict[str, Any] = self.execute("guest-exec-status", pid=pid)
-            return status if status["exited"] else None
+            status = self.execute("guest-exec-status", pid=pid)
+            return status if _field(status, "exited", bool) else None
 
         deadline = Deadline(timeout, f'the command "{text}" in the guest')
         try:
@@ -117,9 +124,9 @@ class Agent:
             raise
         return CommandResult(
             text,
-            status["exitcode"] if "exitcode" in status else 128 + status.get("signal", 0),
-            base64.b64decode(status.get("out-data", "")),
-            base64.b64decode(status.get("err-data", "")),
+            _field(status, "exitcode", int, default=128 + _field(status, "signal", int, default=0)),
+            _bytes(status, "out-data"),
+            _bytes(status, "err-data"),
         )
 
     def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
@@ -131,7 +138,10 @@ class Agent:
                 part = whole[start : start + CHUNK]
                 while part:
                     text = base64.b64encode(part).decode()
-                    count = self.execute("guest-file-write", handle=handle, buf_b64=text)["count"]
+                    written = self.execute("guest-file-write", handle=handle, buf_b64=text)
+                    count = _field(written, "count", int)
+                    if not 0 < count <= len(part):
+                        raise GuestReplyError(f"the guest agent wrote {count} of {len(part)} bytes")
                     part = part[count:]
         finally:
             self.execute("guest-file-close", handle=handle)
@@ -144,20 +154,24 @@ class Agent:
         try:
             while True:
                 answer = self.execute("guest-file-read", handle=handle, count=CHUNK)
-                parts.append(base64.b64decode(answer["buf-b64"]))
-                if answer["eof"] or not answer["count"]:
+                parts.append(_bytes(answer, "buf-b64"))
+                if _field(answer, "eof", bool) or not parts[-1]:
                     return b"".join(parts)
+                if sum(map(len, parts)) > FILE_BYTES:
+                    raise GuestReplyError(
+                        f'the file "{source}" in the guest has more than {FILE_BYTES} bytes'
+                    )
         finally:
             self.execute("guest-file-close", handle=handle)
 
     def _open(self, path: str, mode: str) -> int:
         try:
-            handle: int = self.execute("guest-file-open", path=path, mode=mode)
+            handle = self.execute("guest-file-open", path=path, mode=mode)
         except AgentError as error:
             raise CommandError(
                 CommandResult(f"open {path}", 1, b"", error.message.encode())
             ) from error
-        return handle
+        return _checked(handle, "the handle of a file", int)
 
     def set_time(self, seconds: float) -> None:
         """See :meth:`hotplate.guest.base.Guest.set_time`.
@@ -171,33 +185,27 @@ class Agent:
 
     # -- the wire --------------------------------------------------------------------------------
 
-    def _send(self, data: bytes, deadline: Deadline) -> None:
-        self._wait(select.POLLOUT, deadline)
-        try:
-            self._channel.sendall(data)
-        except OSError as error:
-            raise MachineLostError("the machine is off: no guest agent answers") from error
+    def _answer(self, deadline: Deadline) -> dict[str, Any]:
+        return wire.document(self._channel.line(deadline, longest=LONGEST_LINE))
 
-    def _receive(self, deadline: Deadline) -> None:
-        self._wait(select.POLLIN, deadline)
-        try:
-            data = self._channel.recv(1 << 18)
-        except OSError:
-            data = b""
-        if not data:
-            raise MachineLostError("the machine is off: no guest agent answers")
-        self._buffer += data
 
-    def _wait(self, mask: int, deadline: Deadline) -> None:
-        if self._channel.fileno() < 0:
-            raise MachineLostError("the machine is off: no guest agent answers")
-        poller = select.poll()
-        poller.register(self._channel, mask)
-        while not poller.poll(deadline.left * 1000):
-            deadline.check()
+def _checked(value: Any, what: str, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise GuestReplyError(
+            f'the guest agent answered with {value!r:.60} as {what}; expected "{kind.__name__}"'
+        )
+    return value
 
-    def _line(self, deadline: Deadline) -> bytes:
-        while b"\n" not in self._buffer:
-            self._receive(deadline)
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
+
+def _field(answer: Any, name: str, kind: type[T], *, default: T | None = None) -> T:
+    """A field of an answer, of the kind that the agent's schema says."""
+    if not isinstance(answer, dict):
+        answer = {}
+    return _checked(answer.get(name, default), f'"{name}"', kind)
+
+
+def _bytes(answer: Any, name: str) -> bytes:
+    try:
+        return base64.b64decode(_field(answer, name, str, default=""), validate=True)
+    except ValueError as error:
+        raise GuestReplyError(f'the guest agent\'s "{name}" is not base64: {error}') from error

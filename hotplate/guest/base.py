@@ -12,6 +12,13 @@ from hotplate.errors import MachineLostError, SubjectError
 
 COMMAND_SECONDS = 60.0
 
+OUTPUT_BYTES = 16 << 20
+"""The most that a command may write to its standard output and error together; QEMU's guest agent
+keeps as much of each (``GUEST_EXEC_MAX_OUTPUT`` in its ``qga/commands.c``)."""
+
+FILE_BYTES = 1 << 30
+"""The largest file that :meth:`Guest.copy_out` takes."""
+
 
 @dataclass(frozen=True)
 class CommandResult:
@@ -47,13 +54,17 @@ class CommandError(SubjectError):
     """
 
     def __init__(self, result: CommandResult) -> None:
-        quote = (result.stderr or result.stdout).decode(errors="replace").strip()[-400:]
+        quote = (result.stderr or result.stdout)[-2000:].decode(errors="replace").strip()[-400:]
         super().__init__(f'the command "{result.command}" ended with status {result.rc}: {quote}')
         self.result = result
 
 
 class GuestGoneError(MachineLostError):
     """The guest's end of this way in went away, as it does at a reboot; attach again."""
+
+
+class GuestReplyError(GuestGoneError):
+    """The guest answered with what is no answer, or with more than is taken."""
 
 
 class Guest(Protocol):
@@ -73,7 +84,8 @@ class Guest(Protocol):
         :param command: a shell command, or words that are quoted for it.
         :param timeout: seconds; after that the command is killed in the guest.
         :raises DeadlineExceeded: when it took longer.
-        :raises GuestGoneError: when the guest went away meanwhile.
+        :raises GuestGoneError: when the guest went away meanwhile, or wrote more than
+            :data:`OUTPUT_BYTES`.
         """
         ...
 

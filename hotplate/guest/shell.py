@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import secrets
-import select
 import shlex
 import socket
 import threading
@@ -22,11 +21,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hotplate.errors import MachineLostError
+from hotplate.guest import wire
 from hotplate.guest.base import (
     COMMAND_SECONDS,
+    FILE_BYTES,
+    OUTPUT_BYTES,
     CommandError,
     CommandResult,
     GuestGoneError,
+    GuestReplyError,
     contents,
     shell_text,
 )
@@ -39,6 +42,9 @@ HELLO = "hotplate-hello"
 REPLY = "hotplate-reply"
 OFF = "the machine is off: nothing answers its shell"
 CHUNK = 48 * 1024
+FILE_CHUNK = 8 << 20
+LONGEST_LINE = 4096
+"""Bytes; a reply's header has less than a hundred."""
 GRACE_SECONDS = 30.0
 """How much longer than a command's own time limit the answer may take."""
 
@@ -101,9 +107,8 @@ class Shell:
     name = "shell"
 
     def __init__(self, channel: socket.socket, *, nonce: str, at_boot: str = "") -> None:
-        self._channel = channel
+        self._channel = wire.Channel(channel, off=OFF)
         self._nonces = {nonce, at_boot or nonce}
-        self._buffer = b""
         self._lock = threading.Lock()
 
     def attach(self, deadline: Deadline) -> None:
@@ -119,6 +124,8 @@ class Shell:
         while True:
             try:
                 _, nonce, _ = self._exchange(ask, deadline)
+            except GuestReplyError:
+                raise
             except GuestGoneError:
                 # The shell said hello: what was asked before that may be lost, so ask again.
                 continue
@@ -172,7 +179,19 @@ class Shell:
 
     def copy_out(self, source: str) -> bytes:
         """See :meth:`hotplate.guest.base.Guest.copy_out`."""
-        return self.run(["cat", "--", source]).check().stdout
+        quoted = shlex.quote(source)
+        parts: list[bytes] = []
+        while True:
+            # Counted from 1; by a redirection, so that what cannot be opened is an error at once.
+            start = sum(map(len, parts)) + 1
+            command = f"exec <{quoted} || exit 1; tail -c +{start} | head -c {FILE_CHUNK}"
+            parts.append(self.run(command).check().stdout)
+            if len(parts[-1]) < FILE_CHUNK:
+                return b"".join(parts)
+            if start > FILE_BYTES:
+                raise GuestReplyError(
+                    f'the file "{source}" in the guest has more than {FILE_BYTES} bytes'
+                )
 
     def set_time(self, seconds: float) -> None:
         """See :meth:`hotplate.guest.base.Guest.set_time`."""
@@ -193,57 +212,21 @@ class Shell:
         with self._lock:
             self._send(line.replace("{token}", token).encode() + b"\n", deadline)
             while True:
-                words = self._line(deadline).split()
+                words = self._channel.line(deadline, longest=LONGEST_LINE).split()
                 if words == [HELLO.encode()]:
                     raise GuestGoneError("the guest's shell was started anew, as after a reboot")
-                if words[:2] == [REPLY.encode(), token.encode()] and len(words) == 5:
-                    status, out, err = (int(word) for word in words[2:])
-                    return status, self._bytes(out, deadline), self._bytes(err, deadline)
+                if words[:2] == [REPLY.encode(), token.encode()]:
+                    return self._reply(words[2:], deadline)
 
-    def _poller(self, mask: int) -> select.poll:
-        if self._channel.fileno() < 0:
-            raise MachineLostError(OFF)
-        poller = select.poll()
-        poller.register(self._channel, mask)
-        return poller
+    def _reply(self, words: list[bytes], deadline: Deadline) -> tuple[int, bytes, bytes]:
+        if len(words) != 3:
+            raise GuestReplyError(
+                f"the guest's shell answered with {len(words)} numbers; expected 3"
+            )
+        status = wire.number(words[0], what="as the exit status", most=255)
+        out = wire.number(words[1], what="bytes of output", most=OUTPUT_BYTES)
+        err = wire.number(words[2], what="bytes of error output", most=OUTPUT_BYTES - out)
+        return status, self._channel.exactly(out, deadline), self._channel.exactly(err, deadline)
 
     def _send(self, data: bytes, deadline: Deadline) -> None:
-        view = memoryview(data)
-        poller = self._poller(select.POLLOUT)
-        while view:
-            # The guest takes nothing before it has opened its end.
-            if not poller.poll(deadline.left * 1000):
-                deadline.check()
-                continue
-            try:
-                sent = self._channel.send(view, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise MachineLostError(OFF) from error
-            view = view[sent:]
-
-    def _receive(self, deadline: Deadline) -> None:
-        poller = self._poller(select.POLLIN)
-        if not poller.poll(deadline.left * 1000):
-            deadline.check()
-            return
-        try:
-            data = self._channel.recv(1 << 18)
-        except OSError:
-            data = b""
-        if not data:
-            raise MachineLostError(OFF)
-        self._buffer += data
-
-    def _line(self, deadline: Deadline) -> bytes:
-        while b"\n" not in self._buffer:
-            self._receive(deadline)
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
-
-    def _bytes(self, count: int, deadline: Deadline) -> bytes:
-        while len(self._buffer) < count:
-            self._receive(deadline)
-        data, self._buffer = self._buffer[:count], self._buffer[count:]
-        return data
+        self._channel.send(data, deadline)

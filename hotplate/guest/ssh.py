@@ -9,12 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import paramiko
+from paramiko.file import BufferedFile
 
 from hotplate.errors import MachineLostError, SubjectError
 from hotplate.guest.base import (
     COMMAND_SECONDS,
+    OUTPUT_BYTES,
     CommandResult,
     GuestGoneError,
+    GuestReplyError,
     contents,
     shell_text,
 )
@@ -94,12 +97,13 @@ class Ssh:
         if self._transport is None:
             raise MachineLostError("there is no ssh connection: attach first")
         limit = Deadline(timeout, f'the command "{text}" in the guest')
+        deadline = Deadline(timeout + GRACE_SECONDS, limit.what)
         root = "" if self._user == "root" else "sudo -n "
         # "exit" makes a status of a signal, which ssh tells in another way.
         line = f"{root}timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)}; exit $?"
         try:
             with self._transport.open_session(timeout=ATTEMPT_SECONDS) as session:
-                session.settimeout(timeout + GRACE_SECONDS)
+                session.settimeout(deadline.left)
                 session.exec_command(line)
                 session.sendall(data)
                 session.shutdown_write()
@@ -109,8 +113,8 @@ class Ssh:
                     session.makefile_stderr("rb") as errors,
                     session.makefile("rb") as output,
                 ):
-                    pending = reader.submit(errors.read)
-                    stdout, stderr = output.read(), pending.result()
+                    pending = reader.submit(_bounded, errors, deadline)
+                    stdout, stderr = _bounded(output, deadline), pending.result()
                 status = session.recv_exit_status()
         except TimeoutError:
             raise DeadlineExceeded(
@@ -144,3 +148,14 @@ class Ssh:
         if self._transport is not None:
             self._transport.close()
             self._transport = None
+
+
+def _bounded(stream: BufferedFile[bytes], deadline: Deadline) -> bytes:
+    """All of a stream, until the deadline, and no more than is taken."""
+    data = bytearray()
+    while part := stream.read(1 << 16):
+        data += part
+        deadline.check()
+        if len(data) > OUTPUT_BYTES:
+            raise GuestReplyError(f"the command wrote more than {OUTPUT_BYTES} bytes")
+    return bytes(data)

@@ -265,13 +265,12 @@ class Machine:
 
     def arguments(self, channels: Mapping[str, str], *, netdev: str = "") -> list[str]:
         """Return QEMU's arguments for these character devices."""
-        console = channels["console"]
         return command_line(
             self.config,
             accelerator=self.accelerator.options,
             cpu=self.accelerator.cpu,
             netdev=netdev or self.wiring.netdev(),
-            channels={**channels, "console": f"{console},logfile=console.log,logappend=on"},
+            channels=channels,
             variables=self.directory / "efi-vars.fd",
         )
 
@@ -291,7 +290,6 @@ class Machine:
             },
             netdev="user,id=net0,restrict=on",
         )
-        by_hand = [word.replace(",logfile=console.log,logappend=on", "") for word in by_hand]
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / "qemu.sh"
         words = [shlex.quote(word) for word in [self._program, *by_hand]]

@@ -17,6 +17,7 @@ from hotplate.events.log import Event
 from hotplate.report import timeline
 from hotplate.report.artifacts import redacted
 from hotplate.report.picture import Picture
+from hotplate.text import clean
 from hotplate.verdict.stages import ORDER
 from hotplate.verdict.verdict import StageTime, Verdict
 
@@ -54,7 +55,7 @@ class Cell:
 
 def _esc(value: object) -> str:
     lines = str(value).split("\n")
-    return escape("\n".join(classify.clean(line) for line in lines), quote=True)
+    return escape("\n".join(clean(line) for line in lines), quote=True)
 
 
 def report(verdict: Verdict, events: Iterable[Event], *, screenshot: bytes | None = None) -> str:

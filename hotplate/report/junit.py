@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
 from hotplate.errors import Outcome
-from hotplate.events.classify import clean
+from hotplate.text import clean
 from hotplate.verdict.verdict import Verdict
 
 # What XML 1.0 cannot carry, not even as a character reference.

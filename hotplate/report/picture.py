@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from html import escape
 
-from hotplate.events.classify import clean
 from hotplate.report.timeline import Lane, Span, Timeline, Tone
+from hotplate.text import clean
 
 WIDTH = 1180
 GUTTER = 176

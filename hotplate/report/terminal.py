@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from hotplate.events.classify import clean
+from hotplate.text import clean
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.verdict import StageTime, Verdict
 

@@ -20,6 +20,8 @@ from hotplate.trial.rest import LOOK_SECONDS
 from hotplate.verdict import console_patterns
 
 DONE = ("COMPLETE", "FAILED")
+NEW_REQUESTS = 5_000
+"""How many different requests of the guests are news."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ class Watch:
             classify.path(event),
             event.detail.get("status"),
         )
-        if key in self._seen:
+        # A guest that asks for ever new things must fill neither the memory nor the time.
+        if key in self._seen or len(self._seen) >= NEW_REQUESTS:
             return False
         self._seen.add(key)
         return True
@@ -156,8 +159,10 @@ def hopeless(event: Event) -> str:
         return "the machine was lost"
     if classify.is_stop(event):
         return "QEMU stopped the guest"
+    if classify.is_flood(event):
+        return str(event.detail["text"])
     if text := classify.console_text(event):
-        pattern = console_patterns.match(classify.clean(text))
+        pattern = console_patterns.match(text)
         if pattern is not None and pattern.fatal:
             return f"the console shows: {pattern.reason}"
     return ""

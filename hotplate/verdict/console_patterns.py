@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hotplate.events.classify import clean
+from hotplate.text import clean
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,13 @@ def found(*names: str) -> Callable[[Facts], str]:
     return sees
 
 
+def flood(name: str) -> Callable[[Facts], str]:
+    def sees(facts: Facts) -> str:
+        return facts.floods.get(name, "")
+
+    return sees
+
+
 def panic(facts: Facts) -> str:
     if told := found("kernel-panic")(facts):
         return told

@@ -26,6 +26,7 @@ class Facts:
     :param track: the deployment that stands there, None when it is none of them.
     :param user_data_parts: the file names of the user data's parts; None when nobody told.
     :param said: what each failed deployment sent back, by the id of its config.
+    :param floods: which bounds of the harness's the guest passed, and a sentence for each.
     :param link_up: False while the guest's network link is cut.
     """
 
@@ -51,6 +52,7 @@ class Facts:
     exit: Event | None = None
     panic: Event | None = None
     disk_error: Event | None = None
+    floods: dict[str, str] = field(default_factory=dict)
     link_up: bool = True
     resets: int = 0
     last_event: Event | None = None
@@ -154,6 +156,8 @@ def _take(facts: Facts, event: Event) -> None:
         facts.probes[str(event.detail.get("probe", ""))] = str(event.detail.get("text", ""))
     elif (parts := expected.of_user_data(event, "parts")) is not None:
         facts.user_data_parts = parts
+    elif classify.is_flood(event):
+        facts.floods.setdefault(str(event.detail["fault"]), str(event.detail["text"]))
     elif event.kind == "refused":
         facts.refused.append(event)
     elif classify.is_request(event):

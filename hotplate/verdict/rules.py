@@ -38,6 +38,29 @@ RULES: tuple[Rule, ...] = (
         "free some space where the artefacts are (df -h), or name another folder with --artifacts; "
         "this says nothing about the image",
     ),
+    # The guest does what no guest should, without end: see "What a guest may do" in the docs.
+    Rule(
+        "console-flood",
+        None,
+        (*_EVERY, None),
+        detectors.flood("console-flood"),
+        "see console.log for what writes without end: a driver that reports an error again and "
+        "again, a service that is started again and again",
+    ),
+    Rule(
+        "connection-flood",
+        None,
+        (*_EVERY, None),
+        detectors.flood("connection-flood"),
+        "look for a program in the guest that opens connections and does not close them",
+    ),
+    Rule(
+        "request-flood",
+        None,
+        (*_EVERY, None),
+        detectors.flood("request-flood"),
+        "see requests.jsonl for what is asked again and again without a pause",
+    ),
     # The guest does not boot, or stopped.
     Rule(
         "root-not-found",

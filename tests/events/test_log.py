@@ -50,3 +50,34 @@ def test_events_from_many_threads_are_all_kept():
     for thread in threads:
         thread.join()
     assert len(events) == len(list(events)) == 800
+
+
+def test_of_very_many_the_first_and_the_last_are_kept_under_their_numbers():
+    events = EventLog(first=3, last=5)
+    heard = []
+    events.subscribe(heard.append)
+    events.emit("machine", "power-on", server="a")
+    for number in range(1000):
+        events.emit("cfn", "request", server="a", number=number)
+        if number == 500:
+            mark = len(events)
+            events.emit("cfn", "signal", server="a")
+    assert len(heard) == len(events) == 1002
+    kept = [event.detail.get("number", event.kind) for event in events]
+    assert kept[:4] == ["power-on", 0, 1, 2]
+    assert kept[-5:] == [995, 996, 997, 998, 999]
+    assert "signal" in kept
+    assert len(kept) < 20
+    assert events.since(mark)[0].kind == "signal"
+    found = events.wait(lambda e: e.kind == "request", seconds=0, since=mark)
+    assert found is not None
+    assert found.detail["number"] > 500
+    assert events.wait(lambda e: e.kind == "none", seconds=0) is None
+
+
+def test_one_guest_leaves_the_events_of_another_alone():
+    events = EventLog(first=2, last=2)
+    events.emit("cfn", "request", server="good", number=0)
+    for _ in range(100):
+        events.emit("cfn", "request", server="bad")
+    assert [each.detail for each in events if each.server == "good"] == [{"number": 0}]

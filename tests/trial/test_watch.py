@@ -5,7 +5,7 @@ from pathlib import Path
 from hotplate.events.log import EventLog
 from hotplate.settings import Settings
 from hotplate.stacks.stack import STACK_TYPE
-from hotplate.trial.watch import Watch
+from hotplate.trial.watch import NEW_REQUESTS, Watch
 
 HERE = Path("/nonexistent")
 
@@ -108,3 +108,19 @@ def test_lines_that_a_job_still_runs_are_nothing_new():
         text = f"[ *** ] A start job is running for site.service ({second}s / no limit)"
         events.emit("console", "line", server="a", text=text)
     assert "nothing new was seen" in waiting.stack("s", "CREATE").reason
+
+
+def test_a_guest_that_passes_a_bound_is_given_up():
+    events = EventLog()
+    waiting = watch(events, patience=60)
+    events.emit("harness", "flood", server="a", fault="console-flood", text="it wrote too much")
+    assert waiting.stack("s", "CREATE").reason == "it wrote too much"
+
+
+def test_ever_new_requests_are_not_news_for_ever():
+    events = EventLog()
+    waiting = watch(events, patience=0.3, limit=60)
+    for number in range(NEW_REQUESTS + 10):
+        events.emit("metadata", "request", server="a", method="GET", path=f"/{number}", status=404)
+    assert "nothing new was seen" in waiting.stack("s", "CREATE").reason
+    assert len(waiting._seen) == NEW_REQUESTS

@@ -1,0 +1,137 @@
+"""The harness's end of a channel into a guest, which may send anything, at any length, for ever."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+from typing import Any
+
+from hotplate.errors import MachineLostError
+from hotplate.guest.base import GuestReplyError
+from hotplate.timing.deadline import Deadline
+
+CHUNK = 1 << 16
+
+
+class Channel:
+    """Sends and receives until a deadline; what is received is bounded.
+
+    The deadline is looked at in every turn, also while data comes.
+
+    :param channel: a connected stream socket; stays the caller's.
+    :param off: the sentence for a machine that is off.
+    """
+
+    def __init__(self, channel: socket.socket, *, off: str) -> None:
+        self._channel = channel
+        self._off = off
+        self._buffer = bytearray()
+
+    def send(self, data: bytes, deadline: Deadline) -> None:
+        """Send all of ``data``; a guest takes nothing before it has opened its end.
+
+        :raises DeadlineExceeded: when the guest does not take it in time.
+        :raises MachineLostError: when the machine is off.
+        """
+        view = memoryview(data)
+        while view:
+            self._wait(select.POLLOUT, deadline)
+            try:
+                view = view[self._channel.send(view, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise MachineLostError(self._off) from error
+
+    def line(self, deadline: Deadline, *, longest: int) -> bytes:
+        """Return the next line without its end; of one that is longer only the head.
+
+        What is left of an answer that was given up may stand in front of the next one, so that a
+        long line is no error; its rest is dropped.
+
+        :param longest: bytes.
+        """
+        head = b""
+        while (end := self._buffer.find(b"\n")) < 0:
+            if len(self._buffer) > longest:
+                head = head or bytes(self._buffer[:longest])
+                self._buffer.clear()
+            self._receive(deadline)
+        line = bytes(self._buffer[: min(end, longest)])
+        del self._buffer[: end + 1]
+        return head or line
+
+    def exactly(self, count: int, deadline: Deadline) -> bytes:
+        """Return the next ``count`` bytes; the caller has checked that it wants so many."""
+        data = self._buffer[:count]
+        del self._buffer[:count]
+        while len(data) < count:
+            self._wait(select.POLLIN, deadline)
+            data += self._some(min(CHUNK, count - len(data)))
+        return bytes(data)
+
+    def skip_past(self, mark: bytes, deadline: Deadline) -> None:
+        """Drop everything up to and with the last ``mark`` that there is."""
+        while (found := self._buffer.rfind(mark)) < 0:
+            self._buffer.clear()
+            self._receive(deadline)
+        del self._buffer[: found + len(mark)]
+
+    def _receive(self, deadline: Deadline) -> None:
+        self._wait(select.POLLIN, deadline)
+        self._buffer += self._some(CHUNK)
+
+    def _some(self, count: int) -> bytes:
+        try:
+            data = self._channel.recv(count)
+        except OSError:
+            data = b""
+        if not data:
+            raise MachineLostError(self._off)
+        return data
+
+    def _wait(self, mask: int, deadline: Deadline) -> None:
+        """Wait until the channel is ready; raises when the deadline has passed, ready or not."""
+        poller = select.poll()
+        while True:
+            deadline.check()
+            if self._channel.fileno() < 0:
+                raise MachineLostError(self._off)
+            poller.register(self._channel, mask)
+            if poller.poll(deadline.left * 1000):
+                return
+
+
+def number(word: bytes, *, what: str, most: int) -> int:
+    """Return a number that a guest sent.
+
+    :param what: what it is the number of, as in "bytes of output".
+    :raises GuestReplyError: for anything but up to ten digits, or more than ``most``.
+    """
+    if not word.isdigit() or len(word) > 10:
+        raise GuestReplyError(f'the guest answered with "{_shown(word)}" {what}; expected a number')
+    value = int(word)
+    if value > most:
+        raise GuestReplyError(f"the guest answered with {value} {what}; at most {most} are taken")
+    return value
+
+
+def document(line: bytes) -> dict[str, Any]:
+    """Return the JSON object that a guest sent.
+
+    :raises GuestReplyError: when it is none.
+    """
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise GuestReplyError(
+            f'the guest agent answered with "{_shown(line)}"; expected a JSON object'
+        )
+    return value
+
+
+def _shown(data: bytes) -> str:
+    return data[:60].decode(errors="replace")

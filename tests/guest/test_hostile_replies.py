@@ -1,0 +1,212 @@
+"""What a guest may answer on its channels, over a socket pair, which is what they are to QEMU."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hotplate.errors import MachineLostError
+from hotplate.guest import wire
+from hotplate.guest.agent import Agent, AgentError
+from hotplate.guest.base import OUTPUT_BYTES, GuestReplyError
+from hotplate.guest.shell import Shell
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
+
+
+@contextlib.contextmanager
+def hostile(answer: Callable[[socket.socket, bytes], None]) -> Iterator[socket.socket]:
+    """Our end of a channel to a guest that meets each command with ``answer``."""
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while data := theirs.recv(1 << 16):
+                answer(theirs, data)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield ours
+    finally:
+        for each in (ours, theirs):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        ours.close()
+        theirs.close()
+
+
+def reply(words: str, then: bytes = b"") -> Callable[[socket.socket, bytes], None]:
+    """Answers with a header line of these words after the token that was asked with."""
+
+    def answer(theirs: socket.socket, data: bytes) -> None:
+        token = re.findall(rb"\b[0-9a-f]{16}\b", data)[0].decode()
+        theirs.sendall(f"\nhotplate-reply {token} {words}\n".encode() + then)
+
+    return answer
+
+
+def stream(data: bytes) -> Callable[[socket.socket, bytes], None]:
+    """Answers with the same for ever."""
+
+    def answer(theirs: socket.socket, _: bytes) -> None:
+        while True:
+            theirs.sendall(data)
+
+    return answer
+
+
+def run(channel: socket.socket, seconds: float = 1.0) -> None:
+    # Without the grace, so that the tests are short.
+    shell = Shell(channel, nonce="n")
+    shell._exchange("{token}", Deadline(seconds, "the answer"))
+
+
+@pytest.mark.parametrize(
+    "data", [b"x" * 65536, b"\n" * 65536, b"hotplate-reply a b\n" * 100], ids=["x", "lines", "odd"]
+)
+def test_the_shells_deadline_holds_while_data_comes(data: bytes):
+    with hostile(stream(data)) as channel, pytest.raises(DeadlineExceeded, match="the answer"):
+        run(channel)
+
+
+def test_the_shells_deadline_holds_while_the_output_comes():
+    def drip(theirs: socket.socket, data: bytes) -> None:
+        reply(f"0 {OUTPUT_BYTES} 0")(theirs, data)
+        gone = threading.Event()
+        while not gone.wait(0.01):
+            theirs.sendall(b"x")
+
+    with hostile(drip) as channel, pytest.raises(DeadlineExceeded):
+        run(channel)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "0 99999999999 0",
+        "0 -5 -5",
+        "x y z",
+        "0 0",
+        "0 0 0 0",
+        "0 \xb2 0",
+        "999 0 0",
+        "0 16777217 0",
+    ],
+)
+def test_an_answer_that_is_none_is_a_sentence(words: str):
+    with hostile(reply(words)) as channel, pytest.raises(GuestReplyError, match="the guest"):
+        run(channel)
+
+
+def test_both_outputs_together_are_bounded():
+    with (
+        hostile(reply(f"0 {OUTPUT_BYTES} 1")) as channel,
+        pytest.raises(GuestReplyError, match="at most 0 are taken"),
+    ):
+        run(channel)
+
+
+def test_what_an_answer_left_behind_is_skipped():
+    def answer(theirs: socket.socket, data: bytes) -> None:
+        theirs.sendall(b"\0" * 100_000 + b"hotplate-reply x 0 1 1\nrest")
+        reply("0 3 0", b"out")(theirs, data)
+
+    with hostile(answer) as channel:
+        shell = Shell(channel, nonce="n")
+        assert shell._exchange("{token}", Deadline(30, "it"))[1] == b"out"
+
+
+def test_a_shell_that_answers_nonsense_is_not_asked_for_ever():
+    with hostile(reply("0 x 0")) as channel, pytest.raises(GuestReplyError):
+        Shell(channel, nonce="n").attach(Deadline(30, "the shell"))
+
+
+def test_a_guest_that_takes_nothing_is_given_up():
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(DeadlineExceeded):
+        wire.Channel(ours, off="off").send(b"x" * (8 << 20), Deadline(0.5, "it to be taken"))
+
+
+def delimited(payload: bytes) -> Callable[[socket.socket, bytes], None]:
+    """An agent that comes into step, and then answers everything with one payload."""
+
+    def answer(theirs: socket.socket, data: bytes) -> None:
+        for line in data.replace(b"\xff", b"").splitlines():
+            request = json.loads(line)
+            if request["execute"] == "guest-sync-delimited":
+                number = request["arguments"]["id"]
+                theirs.sendall(b"\xff" + json.dumps({"return": number}).encode() + b"\n")
+            else:
+                theirs.sendall(payload + b"\n")
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"[]",
+        b"null",
+        b"[" * 200_000,
+        b"{",
+        b"{}",
+        b'{"return": []}',
+        b'{"return": {"pid": "x"}}',
+        b'{"return": {"pid": 1, "exited": true, "out-data": "*"}}',
+        b'{"return": {"pid": 1, "exited": true, "exitcode": "0"}}',
+        b'{"return": {"pid": 1, "exited": "x"}}',
+    ],
+    ids=range(10),
+)
+def test_an_agent_that_answers_nonsense_is_a_sentence(payload: bytes):
+    with hostile(delimited(payload)) as channel:
+        agent = Agent(channel)
+        agent.attach(Deadline(10, "the agent"))
+        with pytest.raises(GuestReplyError, match="the guest"):
+            agent.run("true", timeout=5)
+
+
+def test_an_agent_that_refuses_with_nonsense_is_a_sentence():
+    with hostile(delimited(b'{"error": ["x"]}')) as channel, pytest.raises(AgentError, match="x"):
+        Agent(channel).execute("guest-ping")
+
+
+@pytest.mark.parametrize("data", [b"x" * 65536, b"\xff" * 65536, b"\xff[]\n" * 1000])
+def test_the_agents_deadline_holds_while_data_comes(data: bytes):
+    with hostile(stream(data)) as channel, pytest.raises(DeadlineExceeded):
+        Agent(channel).attach(Deadline(1, "the guest agent"))
+
+
+def test_an_agent_without_end_in_a_line_is_given_up():
+    with hostile(stream(b"x" * 65536)) as channel, pytest.raises(DeadlineExceeded):
+        Agent(channel).execute("guest-ping", seconds=1)
+
+
+@given(st.binary(max_size=200))
+@settings(deadline=None)
+def test_whatever_comes_is_an_answer_a_sentence_or_waited_for(data: bytes):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(data)
+        theirs.shutdown(socket.SHUT_WR)
+        channel = wire.Channel(ours, off="off")
+        try:
+            while True:
+                line = channel.line(Deadline(5, "a line"), longest=64)
+                assert len(line) <= 64
+                with contextlib.suppress(GuestReplyError):
+                    wire.document(line)
+                for word in line.split():
+                    with contextlib.suppress(GuestReplyError):
+                        assert 0 <= wire.number(word, what="bytes", most=99) <= 99
+        except MachineLostError as error:
+            assert str(error) == "off"

@@ -1,0 +1,131 @@
+"""What a guest may do to its console, over a socket pair, which is what it is to QEMU."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hotplate.events.log import EventLog
+from hotplate.machine import console as module
+from hotplate.machine.console import FILE_BYTES, FLOOD_LINES, LONGEST_LINE, Console
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
+
+
+class Guest:
+    """The console of a machine that a test plays."""
+
+    def __init__(self, path: Path) -> None:
+        self.events = EventLog()
+        self.console = Console(path, events=self.events, server_id="s")
+        self.theirs, ours = socket.socketpair()
+        self.console.attach(ours)
+
+    def write(self, data: bytes) -> None:
+        self.theirs.sendall(data)
+
+    def end(self) -> None:
+        self.theirs.close()
+        self.console.detach(seconds=60)
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> Iterator[Guest]:
+    played = Guest(tmp_path / "console.log")
+    yield played
+    played.end()
+
+
+def floods(events: EventLog) -> list[str]:
+    return [str(each.detail["fault"]) for each in events if each.kind == "flood"]
+
+
+def test_lines_are_in_memory_in_the_file_and_events(guest: Guest):
+    guest.write(b"one\r\n\x1b[1mtwo\x1b[0m\r\nthr")
+    guest.console.wait_for("^thr$", Deadline(10, "the prompt"))
+    guest.write("ee \u00e4\n".encode())
+    guest.end()
+    assert guest.console.lines == ["one", "two", "three \u00e4"]
+    assert [each.detail["text"] for each in guest.events] == ["one", "two", "three \u00e4"]
+    assert guest.console.path.read_bytes() == "one\r\n\x1b[1mtwo\x1b[0m\r\nthree \u00e4\n".encode()
+    assert guest.console.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_flood_is_an_event_and_not_memory(guest: Guest):
+    guest.write(b"first\n" + b"\n" * (20 * FLOOD_LINES) + b"last\n")
+    guest.end()
+    assert floods(guest.events) == ["console-flood"]
+    assert guest.console.position == 20 * FLOOD_LINES + 2
+    kept = guest.console.lines
+    assert (kept[0], kept[-1]) == ("first", "last")
+    assert len(kept) == module.FIRST_LINES + module.LAST_LINES
+    assert len(list(guest.events)) < 10_000
+
+
+def test_long_lines_are_a_flood_too_and_are_cut(guest: Guest):
+    guest.write(b"x" * (module.FLOOD_BYTES + 2 * LONGEST_LINE))
+    guest.end()
+    assert floods(guest.events) == ["console-flood"]
+    assert max(len(line) for line in guest.console.lines) == LONGEST_LINE
+    assert sum(len(line) for line in guest.console.lines) < 3 * module.LINE_BYTES
+
+
+def test_the_file_has_the_beginning_and_the_end(guest: Guest):
+    guest.write(b"begin\n" + b"middle\n" * (3 * FILE_BYTES // 7) + b"end\n")
+    guest.end()
+    size = guest.console.path.stat().st_size
+    assert FILE_BYTES < size < FILE_BYTES + module.END_BYTES + 200
+    whole = guest.console.path.read_bytes()
+    assert whole.startswith(b"begin\nmiddle\n")
+    assert whole.endswith(b"middle\nend\n")
+    assert b"... hotplate left out " in whole
+
+
+def test_a_boot_after_many_is_no_flood(tmp_path: Path):
+    console = Console(tmp_path / "console.log", events=(events := EventLog()))
+    for _ in range(3):
+        theirs, ours = socket.socketpair()
+        console.attach(ours)
+        theirs.sendall(b"line\n" * (FLOOD_LINES // 2))
+        theirs.close()
+        console.detach(seconds=30)
+    assert floods(events) == []
+    assert console.position == 3 * (FLOOD_LINES // 2)
+
+
+def test_what_is_waited_for_is_given_up_while_lines_come(guest: Guest):
+    stop = threading.Event()
+
+    def flood() -> None:
+        with contextlib.suppress(OSError):
+            while not stop.is_set():
+                guest.write(b"never what you want\n" * 100)
+
+    writer = threading.Thread(target=flood)
+    writer.start()
+    try:
+        with pytest.raises(DeadlineExceeded, match='the last line on the console was "never'):
+            guest.console.wait_for("^what you want$", Deadline(1, "the prompt"))
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_the_last_line_cannot_write_on_the_terminal(guest: Guest):
+    guest.write(b"\x08\x08\x07last \x1b]52;c;ZXZpbA==\x07\xc2\x9b2J\xe2\x80\xaewords")
+    with pytest.raises(DeadlineExceeded, match='was "last 2Jwords"'):
+        guest.console.wait_for("never", Deadline(0.5, "it"))
+
+
+def test_since_counts_lines_that_are_not_kept_any_more(guest: Guest):
+    many = module.FIRST_LINES + 3 * module.LAST_LINES
+    guest.write(b"".join(b"%d\n" % number for number in range(many)))
+    guest.console.wait_for(f"^{many - 1}$", Deadline(30, "the last number"))
+    assert guest.console.position == many
+    mark = many - 10
+    found = guest.console.wait_for(r"^\d+$", Deadline(5, "the next one"), since=mark)
+    assert found[0] == str(mark)
