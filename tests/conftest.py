@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,9 @@ from hotplate.verdict.said import Said
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
 from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
+
+# The helpers beside the tests (played_guest) are imported by name.
+sys.path.insert(0, str(Path(__file__).parent))
 
 SERVER = "0b9f9f0e-1c8a-4a38-8f2c-7a41a53c6a11"
 CONFIG = "5c9f8f66-0f50-4b80-b0c4-7d7f5a6f0b7e"
@@ -254,3 +259,12 @@ def passed(story: Story) -> Story:
     story.deployment("COMPLETE")
     story.emit("machine", "exit", status=-9, reason="power-cut", message="")
     return story
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Tries templates on played guests; see ``tests/played_guest.py``."""
+    # Loaded here: it loads Heat, and most tests do without it.
+    import played_guest
+
+    return played_guest.Stage(tmp_path, monkeypatch)

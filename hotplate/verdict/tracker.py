@@ -56,6 +56,7 @@ class StageTracker:
         self._has_source = False
         self._conditions: dict[tuple[str, str], Event] = {}
         self._marks: dict[Stage, Mark] = {}
+        self._of_waits: dict[Stage, Mark] = {}
         self._on_reached = on_reached
         self._lock = threading.RLock()
         # Subscribe before reading what is there: an event may be seen twice, which changes
@@ -143,7 +144,7 @@ class StageTracker:
             later: Mark | None = None
             behind = {each.missing() for each in self._tracks()} | {self.missing()}
             for stage in reversed(self.expected):
-                mark = self._marks.get(stage)
+                mark = self._marks.get(stage) or self._of_waits.get(stage)
                 if stage in behind:
                     continue
                 if mark is None and later:
@@ -172,7 +173,7 @@ class StageTracker:
                 if row.proves is None or row.stage in self._marks:
                     continue
                 if evidence := row.proves(event):
-                    self._mark(Mark(row.stage, event.at, event.wall, evidence), fresh)
+                    self._mark(Mark(row.stage, event.at, event.wall, evidence), fresh, self._marks)
         if self._on_reached:
             for mark in fresh:
                 self._on_reached(mark)
@@ -261,12 +262,13 @@ class StageTracker:
             return
         mark = Mark(stage, event.at, event.wall, classify.describe(event), deployment=track.label)
         track.marks[stage] = mark
-        if isinstance(track, DeploymentTrack):
-            self._mark(mark, fresh)
+        # The signal of a wait condition needs no agent, and so proves none.
+        ours = isinstance(track, DeploymentTrack)
+        self._mark(mark, fresh, self._marks if ours else self._of_waits)
 
-    def _mark(self, mark: Mark, fresh: list[Mark]) -> None:
-        if mark.stage not in self._marks:
-            self._marks[mark.stage] = mark
+    def _mark(self, mark: Mark, fresh: list[Mark], among: dict[Stage, Mark]) -> None:
+        if mark.stage not in among:
+            among[mark.stage] = mark
             fresh.append(mark)
 
 

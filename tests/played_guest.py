@@ -1,0 +1,323 @@
+"""A guest that is played: a real Trial and a real Heat, and a stand-in where QEMU would be.
+
+It emits what a guest's console has, and speaks to the harness over the real wire: it fetches its
+metadata, polls where its user data tells it to, "runs" what Heat serves in the order in which the
+runner would, and signals by the notifier that images carry.  The fixture ``play`` is a
+:class:`Stage`::
+
+    def test_it(play):
+        played = play(TEMPLATE, Guest(agent=False))
+        assert played.verdict.diagnosis.stage == "agent polled"
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import sys
+import threading
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).with_name("cloud")))
+import wire_guest
+
+from hotplate.errors import MachineLostError
+from hotplate.events.log import EventLog
+from hotplate.image.inspect import Image
+from hotplate.machine.machine import Machine
+from hotplate.machine.wiring import Wiring
+from hotplate.settings import Settings
+from hotplate.stacks import template as templates
+from hotplate.stacks.template import Template
+from hotplate.testbed import qemu_compute
+from hotplate.trial.trial import Trial
+from hotplate.verdict.stages import Mark
+from hotplate.verdict.verdict import Verdict
+
+SECTOR = 512
+POLL_SECONDS = 0.15
+MEMORY_MIB = 128
+
+Answer = Mapping[str, Any]
+"""What a hook sends back: outputs, ``deploy_stdout``, ``deploy_stderr``, ``deploy_status_code``."""
+
+
+@dataclass(frozen=True)
+class Guest:
+    """How a guest behaves; the default is a good image.
+
+    :param seconds: how long it boots.
+    :param boots: an init of the image comes up.
+    :param network: it gets an address.
+    :param metadata: cloud-init finds its data source.
+    :param agent: the agent is enabled.
+    :param writes: the runner writes its progress on the console.
+    :param hangs: the resources whose hooks never end.
+    :param rejects: the groups for which there is no hook.
+    :param answers: what the hook of a resource answers, where that is not plain success.
+    :param on_user_data: what the guest does with its user data, given how it reaches the cloud.
+    """
+
+    seconds: float = 0.5
+    boots: bool = True
+    network: bool = True
+    metadata: bool = True
+    agent: bool = True
+    writes: bool = True
+    hangs: tuple[str, ...] = ()
+    rejects: tuple[str, ...] = ()
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    on_user_data: Callable[[wire_guest.Guest], None] = lambda wire: None
+
+
+class Wire(wire_guest.Guest):
+    """The way of one played guest to the listeners of its wiring."""
+
+    def __init__(self, server_id: str, listeners: Mapping[int, socket.socket]) -> None:
+        self.ports = {port: each.getsockname()[1] for port, each in listeners.items()}
+        self.server_id = server_id
+
+
+class PlayedWiring(Wiring):
+    """Listeners on loopback, and no process."""
+
+    name = "played"
+
+    def __enter__(self) -> PlayedWiring:
+        self._open()
+        return self
+
+    def close(self) -> None:
+        for listener in self.listeners.values():
+            listener.close()
+
+    def _open(self) -> None:
+        self.reason = "the guest is played"
+        self.listeners = {port: wire_guest.listen() for port in self.ports}
+        self.local = Wire("", self.listeners)
+
+    def netdev(self) -> str:
+        return "user,id=net0"
+
+    def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
+        raise NotImplementedError
+
+
+class PlayedMachine(Machine):
+    """A machine whose power switch starts a thread that plays the guest."""
+
+    role: Callable[[str], Guest] = staticmethod(lambda name: Guest())
+
+    def start(self, *, incoming: Path | None = None) -> None:
+        del incoming
+        self._off = threading.Event()
+        self._thread = threading.Thread(target=self._live, name=f"guest-{self.config.name}")
+        self._emit("power-on", pid=0, restored=False)
+        self._thread.start()
+
+    def kill(self) -> None:
+        if self.running:
+            self._off.set()
+            self._thread.join()
+            self._emit("exit", status=-9, reason="power-cut", message="")
+
+    @property
+    def running(self) -> bool:
+        return hasattr(self, "_off") and not self._off.is_set()
+
+    @property
+    def pid(self) -> int | None:
+        return None
+
+    def _channel(self, name: str) -> socket.socket:
+        raise MachineLostError(f'a played guest has no channel "{name}"')
+
+    # -- the guest -------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        self.guest = type(self).role(self.config.name)
+        self.wire = self.wiring.local
+        self._done: set[str] = set()
+        # A cut link, a power cut and the end of the test all look like this from inside.
+        with contextlib.suppress(OSError):
+            self._boot()
+
+    def console_says(self, *lines: str) -> None:
+        for line in lines:
+            self.events.emit("console", "line", server=self.server_id, text=line)
+
+    def _boot(self) -> None:
+        guest = self.guest
+        self.console_says("[    0.000000] Linux version 6.1.0-28-cloud-amd64 (debian-kernel)")
+        if self._off.wait(guest.seconds) or not guest.boots:
+            return
+        self.console_says("Welcome to Debian GNU/Linux 12 (bookworm)!")
+        if not guest.network:
+            return
+        self.console_says("ci-info: |  eth0  | True | 169.254.169.15 | 255.255.255.0 | global |")
+        if not guest.metadata:
+            return
+        self.wire.get("/openstack/latest/meta_data.json")
+        guest.on_user_data(self.wire)
+        sources = self._sources()
+        self.console_says("Cloud-init v. 22.4.2 finished at Thu, 01 Jan 2026", "debian login: ")
+        while guest.agent and sources and not self._off.wait(POLL_SECONDS):
+            for source, section in sources.items():
+                self._take(self._poll(source, section))
+
+    def _sources(self) -> dict[str, dict[str, Any]]:
+        data = self.wire.user_data()
+        if b"cfn-init-data" not in data:
+            return {}
+        sections = self.wire.cfn_init_data().get("os-collect-config") or {}
+        return {
+            name: sections[name]
+            for name in ("cfn", "heat", "request", "zaqar")
+            if any((sections.get(name) or {}).values())
+        }
+
+    def _poll(self, source: str, section: dict[str, Any]) -> list[dict[str, Any]]:
+        if source != "cfn":
+            state = self.directory / f"agent-{source}"
+            return wire_guest.collect(self.wire, state, section, source).deployments(source)
+        answer = wire_guest.describe(self.wire, section)
+        if answer.status_code != 200:
+            return []
+        path = "DescribeStackResourceResult/StackResourceDetail/Metadata"
+        metadata = json.loads(ET.fromstring(answer.text).findtext(path) or "{}")
+        found: list[dict[str, Any]] = metadata.get("deployments") or []
+        return found
+
+    def _take(self, deployments: list[dict[str, Any]]) -> None:
+        """One round of the runner: all are received, then each is done in its turn."""
+        new = [each for each in deployments if each["id"] not in self._done]
+        for each in new:
+            self._mark("received", each)
+        for each in new:
+            if self._off.is_set() or not self._run(each):
+                return
+            self._done.add(each["id"])
+
+    def _run(self, deployment: dict[str, Any]) -> bool:
+        inputs = {each["name"]: each.get("value") for each in deployment["inputs"]}
+        resource = str(inputs["deploy_resource_name"])
+        if deployment["group"] in self.guest.rejects:
+            self._mark("rejected", deployment, reason="there is no hook for it")
+            answer: Answer = {"deploy_status_code": -1}
+        else:
+            self._mark("started", deployment)
+            if resource in self.guest.hangs:
+                self._off.wait()
+                return False
+            answer = self.guest.answers.get(resource, {"deploy_status_code": 0})
+            self._mark("finished", deployment, status=answer["deploy_status_code"])
+        sent = wire_guest.notify(self.wire, self.directory / "signals", deployment, dict(answer))
+        if sent.returncode == 0:
+            # The runner says so also where Heat wants no signal.
+            self._mark("signalled", deployment)
+        return True
+
+    def _mark(self, word: str, deployment: Mapping[str, Any], **facts: Any) -> None:
+        if not self.guest.writes:
+            return
+        line = f"heat-config: {word} id={deployment['id']} group={deployment['group']}"
+        tail = "".join(f" {key}={json.dumps(value)}" for key, value in facts.items())
+        self.console_says(f"[   40.1] {line} name={json.dumps(deployment['name'])}{tail}")
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a play."""
+
+    verdict: Verdict
+    events: EventLog
+    folder: Path
+    seen: list[str]
+    """The lines of the progress."""
+
+
+class Stage:
+    """Runs templates on played guests.
+
+    :param patience: seconds without anything new; all that a played guest does is done at once.
+    """
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._directory = directory
+        self._monkeypatch = monkeypatch
+        self._count = 0
+        monkeypatch.setenv("HOTPLATE_CACHE", str(directory / "cache"))
+        monkeypatch.setattr(qemu_compute, "Machine", PlayedMachine)
+        monkeypatch.setattr(qemu_compute.wiring, "choose", _choose)
+        self.image = Image.open(_disk(directory / "played.raw"))
+
+    def __call__(
+        self,
+        template: Template | Mapping[str, Any] | Path,
+        guest: Guest | Callable[[str], Guest] | None = None,
+        *,
+        patience: float = 4.0,
+        **trial: Any,
+    ) -> Played:
+        """Try a template.
+
+        :param guest: how each server behaves, or who says it by the server's name.
+        """
+        role = guest if callable(guest) else lambda _: guest or Guest()
+        self._monkeypatch.setattr(PlayedMachine, "role", staticmethod(role))
+        self._count += 1
+        folder = self._directory / f"run-{self._count}"
+        folder.mkdir(mode=0o700)
+        events = EventLog()
+        seen: list[str] = []
+
+        def reached(mark: Mark, server: str) -> None:
+            seen.append(f"{server}: {mark.stage}" if server else str(mark.stage))
+
+        given = {"patience": patience, "limit": 120, "memory": MEMORY_MIB, "accelerator": "tcg"}
+        settings = Settings.load(given, environ={}, directory=folder)
+        with Trial(
+            self.image,
+            _template(template),
+            settings=settings,
+            folder=folder,
+            events=events,
+            say=seen.append,
+            on_reached=reached,
+            **trial,
+        ) as run:
+            verdict = run.judge()
+        return Played(verdict, events, folder, seen)
+
+
+def _template(given: Template | Mapping[str, Any] | Path) -> Template:
+    if isinstance(given, Template):
+        return given
+    if isinstance(given, Path):
+        return templates.load(given)
+    return Template(source="a test", template=given)
+
+
+@contextlib.contextmanager
+def _choose(ports: Any, *, wanted: str = "") -> Iterator[Wiring]:
+    del wanted
+    with PlayedWiring(ports) as wiring:
+        yield wiring
+
+
+def _disk(path: Path) -> Path:
+    """The smallest disk that counts as bootable."""
+    disk = bytearray(2048 * SECTOR)
+    disk[0:3] = b"\xfa\xf4\xfd"  # cli; hlt
+    disk[446:462] = struct.pack("<B3sB3sII", 0x80, b"\0\2\0", 0x83, b"\xff" * 3, 1, 2047)
+    disk[510:512] = b"\x55\xaa"
+    path.write_bytes(disk)
+    return path

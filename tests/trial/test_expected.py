@@ -1,0 +1,322 @@
+"""What is expected of an image follows from the template: a good one passes, a broken one fails.
+
+Each row is tried on two played guests, a good one and one that is broken where the template needs
+it.  The real Heat says what there is to do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from played_guest import Guest
+
+from hotplate.stacks.template import Template
+from hotplate.verdict.stages import Stage
+
+NO_AGENT = Guest(agent=False)
+NO_METADATA = Guest(metadata=False)
+
+
+def server(**properties: Any) -> dict[str, Any]:
+    given = {"image": "any", "flavor": "any", "user_data_format": "SOFTWARE_CONFIG"} | properties
+    return {"type": "OS::Nova::Server", "properties": given}
+
+
+def config(group: str = "script", **properties: Any) -> dict[str, Any]:
+    given = {"group": group, "config": "#!/bin/sh\necho hello\n"} | properties
+    return {"type": "OS::Heat::SoftwareConfig", "properties": given}
+
+
+def deployment(on: str = "server", of: str = "config", **properties: Any) -> dict[str, Any]:
+    given = {"config": {"get_resource": of}, "server": {"get_resource": on}} | properties
+    return {"type": "OS::Heat::SoftwareDeployment", "properties": given}
+
+
+def group(*servers: str, **properties: Any) -> dict[str, Any]:
+    on = {name: {"get_resource": name} for name in servers}
+    given = {"config": {"get_resource": "config"}, "servers": on} | properties
+    return {"type": "OS::Heat::SoftwareDeploymentGroup", "properties": given}
+
+
+def template(resources: Mapping[str, Any], **files: Any) -> Template:
+    hot = {"heat_template_version": "2018-08-31"}
+    return Template(
+        source="a row of the table",
+        template={**hot, "resources": dict(resources)},
+        files={
+            f"file:///{name}.yaml": json.dumps({**hot, "resources": inner})
+            for name, inner in files.items()
+        },
+    )
+
+
+STRUCTURED = {
+    "type": "OS::Heat::StructuredConfig",
+    "properties": {"group": "json-file", "config": {"/etc/x.json": {"a": 1}}},
+}
+WAIT = {
+    "server": server(
+        user_data_format="RAW",
+        user_data={
+            "str_replace": {
+                "template": "#!/bin/sh\nwc_notify --data-binary '{}'\n",
+                "params": {"wc_notify": {"get_attr": ["handle", "curl_cli"]}},
+            }
+        },
+    ),
+    "handle": {"type": "OS::Heat::WaitConditionHandle"},
+    "wait": {
+        "type": "OS::Heat::WaitCondition",
+        "depends_on": "server",
+        "properties": {"handle": {"get_resource": "handle"}, "timeout": 300},
+    },
+}
+NESTED = {"server": server(), "config": config(), "deployment": deployment()}
+
+
+def signal_wait_condition(wire: Any) -> None:
+    """What ``curl_cli`` of the handle does: a POST with a token."""
+    words = wire.user_data().decode().replace("'", "").split()
+    token = words[words.index("X-Auth-Token:") + 1]
+    url = next(word for word in words if word.startswith("http"))
+    headers = {"X-Auth-Token": token, "Content-Type": "application/json"}
+    assert wire.request("POST", url, headers=headers, data=b"{}").status_code == 200
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of template.
+
+    :param stage: the one at which a broken image fails it.
+    :param broken: how it is broken; by the server's resource where there are several.
+    :param named: what the last line names of the broken run.
+    """
+
+    name: str
+    template: Template
+    stage: Stage
+    broken: Guest | Mapping[str, Guest] = NO_AGENT
+    good: Guest = field(default_factory=Guest)
+    named: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+ROWS = (
+    Row(
+        "a plain server",
+        template({"server": server(user_data_format="HEAT_CFNTOOLS")}),
+        Stage.METADATA_SERVED,
+        NO_METADATA,
+    ),
+    Row(
+        "a plain server that has no address",
+        template({"server": server(user_data_format="RAW")}),
+        Stage.NETWORK_UP,
+        Guest(network=False),
+    ),
+    Row(
+        "user data only",
+        template({"server": server(user_data_format="RAW", user_data="#!/bin/sh\ntrue\n")}),
+        Stage.METADATA_SERVED,
+        NO_METADATA,
+    ),
+    Row("a server that is told where to poll", template({"server": server()}), Stage.AGENT_POLLED),
+    Row("a script", template(NESTED), Stage.AGENT_POLLED),
+    Row(
+        "a script without a signal",
+        template(NESTED | {"deployment": deployment(signal_transport="NO_SIGNAL")}),
+        Stage.AGENT_POLLED,
+    ),
+    Row(
+        "a script without a signal that hangs",
+        template(NESTED | {"deployment": deployment(signal_transport="NO_SIGNAL")}),
+        Stage.HOOK_FINISHED,
+        Guest(hangs=("deployment",)),
+    ),
+    Row(
+        "one with a signal beside two without",
+        template(
+            NESTED
+            | {
+                "quiet": deployment(signal_transport="NO_SIGNAL"),
+                "named": deployment(signal_transport="NO_SIGNAL", name="a-name-of-its-own"),
+            }
+        ),
+        Stage.HOOK_FINISHED,
+        Guest(hangs=("quiet",)),
+        named='deployment "quiet", script',
+    ),
+    Row(
+        "a script for the server's end only",
+        template(NESTED | {"deployment": deployment(actions=["DELETE"])}),
+        Stage.AGENT_POLLED,
+    ),
+    Row(
+        "a script on one of five servers",
+        template(
+            {f"helper{number}": server(user_data_format="RAW") for number in range(4)}
+            | {"worker": server(), "config": config(), "deployment": deployment("worker")}
+        ),
+        Stage.AGENT_POLLED,
+        {"worker": NO_AGENT},
+        named='server "hotplate-worker-',
+    ),
+    Row(
+        "a helper that gets no metadata",
+        template(NESTED | {"helper": server(user_data_format="RAW")}),
+        Stage.METADATA_SERVED,
+        {"helper": NO_METADATA},
+        named='server "hotplate-helper-',
+    ),
+    Row(
+        "a structured deployment",
+        template(
+            {
+                "server": server(),
+                "config": STRUCTURED,
+                "deployment": deployment() | {"type": "OS::Heat::StructuredDeployment"},
+            }
+        ),
+        Stage.AGENT_POLLED,
+    ),
+    Row(
+        "structured deployments on two servers without a signal",
+        template(
+            {
+                "one": server(),
+                "two": server(),
+                "config": STRUCTURED,
+                "both": group("one", "two", signal_transport="NO_SIGNAL")
+                | {"type": "OS::Heat::StructuredDeploymentGroup"},
+            }
+        ),
+        Stage.AGENT_POLLED,
+        {"two": NO_AGENT},
+        named='server "hotplate-two-',
+    ),
+    Row(
+        "a group on two servers",
+        template(
+            {"one": server(), "two": server(), "config": config(), "both": group("one", "two")}
+        ),
+        Stage.HOOK_STARTED,
+        {"two": Guest(rejects=("script",))},
+        named='server "hotplate-two-',
+    ),
+    Row(
+        "a nested stack",
+        template({"inner": {"type": "file:///inner.yaml"}}, inner=NESTED),
+        Stage.AGENT_POLLED,
+    ),
+    Row(
+        "a group of nested stacks",
+        template(
+            {
+                "workers": {
+                    "type": "OS::Heat::ResourceGroup",
+                    "properties": {"count": 2, "resource_def": {"type": "file:///inner.yaml"}},
+                }
+            },
+            inner=NESTED | {"second": deployment()},
+        ),
+        Stage.HOOK_FINISHED,
+        Guest(hangs=("second",)),
+        named='.second", script',
+    ),
+    Row(
+        "an auto scaling group",
+        template(
+            {
+                "workers": {
+                    "type": "OS::Heat::AutoScalingGroup",
+                    "properties": {
+                        "min_size": 1,
+                        "max_size": 2,
+                        "desired_capacity": 2,
+                        "resource": {"type": "file:///inner.yaml"},
+                    },
+                }
+            },
+            inner=NESTED,
+        ),
+        Stage.AGENT_POLLED,
+    ),
+    Row(
+        "an instance group",
+        template(
+            {
+                "launch": {
+                    "type": "AWS::AutoScaling::LaunchConfiguration",
+                    "properties": {
+                        "ImageId": "any",
+                        "InstanceType": "any",
+                        "UserData": "#!/bin/sh",
+                    },
+                },
+                "workers": {
+                    "type": "OS::Heat::InstanceGroup",
+                    "properties": {
+                        "AvailabilityZones": ["nova"],
+                        "LaunchConfigurationName": {"get_resource": "launch"},
+                        "Size": 2,
+                    },
+                },
+            }
+        ),
+        Stage.METADATA_SERVED,
+        NO_METADATA,
+    ),
+    Row(
+        "three other signals",
+        template(
+            {
+                "server": server(),
+                "config": config(),
+                **{
+                    word.lower(): deployment(signal_transport=f"{word}_SIGNAL")
+                    for word in ("TEMP_URL", "HEAT", "ZAQAR")
+                },
+            }
+        ),
+        Stage.HOOK_FINISHED,
+        Guest(hangs=("zaqar",)),
+        named='deployment "zaqar", script',
+    ),
+    Row(
+        "a wait condition",
+        template(WAIT),
+        Stage.SIGNAL_RECEIVED,
+        Guest(),
+        good=Guest(on_user_data=signal_wait_condition),
+    ),
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_good_image_passes(play, row):
+    played = play(row.template, row.good)
+    verdict = played.verdict
+    assert verdict.passed, verdict.last_line()
+    assert verdict.status == "CREATE_COMPLETE"
+    for each in verdict.servers:
+        assert all(stage.seconds is not None for stage in each.stages), each
+        assert all(done.missing is None for done in each.deployments), each
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_broken_image_fails_at_its_stage(play, row):
+    def role(name: str) -> Guest:
+        if isinstance(row.broken, Guest):
+            return row.broken
+        return next((how for part, how in row.broken.items() if f"-{part}-" in name), row.good)
+
+    verdict = play(row.template, role, patience=2.0).verdict
+    assert not verdict.passed
+    assert verdict.diagnosis.stage == row.stage, verdict.last_line()
+    assert row.named in verdict.last_line()
