@@ -99,6 +99,19 @@ def test_a_phase_script_without_an_interpreter_line_is_named(tmp_path: Path) -> 
     ]
 
 
+def test_an_element_that_relied_on_svc_map_is_named(tmp_path: Path) -> None:
+    """tripleo-image-elements' os-collect-config brought it; "ntp" there does not name it."""
+    ntp = element(tmp_path, "ntp", svc_H_map="ntpd: {default: ntp}\n")
+    result = run_step(CHECK, tmp_path, {"ntp": ntp})
+    assert result.returncode == 1
+    assert result.stderr == (
+        "os-refresh-config: ntp: the program 'svc-map', which reads its file of that name, is not"
+        " in the image; add the element 'svc-map'\n"
+    )
+    svc_map = element(tmp_path, "svc-map", bin__svc_H_map="#!/bin/sh\n")
+    assert run_step(CHECK, tmp_path, {"ntp": ntp, "svc-map": svc_map}).returncode == 0
+
+
 def test_what_git_and_editors_leave_in_a_phase_stops_no_build(tmp_path: Path) -> None:
     a = element(tmp_path, "a", os_H_refresh_H_config__configure_D_d__10="#!/bin/sh\n")
     for name in (".gitkeep", ".gitignore", ".keep", "10~", ".#10", ".10.swp"):
