@@ -1,6 +1,7 @@
 """The apply-config hook with the real os-apply-config."""
 
 import json
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -106,3 +107,17 @@ def test_its_streams_and_status_are_the_answer(apply_config, tmp_path: Path):
     program.chmod(0o755)
     answer = apply_config(env={"HEAT_APPLY_CONFIG_CMD": str(program)})
     assert (answer.status, answer.stdout, answer.stderr) == (3, "out\ufffd", "err\n")
+
+
+@real
+@pytest.mark.parametrize(("umask", "expected"), [(0o022, 0o755), (0o077, 0o700)])
+def test_directories_that_it_makes_have_the_agents_umask(apply_config, metadata, umask, expected):
+    made = metadata[0]("new/deep/file", "{{n}}")
+    before = os.umask(umask)
+    try:
+        assert apply_config().status == 0
+    finally:
+        os.umask(before)
+    modes = [path.stat().st_mode & 0o777 for path in (made.parent, made.parent.parent)]
+    assert modes == [expected, expected]
+    assert made.stat().st_mode & 0o777 == 0o644  # os-apply-config's own, where no .oac says more

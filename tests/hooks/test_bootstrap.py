@@ -36,6 +36,11 @@ BOOT = {
     },
 }
 
+UNIT = (
+    Path(__file__).resolve().parents[2]
+    / "elements/heat-config-bootstrap/heat-config-bootstrap-files/heat-config-bootstrap.service"
+)
+
 
 def heat_user_data(metadata=BOOT, userdata="", form="SOFTWARE_CONFIG"):
     """User data as the real Heat makes it."""
@@ -526,6 +531,20 @@ def test_the_vendor_datas_boothook_runs_at_every_boot(guest, cloud):
         assert guest.boot(machine=instance).returncode == 0
     assert (guest.root / "hooked").read_text().split() == [instance, instance]
     assert mode(guest.root / "var/lib/heat-config-bootstrap/boothook") == 0o700
+
+
+def test_what_a_boothook_makes_is_for_everybody(guest, cloud):
+    """It has systemd's umask, as with cloud-init: cfn-create-aws-symlinks makes /opt/aws/bin."""
+    cloud.boot(vendor="#cloud-boothook\n#!/bin/sh\nmkdir -p $HEAT_AGENT_ROOT/opt/aws/bin\n")
+    assert guest.boot().returncode == 0
+    assert mode(guest.root / "opt/aws") == mode(guest.root / "opt/aws/bin") == 0o755
+    unit = UNIT.read_text()
+    assert "UMask" not in unit
+    for private in (
+        "var/lib/heat-cfntools/cfn-init-data",
+        "var/lib/heat-config-bootstrap/state.json",
+    ):
+        assert mode(guest.root / private) == 0o600
 
 
 def test_vendor_data_can_be_switched_off(guest, cloud):
