@@ -13,7 +13,7 @@ class Item:
         if values.is_plain_id(given):
             self.key = given
         else:
-            self.key = "rejected-" + _digest(given if isinstance(given, str) else element)
+            self.key = "rejected-" + _digest(given, element)
             self.refusal = (
                 "The deployment's id is not a plain name of letters, digits, - and _; it could "
                 "be a path, so nothing is run for it."
@@ -23,11 +23,31 @@ class Item:
         for field in ("inputs", "outputs"):
             if not isinstance(self.element.get(field), list):
                 self.element[field] = []
-        self.inputs = values.named_values(self.element["inputs"])
+        try:
+            self.element["inputs"] = [_typed(entry) for entry in self.element["inputs"]]
+        except ValueError:
+            self.flatten()
         if not isinstance(self.element.get("group"), str):
             self.element["group"] = ""
         if self.group == "component" and not self.refusal:
             self._resolve_component()
+
+    def flatten(self):
+        """Leave out all that is not plain: it is nested more deeply than JSON can be written."""
+        self.refusal = (
+            "The deployment holds a list or map that is nested too deeply to be handed on."
+        )
+        self.element["config"] = None
+        self.element["options"] = {}
+        self.element["inputs"] = [
+            {"name": name, "value": value}
+            for name, value in self.inputs.items()
+            if not isinstance(value, (dict, list))
+        ]
+
+    @property
+    def inputs(self):
+        return values.named_values(self.element["inputs"])
 
     @property
     def group(self):
@@ -62,7 +82,23 @@ class Item:
         )
 
 
-def _digest(value):
+def _typed(entry):
+    """Return an input whose value is text if its type is String: hooks of heat-agents rely on it.
+
+    Their runner makes it so, and their hooks, or those of others, put it into an environment.
+    """
+    if not isinstance(entry, dict) or entry.get("type") != "String":
+        return entry
+    return {**entry, "value": values.text(entry.get("value"))}
+
+
+def _digest(given, element):
+    """Return what stands in for an id that is none; it is the same for the same entry."""
     from hashlib import sha256
 
-    return sha256(values.encode(value).encode("ascii")).hexdigest()[:32]
+    try:
+        text = values.encode(given if isinstance(given, str) else element)
+    except ValueError:
+        names = [element.get(name) for name in ("name", "group", "creation_time")]
+        text = values.encode([name for name in names if isinstance(name, str)])
+    return sha256(text.encode("ascii")).hexdigest()[:32]

@@ -21,17 +21,26 @@ def decode(data):
 
 
 def encode(value):
-    """Return *value* as JSON text, in ASCII."""
-    return json.dumps(value, separators=(",", ":"))
+    """Return *value* as JSON text, in ASCII. Raises ValueError when it is nested too deeply."""
+    try:
+        return json.dumps(value, separators=(",", ":"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def text(value):
-    """Return *value* as tools want it: strings as they are, None empty, the rest as JSON."""
+    """Return *value* as tools want it: strings as they are, None empty, the rest as JSON.
+
+    Raises ValueError when it is nested too deeply.
+    """
     if value is None:
         return ""
     if isinstance(value, str):
         return clean(value)
-    return json.dumps(value)
+    try:
+        return json.dumps(value)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def clean(string):
