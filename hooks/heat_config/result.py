@@ -9,6 +9,9 @@ STATUS = "deploy_status_code"
 ANSWER_LIMIT = 64 << 20
 """Bytes of a hook's stdout that are parsed."""
 
+STRAY_LIMIT = 1 << 20
+"""Bytes at the end of a text in which an answer is looked for."""
+
 TEXT_LIMIT = 4 << 20
 """Bytes of each captured stream that go into a result that the runner makes."""
 
@@ -77,6 +80,26 @@ def read_answer(data, stderr, exit_status, hook, outputs):
             stderr=said,
         )
     return _checked(answer, said, exit_status, hook, outputs)
+
+
+def stray(data, hook):
+    """Return a sentence when *data*, a hook's stdout, is text with an answer in it; else None.
+
+    heat-agents take that for text too, and the status in it for nothing: a failure is a success.
+    """
+    text = data[-STRAY_LIMIT:].decode("utf-8", "replace")
+    for start in {text.find("\n{"), text.rfind("\n{")} - {-1}:
+        try:
+            answer = values.decode(text[start:])
+        except ValueError:
+            continue
+        if isinstance(answer, dict) and (STATUS in answer or STDOUT in answer):
+            return (
+                'The hook "%s" printed something before its JSON answer, so all of it counts as '
+                "text: the answer, and the status in it, does not. Print nothing else to stdout."
+                % hook
+            )
+    return None
 
 
 def _checked(answer, said, exit_status, hook, outputs):
