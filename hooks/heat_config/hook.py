@@ -128,6 +128,11 @@ def read():
         fail("The hook was given something on stdin that is not JSON.")
     if not isinstance(document, dict):
         fail("The hook was given JSON on stdin that is not an object.")
+    if "heat_config" in document and "config" not in document:
+        fail(
+            "The hook was given the runner's record of a deployment, which holds no config and no "
+            'inputs. "heat-config rerun ID" runs the deployment once more.'
+        )
     if not values.is_plain_id(document.get("id")):
         fail("The deployment's id is not a plain name of letters, digits, - and _.")
     return Deployment(document)
