@@ -5,9 +5,12 @@ usage: heat-config status          one line for each deployment, oldest first
        heat-config log ID          its steps, and what its tool printed, also while it runs
        heat-config rerun ID        run it once more, now; Heat ignores the signal of one that
                                    it has seen end
+       heat-config resend          send the signals that wait, now
+       heat-config resend ID       send one, also when it was given up
+       heat-config resend --due    send those that it is time for; the agent does, between polls
 
-ID may be the start of an id. Exit status: 0 done, 1 it failed, 2 usage, 3 no such deployment,
-75 another run is at work.
+ID may be the start of an id. Exit status: 0 done, 1 it failed (or a signal waits still), 2 usage,
+3 no such deployment, 75 another run is at work.
 """
 
 import os
@@ -15,11 +18,11 @@ import sys
 
 from . import values
 from .settings import Settings
-from .state import FINISHED, RECEIVED, SIGNALLED, STARTED, Store
+from .state import DAMAGED, FINISHED, RECEIVED, SIGNALLED, STARTED, UNDELIVERABLE, Store
 
 USAGE = 2
 UNKNOWN = 3
-ORDER = (RECEIVED, STARTED, FINISHED, SIGNALLED)
+ORDER = (RECEIVED, STARTED, FINISHED, SIGNALLED, UNDELIVERABLE, DAMAGED)
 
 
 def main(arguments):
@@ -28,9 +31,9 @@ def main(arguments):
     if arguments in (["-h"], ["--help"]):
         sys.stdout.write(__doc__)
         return 0
-    if verb not in ("status", "log", "rerun") or len(arguments) > 2:
+    if verb not in ("status", "log", "rerun", "resend") or len(arguments) > 2:
         return _usage()
-    if verb != "status" and identity is None:
+    if verb in ("log", "rerun") and identity is None:
         return _usage()
     if os.geteuid() != 0 and not os.access(Settings().state, os.R_OK):
         return _say("this needs root: the state holds what only root may read.", 1)
@@ -43,6 +46,10 @@ def main(arguments):
 
 def _do(verb, identity):
     settings = Settings()
+    if verb == "resend" and identity in (None, "--due"):
+        from . import runner
+
+        return runner.resend(due=identity is not None)
     for problem in settings.problems:
         _say(problem, 0)
     try:
@@ -70,6 +77,8 @@ def _do(verb, identity):
         return _log(settings, found[0])
     from . import runner
 
+    if verb == "resend":
+        return runner.resend(found[0])
     return runner.main(only=found[0])
 
 
@@ -89,7 +98,9 @@ def _status(records):
 def _row(record):
     state = record.state if record.state in ORDER else "?"
     tried = record.mark.get("signal")
-    if state == FINISHED and isinstance(tried, dict):
+    if state == DAMAGED:
+        state = "its record is damaged"
+    elif state == FINISHED and isinstance(tried, dict):
         state = "%s, %s signals not accepted" % (state, tried.get("tries"))
     if record.mark.get("foreign"):
         state = "run by heat-agents"
@@ -119,6 +130,8 @@ def _details(record):
         stamp = record.mark.get("time_" + state)
         if stamp:
             _out("%-12s %s" % (state, stamp))
+    if isinstance(record.mark.get("reason"), str):
+        _out("%-12s %s" % ("reason", _plain(record.mark["reason"], 500)))
     for name, value in record.inputs.items():
         if name in ("deploy_action", "deploy_stack_id", "deploy_resource_name"):
             _out("%-12s %s" % (name[len("deploy_") :][:12], _plain(values.text(value))))
@@ -150,9 +163,9 @@ def _log(settings, key):
     return _say('there is no log of "%s"; old ones are removed.' % key, UNKNOWN)
 
 
-def _plain(text):
+def _plain(text, longest=100):
     """Return *text* on one line, without what would control a terminal."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)[:100] or "-"
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)[:longest] or "-"
 
 
 def _out(line):

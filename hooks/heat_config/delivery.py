@@ -3,13 +3,24 @@
 import os
 import time
 
-from . import files, process, transport
+from . import files, process, transport, values
+
+SAID_LIMIT = 16 << 10
+"""Bytes of what a program of one's own says that are kept."""
 
 PATIENT = 3
 """Tries that follow the agent's own spacing; after these they wait longer each time."""
 
 LONGEST_PAUSE = 60.0
 """Seconds between two tries, at most."""
+
+LONGEST_REFUSED_PAUSE = 300.0
+"""The same while the answer is a refusal."""
+
+REFUSALS = 20
+REFUSED_FOR = 86400.0
+"""So many refusals in a row, over so many seconds that this machine was up, are final: a day is
+longer than it takes to set a clock right or to mend Keystone."""
 
 
 def is_due(note):
@@ -20,23 +31,72 @@ def is_due(note):
     return not isinstance(after, (int, float)) or uptime() >= after
 
 
-def failed_try(tries):
-    """Return the note of a failed try: the agent's own spacing first, then up to a minute more."""
+def failed_try(note, error):
+    """Return the note of a try that failed with *error*, NotAccepted; *note* is the last one's.
+
+    The tries follow the agent's own spacing first, then wait for up to a few minutes. Time is
+    counted while the machine is up: its clock may be what is wrong.
+    """
+    note = note if isinstance(note, dict) else {}
+    tries = _number(note, "tries") + 1
+    made = {"tries": tries, "boot": process.boot_id(), "at": uptime(), "refusals": 0, "refused": 0}
+    longest = LONGEST_PAUSE
+    if error.refused:
+        longest = LONGEST_REFUSED_PAUSE
+        made["refusals"] = _number(note, "refusals") + 1
+        made["refused"] = _number(note, "refused")
+        if made["refusals"] > 1 and note.get("boot") == made["boot"]:
+            made["refused"] += max(0, made["at"] - _number(note, "at"))
     wait = 0.0
     if tries > PATIENT:
         spread = int.from_bytes(os.urandom(2), "big") / 65536
-        wait = min(LONGEST_PAUSE, 5.0 * 2 ** min(tries - PATIENT - 1, 10)) * (0.5 + spread / 2)
-    return {"tries": tries, "boot": process.boot_id(), "after": uptime() + wait}
+        wait = min(longest, 5.0 * 2 ** min(tries - PATIENT - 1, 10)) * (0.5 + spread / 2)
+    made["after"] = made["at"] + wait
+    return made
+
+
+def is_final(note, error):
+    """True when no further try can succeed, as far as anybody can tell."""
+    return error.final or (note["refusals"] >= REFUSALS and note["refused"] >= REFUSED_FOR)
+
+
+def address(inputs):
+    """Return a digest of where and as whom *inputs* have a signal sent."""
+    from hashlib import sha256
+
+    text = values.encode([values.text(inputs.get(name)) for name in ADDRESS])
+    return sha256(text.encode("ascii")).hexdigest()
+
+
+ADDRESS = (
+    "deploy_signal_id",
+    "deploy_signal_verb",
+    "deploy_queue_id",
+    "deploy_auth_url",
+    "deploy_user_id",
+    "deploy_password",
+    "deploy_project_id",
+    "deploy_stack_id",
+    "deploy_resource_name",
+)
+
+
+def _number(note, key):
+    value = note.get(key)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
 
 
 def uptime():
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def through_program(record, body, store, settings):
-    """Hand the signal to the program in HEAT_CONFIG_NOTIFY, as heat-agents do."""
+def through_program(record, body, store, journal, settings):
+    """Hand the signal to the program in HEAT_CONFIG_NOTIFY, as heat-agents do.
+
+    What it says goes to the deployment's own log: why it failed is nowhere else.
+    """
     stdin = os.memfd_create("signal")
-    log = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    said = os.memfd_create("said")
     try:
         files.write_all(stdin, body)
         os.lseek(stdin, 0, os.SEEK_SET)
@@ -45,26 +105,30 @@ def through_program(record, body, store, settings):
             [settings.notify, store.path(record.key, ".json")],
             env=dict(os.environ),
             stdin=stdin,
-            stdout=log,
-            stderr=log,
+            stdout=said,
+            stderr=said,
             session=True,
             umask=settings.umask,
         )
+        status = process.wait(pid, settings.signal_time)
+        if status is None:
+            process.end_group(pid, settings.kill_after)
+        text = files.read_part(said, 0, SAID_LIMIT).decode("utf-8", "replace")
+        if text:
+            journal.note(record.key, '"%s" said:\n%s' % (settings.notify, text.rstrip("\n")))
     except OSError as error:
         raise transport.NotAccepted(
             '"%s" (HEAT_CONFIG_NOTIFY) cannot be run: %s' % (settings.notify, error.strerror)
         ) from None
     finally:
         os.close(stdin)
-        os.close(log)
-    status = process.wait(pid, settings.signal_time)
-    if status is None:
-        process.end_group(pid, settings.kill_after)
+        os.close(said)
     if status != 0:
         raise transport.NotAccepted(
-            '"%s" (HEAT_CONFIG_NOTIFY) %s'
+            '"%s" (HEAT_CONFIG_NOTIFY) %s; what it said is shown by "heat-config log %s"'
             % (
                 settings.notify,
                 "took too long" if status is None else "ended with status %d" % status,
+                record.key,
             )
         )

@@ -41,8 +41,12 @@ class Execution:
     def run(self, path, document):
         """Run the hook at *path* with *document* on stdin to its end; return the result."""
         key = self._record.key
+        self._log_start = os.fstat(self._log).st_size  # what is above are lines of ours
         environment = dict(os.environ)
         environment.setdefault("PATH", os.defpath)
+        if environment.get("LC_ALL") == "C":
+            # The agent needs it for itself; under the unit of heat-agents a hook has none.
+            del environment["LC_ALL"]
         environment["HEAT_CONFIG_CAPTURE"] = self._journal.path(key, "")[:-1]
         stdin = os.memfd_create("deployment")  # in memory: it holds credentials
         try:
@@ -57,6 +61,10 @@ class Execution:
                 session=True,
                 note=self._store.path(key, ".pid"),
                 umask=self._settings.umask,
+            )
+        except ValueError:
+            return result.failure(
+                "The deployment holds a list or map that is nested too deeply to be handed on."
             )
         except OSError as error:
             return result.failure(
@@ -128,6 +136,10 @@ class Execution:
         answer = result.read_answer(data, said, status, self._hook, self._record.outputs)
         if answer[result.STATUS] and not result.is_complete(data) and self._store.is_full():
             answer[result.STDERR] += 'The disk of "%s" is full.\n' % self._store.directory
+        warning = result.stray(data, self._hook)
+        if warning:
+            self._journal.say("%s: %s" % (self._record.key, warning))
+            answer[result.STDERR] += warning + "\n"
         if status is not None and status > 128 and not result.is_complete(data):
             stdout, stderr = self.partial()
             answer[result.STDOUT] = answer[result.STDOUT] or stdout

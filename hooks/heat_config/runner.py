@@ -1,8 +1,12 @@
 """55-heat-config: run each deployment's hook once, and signal each result until it is accepted.
 
-A pass reads the deployments that os-apply-config rendered, and ends with 0 when nothing is left to
-do, 1 when the agent should come again: a signal was not accepted, or something could not be
-recorded; 75 when another runner is at work.
+A pass reads the deployments that os-apply-config rendered, and ends with 0 when every one of them
+has run, 1 when the agent should come again: something could not be read or recorded; 75 when
+another runner is at work.
+
+A signal that was not accepted is no reason for a second run of all phases. It is noted in the
+state directory (state.WAITING), and while that stands the agent has the signals sent between its
+polls, by ``heat-config resend --due``.
 """
 
 import os
@@ -15,7 +19,16 @@ from .execution import Execution
 from .item import Item
 from .journal import Journal
 from .settings import Settings, seconds
-from .state import FINISHED, RECEIVED, SIGNALLED, STARTED, Record, Store
+from .state import (
+    DAMAGED,
+    FINISHED,
+    RECEIVED,
+    SIGNALLED,
+    STARTED,
+    UNDELIVERABLE,
+    Record,
+    Store,
+)
 
 AGAIN = 1
 BUSY = 75
@@ -45,7 +58,50 @@ class Pass:
         self.sender = transport.Sender(settings)
 
     def run(self, only=None):
-        """Do the pass; *only* an id that is to be run again. Returns the exit status."""
+        """Do the pass; *only* an id that is to be run again. Returns the exit status.
+
+        With *only* that is 1 as well when its deployment failed.
+        """
+        refused = self._open()
+        if refused is not None:
+            return refused
+        items, spoken = self._items()
+        self.records = self.store.load()
+        self._receive(items)
+        if only is not None and not self._again(items, only):
+            return AGAIN
+        self._apart(self._resend)
+        for item in items.values():
+            self._apart(self._serve, item)
+        self._apart(self._finish_strangers, items)
+        self._apart(self._forget, items, spoken)
+        self._note_waiting()
+        if only is not None:
+            self.failed |= self.records[only].mark.get("status") != 0
+        return AGAIN if self.failed else 0
+
+    def resend(self, only=None, *, due=False):
+        """Send the signals that wait: all of them, *only* one, or with *due* those it is time for.
+
+        Returns the exit status, 1 when one waits still.
+        """
+        refused = self._open()
+        if refused is not None:
+            return refused
+        self.records = self.store.load()
+        if only is not None and not self._revive(only):
+            return AGAIN
+        for record in list(self.records.values()):
+            if not due and only in (None, record.key):
+                record.mark.pop("signal", None)
+        self._apart(self._resend, only)
+        waiting = self._note_waiting()
+        if only is not None:
+            waiting = self.records[only].state != SIGNALLED
+        return AGAIN if self.failed or waiting else 0
+
+    def _open(self):
+        """Take the state directory; return an exit status when that cannot be."""
         try:
             free = self.store.open()
         except OSError as error:
@@ -60,17 +116,13 @@ class Pass:
         self.journal = Journal(self.settings, self.store.directory)
         for problem in self.settings.problems:
             self.journal.say(problem)
-        items, spoken = self._items()
-        self.records = self.store.load()
-        self._receive(items)
-        if only is not None and not self._again(items, only):
-            return AGAIN
-        self._apart(self._resend, items)
-        for item in items.values():
-            self._apart(self._serve, item)
-        self._apart(self._finish_strangers, items)
-        self._apart(self._forget, items, spoken)
-        return AGAIN if self.failed else 0
+        return None
+
+    def _note_waiting(self):
+        """Note for the agent whether a signal waits; return that."""
+        waiting = any(record.state == FINISHED for record in self.records.values())
+        self.store.note_waiting(waiting)
+        return waiting
 
     def _apart(self, step, *arguments):
         """Do one step; what goes wrong in it in a way nobody foresaw must not stop the others.
@@ -143,25 +195,70 @@ class Pass:
         """Note every deployment that is new, before the first is run."""
         fresh = False
         for item in items.values():
-            record = self.records.get(item.key)
-            if record is None:
-                record = self.records[item.key] = Record.new(item.key, item.element)
-                record.enter(RECEIVED)
-                self.journal.event("received", record)
-                fresh |= self._save(record, sync=False)
-            elif record.state == SIGNALLED:
-                if record.mark.get("foreign") and not record.name:
-                    # What heat-agents left holds the credentials; ours does not.
-                    record.describe(item.element)
-                    record.strip()
-                    self._save(record)
-                elif record.mark.pop("gone", None):
-                    self._save(record)
-            else:
-                record.mark.pop("gone", None)
-                record.describe(item.element)
+            try:
+                fresh |= self._note(item)
+            except ValueError:
+                item.flatten()
+                fresh |= self._note(item)
         if fresh:
             self.store.sync()
+
+    def _note(self, item):
+        """Note one deployment of the metadata; return whether it is a new one."""
+        record = self.records.get(item.key)
+        if record is None:
+            record = Record.new(item.key, item.element)
+            record.enter(RECEIVED)
+            saved = self._save(record, sync=False)
+            self.records[item.key] = record
+            self.journal.event("received", record)
+            return saved
+        if record.state == UNDELIVERABLE:
+            self._revive_changed(record, item)
+        elif record.state != SIGNALLED:
+            record.mark.pop("gone", None)
+            record.describe(item.element)
+        elif record.mark.get("foreign") and not record.name:
+            # What heat-agents left holds the credentials; ours does not.
+            record.describe(item.element)
+            record.strip()
+            self._save(record)
+        elif record.mark.pop("gone", None):
+            self._save(record)
+        return False
+
+    def _revive_changed(self, record, item):
+        """Another address is another try."""
+        gone = record.mark.pop("gone", None)
+        known = transport.kind(item.inputs) is None
+        if not known and delivery.address(item.inputs) != record.mark.get("address"):
+            self._wait_again(record, item)
+        elif gone:
+            self._save(record)
+
+    def _wait_again(self, record, item):
+        record.describe(item.element)
+        for name in ("address", "reason", "signal"):
+            record.mark.pop(name, None)
+        record.enter(FINISHED)
+        return self._save(record)
+
+    def _revive(self, only):
+        """Have an undeliverable signal wait again, at a person's wish."""
+        record = self.records[only]
+        if record.state == FINISHED:
+            return True
+        items, _spoken = self._items()
+        if record.state != UNDELIVERABLE:
+            self.journal.say('"%s" has no signal that waits: it is %s' % (only, record.state))
+        elif only not in items:
+            self.journal.say(
+                '"%s" is not among the deployments in the metadata, so nobody says where its '
+                "signal goes" % only
+            )
+        else:
+            return self._wait_again(record, items[only])
+        return False
 
     def _save(self, record, sync=True):
         try:
@@ -185,17 +282,23 @@ class Pass:
         record.enter(RECEIVED, runs=0)
         return self._save(record)
 
-    def _resend(self, items):
-        for key, record in list(self.records.items()):
-            if record.state == FINISHED:
-                self._apart(self._deliver, record, key in items)
+    def _resend(self, only=None):
+        for record in list(self.records.values()):
+            if record.state == FINISHED and only in (None, record.key):
+                self._apart(self._deliver, record)
 
     def _serve(self, item):
         record = self.records[item.key]
-        if record.state not in (RECEIVED, STARTED):
+        if record.state not in (RECEIVED, STARTED, DAMAGED):
             return
         answer = None
         hook = None
+        if record.state == DAMAGED:
+            item.refusal = (
+                "The record of this deployment on the server is damaged, so that nobody can say "
+                "whether it has run; it is not run (again). Look after the disk of %s."
+                % values.encode(values.clean(self.store.directory))
+            )
         if item.refusal is None:
             hook, path, item.refusal = self._find(item)
         if item.refusal is not None:
@@ -206,20 +309,26 @@ class Pass:
         else:
             answer = self._execute(item, record, hook, path)
         if answer is not None and self._record_result(record, answer):
-            self._deliver(record, True)
+            self._deliver(record)
 
     def _find(self, item):
         """Return (hook name, path, refusal); no name and no refusal: there is nothing to run."""
         name = "".join(c for c in item.group if c.isascii() and (c.isalnum() or c in "-_"))
+        useless = None
         for directory in self.settings.hooks if name else ():
             path = os.path.join(directory, name)
             try:
-                if stat.S_ISREG(os.stat(path).st_mode) and os.access(path, os.X_OK):
-                    return name, path, None
+                if stat.S_ISREG(os.stat(path).st_mode):
+                    if os.access(path, os.X_OK):
+                        return name, path, None
+                    useless = useless or path
             except OSError:
                 continue
         if item.group in NO_PROGRAM:
             return None, None, None
+        if useless is not None:
+            sentence = 'The hook for the group "%s" at "%s" is not executable: chmod 0755 %s'
+            return None, None, sentence % (name, useless, useless)
         return (
             None,
             None,
@@ -329,7 +438,7 @@ class Pass:
             finally:
                 execution.close()
             if self._record_result(record, answer):
-                self._deliver(record, False)
+                self._deliver(record)
 
     def _record_result(self, record, answer):
         try:
@@ -345,15 +454,11 @@ class Pass:
         self.journal.event("finished", record, status=record.mark.get("status"))
         return True
 
-    def _deliver(self, record, listed):
+    def _deliver(self, record):
         """Signal a finished deployment; that it was accepted is recorded, or when to try again."""
         way = transport.kind(record.inputs)
         note = record.mark.get("signal")
-        tries = note.get("tries", 0) if isinstance(note, dict) else 0
-        if way is None and tries:
-            return
         if way is not None and not delivery.is_due(note):
-            self.failed |= listed
             return
         answer = self.store.result(record)
         if answer is None:
@@ -361,21 +466,33 @@ class Pass:
         body = result.trim(answer, transport.limit(record.inputs), self._where(record))
         try:
             if self.settings.notify and way not in (None, "NO_SIGNAL"):
-                delivery.through_program(record, body, self.store, self.settings)
+                delivery.through_program(record, body, self.store, self.journal, self.settings)
             else:
                 self.sender.send(record.inputs, body)
         except transport.NotAccepted as error:
-            self.journal.event("signal-failed", record, reason=error.sentence)
-            record.mark["signal"] = delivery.failed_try(tries + 1)
-            self._save(record)
-            self.failed |= listed and way is not None
+            self._not_accepted(record, error)
             return
-        status = record.mark.get("status")
+        self._close(record, SIGNALLED)
+        self.journal.event("signalled", record, status=record.mark.get("status"))
+
+    def _not_accepted(self, record, error):
+        """Note the try, or that it was the last."""
+        note = record.mark["signal"] = delivery.failed_try(record.mark.get("signal"), error)
+        reason = error.sentence
+        if delivery.is_final(note, error):
+            record.mark.update(reason=reason, address=delivery.address(record.inputs))
+            self._close(record, UNDELIVERABLE)
+            reason += ". It is not tried again; the result is kept on the server"
+        else:
+            self._save(record)
+        self.journal.event("signal-failed", record, reason=reason)
+
+    def _close(self, record, state):
+        """Nothing is left to be signed: take the credentials out and record the last *state*."""
         record.strip()
         record.mark.pop("signal", None)
-        record.enter(SIGNALLED)
+        record.enter(state)
         self._save(record)
-        self.journal.event("signalled", record, status=status)
 
     def _where(self, record):
         def where(field):
@@ -417,11 +534,20 @@ def _say(message):
 
 def main(only=None):
     """Do one pass and return its exit status."""
+    return _begin(lambda one: one.run(only))
+
+
+def resend(only=None, *, due=False):
+    """Send signals that wait and return the exit status; see Pass.resend."""
+    return _begin(lambda one: one.resend(only, due=due))
+
+
+def _begin(work):
     umask = os.umask(0o077)  # ours; hooks get back the one that the agent's unit has
     os.chdir("/")
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an ignored one would lose the hooks' status
     try:
-        return Pass(Settings(umask=umask)).run(only)
+        return work(Pass(Settings(umask=umask)))
     except KeyboardInterrupt:
         return 130
 

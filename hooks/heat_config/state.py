@@ -1,10 +1,14 @@
 """What is known of each deployment, on disk: received, started, finished, signalled.
 
+In place of signalled it may be undeliverable: nobody takes its signal, and no try will change
+that.
+
 ``<id>.json`` is the record: the deployment's name, group and derived inputs (those that a signal
 needs; they are taken out once it is accepted) and, under the key "heat_config", the state. It has
 the shape of a deployment, so ``heat-config-notify <id>.json < <id>.notify.json`` works by hand.
-``<id>.notify.json`` is the result, in full. Any other ``<id>.json`` is a mark that heat-agents
-left: that deployment has run and is not run again.
+``<id>.notify.json`` is the result, in full. ``<id>.json`` without that key, or empty, is a mark
+that heat-agents left: that deployment has run and is not run again. What else is no record is a
+damaged one: nobody can say how far its deployment came.
 """
 
 import contextlib
@@ -17,6 +21,11 @@ RECEIVED = "received"
 STARTED = "started"
 FINISHED = "finished"
 SIGNALLED = "signalled"
+UNDELIVERABLE = "undeliverable"
+DAMAGED = "damaged"
+
+WAITING = ".waiting"
+"""There while a signal waits for its next try, so that who starts the tries need not look on."""
 
 RESERVE = 64 << 10
 """Bytes set aside on the disk before a hook starts, so that there is room for what it answers."""
@@ -24,6 +33,7 @@ RESERVE = 64 << 10
 KEPT_INPUTS = ("deploy_action", "deploy_server_id", "deploy_stack_id", "deploy_resource_name")
 RUN_FILES = (".response", ".pid", ".reserve")
 
+STATES = (RECEIVED, STARTED, FINISHED, SIGNALLED, UNDELIVERABLE, DAMAGED)
 _RECORD = ".json"
 _RESULT = ".notify.json"
 
@@ -51,13 +61,21 @@ class Record:
         mark = {"version": 1, "state": SIGNALLED, "foreign": True}
         return cls(key, {"id": key, "heat_config": mark})
 
+    @classmethod
+    def damaged(cls, key):
+        """Return the record of one whose file is no record (any more)."""
+        return cls(key, {"id": key, "heat_config": {"version": 1, "state": DAMAGED}})
+
     def describe(self, element):
-        """Take over what a signal and a person need to know of *element*."""
+        """Take over what a signal and a person need to know of *element*.
+
+        Raises ValueError when an input of Heat's own is nested too deeply.
+        """
         for field in ("id", "name", "group", "creation_time"):
             value = element.get(field)
             self.document[field] = values.clean(value) if isinstance(value, str) else ""
         self.document["inputs"] = [
-            {"name": name, "value": value}
+            {"name": name, "value": values.text(value)}
             for name, value in values.named_values(element.get("inputs")).items()
             if name.startswith("deploy_")
         ]
@@ -146,13 +164,19 @@ class Store:
 
     def _record(self, key):
         data = files.read_bounded(self.path(key, _RECORD), 64 << 20)
+        if not data:  # heat-config-rebuild-deployed of heat-agents makes such marks with "touch"
+            return Record.damaged(key) if data is None else Record.foreign(key)
         try:
-            document = values.decode(data or b"")
+            document = values.decode(data)
         except ValueError:
+            return Record.damaged(key)
+        if not isinstance(document, dict):
+            return Record.damaged(key)
+        if "heat_config" not in document:
             return Record.foreign(key)
-        mark = document.get("heat_config") if isinstance(document, dict) else None
-        if not isinstance(mark, dict) or "version" not in mark:
-            return Record.foreign(key)
+        mark = document["heat_config"]
+        if not isinstance(mark, dict) or "version" not in mark or mark.get("state") not in STATES:
+            return Record.damaged(key)
         return Record(key, document)
 
     def save(self, record, sync=True):
@@ -163,6 +187,15 @@ class Store:
     def sync(self):
         """Make everything that was saved with ``sync=False`` durable."""
         files.sync_directory(self.directory)
+
+    def note_waiting(self, waiting):
+        """Keep the mark that a signal waits for its next try, or take it away."""
+        path = os.path.join(self.directory, WAITING)
+        with contextlib.suppress(OSError):
+            if not waiting:
+                files.remove(path)
+            elif not os.path.exists(path):
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, files.PRIVATE_FILE))
 
     def reserve(self, key):
         """Set room for a result aside. Raises OSError when the disk has none."""

@@ -106,7 +106,8 @@ class Sender:
         if way is None:
             raise NotAccepted(
                 "Heat sent no address to signal to (deploy_signal_id is empty): the stack's "
-                "user or key pair could not be made. See Heat's engine log."
+                "user or key pair could not be made. See Heat's engine log",
+                final=True,
             )
         host = _host(inputs)
         attempts = 1 if host in self._hosts else ATTEMPTS
@@ -156,7 +157,7 @@ class Sender:
 
         stack = inputs.get("deploy_stack_id")
         resource = inputs.get("deploy_resource_name")
-        if not isinstance(stack, str) or not isinstance(resource, str):
+        if not (stack and resource and isinstance(stack, str) and isinstance(resource, str)):
             raise NotAccepted("the inputs name no stack and resource to signal", final=True)
         url = "%s/stacks/%s/resources/%s/signal" % (
             _endpoint(catalog, "orchestration", region),

@@ -519,7 +519,8 @@ def start_agent(
     start = directory / "start"
     before, main, after = (FILES / "start.py").read_text().partition('if __name__ == "__main__":')
     start.write_text(before + text + "\n\n" + main + after)
-    (directory / "run_phases.py").symlink_to(FILES / "run_phases.py")
+    for name in ("run_phases.py", "signals.py"):
+        (directory / name).symlink_to(FILES / name)
     if not (directory / "prepare").exists():
         (directory / "prepare").symlink_to("/bin/true")
     return subprocess.run(

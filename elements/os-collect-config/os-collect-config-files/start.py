@@ -15,6 +15,7 @@ import traceback
 from pathlib import Path
 
 import run_phases
+import signals
 from os_collect_config import collect
 
 CERTIFICATES = (
@@ -83,6 +84,7 @@ def main():
     keep_signatures_out_of_logs()
     if run_phases.load():
         collect.call_command = run_phases.instead_of(collect.call_command)
+    collect.collect_all = signals.after(collect.collect_all)
     words = [word for word in sys.argv[1:] if word != AGAIN]
     if AGAIN not in sys.argv:
         status = subprocess.call([PREPARE])

@@ -42,3 +42,23 @@ def test_rerun_runs_once_more_and_signals_again(guest, heat, cfn):
     done = guest.command("rerun", "d-1")
     assert done.returncode == 1
     assert "not among the deployments" in done.stderr
+
+
+@pytest.mark.parametrize(("status", "exit_status"), [(0, 0), (3, 1)])
+def test_rerun_ends_as_the_deployment_does(guest, heat, cfn, replying, status, exit_status):
+    """Not as its signal does: that of one that Heat saw end is ignored, and its URL is old."""
+    guest.shell_hook("shell", f"echo '{{\"deploy_status_code\":{status}}}'\n")
+    guest.metadata(cfn())
+    assert guest.run().status == 0
+    replying(403)
+    assert guest.command("rerun", "d-1").returncode == exit_status
+    assert guest.runs("d-1") == 2
+
+
+def test_a_hook_that_is_given_the_record_says_so(guest, heat, cfn, run_hook):
+    """Under heat-agents that file was the deployment itself, and this was how to run it again."""
+    guest.metadata(cfn())
+    guest.run()
+    answer = run_hook("script.py", (guest.state / "d-1.json").read_bytes())
+    assert answer.status == 1
+    assert "heat-config rerun" in answer.stderr

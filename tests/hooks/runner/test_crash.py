@@ -98,12 +98,8 @@ def test_two_hundred_kills_at_random_moments(guest, heat, cfn, power):
     assert len(states) >= 3, states
 
 
-@pytest.mark.defect("H1")
-@pytest.mark.parametrize("step", range(12))
-def test_a_cut_before_each_write_that_counts(guest, heat, cfn, step):
-    """Every rename and every directory sync is a boundary: die just before the n-th of them."""
-    guest.shell_hook("shell")
-    guest.metadata(cfn())
+def cut_before(guest, step, *, verb="main()"):
+    """Do a pass that dies just before its *step*-th rename or directory sync; whether it did."""
     hooks = guest.environment["HEAT_CONFIG_LIB"]
     program = guest.root / "cut.py"
     program.write_text(
@@ -116,7 +112,7 @@ def test_a_cut_before_each_write_that_counts(guest, heat, cfn, step):
         "        return function(*arguments)\n"
         "    return call\n"
         "os.rename, os.fsync = cut(os.rename), cut(os.fsync)\n"
-        "from heat_config import runner\nsys.exit(runner.main())\n"
+        f"from heat_config import runner\nsys.exit(runner.{verb})\n"
     )
     done = subprocess.run(
         [sys.executable, "-IS", str(program), str(step)],
@@ -124,12 +120,49 @@ def test_a_cut_before_each_write_that_counts(guest, heat, cfn, step):
         capture_output=True,
         timeout=60,
     )
-    assert done.returncode == -signal.SIGKILL
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode != 0
+
+
+@pytest.mark.defect("H1")
+@pytest.mark.parametrize("step", range(12))
+def test_a_cut_before_each_write_that_counts(guest, heat, cfn, step):
+    """Every rename and every directory sync is a boundary: die just before the n-th of them."""
+    guest.metadata(cfn())
+    assert cut_before(guest, step)
     settle(guest)
     assert guest.state_of("d-1") == "signalled"
     assert guest.runs("d-1") == 1
     assert {body["deploy_status_code"] for body in heat.signals} == {0}
     assert not list(guest.state.glob(".*.new"))
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_a_cut_on_the_way_to_undeliverable(guest, heat, cfn, replying, step):
+    replying(410)
+    guest.metadata(cfn())
+    assert cut_before(guest, step)
+    settle(guest)
+    assert guest.state_of("d-1") == "undeliverable"
+    assert guest.runs("d-1") == 1
+    assert guest.result("d-1")["deploy_stdout"] == "out"
+    assert not (guest.state / ".waiting").exists()
+    count = len(heat.requests)
+    assert guest.run().status == 0
+    assert len(heat.requests) == count
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_cut_while_a_signal_is_sent_once_more(guest, heat, cfn, replying, step):
+    replying(503)
+    guest.metadata(cfn())
+    guest.run()
+    replying(200)
+    cut_before(guest, step, verb="resend(due=True)")
+    assert guest.command("resend").returncode == 0
+    assert guest.state_of("d-1") == "signalled"
+    assert guest.runs("d-1") == 1
+    assert b"c2VjcmV0" not in guest.text_everywhere()
 
 
 def test_a_hook_that_outlives_its_runner_is_waited_for(guest, heat, cfn, wait_until):

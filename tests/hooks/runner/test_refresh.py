@@ -1,5 +1,6 @@
 """The runner as os-refresh-config runs it: the real program, the real phases, our dib-run-parts."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -69,18 +70,89 @@ def test_a_clean_up_that_cannot_be_done_holds_no_deployment_up(guest, heat, cfn,
     assert guest.state_of("d-1") == "signalled"
 
 
-def test_a_signal_that_is_not_accepted_has_the_agent_come_again(
-    guest, heat, cfn, refresh, replying
+@pytest.mark.defect("A5")
+@pytest.mark.parametrize("status", [403, 404, 503])
+def test_a_signal_that_is_not_accepted_holds_no_phase_up(
+    guest, heat, cfn, refresh, replying, status
 ):
-    replying(503)
+    replying(status)
     guest.metadata(cfn(), cfn(id="d-2", group="os-apply-config"))
+    assert refresh().returncode == 0
+    assert (guest.root / "after").read_text() == "ran\n"
+    assert guest.runs("d-1") == 1
+    states = {guest.state_of("d-1"), guest.state_of("d-2")}
+    assert states == {"undeliverable" if status == 404 else "finished"}
+
+
+def test_what_could_not_be_recorded_has_the_agent_come_again(guest, cfn, refresh):
+    guest.state.parent.joinpath("deployed").write_text("in the way")
+    guest.metadata(cfn())
     assert refresh().returncode != 0
     assert not (guest.root / "after").exists()
-    assert guest.runs("d-1") == 1
-    replying(200)
-    done = refresh()
-    assert done.returncode == 0, done.stderr
-    assert guest.runs("d-1") == 1
-    assert guest.state_of("d-1") == guest.state_of("d-2") == "signalled"
+    guest.state.unlink()
+    assert refresh().returncode == 0
     assert (guest.root / "after").read_text() == "ran\n"
-    assert "heat-config: signalled id=d-1" in done.stderr
+
+
+@pytest.fixture
+def agent(guest):
+    """Start the real os-collect-config, whose command is 55-heat-config, as its `start` does."""
+    pytest.importorskip("os_collect_config")
+    files = ROOT / "elements" / "os-collect-config" / "os-collect-config-files"
+    local = guest.root / "local"
+    local.mkdir()
+    (local / "data.json").write_text("{}")
+    command = guest.root / "command"
+    runner = ROOT / "hooks" / "55-heat-config"
+    command.write_text(
+        f"#!/bin/sh\necho ran >>{guest.root}/commands\nexec {sys.executable} -IS {runner}\n"
+    )
+    command.chmod(0o755)
+    configuration = guest.root / "occ.conf"
+    configuration.write_text(
+        f"[DEFAULT]\ncommand = {command}\ncollectors = local\ncachedir = {guest.root}/cache\n"
+        f"backup_cachedir = {guest.root}/backup\npolling_interval = 1\n[local]\npath = {local}\n"
+    )
+    resend = (sys.executable, "-IS", str(ROOT / "hooks" / "heat-config"), "resend", "--due")
+    program = (
+        f"import sys\nsys.path.insert(0, {str(files)!r})\nimport signals\n"
+        f"signals.resend.__defaults__ = ({resend!r},)\n"
+        "from os_collect_config import collect\n"
+        "collect.collect_all = signals.after(collect.collect_all)\n"
+        f"collect.main(['os-collect-config', '--config-file', {str(configuration)!r}])\n"
+    )
+
+    @contextlib.contextmanager
+    def start():
+        with (guest.root / "agent.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                env={**guest.environment, "HOME": str(guest.root)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    return start
+
+
+def test_the_agent_has_waiting_signals_sent_and_runs_nothing_else(
+    guest, heat, cfn, replying, agent, wait_until
+):
+    """Else all phases of all elements would run at each poll while one signal is refused."""
+    replying(503)
+    guest.metadata(cfn())
+    with agent():
+        wait_until(lambda: len(heat.requests) > 6, 60)  # three a pass: the third pass at least
+        replying(200)
+        wait_until(lambda: not (guest.state / ".waiting").exists(), 60)
+    assert guest.state_of("d-1") == "signalled"
+    assert (guest.root / "commands").read_text() == "ran\n"
+    assert guest.runs("d-1") == 1
+    assert "Traceback" not in (guest.root / "agent.log").read_text()

@@ -1,6 +1,8 @@
 """What a pass does with deployments; each thing that heat-agents get wrong is a test here."""
 
+import json
 import os
+import shutil
 import stat
 import sys
 from pathlib import Path
@@ -250,8 +252,9 @@ def test_a_hook_that_cannot_be_run_is_a_sentence(guest, heat, cfn):
     assert "cannot be run" in heat.signals[0]["deploy_stderr"]
 
 
-@pytest.mark.parametrize("marker", ["", "{}", '{"id": "d-1", "inputs": []}', "junk"])
+@pytest.mark.parametrize("marker", ["", "{}", '{"id": "d-1", "inputs": []}'])
 def test_marks_of_heat_agents_count_as_run(guest, heat, cfn, marker):
+    """Its runner writes the deployment itself, its heat-config-rebuild-deployed an empty file."""
     guest.state.mkdir(mode=0o755)
     (guest.state / "d-1.json").write_text(marker)
     guest.metadata(cfn(inputs={"deploy_password": "planted"}))
@@ -261,6 +264,166 @@ def test_marks_of_heat_agents_count_as_run(guest, heat, cfn, marker):
     assert heat.requests == []
     assert b"c2VjcmV0" not in guest.text_everywhere()
     assert "run by heat-agents" in guest.command("status").stdout
+
+
+WHOLE = '{"id":"d-1","heat_config":{"version":1,"state":"signalled"}}'
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "junk",
+        WHOLE[:20],
+        "\0" * 400,
+        "[]",
+        "5",
+        '{"heat_config":5}',
+        '{"heat_config":{}}',
+        '{"heat_config":{"version":1,"state":"odd"}}',
+        '{"heat_config":{"version":1,"state":[]}}',
+    ],
+)
+def test_a_damaged_record_is_said_and_answered_as_failed(guest, heat, cfn, damage):
+    guest.state.mkdir(mode=0o700)
+    (guest.state / "d-1.json").write_text(damage)
+    assert "damaged" in guest.command("status").stdout
+    guest.metadata(cfn())
+    for _ in range(2):
+        assert guest.run().status == 0
+    assert guest.runs("d-1") == 0
+    (body,) = heat.signals
+    assert body["deploy_status_code"] == 1
+    assert "record" in body["deploy_stderr"]
+    assert "is damaged" in guest.console.read_text()
+    assert guest.state_of("d-1") == "signalled"
+
+
+def test_a_damaged_record_of_what_is_gone_is_kept_as_damaged(guest, heat, cfn):
+    guest.state.mkdir(mode=0o700)
+    (guest.state / "d-1.json").write_text("junk")
+    guest.metadata(cfn(id="d-2"))
+    assert guest.run().status == 0
+    guest.metadata(cfn(id="d-2"), cfn())
+    assert guest.run().status == 0
+    assert guest.runs("d-1") == 0
+    assert heat.signals[-1]["deploy_status_code"] == 1
+
+
+def test_inputs_of_type_string_are_text_for_every_hook(guest, heat, cfn):
+    """heat-agents convert them before any hook sees them (their bug 1333992), so that a hook can
+    put them into an environment as they are; only null and maps are written another way."""
+    guest.hook(
+        "shell",
+        f"#!{sys.executable} -IS\nimport json, os, sys\nd = json.load(sys.stdin)\n"
+        "for i in d['inputs']: os.environ[i['name']] = i['value']\n"
+        "print(json.dumps({'deploy_stdout': os.environ['port'] + os.environ['map'] + "
+        "os.environ['none'] + os.environ['flag'], 'deploy_status_code': 0}))\n",
+    )
+    inputs = {"port": 8080, "map": {"a": [1]}, "none": None, "flag": True}
+    guest.metadata(cfn(inputs=inputs))
+    guest.run()
+    assert heat.signals[0]["deploy_stdout"] == '8080{"a": [1]}true'
+
+
+def test_inputs_of_other_types_keep_them(guest, heat, cfn):
+    guest.hook(
+        "shell",
+        f"#!{sys.executable} -IS\nimport json, sys\nd = json.load(sys.stdin)\n"
+        "print(json.dumps({'deploy_stdout': json.dumps(d['inputs'][:3]), "
+        "'deploy_status_code': 0}))\n",
+    )
+    deployment = cfn()
+    given = [
+        {"name": "a", "type": "Number", "value": 5},
+        {"name": "b", "type": "Json", "value": {"x": None}},
+        {"name": "c", "value": 7},
+    ]
+    deployment["inputs"] = given + deployment["inputs"]
+    guest.metadata(deployment)
+    guest.run()
+    assert json.loads(heat.signals[0]["deploy_stdout"]) == given
+
+
+@pytest.mark.parametrize("field", ["whole", "config", "inputs", "deploy", "typed"])
+def test_what_is_nested_too_deeply_fails_alone(guest, heat, cfn, field):
+    """Python reads a little deeper than it writes; what it cannot read is no list for anybody."""
+    bad = cfn(id="d-1")
+    if field == "whole":
+        bad["id"] = "DEEP"
+    elif field == "config":
+        bad["config"] = "DEEP"
+    else:
+        name = {"inputs": "x", "deploy": "deploy_action", "typed": "x"}[field]
+        kind = "String" if field == "typed" else "Json"
+        bad["inputs"].append({"name": name, "type": kind, "value": "DEEP"})
+    text = json.dumps([bad, cfn(id="d-2")])
+    said = []
+    for depth in range(978, 992):
+        shutil.rmtree(guest.state, ignore_errors=True)
+        heat.requests.clear()
+        guest.document.write_text(text.replace('"DEEP"', "[" * depth + "]" * depth))
+        done = guest.run()
+        assert "does not know" not in done.log
+        if "no JSON list" in done.log:
+            continue
+        assert done.status == 0
+        assert len(heat.signals) == 2
+        assert heat.signals[1]["deploy_status_code"] == 0
+        said.append(heat.signals[0]["deploy_stderr"])
+    if field in ("config", "inputs"):
+        assert any("nested too deeply" in words for words in said), said
+
+
+@pytest.mark.parametrize(
+    ("printed", "warned"),
+    [
+        ('a stray line\n{"deploy_status_code": 7}\n', True),
+        ('a stray line\n{\n "deploy_stdout": "x",\n "deploy_status_code": 7\n}\n', True),
+        ('more\n{"a": 1}\n{"deploy_status_code": 7}\n', True),
+        ("only text\n", False),
+        ('text with\n{"json": "of its own"}\n', False),
+        ('cut\n{"deploy_status_code": 7', False),
+        ("braces\n{\n{\n{", False),
+    ],
+)
+def test_an_answer_behind_a_stray_line_is_text_and_said_to_be(guest, heat, cfn, printed, warned):
+    """It is complete, as under heat-agents; but who wrote the hook must see why."""
+    (guest.root / "printed").write_text(printed)
+    guest.hook("shell", f"#!/bin/sh\ncat {guest.root}/printed\n")
+    guest.metadata(cfn())
+    log = guest.run().log
+    (body,) = heat.signals
+    assert body["deploy_status_code"] == 0
+    assert body["deploy_stdout"] == printed
+    assert ("before its JSON answer" in body["deploy_stderr"]) is warned
+    assert ("before its JSON answer" in log) is warned
+
+
+def test_a_hook_that_is_not_executable_is_named(guest, heat, cfn):
+    path = guest.hooks / "shell"
+    path.chmod(0o644)
+    guest.metadata(cfn())
+    assert guest.run().status == 0
+    (body,) = heat.signals
+    assert body["deploy_status_code"] == 1
+    assert f'"{path}" is not executable' in body["deploy_stderr"]
+
+
+def test_what_a_hook_says_on_stderr_has_no_line_of_ours(guest, heat, cfn):
+    guest.hook("shell", "#!/bin/sh\necho warn >&2\necho text\n")
+    guest.metadata(cfn())
+    guest.run()
+    assert heat.signals[0]["deploy_stderr"] == "warn\n"
+
+
+@pytest.mark.parametrize(("given", "seen"), [("C", "unset"), ("C.UTF-8", "C.UTF-8")])
+def test_a_script_has_the_locale_of_heat_agents_unit(guest, heat, cfn, given, seen):
+    """The unit of tripleo-image-elements sets no LC_ALL; ours has C, for the agent alone."""
+    guest.real_hook("script", "script.py")
+    guest.settings.update(LC_ALL=given, LANG="C.UTF-8")
+    guest.metadata(cfn("echo ${LC_ALL-unset} $LANG", group="script"))
+    guest.run()
+    assert heat.signals[0]["deploy_stdout"] == f"{seen} C.UTF-8\n"
 
 
 @pytest.mark.defect("H13", "K13")
@@ -327,7 +490,8 @@ def test_a_document_that_is_no_list(guest, text, status, part):
 def test_an_undelivered_result_is_sent_although_the_document_is_unreadable(guest, heat, cfn):
     heat.reply = lambda request: _refuse(403)
     guest.metadata(cfn())
-    assert guest.run().status == 1
+    guest.run()
+    assert guest.state_of("d-1") == "finished"
     heat.reply = lambda request: _refuse(200)
     guest.document.unlink()
     guest.run()

@@ -1,0 +1,199 @@
+"""Signals that nobody takes: tried in vain for a while, given up, and kept; nothing else waits."""
+
+import json
+
+import pytest
+
+
+def note(guest, key="d-1"):
+    return guest.record(key)["heat_config"]["signal"]
+
+
+def make_due(guest, **changes):
+    """Have the next try be due, with *changes* in what is known of the tries before."""
+    record = guest.record("d-1")
+    record["heat_config"]["signal"].update({"after": 0, **changes})
+    (guest.state / "d-1.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_refused_for_good_is_undeliverable_at_once(guest, heat, cfn, replying, status):
+    """Heat answers 404 for a stack or resource that is no more, for ever."""
+    replying(status)
+    guest.metadata(cfn(), cfn(id="d-2"))
+    assert guest.run().status == 0
+    assert len(heat.requests) == 2
+    assert guest.state_of("d-1") == guest.state_of("d-2") == "undeliverable"
+    assert "is not tried again" in guest.failures()[0]
+    assert not (guest.state / ".waiting").exists()
+    for _ in range(2):
+        done = guest.run()
+        assert (done.status, done.log) == (0, "")
+    assert len(heat.requests) == 2
+    assert guest.runs("d-1") == 1
+
+
+def test_the_result_is_kept_and_the_credentials_are_not(guest, heat, cfn, replying):
+    replying(404)
+    guest.metadata(cfn())
+    guest.run()
+    assert guest.result("d-1")["deploy_stdout"] == "out"
+    assert b"c2VjcmV0" not in guest.text_everywhere()
+
+
+def test_a_person_sees_why(guest, heat, cfn, replying):
+    replying(404)
+    guest.metadata(cfn())
+    guest.run()
+    assert "undeliverable" in guest.command("status").stdout
+    details = guest.command("status", "d-1").stdout
+    assert "undeliverable" in details
+    assert "answered 404" in details
+    assert "Signature" not in details
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_is_given_up_after_many_tries_over_a_day(guest, heat, cfn, replying, status):
+    replying(status)
+    guest.metadata(cfn())
+    guest.run()
+    assert note(guest)["refusals"] == 1
+    make_due(guest, refusals=18, refused=90_000)  # long enough, not often enough
+    guest.run()
+    assert guest.state_of("d-1") == "finished"
+    make_due(guest, refusals=500, refused=86_000)  # often enough, not long enough
+    guest.run()
+    assert guest.state_of("d-1") == "finished"
+    make_due(guest, refused=86_400)
+    guest.run()
+    assert guest.state_of("d-1") == "undeliverable"
+    assert len(heat.requests) == 4
+
+
+def test_only_a_row_of_refusals_counts(guest, heat, cfn, replying):
+    replying(403)
+    guest.metadata(cfn())
+    guest.run()
+    make_due(guest, refusals=500, refused=90_000)
+    replying(500)
+    guest.run()
+    assert note(guest)["refusals"] == 0
+    replying(403)
+    make_due(guest)
+    guest.run()
+    assert (note(guest)["refusals"], note(guest)["refused"]) == (1, 0)
+
+
+def test_the_time_that_the_machine_was_off_does_not_count(guest, heat, cfn, replying):
+    """Nor does what a wrong clock says: time is counted from try to try within a boot."""
+    replying(403)
+    guest.metadata(cfn())
+    guest.run()
+    make_due(guest, boot="another", at=-1e6)
+    guest.run()
+    assert note(guest)["refusals"] == 2
+    assert note(guest)["refused"] == 0
+    make_due(guest, at=note(guest)["at"] - 100)
+    guest.run()
+    assert 100 <= note(guest)["refused"] < 1000
+
+
+@pytest.mark.parametrize("damage", [None, "x", [], {"tries": "x"}, {"refusals": None, "tries": []}])
+def test_a_note_that_is_none_starts_anew(guest, heat, cfn, replying, damage):
+    replying(503)
+    guest.metadata(cfn())
+    guest.run()
+    record = guest.record("d-1")
+    record["heat_config"]["signal"] = damage
+    (guest.state / "d-1.json").write_text(json.dumps(record))
+    assert guest.run().status == 0
+    assert note(guest)["tries"] == 1
+
+
+def test_another_address_is_another_try(guest, heat, cfn, replying):
+    replying(404)
+    guest.metadata(cfn())
+    guest.run()
+    replying(200)
+    guest.metadata(cfn())  # the same: no try
+    guest.run()
+    assert len(heat.requests) == 1
+    deployment = cfn()
+    for item in deployment["inputs"]:
+        if item["name"] == "deploy_signal_id":
+            item["value"] += "&again"
+    guest.metadata(deployment)
+    assert guest.run().status == 0
+    assert guest.state_of("d-1") == "signalled"
+    assert heat.signals[-1]["deploy_stdout"] == "out"
+    assert guest.runs("d-1") == 1
+
+
+@pytest.mark.parametrize("url", ["not a url", "ftp://127.0.0.1/x", "http://[::1/x", "http://a b/"])
+def test_what_is_no_url_is_undeliverable(guest, heat, cfn, url):
+    deployment = cfn()
+    for item in deployment["inputs"]:
+        if item["name"] == "deploy_signal_id":
+            item["value"] = url
+    guest.metadata(deployment)
+    assert guest.run().status == 0
+    assert guest.state_of("d-1") == "undeliverable"
+
+
+@pytest.mark.parametrize("around", [" {} ", "{}\n", "\t{}"])
+def test_blanks_around_a_url_do_no_harm(guest, heat, cfn, around):
+    """python-requests, by which heat-agents send, strips them."""
+    deployment = cfn()
+    for item in deployment["inputs"]:
+        if item["name"] == "deploy_signal_id":
+            item["value"] = around.format(item["value"])
+    guest.metadata(deployment)
+    assert guest.run().status == 0
+    assert guest.state_of("d-1") == "signalled"
+
+
+def test_resend_sends_all_that_wait_and_runs_nothing(guest, heat, cfn, replying):
+    replying(503)
+    guest.metadata(cfn(), cfn(id="d-2"))
+    for _ in range(4):
+        guest.run()
+    heat.requests.clear()
+    done = guest.command("resend", "--due")
+    assert done.returncode == 1
+    assert heat.requests == []  # it is not their time yet
+    replying(200)
+    guest.metadata(cfn(), cfn(id="d-2"), cfn(id="d-3"))
+    assert guest.command("resend").returncode == 0
+    assert guest.state_of("d-1") == guest.state_of("d-2") == "signalled"
+    assert guest.runs("d-3") == 0
+    assert not (guest.state / ".waiting").exists()
+
+
+def test_resend_of_one_that_was_given_up(guest, heat, cfn, replying):
+    replying(404)
+    guest.metadata(cfn(), cfn(id="d-2"))
+    guest.run()
+    assert guest.command("resend", "d-1").returncode == 1
+    assert guest.state_of("d-1") == "undeliverable"
+    replying(200)
+    assert guest.command("resend", "d-1").returncode == 0
+    assert [guest.state_of(f"d-{n}") for n in (1, 2)] == ["signalled", "undeliverable"]
+    assert guest.runs("d-1") == 1
+    done = guest.command("resend", "d-1")
+    assert done.returncode == 1
+    assert "it is signalled" in done.stderr
+    guest.metadata(cfn())
+    done = guest.command("resend", "d-2")
+    assert done.returncode == 1
+    assert "not among the deployments" in done.stderr
+    assert guest.command("resend", "no").returncode == 3
+
+
+def test_one_that_is_gone_is_forgotten_with_its_result(guest, heat, cfn, replying):
+    replying(404)
+    guest.metadata(cfn(), cfn(id="d-2"))
+    guest.run()
+    guest.config.write_text("forget_after = 0\nkeep_logs = 0\n")
+    guest.metadata(cfn(id="d-2"))
+    guest.run()
+    assert not list(guest.state.glob("d-1*"))
