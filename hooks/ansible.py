@@ -57,8 +57,6 @@ def main(deployment):
         "heat_outputs_path": outputs.path(),
     }
     values_file = work.path("_variables.json")
-    hook.write_file(values_file, values.encode(variables))
-
     argv = [ansible, "-i", inventory]
     for option, argument in (
         ("modulepath", "--module-path"),
@@ -70,6 +68,7 @@ def main(deployment):
             argv += [argument, given]
     argv += [file, "--extra-vars", "@" + values_file]
     try:
+        hook.write_file(values_file, values.encode(variables))
         result = hook.run(argv, env=environment(deployment, inventory), cwd=work.directory)
     finally:
         files.remove(values_file)  # credentials may be in it

@@ -1,12 +1,13 @@
 #!/usr/bin/python3 -IS
 """Heat hook "puppet": the config is a manifest; apply it, the inputs as facts or Hiera data."""
 
+import contextlib
 import os
 import re
 import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
-from heat_config import hook, tools, values
+from heat_config import files, hook, tools, values
 
 WORKING = "/var/lib/heat-config/heat-config-puppet"
 OUTPUTS = "/var/lib/heat-config/heat-config-puppet/outputs"
@@ -14,12 +15,19 @@ LOGS = "/var/run/heat-config/deployed"
 TOOL_LOGS = "/var/log/puppet"
 OLDEST = (5, 0)
 
+NO_CREDENTIALS = ("deploy_action", "deploy_resource_name", "deploy_server_id", "deploy_stack_id")
+
 # Puppet's own codes under --detailed-exitcodes: 0 nothing to do, 2 changes were made.
 GOOD = (0, 2)
 
 
-def hiera_arguments(deployment, work):
-    """Write the inputs, typed, as Hiera data; return what Puppet needs to be told to find them."""
+@contextlib.contextmanager
+def hiera_data(deployment, work, puppet):
+    """Write the inputs, typed, as Hiera data; give what Puppet needs to be told to find them.
+
+    The files are there for this one run. Heat's own inputs, some of them credentials, are not in
+    them: all of them are facts.
+    """
     name = "heat_config_%s" % deployment.name
     if "/" in name or "\0" in name or len(name.encode()) > 240:
         raise hook.HookError(
@@ -27,19 +35,43 @@ def hiera_arguments(deployment, work):
             'it is too long, or has a "/" in it. Give the deployment another name.'
         )
     directory = tools.private_directory(tools.datadir())
-    hook.write_file(os.path.join(directory, name + ".json"), values.encode(deployment.inputs))
-    if hierarchy_is_set():
-        return []
-    # Nobody said how Hiera finds data: Debian ships a configuration with an empty hierarchy.
-    config = work.path(".hiera.yaml")
-    hook.write_file(config, tools.hiera5([name], directory))
-    return ["--hiera_config", config]
-
-
-def hierarchy_is_set():
-    """Return whether the global Hiera configuration says anything."""
+    inputs = {key: deployment.inputs[key] for key in deployment.inputs if is_data(key)}
+    data, config = os.path.join(directory, name + ".json"), work.path(".hiera.yaml")
     try:
-        with open(tools.hiera_config(), encoding="utf-8", errors="replace") as file:
+        hook.write_file(data, values.encode(inputs))
+        if hierarchy_is_set(puppet):
+            yield []
+        else:
+            # Nobody said how Hiera finds data: Debian ships a configuration with no hierarchy.
+            hook.write_file(config, tools.hiera5([name], directory))
+            yield ["--hiera_config", config]
+    finally:
+        files.remove(data)
+        files.remove(config)
+
+
+def is_data(name):
+    """Return whether the input is the user's, or one of Heat's that says what this is about."""
+    return name not in tools.HEAT_INPUTS or name in NO_CREDENTIALS
+
+
+def hierarchy_is_set(puppet):
+    """Return whether the global Hiera configuration says anything, wherever Puppet reads it.
+
+    What --hiera_config names would be read instead of it. Puppet's own answer takes seconds: it
+    has the setting of puppet.conf, and $codedir/hiera.yaml before $confdir/hiera.yaml.
+    """
+    if has_hierarchy(tools.hiera_config()):
+        return True
+    argv = [puppet, "config", "print", "hiera_config", "--section", "user"]
+    path = hook.run(argv, env=tools.environment(), quiet=True, timeout=120).stdout.strip()
+    return os.path.isabs(path) and has_hierarchy(path)
+
+
+def has_hierarchy(path):
+    """Return whether the Hiera configuration *path* says anything."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
             lines = [line.split("#")[0].strip() for line in file]
     except OSError:
         return False
@@ -88,8 +120,6 @@ def main(deployment):
     environment["FACTER_heat_outputs_path"] = outputs.path()
 
     argv = [puppet, "apply", "--color", "false", "--detailed-exitcodes", "--logdest", "console"]
-    if tools.flag(deployment, "enable_hiera", "use_hiera", default=False):
-        argv += hiera_arguments(deployment, work)
     for option, separator in (("modulepath", os.pathsep), ("tags", ",")):
         given = tools.joined(deployment, option, separator)
         if given:
@@ -98,7 +128,10 @@ def main(deployment):
         if tools.flag(deployment, "enable_" + level, default=False):
             argv += ["--" + level, "--logdest", tool_log(level)]
 
-    result = hook.run([*argv, file], env=environment, cwd=work.directory)
+    with contextlib.ExitStack() as used:
+        if tools.flag(deployment, "enable_hiera", "use_hiera", default=False):
+            argv += used.enter_context(hiera_data(deployment, work, puppet))
+        result = hook.run([*argv, file], env=environment, cwd=work.directory)
     keep_logs(deployment, result)
     status = 0 if result.status in GOOD else result.status
     late = tools.age("Puppet", puppet, OLDEST) if status else ""

@@ -67,7 +67,7 @@ class Project:
             if path not in self.outside and not os.path.lexists(path):
                 self.outside.append(path)
                 self._write_note()
-            make_parents(path)
+            tools.shared_directory(os.path.dirname(path))
         else:
             tools.private_directory(os.path.dirname(path))
         hook.write_file(path, content)
@@ -137,16 +137,6 @@ def run(command, name, file, *arguments):
         env=environment(),
         cwd=os.path.dirname(file),
     )
-
-
-def make_parents(path):
-    """Make the missing directories above *path*, for everybody to enter."""
-    try:
-        files.make_directory(os.path.dirname(path), 0o755)
-    except OSError as error:
-        raise hook.HookError(
-            'The directory of "%s" cannot be made: %s.' % (path, error.strerror)
-        ) from None
 
 
 def working():
