@@ -337,8 +337,12 @@ def test_the_real_programs_do_their_work(phases: Phases, agent: Agent) -> None:
     assert agent.lock.read_text() == ""
 
 
-def test_a_failure_is_tried_again_in_the_next_round(phases: Phases, agent: Agent) -> None:
-    phases.script("10-fails", "exit 3")
+@pytest.mark.parametrize("text", ["exit 3", "#!/no/such/interpreter"])
+def test_a_failure_is_tried_again_in_the_next_round(
+    phases: Phases, agent: Agent, text: str
+) -> None:
+    phases.script("10-fails", text)
+    phases.script("55-other", "echo the other script")
     phases.script("10-later", "echo a later phase", phase="post-configure")
     phases.script("10-error", "echo the error handler", phase="migration").rename(
         (phases.base / "error.d").mkdir() or phases.base / "error.d/10-error"
@@ -347,6 +351,7 @@ def test_a_failure_is_tried_again_in_the_next_round(phases: Phases, agent: Agent
         done = agent.round()
         assert done.returncode == 1
         assert "Command failed, will not cache new data" in done.stderr
+        assert "the other script" in done.stdout
         assert "the error handler" in done.stdout
         assert "a later phase" not in done.stdout
     phases.script("10-fails", "exit 0")
