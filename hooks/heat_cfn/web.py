@@ -26,6 +26,10 @@ class Refused(CfnError):
         self.status = status
 
 
+class Unusable(CfnError):
+    """This machine is set up in a way that no repetition mends."""
+
+
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A signature holds for one address; what redirects is not Heat."""
 
@@ -45,11 +49,11 @@ class _Proxies(urllib.request.ProxyHandler):
         try:
             way = proxy.of(parts.scheme, parts.hostname or "", parts.port)
         except ValueError:
-            raise CfnError("the %s_proxy of the environment is not a URL" % parts.scheme) from None
+            raise Unusable("the %s_proxy of the environment is not a URL" % parts.scheme) from None
         if way is None:
             return
         if way.scheme != "http":
-            raise CfnError('the proxy "%s" must be one that begins with http://' % way.shown)
+            raise Unusable('the proxy "%s" must be one that begins with http://' % way.shown)
         for name, value in way.headers().items():
             request.add_header(name, value)
         host = "[%s]" % way.host if ":" in way.host else way.host
@@ -123,7 +127,7 @@ def open_url(
         try:
             context = ssl.create_default_context(cafile=authorities)
         except (OSError, ssl.SSLError):
-            raise CfnError('the CA file "%s" cannot be read' % authorities) from None
+            raise Unusable('the CA file "%s" cannot be read' % authorities) from None
         if insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -163,11 +167,17 @@ def patiently(
         try:
             return action()
         except CfnError as error:
-            passing = not isinstance(error, Refused) or error.status in TRY_AGAIN
-            if not passing or attempt == attempts:
+            if attempt == attempts or not _passes(error):
                 raise
             if say:
                 say("%s; trying again in %d s" % (error, pause))
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
     raise CfnError("no attempt was allowed")
+
+
+def _passes(error: CfnError) -> bool:
+    """Tell whether another attempt may go better."""
+    if isinstance(error, Refused):
+        return error.status in TRY_AGAIN
+    return not isinstance(error, Unusable)

@@ -221,12 +221,12 @@ def test_nova_is_asked_without_a_proxy(cfn, server):
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "http://[::1", "http://"])
-def test_a_proxy_that_cannot_be_used_is_a_sentence(cfn, proxy):
+def test_a_proxy_that_cannot_be_used_is_a_sentence_at_once(cfn, proxy, tmp_path):
     done = cfn(
-        "cfn-signal", "-i", "me", "--attempts", "1", "http://heat.invalid/", check=1,
-        env={"http_proxy": proxy},
-    )  # fmt: skip
+        *("cfn-signal", "-i", "me", "http://heat.invalid/"), check=1, env={"http_proxy": proxy}
+    )
     assert "proxy" in done.stderr
+    assert "trying again" not in (tmp_path / "cfn-signal.log").read_text()
 
 
 def test_ipv6(cfn, server, python):
