@@ -52,7 +52,6 @@ MEANT = {
     "package-installs.yml": "package-installs.yaml",
     "pkg-maps": "pkg-map",
     "pkg_map": "pkg-map",
-    "README.md": "README.rst",
     "heat-config-hook": "heat-config-hooks",
 }
 

@@ -48,6 +48,11 @@ GOOD = {
 }
 
 
+def test_a_page_in_another_markup_is_nothing_wrong(tmp_path: Path):
+    """Those of tripleo-image-elements are all README.md; diskimage-builder reads neither."""
+    assert messages(write(tmp_path, {"a/README.md": "# a\n", "a/element-deps": "vm\n"})) == []
+
+
 def test_nothing_is_found_where_nothing_is_wrong(tmp_path: Path):
     assert messages(write(tmp_path, GOOD)) == []
 
