@@ -385,10 +385,13 @@ def signal_ignored(facts: Facts) -> str:
     return ""
 
 
-def any_pattern(facts: Facts) -> str:
-    """The console patterns that no rule of its own speaks for, fatal ones first."""
+def any_pattern(facts: Facts) -> tuple[str, str]:
+    """What a console pattern says that no rule of its own speaks for, with its advice.
+
+    Those that end a run come first.
+    """
     findings = sorted(facts.findings.values(), key=lambda found: not found.pattern.fatal)
     if not findings:
-        return ""
+        return "", ""
     found = findings[0]
-    return f"{found.pattern.reason}: {_quoted(found.line)}; {found.pattern.advice}"
+    return f"{found.pattern.reason}: {_quoted(found.line)}", found.pattern.advice

@@ -103,8 +103,10 @@ def _explain(facts: Facts) -> Diagnosis:
     for rule in rules.RULES:
         if facts.missing in rule.missing and (seen := rule.sees(facts)):
             return Diagnosis(rule.fault, rule.stage or stage, seen, rule.advice)
-    seen = detectors.any_pattern(facts) or _silence(facts)
-    return Diagnosis("unknown", stage, seen, f"look at {ROWS[stage].look}")
+    seen, advice = detectors.any_pattern(facts)
+    if seen:
+        return Diagnosis("unknown", stage, seen, advice)
+    return Diagnosis("unknown", stage, _silence(facts), f"look at {ROWS[stage].look}")
 
 
 def _silence(facts: Facts) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from hotplate.verdict.console_patterns import BY_NAME
 from hotplate.verdict.rules import RULES
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
@@ -430,3 +431,13 @@ def test_a_bound_that_a_guest_passed_is_the_diagnosis(story, fault):
     story.emit("harness", "flood", fault=fault, text="it did it again")
     told = story.diagnosis()
     assert (told.fault, told.seen) == (fault, "it did it again")
+
+
+def test_what_only_the_console_knows_has_one_advice(story):
+    story.boot()
+    story.console("[FAILED] Failed to start site.service - Something of the site.")
+    told = story.diagnosis()
+    pattern = BY_NAME["unit-failed"]
+    assert told.fault == "unknown"
+    assert pattern.advice not in told.seen
+    assert told.advice == pattern.advice
