@@ -248,6 +248,8 @@ def not_writable(facts: Facts) -> str:
 
 
 def no_exec(facts: Facts) -> str:
+    if facts.missing is None and not facts.told(r"[Pp]ermission denied"):
+        return ""
     point, options = health_of(facts).mount("/var/lib/heat-config/heat-config-script")
     if "noexec" in options:
         return f'"{point}" is mounted noexec, and hooks run their scripts there'
@@ -402,14 +404,23 @@ _SIGNALS = (Stage.SIGNAL_RECEIVED, Stage.SIGNAL_ACCEPTED)
 _AFTER_BOOT = (*_TO_RUNS, *_SIGNALS)
 _ALWAYS = (*_METADATA, *_AFTER_BOOT)
 
+_SPACE = "make the image's root file system larger (DIB_IMAGE_SIZE), or remove what fills it"
+
 CAUSES: tuple[Rule, ...] = (
     # Disks first: whatever else fails, may fail by them.
     Rule(
         "disk-full",
         None,
-        (*_ALWAYS, None),
+        _ALWAYS,
         disk_full,
-        "make the image's root file system larger (DIB_IMAGE_SIZE), or remove what fills it",
+        _SPACE,
+    ),
+    Rule(
+        "disk-full",
+        Stage.HOOK_FINISHED,
+        (None,),
+        disk_full,
+        _SPACE,
     ),
     Rule(
         "read-only",
@@ -619,8 +630,8 @@ CAUSES: tuple[Rule, ...] = (
     ),
     Rule(
         "no-exec",
-        None,
-        (*_RUNS, None),
+        Stage.HOOK_FINISHED,
+        (Stage.HOOK_FINISHED, None),
         no_exec,
         "mount it without noexec",
     ),

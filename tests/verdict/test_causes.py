@@ -9,6 +9,7 @@ import pytest
 from hotplate.verdict import health
 from hotplate.verdict.causes import CAUSES
 from hotplate.verdict.health import Health
+from hotplate.verdict.stages import Stage
 
 UNIT = {
     "Result": "success",
@@ -139,8 +140,6 @@ IN_A_GUEST = [
     (polled, {"programs": f"not-executable {SCRIPT_55}"}, "not-executable", SCRIPT_55),
     (polled, {"running": f"{SCRIPT_55}\n/usr/libexec/os-refresh-config/configure.d/40-mysql"},
      "script-hangs", "40-mysql"),
-    (received, {"mounts": "/dev/vda / ext4 rw 0 0\n/dev/vdb /var ext4 rw,noexec 0 0"},
-     "no-exec", '"/var" is mounted noexec'),
     (received, {"agents": "/system.slice/heat-agent-legacy.service\n"
                 "/system.slice/os-collect-config.service"}, "two-agents", "heat-agent-legacy"),
     (silent, {"collect-conf": "metadata_url 192.0.2.7:8000"},
@@ -241,6 +240,36 @@ def test_a_cause_is_not_named_for_a_stage_that_it_keeps_from_nothing(story):
     story.deployment("FAILED", "Deployment exited with non-zero status code: 1")
     story.probe("health", answer(units=unit(UnitFileState="disabled"), clock="631152000"))
     assert story.diagnosis("CREATE_FAILED", "it failed").fault == "hook-failed"
+
+
+def failed(story, status, stderr):
+    story.finished(status=status)
+    story.signal()
+    story.taken("failed")
+    story.deployment("FAILED", f"Deployment exited with non-zero status code: {status}")
+    story.stderr = stderr
+
+
+@pytest.mark.parametrize(
+    ("stderr", "fault"),
+    [
+        ("/var/lib/heat-config/heat-config-script/5c9f: Permission denied", "no-exec"),
+        ("E: no such package", "hook-failed"),
+    ],
+)
+def test_a_script_that_may_not_be_run(story, stderr, fault):
+    failed(story, 126, stderr)
+    mounts = "/dev/vda / ext4 rw 0 0\n/dev/vdb /var ext4 rw,noexec 0 0"
+    story.probe("health", answer(mounts=mounts))
+    told = story.diagnosis("CREATE_FAILED", "it failed")
+    assert (told.fault, told.stage) == (fault, Stage.HOOK_FINISHED)
+
+
+def test_a_hook_that_failed_for_want_of_space(story):
+    failed(story, 1, "cp: error writing 'x': No space left on device")
+    story.probe("health", answer(space="/ 196128 177272 3281 0 167000"))
+    told = story.diagnosis("CREATE_FAILED", "it failed")
+    assert (told.fault, told.stage) == ("disk-full", Stage.HOOK_FINISHED)
 
 
 def test_a_hook_whose_interpreter_is_gone(story):
