@@ -39,6 +39,11 @@ MARKED = {
 }
 """The stage that a marker proves."""
 
+_JOB = re.compile(
+    r"(?:\bA (?:start|stop) job is running for (.+?)|\bJob (\S+)/(?:start|stop) running)"
+    r" \((\d[^()]*/[^()]*)\)"
+)
+
 
 @dataclass(frozen=True)
 class Marker:
@@ -94,7 +99,16 @@ def console_text(event: Event) -> str | None:
 def is_waiting(event: Event) -> bool:
     """True for systemd's line that a job of the boot still runs, which it writes every second."""
     text = console_text(event)
-    return bool(text and "job is running for" in text and re.search(r"\(\d[^()]*/[^()]*\)", text))
+    return bool(text and job_in(text))
+
+
+def job_in(text: str) -> tuple[str, str] | None:
+    """Return what systemd's line says to be at work, and since when; None for any other line.
+
+    Source: systemd's ``manager_print_jobs_in_progress()``; the words changed with version 249.
+    """
+    found = _JOB.search(text)
+    return (found[1] or found[2], found[3]) if found else None
 
 
 def marker(event: Event) -> Marker | None:

@@ -39,7 +39,8 @@ SILENT_SECONDS = 45.0
 seconds unless told otherwise, and waits up to 10 for an answer."""
 
 SAME_POLLS = 3
-RESTARTS = 3
+RESTARTS = 5
+"""As often an agent that crashes does not get over it."""
 
 _SHELL_SECONDS = 3.0
 _COMMAND_SECONDS = 15.0
@@ -48,10 +49,13 @@ _BOOT_ENDED = re.compile(
 )
 _QUESTION = f"""\
 systemctl is-system-running
-systemctl show --property=ActiveState,NRestarts,ControlGroup {AGENT}
+systemctl show --property=LoadState,ActiveState,NRestarts,TriggeredBy {AGENT}
 systemctl list-jobs --no-legend --no-pager | sed 's/^/job /'
 group=$(systemctl show --property=ControlGroup --value {AGENT})
-[ -n "$group" ] && cat /sys/fs/cgroup$group/cgroup.procs | sed 's/^/process /'
+if [ -n "$group" ]; then
+    cat /sys/fs/cgroup$group/cgroup.procs /sys/fs/cgroup/systemd$group/cgroup.procs |
+        sed 's/^/process /'
+fi
 lock=/run/os-refresh-config.lock
 if [ -e $lock ] && ! flock --nonblock $lock true; then echo locked; fi
 """
@@ -79,7 +83,8 @@ class InGuest:
 
     :param booted: systemd has started everything, or tried to.
     :param busy: something of the boot or of the agent is at work.
-    :param agent: the state of the agent's unit, as systemd calls it.
+    :param agent: the state of the agent's unit, as systemd calls it; "" when there is none, or when
+        something else starts it, at a time that nobody can tell.
     :param restarts: how often systemd has started the agent again.
     """
 
@@ -96,10 +101,11 @@ class InGuest:
         jobs = [line for line in lines if line.startswith("job ") and AGENT not in line]
         processes = [line for line in lines if line.startswith("process ")]
         restarts = values.get("NRestarts", "")
+        elsewhere = values.get("LoadState") == "not-found" or bool(values.get("TriggeredBy"))
         return cls(
             booted=lines[:1] in (["running"], ["degraded"]),
             busy=bool(jobs) or "locked" in lines or len(processes) > 1,
-            agent=values.get("ActiveState", ""),
+            agent="" if elsewhere else values.get("ActiveState", ""),
             restarts=int(restarts) if restarts.isdigit() else 0,
         )
 
@@ -156,9 +162,9 @@ class Rest:
             return False
         if inside.crashing:
             return True
-        if inside.agent != "active":
-            return idle
-        return idle and self._agent_has_done(server)
+        if inside.agent == "active":
+            return idle and self._agent_has_done(server)
+        return idle and inside.agent in ("inactive", "failed")
 
     def _is_idle(self, server: Server) -> bool:
         """Whether the machine did little since the last look, and was kept from little."""

@@ -10,6 +10,7 @@ import re
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+from hotplate.events import classify
 from hotplate.verdict import health
 from hotplate.verdict.facts import Facts
 from hotplate.verdict.health import AGENT, Health
@@ -25,6 +26,8 @@ OWN_SCRIPTS = ("10-wait-for-cloud-init", "20-os-apply-config", "55-heat-config")
 
 UNREACHED = r"timed out|Max retries exceeded|Failed to establish|unreachable|No route"
 _LOCAL = r"^(lo|dummy|docker|veth|br-|cni|podman|virbr|ifb|sit|tun|tap)"
+_IN_VAIN = re.compile(rf"wait-online|(?i:wait for network)|{AGENT}")
+"""Units that wait for what others do, and so are not why the boot does not go on."""
 _CLOUD_INIT = (
     "cloud-init-local.service",
     "cloud-init.service",
@@ -82,17 +85,17 @@ def unit_disabled(facts: Facts) -> str:
 
 def boot_waits(facts: Facts) -> str:
     rows = health_of(facts).rows("jobs", 4)
-    waits = [row[1] for row in rows if row[3] == "running" and row[1] != AGENT]
+    waits = [row[1] for row in rows if row[3] == "running" and not _IN_VAIN.search(row[1])]
     if waits and any(row[3] == "waiting" for row in rows):
         return f'the boot waits for the unit "{waits[0]}", which has not ended'
-    shown = [
-        found
-        for line in facts.lines[-400:]
-        if (found := re.search(r"A (?:start|stop) job is running for (.+?) \(([^)]*)\)", line))
-    ]
+    shown = [found for line in facts.lines[-400:] if (found := classify.job_in(line))]
     # Once the boot has gone on, what was waited for has ended.
-    if shown and not any("login:" in line for line in facts.lines[-5:]):
-        return f'the boot waits for "{shown[-1][1]}" ({shown[-1][2]})'
+    if (
+        shown
+        and not _IN_VAIN.search(shown[-1][0])
+        and any(classify.job_in(line) for line in facts.lines[-5:])
+    ):
+        return f'the boot waits for "{shown[-1][0]}" ({shown[-1][1]})'
     return ""
 
 

@@ -31,7 +31,8 @@ ControlGroup=
         (f"{AT_REST}process 400\nprocess 412\n", True, True, False),
         (f"{AT_REST}process 400\nlocked\n", True, True, False),
         (f"{AT_REST}process 400\n", True, False, False),
-        (AT_REST.replace("NRestarts=0", "NRestarts=3"), True, False, True),
+        (AT_REST.replace("NRestarts=0", "NRestarts=5"), True, False, True),
+        (AT_REST.replace("NRestarts=0", "NRestarts=4"), True, False, False),
         ("", False, False, False),
         ("Failed to connect to bus", False, False, False),
     ],
@@ -39,6 +40,21 @@ ControlGroup=
 def test_what_a_guest_says(text, booted, busy, crashing):
     inside = InGuest.read(text)
     assert (inside.booted, inside.busy, inside.crashing) == (booted, busy, crashing)
+
+
+@pytest.mark.parametrize(
+    ("line", "agent"),
+    [
+        ("LoadState=loaded", "inactive"),
+        ("LoadState=masked", "inactive"),
+        # Who brings another agent, or starts it by a timer, is given the whole patience.
+        ("LoadState=not-found", ""),
+        ("TriggeredBy=os-collect-config.timer", ""),
+        ("TriggeredBy=", "inactive"),
+    ],
+)
+def test_an_agent_that_others_start_may_still_come(line, agent):
+    assert InGuest.read(f"{AT_REST}{line}\n").agent == agent
 
 
 @pytest.mark.parametrize(
@@ -102,6 +118,7 @@ def test_nothing_is_waited_for_when_all_was_done(passed):
     [
         ("[  *** ] A start job is running for site-setup.service (1min 2s / no limit)", True),
         ("[ ***  ] A start job is running for Wait for Network (5s / 2min 1s)", True),
+        ("[   ***] Job site-setup.service/start running (1min 2s / no limit)", True),
         ("[  OK  ] Started site-setup.service.", False),
         ("my job is running for you", False),
     ],

@@ -1,4 +1,4 @@
-"""Faults as users make them, and what a person who mends them has to be told.
+"""Faults as users make them, planted in guests that run, each named by what mends it.
 
 Planned before the rules of the verdict for them were written, by what goes wrong with images in
 use: what is said of each is the cause that a person would mend, not where it shows.
@@ -6,7 +6,24 @@ use: what is said of each is the cause that a person would mend, not where it sh
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hotplate.image.inspect import Image
+from hotplate.plugin.pool import ServerPool, open_pool
+from hotplate.settings import Settings
+from hotplate.timing.deadline import DeadlineExceeded
+
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
+
+GIVE_UP = 8.0
+"""Seconds after which a deployment is asked about that cannot come to an end."""
 
 AGENT = "os-collect-config"
 REFRESH = "/usr/libexec/os-refresh-config"
@@ -18,19 +35,17 @@ UNITS = "/etc/systemd/system"
 class UserFault:
     """One fault.
 
-    :param plant: commands of a shell.  ``In a guest``: as root in one that runs.  ``In an image``:
-        in the root directory of its mounted file system, on the host.
-    :param says: regular expressions that the last line has, whatever their case.
-    :param append: words for the kernel's command line.
-    :param memory: MiB that the guest has.
+    :param plant: commands of a shell, as root in a guest that runs.
+    :param says: regular expressions that the diagnosis has, whatever their case.
+    :param harmless: it does not keep a deployment from being done, and so is not to be named.
+    :param transport: Heat's ``signal_transport`` of the deployment.
     """
 
     name: str
     plant: str
     says: tuple[str, ...]
-    release: str = "trixie"
-    append: str = ""
-    memory: int = 0
+    harmless: bool = False
+    transport: str = "CFN_SIGNAL"
 
     def __str__(self) -> str:
         return self.name
@@ -42,14 +57,6 @@ def drop_in(text: str) -> str:
     return (
         f"mkdir -p {folder}; printf '[Service]\\n{text}\\n' > {folder}/site.conf; "
         f"systemctl daemon-reload; systemctl restart --no-block {AGENT}"
-    )
-
-
-def offline_unit(name: str, lines: str, wanted_by: str = "multi-user.target") -> str:
-    """Commands that add a unit of the site to an image."""
-    return (
-        f"printf '{lines}' > .{UNITS}/{name}; mkdir -p .{UNITS}/{wanted_by}.wants; "
-        f"ln -s ../{name} .{UNITS}/{wanted_by}.wants/{name}"
     )
 
 
@@ -136,6 +143,7 @@ IN_A_GUEST = (
         "signal-port-shut",
         "ip rule add dport 8080 prohibit",
         ("8080", "rule|firewall|prohibit|unreachable"),
+        transport="TEMP_URL_SIGNAL",
     ),
     UserFault(
         "proxy",
@@ -212,133 +220,32 @@ IN_A_GUEST = (
 )
 """Planted in a guest that runs, before something is deployed to it."""
 
-IN_AN_IMAGE = (
-    UserFault(
-        "agent-masked",
-        f"rm .{UNITS}/{AGENT}.service; ln -s /dev/null .{UNITS}/{AGENT}.service",
-        (r"os-collect-config\.service", "masked"),
-    ),
-    UserFault(
-        "agent-disabled-by-a-preset",
-        f"rm .{UNITS}/multi-user.target.wants/{AGENT}.service; "
-        "mkdir -p etc/systemd/system-preset; "
-        f"echo 'disable {AGENT}.service' > etc/systemd/system-preset/10-site.preset",
-        (r"os-collect-config", "not enabled|disabled"),
-        release="bookworm",
-    ),
-    UserFault(
-        "networkd-masked",
-        f"ln -sf /dev/null .{UNITS}/systemd-networkd.service",
-        (r"systemd-networkd\.service", "masked"),
-    ),
-    UserFault(
-        "cloud-init-masked",
-        f"ln -sf /dev/null .{UNITS}/cloud-init-local.service; "
-        f"ln -sf /dev/null .{UNITS}/cloud-init.service",
-        (r"cloud-init(-local)?\.service", "masked"),
-        release="bookworm",
-    ),
-    UserFault(
-        "cloud-init-disabled-by-a-file",
-        "touch etc/cloud/cloud-init.disabled",
-        (r"/etc/cloud/cloud-init\.disabled",),
-    ),
-    UserFault(
-        "cloud-init-disabled-by-a-word",
-        "true",
-        ("cloud-init=disabled",),
-        append="cloud-init=disabled",
-    ),
-    UserFault(
-        "other-datasource",
-        "echo 'datasource_list: [ NoCloud ]' > etc/cloud/cloud.cfg.d/99-site.cfg",
-        ("datasource_list", r"99-site\.cfg"),
-        release="bookworm",
-    ),
-    UserFault(
-        "cloud-config-broken",
-        "printf 'users:\\n- name: ops\\n   shell: [\\n' > etc/cloud/cloud.cfg.d/99-site.cfg; "
-        "printf 'datasource_list: [ OpenStack\\n' >> etc/cloud/cloud.cfg.d/99-site.cfg",
-        (r"99-site\.cfg",),
-    ),
-    UserFault(
-        "python-gone",
-        "rm usr/bin/python3",
-        ("/usr/bin/python3",),
-        release="bookworm",
-    ),
-    UserFault(
-        "half-upgraded",
-        "rm usr/lib/x86_64-linux-gnu/libexpat.so.1*; "
-        "sed -i '/^Package: libexpat1$/,/^$/s/^Status: .*/Status: install ok half-installed/' "
-        "var/lib/dpkg/status",
-        (r"libexpat",),
-    ),
-    UserFault(
-        "link-switched-off-after-the-boot",
-        offline_unit(
-            "site-lockdown.service",
-            "[Unit]\\nAfter=network-online.target cloud-init-local.service cloud-init.service "
-            "cloud-init-network.service\\n[Service]\\nType=oneshot\\n"
-            'ExecStart=/bin/sh -c "sleep 2; for d in /sys/class/net/e*; do ip link set "'
-            '"\\$$(basename \\$$d) down; done"\\n',
-        ),
-        ("down|switched off",),
-    ),
-    UserFault(
-        "root-read-only-by-fstab",
-        "sed -i 's/ext4 *defaults/ext4 ro/' etc/fstab",
-        ('"/"', "read-only"),
-    ),
-    UserFault(
-        "inodes-gone-in-the-image",
-        "mkdir -p var/spool/app; cd var/spool/app; "
-        "seq -f 'session.%06.0f' 1 200000 | xargs touch 2>/dev/null; true",
-        ("inode",),
-    ),
-    UserFault(
-        "missing-disk-in-fstab",
-        "echo '/dev/vdb /data ext4 defaults 0 2' >> etc/fstab",
-        ("/etc/fstab", "/dev/vdb|/data"),
-        release="bookworm",
-    ),
-    UserFault(
-        "rescue-by-default",
-        f"ln -sf /usr/lib/systemd/system/rescue.target .{UNITS}/default.target",
-        (r"rescue\.target", "default"),
-        release="bookworm",
-    ),
-    UserFault(
-        "unit-that-hangs-in-the-boot",
-        offline_unit(
-            "site-setup.service",
-            "[Unit]\\nBefore=cloud-init-network.service cloud-init.service\\n"
-            "DefaultDependencies=no\\n[Service]\\nType=oneshot\\nTimeoutStartSec=infinity\\n"
-            "ExecStart=/bin/sleep infinity\\n",
-            "sysinit.target",
-        ),
-        (r"site-setup\.service",),
-    ),
-    UserFault(
-        "other-interface",
-        "printf '[Match]\\nName=ens192\\n[Network]\\nDHCP=yes\\n' "
-        "> etc/systemd/network/90-heat-config.network",
-        ("ens192|matches no|no .network file",),
-    ),
-    UserFault(
-        "old-state-baked-in",
-        "printf '[DEFAULT]\\ncommand = os-refresh-config\\ncollectors = cfn\\n\\n[cfn]\\n"
-        "metadata_url = http://192.0.2.7:8000/v1/\\nstack_name = old\\npath = s.Metadata\\n"
-        "access_key_id = old\\nsecret_access_key = old\\n' > etc/os-collect-config.conf; "
-        "mkdir -p var/lib/heat-cfntools; echo '{}' > var/lib/heat-cfntools/cfn-init-data",
-        (r"192\.0\.2\.7", r"os-collect-config\.conf"),
-        release="bookworm",
-    ),
-    UserFault(
-        "little-memory",
-        "true",
-        ("memory",),
-        memory=96,
-    ),
-)
-"""Planted in the image, which is then booted and tested."""
+
+@pytest.fixture(scope="module")
+def pool(trixie, tmp_path_factory) -> Iterator[ServerPool]:
+    folder = tmp_path_factory.mktemp("faults")
+    settings = Settings.load({}, environ=os.environ, directory=Path("/nonexistent"))
+    with open_pool(Image.open(trixie), settings, folder, cold=False, say=print) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("fault", IN_A_GUEST, ids=str)
+def test_planted_in_a_guest(pool, fault):
+    server = pool.server()
+    try:
+        server.run(fault.plant, timeout=180)
+        deployment = server.deploy(
+            group="script", config="#!/bin/sh\ntrue\n", transport=fault.transport
+        )
+        with contextlib.suppress(DeadlineExceeded):
+            deployment.wait(seconds=GIVE_UP)
+        diagnosis = server.diagnosis()
+        if fault.harmless:
+            assert deployment.status == "COMPLETE"
+            return
+        assert diagnosis is not None, deployment
+        print(f"{diagnosis.fault}: {diagnosis}")
+        for pattern in fault.says:
+            assert re.search(pattern, str(diagnosis), re.IGNORECASE), pattern
+    finally:
+        pool.give_back(server)

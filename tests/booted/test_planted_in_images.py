@@ -1,0 +1,234 @@
+"""Faults as users make them, planted in images that are then booted, each named by what mends it.
+
+Planned before the rules of the verdict for them were written: see ``test_planted_in_guests.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
+
+AGENT = "os-collect-config"
+UNITS = "/etc/systemd/system"
+
+
+@dataclass(frozen=True)
+class UserFault:
+    """One fault.
+
+    :param plant: commands of a shell, in the root directory of the image's mounted file system.
+    :param says: regular expressions that the last line has, whatever their case.
+    :param harmless: it does not keep a deployment from being done, and so is not to be named.
+    :param append: words for the kernel's command line.
+    :param memory: MiB that the guest has.
+    """
+
+    name: str
+    plant: str
+    says: tuple[str, ...]
+    release: str = "trixie"
+    harmless: bool = False
+    append: str = ""
+    memory: int = 0
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def offline_unit(name: str, lines: str, wanted_by: str = "multi-user.target") -> str:
+    """Commands that add a unit of the site to an image."""
+    return (
+        f"printf '{lines}' > .{UNITS}/{name}; mkdir -p .{UNITS}/{wanted_by}.wants; "
+        f"ln -s ../{name} .{UNITS}/{wanted_by}.wants/{name}"
+    )
+
+
+IN_AN_IMAGE = (
+    UserFault(
+        "agent-masked",
+        f"rm .{UNITS}/{AGENT}.service; ln -s /dev/null .{UNITS}/{AGENT}.service",
+        (r"os-collect-config\.service", "masked"),
+    ),
+    UserFault(
+        "agent-disabled-by-a-preset",
+        f"rm .{UNITS}/multi-user.target.wants/{AGENT}.service; "
+        "mkdir -p etc/systemd/system-preset; "
+        f"echo 'disable {AGENT}.service' > etc/systemd/system-preset/10-site.preset",
+        (r"os-collect-config", "not enabled|disabled"),
+        release="bookworm",
+    ),
+    UserFault(
+        "networkd-masked",
+        f"ln -sf /dev/null .{UNITS}/systemd-networkd.service",
+        (r"systemd-networkd\.service", "masked"),
+    ),
+    UserFault(
+        "cloud-init-masked",
+        f"ln -sf /dev/null .{UNITS}/cloud-init-local.service; "
+        f"ln -sf /dev/null .{UNITS}/cloud-init.service",
+        (r"cloud-init(-local)?\.service", "masked"),
+        release="bookworm",
+    ),
+    UserFault(
+        "cloud-init-disabled-by-a-file",
+        "touch etc/cloud/cloud-init.disabled",
+        (r"/etc/cloud/cloud-init\.disabled",),
+    ),
+    UserFault(
+        "cloud-init-disabled-by-a-word",
+        "true",
+        ("cloud-init=disabled",),
+        append="cloud-init=disabled",
+    ),
+    UserFault(
+        "other-datasource",
+        "echo 'datasource_list: [ NoCloud ]' > etc/cloud/cloud.cfg.d/99-site.cfg",
+        ("datasource_list", r"99-site\.cfg"),
+        release="bookworm",
+    ),
+    UserFault(
+        "cloud-config-broken",
+        "printf 'users:\\n- name: ops\\n   shell: [\\n' > etc/cloud/cloud.cfg.d/99-site.cfg; "
+        "printf 'datasource_list: [ OpenStack\\n' >> etc/cloud/cloud.cfg.d/99-site.cfg",
+        (r"99-site\.cfg",),
+    ),
+    UserFault(
+        "python-gone",
+        "rm usr/bin/python3",
+        ("/usr/bin/python3",),
+        release="bookworm",
+    ),
+    UserFault(
+        "half-upgraded",
+        "rm usr/lib/x86_64-linux-gnu/libexpat.so.1*; "
+        "sed -i '/^Package: libexpat1$/,/^$/s/^Status: .*/Status: install ok half-installed/' "
+        "var/lib/dpkg/status",
+        (r"libexpat",),
+    ),
+    UserFault(
+        "link-switched-off-after-the-boot",
+        offline_unit(
+            "site-lockdown.service",
+            "[Unit]\\nAfter=network-online.target cloud-init-local.service cloud-init.service "
+            "cloud-init-network.service\\n[Service]\\nType=oneshot\\n"
+            'ExecStart=/bin/sh -c "sleep 2; for d in /sys/class/net/e*; do ip link set "'
+            '"\\$$(basename \\$$d) down; done"\\n',
+        ),
+        ("down|switched off",),
+    ),
+    UserFault(
+        "root-read-only-by-fstab",
+        "sed -i 's/ext4 *defaults/ext4 ro/' etc/fstab",
+        ('"/"', "read-only"),
+    ),
+    UserFault(
+        "inodes-gone-in-the-image",
+        "mkdir -p var/spool/app; cd var/spool/app; "
+        "seq -f 'session.%06.0f' 1 200000 | xargs touch 2>/dev/null; true",
+        ("inode",),
+    ),
+    UserFault(
+        "missing-disk-in-fstab",
+        "echo '/dev/vdb /data ext4 defaults 0 2' >> etc/fstab",
+        ("/etc/fstab", "/dev/vdb|/data"),
+        release="bookworm",
+    ),
+    UserFault(
+        "rescue-by-default",
+        f"ln -sf /usr/lib/systemd/system/rescue.target .{UNITS}/default.target",
+        (r"rescue\.target", "default"),
+        release="bookworm",
+    ),
+    UserFault(
+        "unit-that-hangs-in-the-boot",
+        offline_unit(
+            "site-setup.service",
+            "[Unit]\\nBefore=cloud-init-network.service cloud-init.service\\n"
+            "DefaultDependencies=no\\n[Service]\\nType=oneshot\\nTimeoutStartSec=infinity\\n"
+            "ExecStart=/bin/sleep infinity\\n",
+            "sysinit.target",
+        ),
+        (r"site-setup\.service",),
+    ),
+    UserFault(
+        "other-interface",
+        "printf '[Match]\\nName=ens192\\n[Network]\\nDHCP=yes\\n' "
+        "> etc/systemd/network/90-heat-config.network",
+        ("ens192|matches no|no .network file",),
+    ),
+    UserFault(
+        "old-state-baked-in",
+        "printf '[DEFAULT]\\ncommand = os-refresh-config\\ncollectors = cfn\\n\\n[cfn]\\n"
+        "metadata_url = http://192.0.2.7:8000/v1/\\nstack_name = old\\npath = s.Metadata\\n"
+        "access_key_id = old\\nsecret_access_key = old\\n' > etc/os-collect-config.conf; "
+        "mkdir -p var/lib/heat-cfntools; echo '{}' > var/lib/heat-cfntools/cfn-init-data",
+        (r"192\.0\.2\.7", r"os-collect-config\.conf"),
+        release="bookworm",
+    ),
+    UserFault(
+        "little-memory",
+        "true",
+        ("memory",),
+        memory=96,
+    ),
+)
+"""Planted in the image, which is then booted and tested."""
+
+
+def root_offset(disk: Path) -> int:
+    """Where the largest partition begins, in bytes."""
+    done = subprocess.run(["sfdisk", "--json", disk], check=True, capture_output=True)
+    partitions = json.loads(done.stdout)["partitiontable"]["partitions"]
+    return max(partitions, key=lambda each: each["size"])["start"] * 512
+
+
+@contextlib.contextmanager
+def mounted(disk: Path, offset: int, where: Path) -> Iterator[Path]:
+    where.mkdir()
+    subprocess.run(["mount", "-o", f"loop,offset={offset}", disk, where], check=True)
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", where], check=True)
+
+
+def planted(image: Path, fault: UserFault, folder: Path) -> Path:
+    """A copy of an image with the fault in it."""
+    disk = folder / f"{fault}.raw"
+    subprocess.run(["qemu-img", "convert", "-O", "raw", image, disk], check=True)
+    for suffix in ("vmlinuz", "initrd"):
+        if (beside := image.with_suffix(f".{suffix}")).exists():
+            shutil.copy(beside, disk.with_suffix(f".{suffix}"))
+    offset = root_offset(disk) if fault.release == "bookworm" else 0
+    with mounted(disk, offset, folder / "root") as root:
+        subprocess.run(["sh", "-c", fault.plant], cwd=root, check=True)
+    return disk
+
+
+@pytest.mark.parametrize("fault", IN_AN_IMAGE, ids=str)
+def test_planted_in_an_image(request, test_image, monkeypatch, tmp_path, fault):
+    disk = planted(request.getfixturevalue(fault.release), fault, tmp_path)
+    if fault.append:
+        monkeypatch.setenv("HOTPLATE_APPEND", fault.append)
+    if fault.memory:
+        monkeypatch.setenv("HOTPLATE_MEMORY", str(fault.memory))
+    began = time.monotonic()
+    done = test_image(disk)
+    print(f"{fault}: {time.monotonic() - began:.0f} s")
+    if fault.harmless:
+        assert done.status == 0
+        return
+    assert done.status == 1
+    for pattern in fault.says:
+        assert re.search(pattern, done.last_line, re.IGNORECASE), pattern
