@@ -137,3 +137,20 @@ def test_this_collection_is_in_order(tmp_path: Path) -> None:
             collection.elements[path.name] = path
     result = collection.collect()
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_an_agent_of_another_collection_is_named(collection: Collection) -> None:
+    """Those of tripleo-image-elements, found first, make an image without a unit."""
+    collection.element("os-collect-config", None)
+    (collection.elements["os-collect-config"] / "element-deps").write_text("os-svc-install\n")
+    collection.element("os-apply-config", None)
+    ours = ROOT / "elements/os-refresh-config"
+    collection.elements["os-refresh-config"] = ours
+    result = collection.collect()
+    assert result.returncode == 1
+    theirs = collection.root / "elements"
+    assert result.stderr.splitlines() == [
+        f"heat-config: the element '{name}' is that of '{theirs}', which does not fit; put the"
+        " collection with 'heat-config' before that in ELEMENTS_PATH"
+        for name in ("os-apply-config", "os-collect-config")
+    ]

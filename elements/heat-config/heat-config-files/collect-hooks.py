@@ -28,6 +28,8 @@ TARGET = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+")
 PACKAGE = re.compile(r"[a-z][a-z0-9_]*")
 HOOKS = "/usr/libexec/heat-config/hooks/"
 LIBRARY = "/usr/libexec/heat-config/lib/"
+AGENT = ("os-apply-config", "os-collect-config", "os-refresh-config")
+AGENT_DEPENDENCY = "heat-agent-venv"
 
 
 class BadDeclaration(Exception):
@@ -102,6 +104,26 @@ def take_package(source, copy):
     return digest.hexdigest()
 
 
+def foreign_agents(elements):
+    """Return a finding for each element of the agent that is that of another collection.
+
+    Those of tripleo-image-elements have the same names, and the first in ELEMENTS_PATH is taken:
+    an image with theirs has no unit, and nothing to run its phases with.
+    """
+    findings = []
+    for name in AGENT:
+        folder = elements.get(name)
+        dependencies = folder / "element-deps" if folder else None
+        if folder and not (
+            dependencies.is_file() and AGENT_DEPENDENCY in dependencies.read_text().split()
+        ):
+            findings.append(
+                f"the element '{name}' is that of '{folder.parent}', which does not fit; put the"
+                " collection with 'heat-config' before that in ELEMENTS_PATH"
+            )
+    return findings
+
+
 def collect(elements, destination, hooks_directory):
     """Copy everything declared to `destination`; return the list of findings."""
     findings, index, claimed = [], [], {}
@@ -145,7 +167,8 @@ def main():
     destination = Path(sys.argv[1])
     hooks_directory = Path(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2] else None
     destination.mkdir(parents=True)
-    findings = collect(read_elements(sys.stdin.read()), destination, hooks_directory)
+    elements = read_elements(sys.stdin.read())
+    findings = foreign_agents(elements) + collect(elements, destination, hooks_directory)
     for finding in findings:
         print(f"heat-config: {finding}", file=sys.stderr)
     sys.exit(1 if findings else 0)
