@@ -25,6 +25,11 @@ OWN_SCRIPTS = ("10-wait-for-cloud-init", "20-os-apply-config", "55-heat-config")
 """The phase scripts that the elements bring; any other is the site's or another element's."""
 
 UNREACHED = r"timed out|Max retries exceeded|Failed to establish|unreachable|No route"
+_SHUT = re.compile(
+    r"answers: (?:Network is unreachable|No route|Permission denied|Invalid argument)|"
+    r"^(?:unreachable|prohibit|blackhole) "
+)
+"""What the kernel says of a route that is not there, and of those three kinds."""
 _LOCAL = r"^(lo|dummy|docker|veth|br-|cni|podman|virbr|ifb|sit|tun|tap)"
 _IN_VAIN = re.compile(rf"wait-online|(?i:wait for network)|{AGENT}")
 """Units that wait for what others do, and so are not why the boot does not go on."""
@@ -49,7 +54,10 @@ def health_of(facts: Facts) -> Health:
 def _wanted_units(facts: Facts) -> tuple[str, ...]:
     """The units without which the stage that is missing cannot be reached, but for the agent's."""
     if facts.missing in (Stage.BOOTED, Stage.NETWORK_UP):
-        return ("systemd-networkd.service", *_CLOUD_INIT)
+        state = health_of(facts)
+        others = [state.unit(name, "UnitFileState") for name in health.OTHER_RENDERERS]
+        renderer = () if "enabled" in others else ("systemd-networkd.service",)
+        return (*renderer, *_CLOUD_INIT)
     return _CLOUD_INIT if facts.missing is Stage.METADATA_SERVED else ()
 
 
@@ -142,7 +150,7 @@ def no_network_for_agent(facts: Facts) -> str:
 
 
 def read_only_for_agent(facts: Facts) -> str:
-    told = _hardened(health_of(facts), "ProtectSystem", "no")
+    told = _hardened(health_of(facts), "ProtectSystem", "no", "yes")
     return f"{told}, which makes directories read-only for all that it runs" if told else ""
 
 
@@ -152,7 +160,11 @@ def other_user(facts: Facts) -> str:
 
 
 def proxy(facts: Facts) -> str:
-    for name, host in health_of(facts).rows("environment", 2):
+    rows = health_of(facts).rows("environment", 2)
+    excepted = [host for name, host in rows if name.lower() == "no_proxy"]
+    if any(health.CLOUD in hosts or hosts == "*" for hosts in excepted):
+        return ""
+    for name, host in rows:
         if name.lower() in ("http_proxy", "all_proxy") and host:
             where = health_of(facts).drop_in("Environment") or AGENT
             return f'"{where}" sends what the agent asks for to the proxy {host} ({name})'
@@ -224,7 +236,10 @@ def disk_full(facts: Facts) -> str:
     state = health_of(facts)
     for path, *numbers in (line.split() for line in state.lines("space")):
         inodes, free_inodes, free, available, blocks = (int(number) for number in numbers)
-        point = state.mount(path)[0] or path
+        point, options = state.mount(path)
+        point = point or path
+        if "ro" in options:
+            continue
         # ext4 keeps as many blocks back from root too.
         if not available and free <= min(blocks // 50, 4096):
             return f'the file system on "{point}" is full'
@@ -235,7 +250,8 @@ def disk_full(facts: Facts) -> str:
 
 def read_only(facts: Facts) -> str:
     state = health_of(facts)
-    for path in ("/", "/var", "/var/lib", *health.STATE):
+    # A root file system that is read-only by design has these elsewhere.
+    for path in ("/etc", "/var/lib/cloud", *health.STATE):
         point, options = state.mount(path)
         if "ro" in options:
             return f'"{point}" is mounted read-only'
@@ -273,7 +289,7 @@ def link_down(facts: Facts) -> str:
 
 def no_route(facts: Facts) -> str:
     rows = [(row[0], row[1]) for row in health_of(facts).rows("routes", 2)]
-    shut = [(port, text) for port, text in rows if not re.search(r" dev \S+| via ", text)]
+    shut = [(port, text) for port, text in rows if _SHUT.search(text)]
     if not shut:
         return ""
     said = shut[0][1].removeprefix("RTNETLINK answers: ")
@@ -286,7 +302,8 @@ def no_route(facts: Facts) -> str:
 
 def firewall(facts: Facts) -> str:
     lines = health_of(facts).lines("firewall")
-    if facts.missing is Stage.AGENT_POLLED and not facts.log_line(UNREACHED, "agent-log"):
+    # A firewall by itself is nothing wrong.
+    if not facts.log_line(UNREACHED, "agent-log"):
         return ""
     return f'the guest has a firewall: "{lines[0].strip()[:180]}"' if lines else ""
 
@@ -317,6 +334,9 @@ def wrong_clock(facts: Facts) -> str:
 
 
 def cloud_init_off(facts: Facts) -> str:
+    if any(classify.is_user_data(event) for event in facts.metadata):
+        # Something else than cloud-init looks for metadata in this image.
+        return ""
     for line in health_of(facts).lines("cloud-init"):
         if line == "cloud-init=disabled":
             return 'the kernel command line has "cloud-init=disabled"'
