@@ -24,6 +24,8 @@ PYTHON = "/usr/bin/python3"
 OWN_SCRIPTS = ("10-wait-for-cloud-init", "20-os-apply-config", "55-heat-config")
 """The phase scripts that the elements bring; any other is the site's or another element's."""
 
+_UP = (Stage.BOOTED, Stage.NETWORK_UP)
+_METADATA = (*_UP, Stage.METADATA_SERVED)
 UNREACHED = r"timed out|Max retries exceeded|Failed to establish|unreachable|No route"
 _SHUT = re.compile(
     r"answers: (?:Network is unreachable|No route|Permission denied|Invalid argument)|"
@@ -53,12 +55,13 @@ def health_of(facts: Facts) -> Health:
 
 def _wanted_units(facts: Facts) -> tuple[str, ...]:
     """The units without which the stage that is missing cannot be reached, but for the agent's."""
-    if facts.missing in (Stage.BOOTED, Stage.NETWORK_UP):
-        state = health_of(facts)
+    state = health_of(facts)
+    units: list[str] = []
+    # cloud-init gets its metadata before the network is up, by a lease of its own.
+    if facts.missing in _UP or (state.lines("addresses") and not _has_address(state)):
         others = [state.unit(name, "UnitFileState") for name in health.OTHER_RENDERERS]
-        renderer = () if "enabled" in others else ("systemd-networkd.service",)
-        return (*renderer, *_CLOUD_INIT)
-    return _CLOUD_INIT if facts.missing is Stage.METADATA_SERVED else ()
+        units += [] if "enabled" in others else ["systemd-networkd.service"]
+    return (*units, *_CLOUD_INIT) if facts.missing in _METADATA else tuple(units)
 
 
 def agent_off(facts: Facts) -> str:
@@ -278,12 +281,23 @@ def no_exec(facts: Facts) -> str:
 # -- the network -----------------------------------------------------------------------------------
 
 
+def _devices(state: Health) -> list[list[str]]:
+    """Name, state and addresses of each device that leads outside."""
+    return [row for row in state.rows("addresses", 3) if not re.match(_LOCAL, row[0])]
+
+
+def _has_address(state: Health) -> bool:
+    """Whether a device has an IPv4 address, which it has by somebody's doing."""
+    return any("." in row[2] for row in _devices(state))
+
+
 def link_down(facts: Facts) -> str:
-    if not facts.link_up:
-        return ""
-    devices = [row for row in health_of(facts).rows("addresses", 3) if not re.match(_LOCAL, row[0])]
-    if devices and all(row[1] == "DOWN" and "." not in row[2] for row in devices):
-        return f'the network device "{devices[0][0]}" is down: something in the guest put it so'
+    state = health_of(facts)
+    devices = _devices(state)
+    if facts.link_up and devices and not _has_address(state):
+        down = [row[0] for row in devices if row[1] == "DOWN"]
+        if len(down) == len(devices):
+            return f'the network device "{down[0]}" is down: something in the guest put it so'
     return ""
 
 
@@ -367,7 +381,9 @@ def other_target(facts: Facts) -> str:
 
 
 def other_interface(facts: Facts) -> str:
-    devices = {"eth0"}
+    if _has_address(health_of(facts)):
+        return ""
+    devices = {"eth0", *(row[0] for row in _devices(health_of(facts)))}
     for line in facts.lines:
         if found := re.search(r" (\S+): renamed from (eth\d+)", line):
             devices.add(found[1])
@@ -417,8 +433,6 @@ def no_hooks(facts: Facts) -> str:
     return ""
 
 
-_UP = (Stage.BOOTED, Stage.NETWORK_UP)
-_METADATA = (*_UP, Stage.METADATA_SERVED)
 _AGENT = (Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED)
 _TO_AGENT = (*_METADATA, *_AGENT)
 _RUNS = (Stage.HOOK_STARTED, Stage.HOOK_FINISHED)
@@ -547,7 +561,7 @@ CAUSES: tuple[Rule, ...] = (
     Rule(
         "other-interface",
         Stage.NETWORK_UP,
-        _METADATA,
+        (*_METADATA, Stage.AGENT_POLLED),
         other_interface,
         "match by Type=ether, or by en* and eth*",
     ),

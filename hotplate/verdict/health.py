@@ -87,6 +87,10 @@ grep -sH = /etc/systemd/system/{AGENT}.d/*.conf /run/systemd/system/{AGENT}.d/*.
     /usr/lib/systemd/system/{AGENT}.d/*.conf | sed 's/\(Environment[A-Za-z]*\)=.*/\1/'
 section addresses
 ip -brief address
+section networks
+for path in /etc/systemd/network/*.network /run/systemd/network/*.network; do
+    [ -e $path ] && echo "$path" $(sed -n '/^\[Match\]/,/^\[[^M]/{{ /^\[/!p }}' $path)
+done
 section routes
 for port in 80 5000 8000 8004 8080 8888; do
     echo "$port $(ip route get {CLOUD} ipproto tcp dport $port 2>&1 | head -n 1)"

@@ -118,6 +118,13 @@ IN_A_GUEST = [
     (silent, {"addresses": "lo UNKNOWN 127.0.0.1/8\nens4 DOWN "}, "link-down", '"ens4" is down'),
     (polled, {"addresses": "lo UNKNOWN 127.0.0.1/8\nens4 UP 10.0.0.3/24\ndocker0 DOWN "},
      None, ""),
+    (silent, {"units": unit("systemd-networkd.service", LoadState="masked"),
+              "addresses": "lo UNKNOWN 127.0.0.1/8\nens4 DOWN "},
+     "unit-masked", "systemd-networkd.service"),
+    (silent, {"units": unit("systemd-networkd.service", LoadState="masked")}, None, ""),
+    (silent, {"addresses": "lo UNKNOWN 127.0.0.1/8\nens4 UP fe80::5054/64",
+              "networks": "/etc/systemd/network/90-heat-config.network Name=ens192"},
+     "other-interface", 'is for "ens192", and the machine\'s device is "ens4"'),
     (silent, {"routes": "80 RTNETLINK answers: Network is unreachable\n"
               "8000 RTNETLINK answers: Network is unreachable"},
      "no-route", 'no route to 169.254.169.254: "Network is unreachable"'),
