@@ -34,9 +34,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from hotplate.errors import UsageError
+from hotplate.errors import HotplateError, UsageError
 from hotplate.stacks import template as templates
 from hotplate.stacks.template import Template
+from hotplate.timing.deadline import DeadlineExceeded
 
 if TYPE_CHECKING:
     from testinfra.host import Host
@@ -163,31 +164,50 @@ class Expected:
         """What is wrong with a guest, in sentences.
 
         :param host: testinfra's.
+        :raises HotplateError: when the guest cannot be asked at all.
         """
         problems = []
         for kind, entries in self.guest.items():
-            section = SECTIONS[kind]
             for name, wanted in entries.items():
-                problems += _look(section, name, wanted, section.find(host, name))
+                problems += _look(SECTIONS[kind], name, wanted, host)
         return problems
 
 
-def _look(section: Section, name: str, wanted: Mapping[str, Any], thing: Any) -> list[str]:
-    problems = []
-    if section.one == "the file" and wanted.get("exists", True) and not thing.exists:
-        return [f'the file "{name}" does not exist']
-    for key, value in wanted.items():
-        try:
-            found = section.check(key).ask(thing)
-        except (AssertionError, RuntimeError, OSError, ValueError, UnicodeDecodeError) as error:
-            why = " ".join(str(error).split())[:200]
-            problems.append(f'{section.one} "{name}": its {key} cannot be told: {why}')
-            continue
-        if not matches(found, value):
-            problems.append(
-                f'{section.one} "{name}": its {key} is {_shown(found)}; expected {_wanted(value)}'
-            )
-    return problems
+def _look(section: Section, name: str, wanted: Mapping[str, Any], host: Host) -> list[str]:
+    what = f'{section.one} "{name}"'
+    try:
+        thing = section.find(host, name)
+        if section.one == "the file" and wanted.get("exists", True) and not thing.exists:
+            return [f"{what} does not exist"]
+    except (HotplateError, DeadlineExceeded):
+        raise
+    except Exception as error:
+        return [f"{what} cannot be told: {_why(error)}"]
+    checks = ((section.check(key), value) for key, value in wanted.items())
+    return [
+        f"{what}: its {check.name} {problem}"
+        for check, value in checks
+        if (problem := _compare(check, thing, value))
+    ]
+
+
+def _compare(check: Check, thing: Any, wanted: Any) -> str:
+    """What is wrong with one property, "" when nothing is."""
+    try:
+        found = check.ask(thing)
+    except (HotplateError, DeadlineExceeded):
+        # Who cannot ask the guest can tell nothing else of it either.
+        raise
+    except Exception as error:
+        # testinfra raises what it likes, NotImplementedError and ValueError among them.
+        return f"cannot be told: {_why(error)}"
+    if matches(found, wanted):
+        return ""
+    return f"is {_shown(found)}; expected {_wanted(wanted)}"
+
+
+def _why(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def matches(found: Any, wanted: Any) -> bool:
@@ -223,6 +243,35 @@ def _wanted(value: Any) -> str:
 # -- reading ---------------------------------------------------------------------------------
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice, of which YAML itself would take the last in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        lines: dict[Any, int] = {}
+        for key_node, _ in node.value:
+            # What is not one plain word is no key of ours, and others say what is wrong with it.
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag.endswith(":merge"):
+                continue
+            key, line = key_node.value, key_node.start_mark.line + 1
+            if key in lines:
+                raise UsageError(
+                    f'"{key}" is in "{self.name}" twice, in lines {lines[key]} and {line}; '
+                    "expected each key once"
+                )
+            lines[key] = line
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+def read(path: Path) -> Any:
+    """Read a YAML file in which no key may be there twice.
+
+    :raises UsageError: when one is; says which, and where.
+    """
+    with path.open(encoding="utf-8") as stream:
+        return yaml.load(stream, Loader=_Loader)  # noqa: S506 - derived from SafeLoader
+
+
 def is_one(path: Path) -> bool:
     """Whether a file has an ``expect:`` at its top, and so is not a template itself."""
     try:
@@ -242,7 +291,7 @@ def load(
     :param environments: those of the command line, behind those of the file.
     :raises TemplateError: it, or a file that it names, cannot be used; says what and where.
     """
-    document = yaml.safe_load(path.read_text())
+    document = read(path)
     _keys(path, "", document, TOP)
     expected = parse(path, document["expect"])
     named = document.get("parameters") or {}

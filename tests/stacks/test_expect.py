@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import tempfile
 import textwrap
 from pathlib import Path
 
 import pytest
 import testinfra
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hotplate.errors import UsageError
 from hotplate.stacks import expect
@@ -247,3 +251,73 @@ def test_packages(write, host):
     assert problems[0] == ('the package "no-such-either": its installed is false; expected true')
     assert problems[1].startswith('the package "no-such-third": its version cannot be told')
     assert len(problems) == 2
+
+
+def test_a_key_that_is_there_twice_is_refused(write):
+    """YAML takes the last one in silence, and the checks of the first are never made."""
+    path = write(
+        """
+        template: web.yaml
+        expect:
+          files:
+            /etc/one: present
+          packages: {x: installed}
+          files:
+            /etc/two: present
+        """
+    )
+    with pytest.raises(UsageError, match=r'"files" is in .* twice, in lines 4 and 7'):
+        expect.load(path)
+
+
+def test_a_merge_key_may_be_overridden(write):
+    path = write(
+        """
+        template: web.yaml
+        expect:
+          files:
+            /etc/one: &one {mode: "0644", owner: root}
+            /etc/two: {<<: *one, owner: daemon}
+        """
+    )
+    assert expect.read(path)["expect"]["files"]["/etc/two"] == {"mode": "0644", "owner": "daemon"}
+
+
+class OddHost:
+    """testinfra does not know the package manager, or trips over an answer."""
+
+    def package(self, name):
+        raise NotImplementedError
+
+    def service(self, name):
+        raise KeyError("systemctl")
+
+    def run(self, name):
+        return testinfra.get_host("local://").run("echo hello")
+
+
+def test_what_cannot_be_asked_is_told_of_its_own_check_only(write):
+    wanted = expected(
+        write,
+        """
+        packages: {tree: installed}
+        services: {cron: running}
+        commands: {"echo hello": {stdout: goodbye}}
+        """,
+    )
+    assert wanted.of_guest(OddHost()) == [
+        'the package "tree" cannot be told: NotImplementedError',
+        "the service \"cron\" cannot be told: 'systemctl'",
+        'the command "echo hello": its stdout is "hello\\n"; expected "goodbye"',
+    ]
+
+
+@given(st.text(max_size=200))
+def test_whatever_a_file_holds_it_is_read_or_refused(text):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.yaml")
+        path.write_text(text, encoding="utf-8", errors="replace")
+        with contextlib.suppress(UsageError, expect.yaml.YAMLError):
+            document = expect.read(path)
+            # Text has no way to write NaN that is equal to itself.
+            assert repr(document) == repr(expect.yaml.safe_load(path.read_text()))
