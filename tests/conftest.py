@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from hotplate.events import expected
 from hotplate.events.expected import ExpectedDeployment, Transport
@@ -18,6 +19,10 @@ from hotplate.verdict.said import Said
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
 from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
+
+# A busy host is no fault of what is tested.
+settings.register_profile("hotplate", deadline=None)
+settings.load_profile("hotplate")
 
 # The helpers beside the tests (played_guest) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))

@@ -19,13 +19,13 @@ from hotplate.report.artifacts import redacted
 from hotplate.report.picture import Picture
 from hotplate.text import clean
 from hotplate.verdict.stages import ORDER
-from hotplate.verdict.verdict import StageTime, Verdict
+from hotplate.verdict.verdict import ServerResult, StageTime, Verdict
 
 SCREENSHOT = "screen.png"
 CONSOLE_LINES = 400
 REQUESTS = 400
 VALUE_LIMIT = 20_000
-OUTCOMES = ("passed", "failed", "host error", "machine lost", "skipped")
+OUTCOMES = ("passed", "failed", "skipped")
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -42,7 +42,7 @@ class RunReport:
 class Cell:
     """How one test went on one image, as :func:`results` shows it.
 
-    :param outcome: ``passed``, ``skipped``, or whose fault it is that it failed (Outcome's words).
+    :param outcome: pytest's word: ``passed``, ``failed`` or ``skipped``.
     :param report: the test's own report, relative to the page; "" when there is none.
     :param note: what else is to be said of it.
     """
@@ -83,7 +83,7 @@ def results(images: Sequence[str], rows: Mapping[str, Mapping[str, Cell]]) -> st
         shown = "".join(_test(row.get(image)) for image in images)
         lines.append(f"<tr><td>{_esc(name)}</td>{shown}</tr>")
     head = "".join(f"<th>{_esc(image)}</th>" for image in images)
-    word = "passed" if counts["passed"] + counts["skipped"] == len(cells) else "failed"
+    word = "failed" if counts["failed"] else "passed"
     counted = ", ".join(f"{counts[each]} {each}" for each in OUTCOMES if counts[each])
     body = (
         f'<section class="verdict {word}"><h1><span class="badge {word}">{word}</span>'
@@ -97,7 +97,7 @@ def results(images: Sequence[str], rows: Mapping[str, Mapping[str, Cell]]) -> st
 def _test(cell: Cell | None) -> str:
     if cell is None:
         return '<td class="off">&middot;</td>'
-    kind = {"passed": "yes", "skipped": "off"}.get(cell.outcome, "no")
+    kind = {"passed": "yes", "failed": "no"}.get(cell.outcome, "off")
     text = f"{_esc(cell.outcome)}, {cell.seconds:.1f} s"
     if cell.report:
         text = f'<a href="{escape(quote(cell.report), quote=True)}">{text}</a>'
@@ -161,26 +161,44 @@ def _badge(verdict: Verdict) -> str:
 
 def _run(run: RunReport, number: int) -> list[str]:
     verdict = run.verdict
-    events = run.events
-    server = next(
-        (event.server for event in events if event.source == "machine" and event.server), ""
+    several = len(verdict.servers) > 1
+    parts = [_head(verdict, number)]
+    for server in verdict.by_server():
+        seen = server.id or _first_server(run.events)
+        name = f" of {_esc(server.name)}" if several else ""
+        parts += [_timeline(run.events, seen, name), _stages(verdict, server, name)]
+    parts += [_deployments(verdict), _outputs(verdict), _evidence(verdict), _screen(run)]
+    parts.append(_requests(run.events))
+    for server in verdict.by_server():
+        seen = server.id or _first_server(run.events)
+        parts.append(_console(run.events, seen, server.name if several else ""))
+    return parts
+
+
+def _first_server(events: Sequence[Event]) -> str:
+    return next((each.server for each in events if each.source == "machine" and each.server), "")
+
+
+def _deployments(verdict: Verdict) -> str:
+    """How far each deployment came, where there are several."""
+    rows = [(server.name, each) for server in verdict.servers for each in server.deployments]
+    if len(rows) < 2:
+        return ""
+    lines = "".join(
+        f'<tr><td class="stage">{_esc(each.label)}</td><td>{_esc(name)}</td>'
+        f"<td>{_esc(each.group)}</td><td>{_esc(each.transport)}</td>"
+        f"<td>{_esc(each.outcome)}</td></tr>"
+        for name, each in rows
     )
-    return [
-        _head(verdict, number),
-        _timeline(events, server),
-        _stages(verdict),
-        _outputs(verdict),
-        _evidence(verdict),
-        _screen(run),
-        _requests(events),
-        _console(events, server),
-    ]
+    head = "".join(f"<th>{word}</th>" for word in ("deployment", "server", "group", "signal", ""))
+    return f"<section><h2>Deployments</h2><table><tr>{head}</tr>{lines}</table></section>"
 
 
 def _head(verdict: Verdict, number: int) -> str:
     diagnosis = verdict.diagnosis
     if diagnosis is not None:
-        where = f" ({_esc(diagnosis.deployment)})" if diagnosis.deployment else ""
+        named = diagnosis.among or diagnosis.deployment
+        where = f" ({_esc(named)})" if named else ""
         text = (
             f'<p class="told"><b>{_esc(diagnosis.stage)}</b>{where}: {_esc(diagnosis.seen)}.</p>'
             f'<p class="advice">What to do: {_esc(diagnosis.advice)}</p>'
@@ -205,7 +223,7 @@ def _head(verdict: Verdict, number: int) -> str:
     )
 
 
-def _timeline(events: Sequence[Event], server: str) -> str:
+def _timeline(events: Sequence[Event], server: str, name: str = "") -> str:
     if not events:
         return ""
     legend = "".join(
@@ -220,17 +238,18 @@ def _timeline(events: Sequence[Event], server: str) -> str:
     )
     picture = Picture(timeline.build(events, server)).svg()
     return (
-        f"<section><h2>Timeline, in seconds from power-on</h2>{picture}"
+        f"<section><h2>Timeline{name}, in seconds from power-on</h2>{picture}"
         f'<p class="legend">{legend}</p></section>'
     )
 
 
-def _stages(verdict: Verdict) -> str:
-    longest = max((each.seconds or 0.0 for each in verdict.stages), default=0.0) or 1.0
-    at_fault = verdict.diagnosis.stage if verdict.diagnosis else None
+def _stages(verdict: Verdict, server: ServerResult, name: str) -> str:
+    longest = max((each.seconds or 0.0 for each in server.stages), default=0.0) or 1.0
+    decides = server.id == verdict.decided_by
+    at_fault = verdict.diagnosis.stage if verdict.diagnosis and decides else None
     rows = []
     before = 0.0
-    for each in verdict.stages:
+    for each in server.stages:
         kind = "fault" if each.stage == at_fault else "missing" if each.seconds is None else ""
         shown = "" if kind == "missing" else redacted(each.evidence)
         rows.append(
@@ -240,8 +259,9 @@ def _stages(verdict: Verdict) -> str:
         )
         before = before if each.seconds is None else each.seconds
     return (
-        '<section><h2>Stages</h2><table><tr><th>stage</th><th class="time">reached after</th>'
-        f"<th></th><th>seen</th></tr>{''.join(rows)}</table></section>"
+        f"<section><h2>Stages{name}</h2><table><tr><th>stage</th>"
+        '<th class="time">reached after</th><th></th><th>seen</th></tr>'
+        f"{''.join(rows)}</table></section>"
     )
 
 
@@ -312,7 +332,7 @@ def _requests(events: Sequence[Event]) -> str:
     )
 
 
-def _console(events: Sequence[Event], server: str) -> str:
+def _console(events: Sequence[Event], server: str, name: str = "") -> str:
     lines = [
         text
         for event in events
@@ -320,9 +340,10 @@ def _console(events: Sequence[Event], server: str) -> str:
     ]
     if not lines:
         return ""
+    whose = f"console of {_esc(name)}" if name else "guest's console"
     more = f", the last {CONSOLE_LINES}" if len(lines) > CONSOLE_LINES else ""
     text = "\n".join(_esc(line) for line in lines[-CONSOLE_LINES:])
     return (
-        f"<section><details><summary>The guest's console ({len(lines)} lines{more})</summary>"
+        f"<section><details><summary>The {whose} ({len(lines)} lines{more})</summary>"
         f"<pre>{text}</pre></details></section>"
     )

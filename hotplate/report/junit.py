@@ -1,8 +1,8 @@
 """A verdict as JUnit XML, the dialect that CI systems read.
 
-Each image is a test suite and each stage a test case: the stage at fault fails, the stages behind
-it are skipped with the reason.  Format: the JUnit XML schema that Jenkins' and GitLab's readers
-share (testsuites, testsuite, testcase, failure, error, skipped, system-out).
+Each image is a test suite and each stage of each server a test case: the stage at fault fails, the
+stages behind it are skipped with the reason.  Format: the JUnit XML schema that the readers of
+Jenkins and GitLab share (testsuites, testsuite, testcase, failure, error, skipped, system-out).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from hotplate.errors import Outcome
 from hotplate.text import clean
-from hotplate.verdict.verdict import Verdict
+from hotplate.verdict.verdict import ServerResult, Verdict
 
 # What XML 1.0 cannot carry, not even as a character reference.
 _FORBIDDEN = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -37,23 +37,12 @@ def _suite(verdict: Verdict) -> ET.Element:
     for name, value in facts.items():
         if value:
             ET.SubElement(properties, "property", name=_text(name), value=_text(value))
-    diagnosis = verdict.diagnosis
-    before = 0.0
-    for each in verdict.stages:
-        took = 0.0 if each.seconds is None else max(0.0, each.seconds - before)
-        before += took
-        case = _case(suite, verdict, str(each.stage), took)
-        if diagnosis is not None and diagnosis.stage == each.stage:
-            _failure(case, verdict)
-        elif each.seconds is None:
-            ET.SubElement(case, "skipped", message="not reached")
-        else:
-            ET.SubElement(case, "system-out").text = _text(each.evidence)
-    placed = diagnosis is not None and any(each.stage == diagnosis.stage for each in verdict.stages)
-    case = _case(suite, verdict, "stack", max(0.0, verdict.seconds - before))
+    placed = [_stages(suite, verdict, each) for each in verdict.by_server()]
+    last = max((each.seconds or 0.0 for each in verdict.stages), default=0.0)
+    case = _case(suite, verdict, "stack", max(0.0, verdict.seconds - last))
     if verdict.passed:
         ET.SubElement(case, "system-out").text = _text(verdict.status)
-    elif placed:
+    elif any(placed):
         ET.SubElement(case, "skipped", message="see the stage that failed")
     else:
         _failure(case, verdict)
@@ -65,11 +54,33 @@ def _suite(verdict: Verdict) -> ET.Element:
     return suite
 
 
-def _case(suite: ET.Element, verdict: Verdict, name: str, seconds: float) -> ET.Element:
+def _stages(suite: ET.Element, verdict: Verdict, server: ServerResult) -> bool:
+    """The stages of one server; True when the fault is one of them."""
+    decides = server.id == verdict.decided_by
+    at_fault = verdict.diagnosis.stage if verdict.diagnosis and decides else None
+    name = server.name if len(verdict.servers) > 1 else ""
+    before = 0.0
+    for each in server.stages:
+        took = 0.0 if each.seconds is None else max(0.0, each.seconds - before)
+        before += took
+        case = _case(suite, verdict, str(each.stage), took, server=name)
+        if each.stage == at_fault:
+            _failure(case, verdict)
+        elif each.seconds is None:
+            ET.SubElement(case, "skipped", message="not reached")
+        else:
+            ET.SubElement(case, "system-out").text = _text(each.evidence)
+    return any(each.stage == at_fault for each in server.stages)
+
+
+def _case(
+    suite: ET.Element, verdict: Verdict, name: str, seconds: float, *, server: str = ""
+) -> ET.Element:
+    """A test case; of one server, where there are several."""
     return ET.SubElement(
         suite,
         "testcase",
-        classname=_text(f"hotplate.{verdict.subject}"),
+        classname=_text(".".join(filter(None, ["hotplate", str(verdict.subject), server]))),
         name=name,
         time=f"{seconds:.3f}",
     )

@@ -55,6 +55,7 @@ class Progress:
         self._live = not quiet and is_live(stream)
         self._label = f"{label}: " if label else ""
         self._start = time.monotonic()
+        self._powered = False
         self._waiting: Stage | None = stages[0] if stages else None
         self._done: dict[str, set[Stage]] = {}
         self._lock = threading.Lock()
@@ -75,8 +76,10 @@ class Progress:
             self._wipe()
 
     def powered(self, at: float | None = None) -> None:
-        """The machine was switched on: elapsed times count from here."""
-        self._start = time.monotonic() if at is None else at
+        """The machine was switched on: elapsed times count from here, from the first of several."""
+        if not self._powered:
+            self._start = time.monotonic() if at is None else at
+        self._powered = True
 
     def say(self, text: str) -> None:
         """Write a line between the stages."""

@@ -157,6 +157,7 @@ class Verdict:
     :param reasons: sentences, the decisive one last.
     :param stages: of the server that decides.
     :param servers: all of them, in the order of their start.
+    :param decided_by: the id of the server that decides.
     :param outputs: the stack's outputs.
     :param seconds: from power-on to the verdict.
     :param artefacts: the folder with everything, "" when it could not be written.
@@ -172,6 +173,11 @@ class Verdict:
     seconds: float = 0.0
     artefacts: str = ""
     servers: tuple[ServerResult, ...] = ()
+    decided_by: str = ""
+
+    def by_server(self) -> tuple[ServerResult, ...]:
+        """Each server's result; one without a name where nothing is known of any."""
+        return self.servers or (ServerResult(self.decided_by, self.subject.server, self.stages),)
 
     @property
     def passed(self) -> bool:
@@ -313,6 +319,7 @@ def judge(
         seconds=now - tracker.started if tracker.started is not None else 0.0,
         artefacts=artefacts,
         servers=tuple(server_result(each) for each in trackers),
+        decided_by=tracker.server,
     )
 
 
