@@ -174,8 +174,8 @@ class PlayedMachine(Machine):
                 self._take(self._poll(source, section))
 
     def _sources(self) -> dict[str, dict[str, Any]]:
-        data = self.wire.user_data()
-        if b"cfn-init-data" not in data:
+        answer = self.wire.get("/latest/user-data")
+        if answer.status_code != 200 or b"cfn-init-data" not in answer.content:
             return {}
         sections = self.wire.cfn_init_data().get("os-collect-config") or {}
         return {

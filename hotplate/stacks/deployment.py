@@ -132,8 +132,13 @@ class Deployment:
         try:
             self.stack.wait(seconds=seconds)
         except DeadlineExceeded as error:
-            raise DeadlineExceeded(f"{error} ({self._arguments.get('group')})") from error
+            raise DeadlineExceeded(f"{error} ({self.group})") from error
         return self
+
+    @property
+    def group(self) -> str:
+        """The hook's group."""
+        return str(self._arguments.get("group", ""))
 
     @property
     def status(self) -> str:
@@ -173,7 +178,11 @@ class Deployment:
         self.stack.forget()
 
     def __str__(self) -> str:
-        return f"{self._arguments.get('group')}: {self.stack}"
+        return f"{self.group}: {self.stack}"
+
+    def __repr__(self) -> str:
+        """What ``assert ..., done`` shows: pytest shows the representation."""
+        return f"<Deployment {self}>"
 
     def _shown(self) -> Any:
         physical = self.stack.resource(RESOURCE).physical_resource_id

@@ -21,6 +21,9 @@ STACK_TYPE = "OS::Heat::Stack"
 SECONDS = 600.0
 BEGIN_SECONDS = 60.0
 
+SIGNAL_PASSWORD_INPUT = "deploy_password"  # noqa: S105 - the name of an input
+"""The input by which Heat gives a guest the password that it signals with."""
+
 _numbers = itertools.count(1)
 
 
@@ -155,6 +158,20 @@ class Stack:
             for each in self._heat.software_deployments.list(server_id=server):
                 if each.status == "FAILED" and each.output_values:
                     found[str(each.config_id)] = dict(each.output_values)
+        return found
+
+    def secrets(self, servers: Iterable[str]) -> set[str]:
+        """The values that nobody is to read: hidden parameters, and passwords for signals.
+
+        :param servers: the Nova ids of the servers.
+        """
+        found = self.template.hidden_values()
+        for server in servers:
+            for config in self._heat.software_deployments.metadata(server_id=server):
+                inputs = config.get("inputs") or ()
+                found |= {
+                    str(each["value"]) for each in inputs if each["name"] == SIGNAL_PASSWORD_INPUT
+                }
         return found
 
     def resource(self, name: str) -> Any:

@@ -53,6 +53,17 @@ class Template:
             "parameters": dict(self.parameters),
         }
 
+    def hidden_values(self) -> set[str]:
+        """The values of the parameters that the template says are not to be shown."""
+        declared = self.template.get("parameters") or self.template.get("Parameters") or {}
+        given = {**(self.environment.get("parameters") or {}), **self.parameters}
+        return {
+            str(value)
+            for name, each in declared.items()
+            if isinstance(each, Mapping) and _is_hidden(each)
+            if (value := given.get(name, each.get("default", each.get("Default")))) is not None
+        }
+
 
 def load(
     path: Path,
@@ -103,6 +114,11 @@ def load(
         environment=environment or {},
         parameters=dict(parameters or {}),
     )
+
+
+def _is_hidden(parameter: Mapping[str, Any]) -> bool:
+    """HOT's ``hidden``, and ``NoEcho`` of CloudFormation."""
+    return str(parameter.get("hidden", parameter.get("NoEcho", ""))).lower() == "true"
 
 
 def _without_version(path: Path) -> dict[str, Any] | None:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 
 from hotplate.errors import Outcome
-from hotplate.report.artifacts import Folder
+from hotplate.report import deployment_output
+from hotplate.report.artifacts import Folder, redacted
 from hotplate.report.html import report
 from hotplate.stacks.deployment import Deployment
 from hotplate.testbed.qemu_compute import DISK
@@ -14,6 +15,7 @@ from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.trial.guest_probe import follow, save_logs
 from hotplate.verdict.diagnosis import Diagnosis
+from hotplate.verdict.said import Said
 from hotplate.verdict.verdict import Subject, Verdict, stage_times
 
 
@@ -70,6 +72,11 @@ def leave(
             for each in deployments
         ],
     )
+    for each in deployments:
+        if each.status == "FAILED":
+            said = Said.of(each.outputs).without(each.stack.secrets([each.server]), redacted)
+            label = each.stack.name
+            deployment_output.write(folder, said, server="", label=label, group=each.group)
     folder.finish(verdict, seen, report=report(verdict, seen))
     if not problem and not keep_disk:
         (server.directory / DISK).unlink(missing_ok=True)

@@ -30,6 +30,26 @@ GUEST_LOGS = {
 }
 
 
+BOOT_END = (
+    "command -v cloud-init >/dev/null && cloud-init status --wait >/dev/null; "
+    "command -v systemctl >/dev/null && systemctl is-system-running --wait"
+)
+"""Ends when cloud-init's last stage and the jobs of the boot have ended, however they did."""
+
+
+def wait_for_boot(server: Server, *, seconds: float) -> str:
+    """Wait until the boot of a guest has ended; "" when it has, else a sentence.
+
+    :param seconds: how long to wait at most.
+    :raises HotplateError: when the guest cannot be asked.
+    """
+    try:
+        server.shell(seconds=seconds).run(BOOT_END, timeout=seconds)
+    except DeadlineExceeded:
+        return f"its boot has not ended after another {seconds:.0f} s"
+    return ""
+
+
 def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> None:
     """Emit the guest's answers to the questions that are worth asking.
 

@@ -17,6 +17,8 @@ from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine.machine import Machine
+from hotplate.report import deployment_output
+from hotplate.report.artifacts import Folder, redacted
 from hotplate.report.html import SCREENSHOT
 from hotplate.settings import Settings
 from hotplate.stacks.stack import Stack
@@ -24,7 +26,7 @@ from hotplate.stacks.template import Template
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
-from hotplate.trial.guest_probe import ask_guest, save_logs
+from hotplate.trial.guest_probe import ask_guest, save_logs, wait_for_boot
 from hotplate.trial.rest import Rest
 from hotplate.trial.watch import StackEnd, Watch, hopeless
 from hotplate.verdict.said import Said
@@ -154,11 +156,27 @@ class Trial:
             reason=end.reason,
             wanted=self.template.expect_status,
             outputs=stack.outputs,
-            said={
-                config: Said.of(values)
-                for config, values in stack.failed_outputs(self.trackers).items()
-            },
+            said=self._said(stack),
         )
+
+    def _said(self, stack: Stack) -> dict[str, Said]:
+        """What failed deployments sent back, by the ids of their configs; it is left in files."""
+        outputs = stack.failed_outputs(self.trackers)
+        if not outputs:
+            return {}
+        secrets = stack.secrets(self.trackers)
+        said = {key: Said.of(each).without(secrets, redacted) for key, each in outputs.items()}
+        for tracker in self.trackers.values():
+            for track in tracker.deployments:
+                if track.id in said:
+                    deployment_output.write(
+                        Folder(self.folder),
+                        said[track.id],
+                        server=tracker.name if len(self.trackers) > 1 else "",
+                        label=track.label,
+                        group=track.group,
+                    )
+        return said
 
     def _judge(self, result: StackResult, problems: list[str]) -> Verdict:
         return judge(
@@ -178,17 +196,23 @@ class Trial:
             problems += self.template.expect(result.outputs)
         if self.template.expect_guest is None:
             return problems
-        from hotplate.guest.testinfra_backend import testinfra_host
-
         servers = self.testbed.servers
         for server in servers:
             where = f'server "{server.spec.name}": ' if len(servers) > 1 else ""
-            try:
-                host = testinfra_host(server.shell, name=server.spec.name)
-                problems += [f"{where}{each}" for each in self.template.expect_guest(host)]
-            except (HotplateError, DeadlineExceeded) as error:
-                problems.append(f"{where}the guest could not be asked: {error}")
+            problems += [f"{where}{each}" for each in self._look_into(server)]
         return problems
+
+    def _look_into(self, server: Server) -> list[str]:
+        """What is not as it is expected to be in one guest, once its boot has ended."""
+        from hotplate.guest.testinfra_backend import testinfra_host
+
+        assert self.template.expect_guest is not None
+        try:
+            late = wait_for_boot(server, seconds=self.settings.patience)
+            host = testinfra_host(server.shell, name=server.spec.name)
+            return [*filter(None, [late]), *self.template.expect_guest(host)]
+        except (HotplateError, DeadlineExceeded) as error:
+            return [f"the guest could not be asked: {error}"]
 
     def _track(self, server_id: str) -> None:
         """Follow a server from now on; once its machine is there, say how it is connected."""

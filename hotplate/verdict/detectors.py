@@ -15,6 +15,7 @@ from hotplate.events import classify
 from hotplate.events.log import Event
 from hotplate.verdict.facts import CFN_INIT_DATA, Facts
 from hotplate.verdict.stages import Stage
+from hotplate.verdict.tool_errors import LIMIT
 
 # As many answers of one kind at the end are no accident.
 BROKEN_FOR = 3
@@ -331,11 +332,11 @@ def hook_failed(facts: Facts) -> str:
     finished = facts.marker("finished")
     if not (facts.failed and finished and finished.status):
         return ""
-    text = next((each for each in facts.words if each.strip()), facts.stack_reason)
-    last = text.strip().splitlines()[-1:]
+    error = next(filter(None, (each.error for each in facts.words)), facts.track_failed)
     return (
         f'the hook of group "{finished.group}" ended with status {finished.status} for '
-        f'"{finished.name}"' + (f"; it said {_quoted(last[0])}" if last else "")
+        f'"{facts.track.label if facts.track else finished.name}"'
+        + (f"; it said {_quoted(error, LIMIT)}" if error else "")
     )
 
 

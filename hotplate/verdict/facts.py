@@ -69,10 +69,10 @@ class Facts:
         return self.track.failed if isinstance(self.track, DeploymentTrack) else ""
 
     @property
-    def words(self) -> list[str]:
+    def words(self) -> list[Said]:
         """What the deployments that failed wrote; of the one that this is about, if it did."""
         own = self.said.get(self.track.id) if self.track else None
-        return [str(each) for each in ([own] if own else self.said.values())]
+        return [own] if own else [*self.said.values()]
 
     def marker(self, word: str) -> classify.Marker | None:
         """Return the last marker of a kind, of the deployment that stands if there is one."""
@@ -97,7 +97,7 @@ class Facts:
         """Return where a failed deployment's own words, or the runner's, match a pattern."""
         wanted = self.track.id if self.track else ""
         reasons = [each.reason for each in self.markers if not wanted or each.id == wanted]
-        for text in [*self.words, *reasons, self.stack_reason]:
+        for text in [*map(str, self.words), *reasons, self.stack_reason]:
             if found := re.search(pattern, text):
                 return found
         return None
@@ -144,7 +144,9 @@ def gather(
 
 
 def _take(facts: Facts, event: Event) -> None:
-    facts.last_event = event
+    if event.source not in ("guest", "harness", "nova"):
+        # What the harness asks or says is no sign of life.
+        facts.last_event = event
     text = classify.console_text(event)
     if text is not None:
         if found := classify.marker_in(text):

@@ -300,7 +300,7 @@ RULES: tuple[Rule, ...] = (
         Stage.HOOK_FINISHED,
         (None,),
         detectors.hook_failed,
-        "deploy_stderr of the deployment tells why: openstack software deployment output show",
+        "all that it wrote is in the folder deployments of the artifacts",
     ),
     Rule(
         "stack-failed",

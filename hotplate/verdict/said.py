@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
+
+from hotplate.verdict.tool_errors import error_in
+
+SHORTEST = 4
+"""The length from which on a value is looked for in what was written."""
 
 
 @dataclass(frozen=True)
@@ -29,4 +34,24 @@ class Said:
         )
 
     def __str__(self) -> str:
-        return self.stderr if self.stderr.strip() else self.stdout
+        return f"{self.stderr}\n{self.stdout}"
+
+    def without(self, secrets: Iterable[str], redact: Callable[[str], str]) -> Said:
+        """Return it without the secrets, however they came into it.
+
+        :param secrets: values; those that are too short to be told from other words stay.
+        :param redact: takes out what is a secret by its form.
+        """
+        hidden = sorted({each for each in secrets if len(each) >= SHORTEST}, key=len, reverse=True)
+
+        def clean(text: str) -> str:
+            for each in hidden:
+                text = text.replace(each, "REDACTED")
+            return redact(text)
+
+        return replace(self, stdout=clean(self.stdout), stderr=clean(self.stderr))
+
+    @property
+    def error(self) -> str:
+        """The line that tells why it failed, "" when it wrote nothing."""
+        return error_in(self.stderr, self.stdout)

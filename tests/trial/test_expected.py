@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from played_guest import Guest
 
+from hotplate.report import html, junit
+from hotplate.report.terminal import summary
 from hotplate.stacks.template import Template
 from hotplate.verdict.stages import Stage
 
@@ -320,3 +322,63 @@ def test_a_broken_image_fails_at_its_stage(play, row):
     assert not verdict.passed
     assert verdict.diagnosis.stage == row.stage, verdict.last_line()
     assert row.named in verdict.last_line()
+
+
+def test_the_deployment_that_failed_is_named_and_quoted(play):
+    """The runner goes on with the next at once; Heat ends the stack at the first failure."""
+    failing = {
+        "deploy_status_code": 3,
+        "deploy_stderr": "+ migrate --key s3cr3t-key\ncannot reach db: http://x/?Signature=abcdef\n",
+        "deploy_stdout": "begin\n",
+    }
+    resources = {
+        "one": server(),
+        "two": server(),
+        "config": config(),
+        "first": deployment("one"),
+        "second": deployment("two"),
+        "third": deployment("two"),
+    }
+    hot = {
+        "heat_template_version": "2018-08-31",
+        "parameters": {"key": {"type": "string", "hidden": True}},
+        "resources": resources,
+    }
+    wanted = Template(source="a test", template=hot, parameters={"key": "s3cr3t-key"})
+    played = play(wanted, Guest(answers={"second": failing}, hangs=("first", "third")))
+    verdict = played.verdict
+    told = verdict.diagnosis
+    assert (told.fault, told.stage) == ("hook-failed", Stage.HOOK_FINISHED), verdict.last_line()
+    assert (told.deployment, told.group) == ("second", "script")
+    assert told.server.startswith("hotplate-two-")
+    assert f'(server "{told.server}", deployment "second", script)' in verdict.last_line()
+    assert "cannot reach db: http://x/?Signature=REDACTED" in told.seen
+    files = [*(played.folder / "deployments").rglob("*.txt")]
+    assert [each.name for each in files] == ["second.txt"]
+    text = files[0].read_text()
+    assert "+ migrate --key REDACTED" in text
+    assert "begin" in text
+    assert "abcdef" not in text
+
+
+def test_a_failure_that_was_wanted_is_none(play):
+    wanted = replace(template(NESTED | {"other": deployment()}), expect_status="CREATE_FAILED")
+    guest = Guest(answers={"deployment": {"deploy_status_code": 1}}, hangs=("other",))
+    assert play(wanted, guest).verdict.passed
+
+
+def test_each_server_is_shown_with_its_name(play):
+    """In the terminal, JUnit, the report and JSON."""
+    wanted = template(NESTED | {"helper": server(user_data_format="RAW")})
+    played = play(wanted)
+    names = [each.name for each in played.verdict.servers]
+    assert len(names) == 2
+    texts = (
+        summary(played.verdict),
+        junit.to_xml([played.verdict]).decode(),
+        html.report(played.verdict, played.events),
+        json.dumps(played.verdict.to_json()),
+    )
+    for text in texts:
+        assert all(name in text for name in names)
+    assert any(line.startswith(f"{names[0]}: ") for line in played.seen)

@@ -1,0 +1,122 @@
+"""The line of a failed tool's output that tells why, for each tool stands it elsewhere.
+
+The formats are those that the tools were seen to write; ``tests/verdict/said`` has their outputs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+LIMIT = 400
+"""As many characters are quoted."""
+
+
+@dataclass(frozen=True)
+class ToolError:
+    """How one tool tells its error.
+
+    :param tool: whose.
+    :param pattern: matches the line, or lines, that have it.
+    :param quote: makes what is quoted of a match; "" for one that tells nothing.
+    """
+
+    tool: str
+    pattern: re.Pattern[str]
+    quote: Callable[[re.Match[str]], str] = lambda found: found[0]
+
+    def find(self, text: str) -> str:
+        """The first error that the tool told, "" when there is none."""
+        return next(filter(None, (self.quote(each) for each in self.pattern.finditer(text))), "")
+
+
+def _ansible(found: re.Match[str]) -> str:
+    try:
+        result: Any = json.loads(found["result"])
+    except ValueError:
+        result = found["result"]
+    if isinstance(result, dict):
+        told = result.get("stderr") or result.get("module_stderr") or result.get("msg")
+        result = _last_line(str(told or "")) or found["result"]
+    task = f"TASK [{found['task']}]: " if found["task"] else ""
+    return f"{task}{result}"
+
+
+def _salt(found: re.Match[str]) -> str:
+    return f"{found['state']}: {' '.join(found['comment'].split())}"
+
+
+TOOL_ERRORS = (
+    ToolError(
+        "ansible",
+        re.compile(
+            r"(?:^TASK \[(?P<task>[^\]\n]*)\] \*+\n(?:(?!^TASK |^fatal: |^failed: ).*\n)*?)?"
+            r"^(?:fatal|failed): \[[^\]\n]*\].*?=> (?P<result>\{.*)$",
+            re.MULTILINE,
+        ),
+        _ansible,
+    ),
+    ToolError("ansible", re.compile(r"^ERROR! .*$", re.MULTILINE)),
+    ToolError(
+        "salt",
+        re.compile(
+            r"^ *ID: (?P<state>.*)\n(?: *(?:Function|Name): .*\n)* *Result: False\n"
+            r" *Comment: (?P<comment>.*(?:\n {14}.*)*)",
+            re.MULTILINE,
+        ),
+        _salt,
+    ),
+    ToolError(
+        "salt",
+        re.compile(r"^\[ERROR +\] stderr: (?P<error>\S.*)$", re.MULTILINE),
+        lambda found: found["error"],
+    ),
+    ToolError(
+        "salt",
+        re.compile(r"^\[(?:ERROR|CRITICAL) *\] (?P<error>\S.*)$", re.MULTILINE),
+        lambda found: found["error"],
+    ),
+    # Facter says the same of files of the host that it may not read, and goes on.
+    ToolError("puppet", re.compile(r"^Error: (?!Facter: ).*$", re.MULTILINE)),
+    ToolError("compose", re.compile(r"^ERROR: (?!Encountered errors).*$", re.MULTILINE)),
+    ToolError("docker", re.compile(r"^(?:docker: )?Error response from daemon: .*$", re.MULTILINE)),
+    ToolError(
+        "chef",
+        re.compile(
+            r"^(?:\[[^\]\n]*\] )?FATAL: (?!Stacktrace dumped|Please provide|-+$"
+            r"|Chef::Exceptions::ChildConvergeError).*\S.*$",
+            re.MULTILINE,
+        ),
+    ),
+    ToolError(
+        "python",
+        re.compile(
+            r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(?P<error>\S.*)$",
+            re.MULTILINE,
+        ),
+        lambda found: found["error"],
+    ),
+)
+
+
+def error_in(*texts: str) -> str:
+    """Return the line that tells why a tool failed, "" when it wrote nothing.
+
+    What no known tool wrote is a shell script's: its last line, without those of ``set -x``.
+
+    :param texts: what it wrote, on stderr and on stdout; the first that tells is quoted.
+    """
+    known = (each.find(text) for text in texts for each in TOOL_ERRORS)
+    last = (_last_line(text) for text in texts)
+    quoted = " ".join(next(filter(None, (*known, *last)), "").split())
+    return quoted if len(quoted) <= LIMIT else f"{quoted[: LIMIT // 2]} ... {quoted[-LIMIT // 2 :]}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
+    told = [line for line in lines if not re.match(r"\++ ", line)]
+    # A command that fails without a word is the last that was traced.
+    return (told or lines or [""])[-1]

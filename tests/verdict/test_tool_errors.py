@@ -1,0 +1,56 @@
+"""What is quoted of a failed tool's output; each file in said/ says which tool wrote it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotplate.verdict.said import Said
+from hotplate.verdict.tool_errors import LIMIT, error_in
+
+SAID = Path(__file__).parent / "said"
+DENIED = "crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted: OCI permission denied"
+QUOTED = {
+    "ansible": "TASK [migrate the database]: could not connect to db.example:5432",
+    "ansible-syntax": "ERROR! this task 'nosuchmodule' has extra params",
+    "compose": f"ERROR: for q_db_1 Cannot start service db: {DENIED}",
+    "podman-compose": 'Error: unable to start container "92471cc0668393b0d9ff9198c5fbba',
+    "puppet": "echo could not connect to db.example:5432 >&2; exit 7\"' returned 7",
+    "puppet-syntax": "Error: Could not parse for environment production: Syntax error at 'service'",
+    "python": "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+    "salt": "could not connect to db.example:5432",
+    "salt-highstate": "migrate the database: Command",
+    "salt-state": "Source file salt://nothing/here not found in saltenv 'base'",
+    "script": "cp: cannot stat '/nonexistent/app.conf': No such file or directory",
+    "script-silent": "+ test -e /no/such/file",
+}
+
+
+@pytest.mark.parametrize("path", sorted(SAID.glob("*.txt")), ids=lambda path: path.stem)
+def test_the_error_is_quoted_from_where_it_stands(path):
+    tool, _, text = path.read_text().partition("\n")
+    assert tool.startswith("# ")
+    quoted = error_in(text)
+    assert QUOTED[path.stem] in quoted
+    assert "\n" not in quoted
+    assert len(quoted) <= LIMIT + 5
+
+
+def test_a_known_error_on_stdout_goes_before_noise_on_stderr():
+    playbook = (SAID / "ansible.txt").read_text()
+    said = Said(stdout=playbook, stderr="[WARNING]: Skipping unexpected key\n", status_code="2")
+    assert said.error == QUOTED["ansible"]
+
+
+def test_a_hook_that_wrote_nothing_has_no_error():
+    assert Said(stdout="\n", stderr=" \n---\n").error == ""
+
+
+@given(st.text(max_size=400), st.text(max_size=400))
+def test_whatever_was_written_one_line_is_quoted(stderr, stdout):
+    quoted = error_in(stderr, stdout)
+    assert len(quoted) <= LIMIT + 5
+    assert quoted == " ".join(quoted.split())
