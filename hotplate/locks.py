@@ -10,8 +10,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
+
+TRIES = 100
+"""How often a directory is made anew when it is removed at once, before that is an error."""
 
 
 class InUse(Exception):
@@ -19,14 +23,25 @@ class InUse(Exception):
 
 
 @contextlib.contextmanager
-def shared(directory: Path) -> Iterator[None]:
+def shared(directory: Path, *, make: bool = False) -> Iterator[None]:
     """Hold a directory with others; nobody has it exclusively meanwhile.
 
     Waits for one who does.
 
+    :param make: make it when it is not there, with its parents.
+    :raises OSError: when it cannot be made or opened.
     :raises FileNotFoundError: when it is not there, or was removed while this waited.
     """
-    with _locked(directory, fcntl.LOCK_SH):
+    with contextlib.ExitStack() as held:
+        for left in reversed(range(TRIES if make else 1)):
+            if make:
+                directory.mkdir(parents=True, exist_ok=True)
+            try:
+                held.enter_context(_locked(directory, fcntl.LOCK_SH))
+                break
+            except FileNotFoundError:
+                if not left:
+                    raise
         yield
 
 
@@ -56,3 +71,18 @@ def _locked(directory: Path, operation: int) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def has_holder(file: Path) -> bool:
+    """Whether a process holds a lock on a part of a file, as QEMU does on each disk that it uses.
+
+    Source: fcntl(2), ``F_OFD_GETLK``; QEMU's docs/system/images.rst, "Disk image file locking".
+    """
+    layout = "@hhqqi0q"
+    question = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, question)
+    finally:
+        os.close(descriptor)
+    return bool(struct.unpack(layout, answer)[0] != fcntl.F_UNLCK)

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hotplate import locks
 from hotplate.errors import HostError, Outcome
+from hotplate.machine import admission
 from hotplate.paths import cache_dir
 
 DAYS = 7
@@ -20,7 +22,7 @@ DAYS = 7
 
 @dataclass(frozen=True)
 class Kind:
-    """One folder of the cache.
+    """One folder of the cache, or a single file.
 
     :param folder: its name in the cache.
     :param title: for people.
@@ -35,9 +37,13 @@ class Kind:
 KINDS = (
     Kind("warm", "saved states of booted images", always=True),
     Kind("test-images", "images that were built for hotplate's own tests"),
+    Kind("incumbents", "images that hotplate's benchmarks compare with"),
     Kind("dib", "base systems and packages for builds"),
     Kind("tools", "tools for hotplate's own tests"),
     Kind("checksums", "checksums of images", always=True),
+    Kind("memory", "what running machines have reserved of the memory"),
+    Kind("history.json", "how long the stages of tests took"),
+    Kind("kvm.json", "whether KVM works on this host"),
 )
 
 
@@ -98,10 +104,10 @@ def entries(root: Path) -> list[Entry]:
 
 
 def _of(kind: Kind, folder: Path) -> Iterator[Entry]:
-    if not folder.is_dir():
-        return
-    for path in folder.iterdir():
-        if path.suffix in (".lock", ".use"):
+    # A lock file stays: somebody may be waiting for it.
+    files = folder.iterdir() if folder.is_dir() else [folder] * folder.exists()
+    for path in files:
+        if path.suffix in (".lock", ".use") or path.name == admission.QUEUE:
             continue
         try:
             used = path.stat().st_mtime
@@ -188,19 +194,36 @@ def clean(root: Path, *, everything: bool, now: float) -> list[str]:
         if entry.kind.folder == "warm":
             warm.remove_leftover(entry.path)
             continue
+        if entry.kind.folder == "memory":
+            # Removes those that no machine holds.
+            admission.held(entry.path.parent)
+            continue
         old = now - entry.used > DAYS * 86400
         if not (everything or old or entry.kind.always):
             continue
         try:
-            if entry.path.is_dir():
-                shutil.rmtree(entry.path)
-            else:
-                entry.path.unlink()
+            _remove(entry.path)
         except FileNotFoundError:
             continue
+        except locks.InUse:
+            stayed.append(f'"{entry.path}" is in use by a build or a machine; it stays')
         except OSError as error:
             stayed.append(f'"{entry.path}" cannot be removed: {error.strerror}')
     return stayed
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a directory, unless somebody uses it.
+
+    :raises InUse: when somebody does.
+    """
+    if path.is_dir():
+        with locks.exclusive(path, wait=False):
+            shutil.rmtree(path)
+    elif locks.has_holder(path):
+        raise locks.InUse(str(path))
+    else:
+        path.unlink()
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
 """The cached base systems that diskimage-builder keeps, made safe to rely on.
 
 diskimage-builder writes its tarball in place, takes it as good when it is there, and keeps it for
-ever.  So a mark beside it says that it is whole, it is made anew when it is old, and only one
-build at a time makes it.
+ever.  So a mark beside it says that it is whole, it is made anew when it is old, and only one build
+at a time makes it, while no other unpacks it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,31 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import time
 from pathlib import Path
 from types import TracebackType
 
+from hotplate import locks
 from hotplate.errors import HostError
 
 DAYS = 7
 """Days after which a base system is made anew, so that it does not fall behind."""
+
+UNUSED_DAYS = 30
+"""Days after which what no build has used is removed by the next one."""
+
+
+def prune(root: Path, *, now: float) -> None:
+    """Remove what was cached for builds that nobody does any more, unless a build uses it.
+
+    :param root: has a directory for each kind of build; its time is that of the last such build.
+    """
+    for directory in root.iterdir():
+        with contextlib.suppress(OSError, locks.InUse):
+            if now - directory.stat().st_mtime > UNUSED_DAYS * 86400:
+                with locks.exclusive(directory, wait=False):
+                    shutil.rmtree(directory, ignore_errors=True)
 
 
 class BaseCache:
@@ -35,9 +52,6 @@ class BaseCache:
         self._lock = -1
 
     def __enter__(self) -> BaseCache:
-        if self._good():
-            return self
-        # Another build may be making it: wait for that one, and look again.
         try:
             self.tarball.parent.mkdir(parents=True, exist_ok=True)
             lock = self.tarball.with_name(f"{self.tarball.name}.lock")
@@ -47,14 +61,17 @@ class BaseCache:
                 f'the cache "{self.tarball.parent}" cannot be written to: {error.strerror}',
                 hint="name another one with --cache",
             ) from error
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        if self._good():
-            self._unlock()
-        else:
-            self.making = True
-            self.tarball.unlink(missing_ok=True)
-            self._mark.unlink(missing_ok=True)
-        return self
+        while True:
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+            if self._good():
+                return self
+            # Another build may be making it, or unpack the old one: wait for it, and look again.
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            if not self._good():
+                self.making = True
+                self.tarball.unlink(missing_ok=True)
+                self._mark.unlink(missing_ok=True)
+                return self
 
     def __exit__(
         self,
@@ -69,8 +86,16 @@ class BaseCache:
         if self.making:
             with contextlib.suppress(OSError):
                 if self.tarball.exists():
+                    self._own()
                     self._mark.touch()
-            self._unlock()
+        self._unlock()
+
+    def _own(self) -> None:
+        """Make it ours: diskimage-builder writes it as root, also for an ordinary user."""
+        if self.tarball.stat().st_uid != os.geteuid():
+            temporary = self.tarball.with_name(f".{self.tarball.name}.new")
+            shutil.copyfile(self.tarball, temporary)
+            temporary.replace(self.tarball)
 
     def _good(self) -> bool:
         try:

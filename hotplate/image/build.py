@@ -11,22 +11,23 @@ import secrets
 import shutil
 import subprocess
 import sys
+import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hotplate import __version__, paths
-from hotplate.errors import HostError, HotplateError, ImageError, UsageError
+from hotplate import __version__, locks, paths
+from hotplate.errors import HostError, HotplateError, ImageError
+from hotplate.image import base_cache, output, supervise
 from hotplate.image import mirrors as mirrors_module
 from hotplate.image import plan as plan_module
-from hotplate.image import supervise
 from hotplate.image.base_cache import BaseCache
-from hotplate.image.checksum import hash_directory, hash_file
+from hotplate.image.checksum import hash_directory
 from hotplate.image.overlay import check_space
-from hotplate.image.plan import BuildRequest, Layout, Plan
+from hotplate.image.plan import BuildRequest, Plan
 from hotplate.image.progress import TIMESTAMP, Progress
 
 OUTPUT_BYTES = 512 * 1024 * 1024
@@ -149,27 +150,20 @@ class Build:
         request = self.request
         program = check_host(self.plan.elements, self.environ)
         check_arch(request.arch, self.environ)
-        target = request.image.absolute()
-        if target.is_dir():
-            raise UsageError(f'"{target}" is a directory; name the image file to write')
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            staging = target.parent / f".{request.name.name}{supervise.STAGING}{_token()}"
-            staging.mkdir()
-        except OSError as error:
-            raise HostError(f'"{target.parent}" cannot be written to: {error.strerror}') from error
         log = request.beside(".log").absolute()
         started = datetime.now(UTC)
-        try:
+        with output.staging(request) as staging, self._cache():
             tarball = plan_module.base_tarball(request, self.mirrors)
             with BaseCache(tarball, refresh=not request.offline) as base:
                 status, last = self._supervise(program, staging, log, base)
             if status != 0:
                 raise self._failure(status, last, log)
-            manifest = self._manifest(staging, started)
-            self._publish(staging, manifest)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+            if not (staging / f"image.{request.image_type}").is_file():
+                raise BuildError(
+                    "disk-image-create said that it was done, but left no image",
+                    hint=f'the full log is "{log}"',
+                )
+            output.publish(request, staging, self._manifest(staging, started))
         return BuildResult(
             request.image,
             log,
@@ -177,6 +171,23 @@ class Build:
             self.progress.elapsed,
             self.progress.durations(),
         )
+
+    @contextlib.contextmanager
+    def _cache(self) -> Iterator[None]:
+        """Hold what is cached for such builds, so that ``hotplate cache clean`` leaves it alone."""
+        directory = plan_module.image_cache(self.request, self.mirrors)
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(locks.shared(directory, make=True))
+                # When it was used last; see base_cache.prune.
+                os.utime(directory)
+                base_cache.prune(directory.parent, now=time.time())
+            except OSError as error:
+                raise HostError(
+                    f'the cache "{directory}" cannot be written to: {error.strerror}',
+                    hint="name another one with --cache",
+                ) from error
+            yield
 
     def _supervise(
         self, program: str, staging: Path, log: Path, base: BaseCache
@@ -227,7 +238,7 @@ class Build:
                     logged.flush()
                     last.append(TIMESTAMP.sub("", line.rstrip()))
                     self.progress.feed(line)
-                    if base.making and self.progress.step not in ("start", "base system"):
+                    if self.progress.step not in ("start", "base system"):
                         base.settle()
             except OSError as error:
                 raise HostError(f'the log "{log}" cannot be written: {error.strerror}') from error
@@ -289,25 +300,6 @@ class Build:
             "elements": elements,
             "packages": sorted(packages),
         }
-
-    def _publish(self, staging: Path, manifest: dict[str, Any]) -> None:
-        """Move the finished files to their names; the image comes last."""
-        image = staging / f"image.{self.request.image_type}"
-        if not image.is_file():
-            raise BuildError(
-                "disk-image-create said that it was done, but left no image",
-                hint=f'the full log is "{self.request.beside(".log")}"',
-            )
-        manifest["sha256"] = hash_file(image)
-        manifest["bytes"] = image.stat().st_size
-        (staging / "manifest").write_text(json.dumps(manifest, indent=2) + "\n")
-        moves = [(staging / "manifest", self.request.beside(".manifest.json"))]
-        for suffix in (".vmlinuz", ".initrd"):
-            if self.request.layout is Layout.PARTITION and (staging / f"image{suffix}").exists():
-                moves.append((staging / f"image{suffix}", self.request.beside(suffix)))
-        moves.append((image, self.request.image))
-        for source, target in moves:
-            source.replace(target)
 
 
 def check_host(elements: Iterable[str], environ: Mapping[str, str]) -> str:

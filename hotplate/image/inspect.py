@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.errors import HostError, ImageError, UsageError
+from hotplate.image import manifest
 from hotplate.image.checksum import sha256_of
 from hotplate.image.overlay import make_overlay
 from hotplate.image.plan import Layout
@@ -132,13 +132,15 @@ class Image:
                 hint=f"look at it with: file {file}",
             )
         kernel = _beside(file, ("vmlinuz", "kernel"), "kernel")
+        initrd = _beside(file, ("initrd", "initramfs"), "initrd")
+        manifest.check_set(file, {"vmlinuz": kernel, "initrd": initrd})
         return cls(
             file,
             kind,
             size,
             Layout.PARTITION,
             kernel=kernel,
-            initrd=_beside(file, ("initrd", "initramfs"), "initrd"),
+            initrd=initrd,
             arch=_arch(file, kernel),
         )
 
@@ -325,11 +327,7 @@ def kernel_arch(kernel: Path) -> str | None:
 def _arch(file: Path, kernel: Path | None) -> str:
     if kernel is not None and (arch := kernel_arch(kernel)):
         return arch
-    stem = _stem(file)
-    manifest = stem.with_name(f"{stem.name}.manifest.json")
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return DEBIAN[json.loads(manifest.read_text())["arch"]]
-    return DEFAULT_ARCH
+    return DEBIAN.get(str(manifest.read(file).get("arch")), DEFAULT_ARCH)
 
 
 def _stem(file: Path) -> Path:

@@ -26,6 +26,9 @@ OVERHEAD_MIB = 400
 
 POLL_SECONDS = 0.2
 
+QUEUE = "queue"
+"""The file that is locked by the one who is served next."""
+
 
 def host_mib(*, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     """Return the memory in MiB that this host, or the container that we are in, has in all."""
@@ -63,7 +66,7 @@ def reserve(
     need = memory_mib + OVERHEAD_MIB
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        queue = os.open(directory / "queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        queue = os.open(directory / QUEUE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise HostError(
             f'memory cannot be reserved in "{directory}": {error.strerror}',

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -25,7 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hotplate.errors import HotplateError, UsageError
+from hotplate.errors import HotplateError, Outcome
+from hotplate.plugin import options, outcomes
+from hotplate.plugin.options import pytest_addoption, pytest_load_initial_conftests
+from hotplate.plugin.outcomes import one_sentence
 from hotplate.plugin.results import AGAIN, IMAGE, Results, note
 from hotplate.settings import Settings
 from hotplate.timing.deadline import DeadlineExceeded
@@ -39,13 +41,21 @@ if TYPE_CHECKING:
     from hotplate.testbed.testbed import Testbed
     from hotplate.verdict.diagnosis import Diagnosis
 
+__all__ = ("pytest_addoption", "pytest_load_initial_conftests")
+
 _PROBLEM = pytest.StashKey[str]()
 """Why a test failed, or one of a module; "" while nothing has."""
 
 _LOST = pytest.StashKey[bool]()
 _FOLDER = pytest.StashKey[Path]()
 
+NEEDS_IMAGE = "hotplate_needs_image"
+"""The plug-in's own marker of a test that is skipped because no image was given."""
+
+REQUIRED = "an image is required and none was given (--image=IMAGE)"
+
 MARKERS = (
+    f"{NEEDS_IMAGE}: set by hotplate on a test that is skipped because no image was given",
     "hotplate_cold: boot the server of this test, restore nothing",
     "hotplate_groups(*names): skip this test on an image that has no hook for one of the groups",
 )
@@ -54,47 +64,17 @@ FOLDER = "hotplate_folder"
 """Where xdist's controller tells its workers the folder of the run."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of the plug-in."""
-    group = parser.getgroup("hotplate", "tests of images that Heat configures")
-    group.addoption(
-        "--image",
-        action="append",
-        default=[],
-        metavar="IMAGE",
-        help="the image to test; given several times, each test runs on each.  Write it with the "
-        '"=", or pytest takes IMAGE for a place of tests when it looks for its root directory',
-    )
-    group.addoption("--cold", action="store_true", help="boot for each test, restore nothing")
-    group.addoption(
-        "--keep",
-        action="store_true",
-        help="keep the disk of every test, not only of those that failed, and leave its guest up "
-        "and print how to look into it, until Enter",
-    )
-    group.addoption(
-        "--pause-on-fail",
-        action="store_true",
-        help="when a test fails, leave its guest up and print how to look into it, until Enter",
-    )
-    group.addoption("--artifacts", metavar="DIR", help="where tests leave what they saw")
-    group.addoption(
-        "--shard", metavar="hash:M/N", help="run the M-th of N parts, chosen by the test's name"
-    )
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Check what can be checked before anything runs."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
-    if shard := config.getoption("--shard"):
-        _parse_shard(shard)
-    if not config.getoption("--image"):
+    options.shard(config)
+    if not options.value(config, "image"):
         return
     if hasattr(config, "workerinput"):
         _end_with_parent()
         return
-    images = _image_names(config.getoption("--image"))
+    images = _image_names(options.value(config, "image"))
     config.pluginmanager.register(Results(lambda: _folder(config), images), "hotplate-results")
 
 
@@ -113,24 +93,17 @@ def _end_with_parent() -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell a worker of xdist where the run's folder is; it makes one of its own in there."""
-    if node.config.getoption("--image"):
+    if options.value(node.config, "image"):
         with contextlib.suppress(HotplateError):
             # A worker that was not told makes its own, and says why that cannot be.
             node.workerinput[FOLDER] = str(_folder(node.config))
 
 
-def _parse_shard(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"hash:(\d+)/(\d+)", text)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
-        raise pytest.UsageError(f'--shard "{text}" is not of the form hash:M/N with 1 <= M <= N')
-    return int(found[1]), int(found[2])
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what belongs to another shard."""
-    if not (shard := config.getoption("--shard")):
+    if not (chosen := options.shard(config)):
         return
-    part, parts = _parse_shard(shard)
+    part, parts = chosen
     start = config.invocation_params.dir
     mine: list[pytest.Item] = []
     others: list[pytest.Item] = []
@@ -140,6 +113,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = mine
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """See whether one of the tests that are left needs an image."""
+    needy = [item for item in session.items if item.get_closest_marker(NEEDS_IMAGE)]
+    # A worker of xdist that ends is replaced; there each test fails, by the fixture.
+    worker = hasattr(session.config, "workerinput")
+    if needy and not worker and options.requires_image(session.config):
+        pytest.exit(
+            f"{REQUIRED}; the first test that needs it: {needy[0].name}",
+            returncode=Outcome.USAGE.exit_status,
+        )
 
 
 def _name(item: pytest.Item, start: Path) -> str:
@@ -154,11 +139,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that uses an image once for every ``--image``."""
     if "image" not in metafunc.fixturenames or not _ours(metafunc, "image"):
         return
-    names = _image_names(metafunc.config.getoption("--image"))
+    names = _image_names(options.value(metafunc.config, "image"))
     images: list[Any] = [pytest.param(path, id=name) for name, path in names.items()]
     if not images:
-        why = pytest.mark.skip(reason="it tests an image, and no --image was given")
-        images = [pytest.param(None, id="no-image", marks=why)]
+        marks = [getattr(pytest.mark, NEEDS_IMAGE)]
+        if not options.requires_image(metafunc.config):
+            marks.append(pytest.mark.skip(reason="it tests an image, and no --image was given"))
+        images = [pytest.param(None, id="no-image", marks=marks)]
     metafunc.parametrize("image", images, indirect=True, scope="session")
 
 
@@ -189,9 +176,16 @@ def pytest_runtest_makereport(
     note(item, _server_of(item))
     report = yield
     if report.failed:
-        told = call.excinfo.exconly() if call.excinfo is not None else "it failed"
+        problem = call.excinfo.exconly() if call.excinfo is not None else "it failed"
         for node in item.listchain():
-            node.stash[_PROBLEM] = told
+            node.stash[_PROBLEM] = problem
+        if call.excinfo is not None and IMAGE in getattr(item, "fixturenames", ()):
+            server = _server_of(item)
+            lost = server is not None and server.lost
+            # Also in pytest's own JUnit file, which has a test's properties.
+            outcome = outcomes.of_failure(call.excinfo.value, lost=lost)
+            item.user_properties.append((outcomes.PROPERTY, str(outcome)))
+            report.user_properties[:] = item.user_properties
     return report
 
 
@@ -215,6 +209,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         item.stash[_LOST] = False
         lost = "the machine was lost, which says nothing of the image; once more"
         _say(item.config, f"{item.name}: {lost}")
+        item.user_properties[:] = [
+            each for each in item.user_properties if each[0] != outcomes.PROPERTY
+        ]
         item.user_properties.append((AGAIN, lost))
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
     for report in reports:
@@ -223,26 +220,15 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-@contextlib.contextmanager
-def _one_sentence() -> Iterator[None]:
-    """What has a sentence for people is told by it, without a traceback."""
-    try:
-        yield
-    except UsageError as error:
-        pytest.exit(str(error), returncode=error.exit_status)
-    except (HotplateError, DeadlineExceeded) as error:
-        pytest.fail(str(error), pytrace=False)
-
-
 def _settings(config: pytest.Config) -> Settings:
-    given = {"artifacts": config.getoption("--artifacts")}
+    given = {"artifacts": options.value(config, "artifacts")}
     return Settings.load(given, environ=os.environ, directory=config.rootpath)
 
 
 @pytest.fixture(scope="session")
 def hotplate_settings(pytestconfig: pytest.Config) -> Settings:
     """The settings: from the command line, the environment, ``hotplate.toml``."""
-    with _one_sentence():
+    with one_sentence():
         return _settings(pytestconfig)
 
 
@@ -251,7 +237,9 @@ def image(request: pytest.FixtureRequest) -> Image:
     """The image under test."""
     from hotplate.image.inspect import Image
 
-    with _one_sentence():
+    if request.param is None:
+        pytest.fail(REQUIRED, pytrace=False)
+    with one_sentence():
         return Image.open(request.param)
 
 
@@ -290,13 +278,13 @@ def _supply(
     from hotplate.plugin.pool import open_pool
 
     with contextlib.ExitStack() as owned:
-        with _one_sentence():
+        with one_sentence():
             pool = owned.enter_context(
                 open_pool(
                     image,
                     hotplate_settings,
                     _folder(request.config),
-                    cold=request.config.getoption("--cold"),
+                    cold=options.value(request.config, "cold"),
                     say=lambda text: _say(request.config, text),
                 )
             )
@@ -318,7 +306,7 @@ def cloud(_testbed: Testbed) -> Iterator[Cloud]:
 def _use(request: pytest.FixtureRequest, pool: ServerPool) -> Iterator[ServerUnderTest]:
     node: Any = request.node
     node.stash[_PROBLEM] = ""
-    with _one_sentence():
+    with one_sentence():
         server = pool.server(cold=node.get_closest_marker("hotplate_cold") is not None)
     try:
         wanted = [name for mark in node.iter_markers("hotplate_groups") for name in mark.args]
@@ -336,8 +324,8 @@ def _look_back(request: pytest.FixtureRequest, pool: ServerPool, server: ServerU
     """When a test is over: let a person look, explain what failed, and leave the evidence."""
     node: Any = request.node
     problem: str = node.stash[_PROBLEM]
-    keep = request.config.getoption("--keep")
-    if keep or (problem and request.config.getoption("--pause-on-fail")):
+    keep = options.value(request.config, "keep")
+    if keep or (problem and options.value(request.config, "pause-on-fail")):
         _pause(request.config, server)
     pool.testbed.cloud.faults.clear()
     diagnosis = None

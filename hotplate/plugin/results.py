@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hotplate.errors import HotplateError
+from hotplate.errors import HotplateError, Outcome
+from hotplate.plugin import outcomes
 from hotplate.report.html import Cell, results
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Results:
         self._folder = folder
         self._names = {str(path): name for name, path in images.items()}
         self._tests: dict[tuple[str, str], _Test] = {}
+        self._failed: list[Outcome] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in how a part of a test went."""
@@ -73,7 +75,17 @@ class Results:
         test.folder = known.get(LEFT, test.folder)
         test.note = known.get(AGAIN, test.note)
         if report.failed or (report.skipped and test.outcome == "passed"):
-            test.outcome = report.outcome
+            test.outcome = known.get(outcomes.PROPERTY, report.outcome)
+        if report.failed:
+            self._failed.append(Outcome(test.outcome))
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Let a run whose failures say nothing of an image end with another status than 1."""
+        if exitstatus == pytest.ExitCode.TESTS_FAILED:
+            # Tests that have nothing to do with an image may have failed as well.
+            of_images = len(self._failed) == session.testsfailed
+            if of_images and (status := outcomes.exit_status(set(self._failed))) is not None:
+                session.exitstatus = status
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the report, and say where it is."""

@@ -25,7 +25,7 @@ SCREENSHOT = "screen.png"
 CONSOLE_LINES = 400
 REQUESTS = 400
 VALUE_LIMIT = 20_000
-OUTCOMES = ("passed", "failed", "skipped")
+OUTCOMES = ("passed", "failed", "host error", "machine lost", "skipped")
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -42,7 +42,7 @@ class RunReport:
 class Cell:
     """How one test went on one image, as :func:`results` shows it.
 
-    :param outcome: pytest's word: ``passed``, ``failed`` or ``skipped``.
+    :param outcome: ``passed``, ``skipped``, or whose fault it is that it failed (Outcome's words).
     :param report: the test's own report, relative to the page; "" when there is none.
     :param note: what else is to be said of it.
     """
@@ -83,7 +83,7 @@ def results(images: Sequence[str], rows: Mapping[str, Mapping[str, Cell]]) -> st
         shown = "".join(_test(row.get(image)) for image in images)
         lines.append(f"<tr><td>{_esc(name)}</td>{shown}</tr>")
     head = "".join(f"<th>{_esc(image)}</th>" for image in images)
-    word = "failed" if counts["failed"] else "passed"
+    word = "passed" if counts["passed"] + counts["skipped"] == len(cells) else "failed"
     counted = ", ".join(f"{counts[each]} {each}" for each in OUTCOMES if counts[each])
     body = (
         f'<section class="verdict {word}"><h1><span class="badge {word}">{word}</span>'
@@ -97,7 +97,7 @@ def results(images: Sequence[str], rows: Mapping[str, Mapping[str, Cell]]) -> st
 def _test(cell: Cell | None) -> str:
     if cell is None:
         return '<td class="off">&middot;</td>'
-    kind = {"passed": "yes", "failed": "no"}.get(cell.outcome, "off")
+    kind = {"passed": "yes", "skipped": "off"}.get(cell.outcome, "no")
     text = f"{_esc(cell.outcome)}, {cell.seconds:.1f} s"
     if cell.report:
         text = f'<a href="{escape(quote(cell.report), quote=True)}">{text}</a>'

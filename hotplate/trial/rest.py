@@ -56,6 +56,7 @@ if [ -n "$group" ]; then
     cat /sys/fs/cgroup$group/cgroup.procs /sys/fs/cgroup/systemd$group/cgroup.procs |
         sed 's/^/process /'
 fi
+ip -4 -brief address | sed 's/^/address /'
 lock=/run/os-refresh-config.lock
 if [ -e $lock ] && ! flock --nonblock $lock true; then echo locked; fi
 """
@@ -85,12 +86,14 @@ class InGuest:
     :param busy: something of the boot or of the agent is at work.
     :param agent: the state of the agent's unit, as systemd calls it; "" when there is none, or when
         something else starts it, at a time that nobody can tell.
+    :param online: it has an address, by which its agent can ask for something.
     :param restarts: how often systemd has started the agent again.
     """
 
     booted: bool
     busy: bool
     agent: str
+    online: bool
     restarts: int
 
     @classmethod
@@ -100,12 +103,14 @@ class InGuest:
         values = dict(line.split("=", 1) for line in lines if "=" in line)
         jobs = [line for line in lines if line.startswith("job ") and AGENT not in line]
         processes = [line for line in lines if line.startswith("process ")]
+        devices = [line.split() for line in lines if line.startswith("address ")]
         restarts = values.get("NRestarts", "")
         elsewhere = values.get("LoadState") == "not-found" or bool(values.get("TriggeredBy"))
         return cls(
             booted=lines[:1] in (["running"], ["degraded"]),
             busy=bool(jobs) or "locked" in lines or len(processes) > 1,
             agent="" if elsewhere else values.get("ActiveState", ""),
+            online=not devices or any(row[1] != "lo" and len(row) > 3 for row in devices),
             restarts=int(restarts) if restarts.isdigit() else 0,
         )
 
@@ -163,7 +168,7 @@ class Rest:
         if inside.crashing:
             return True
         if inside.agent == "active":
-            return idle and self._agent_has_done(server)
+            return idle and (not inside.online or self._agent_has_done(server))
         return idle and inside.agent in ("inactive", "failed")
 
     def _is_idle(self, server: Server) -> bool:

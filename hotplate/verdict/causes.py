@@ -24,7 +24,14 @@ PYTHON = "/usr/bin/python3"
 OWN_SCRIPTS = ("10-wait-for-cloud-init", "20-os-apply-config", "55-heat-config")
 """The phase scripts that the elements bring; any other is the site's or another element's."""
 
+_UP = (Stage.BOOTED, Stage.NETWORK_UP)
+_METADATA = (*_UP, Stage.METADATA_SERVED)
 UNREACHED = r"timed out|Max retries exceeded|Failed to establish|unreachable|No route"
+_SHUT = re.compile(
+    r"answers: (?:Network is unreachable|No route|Permission denied|Invalid argument)|"
+    r"^(?:unreachable|prohibit|blackhole) "
+)
+"""What the kernel says of a route that is not there, and of those three kinds."""
 _LOCAL = r"^(lo|dummy|docker|veth|br-|cni|podman|virbr|ifb|sit|tun|tap)"
 _IN_VAIN = re.compile(rf"wait-online|(?i:wait for network)|{AGENT}")
 """Units that wait for what others do, and so are not why the boot does not go on."""
@@ -48,9 +55,13 @@ def health_of(facts: Facts) -> Health:
 
 def _wanted_units(facts: Facts) -> tuple[str, ...]:
     """The units without which the stage that is missing cannot be reached, but for the agent's."""
-    if facts.missing in (Stage.BOOTED, Stage.NETWORK_UP):
-        return ("systemd-networkd.service", *_CLOUD_INIT)
-    return _CLOUD_INIT if facts.missing is Stage.METADATA_SERVED else ()
+    state = health_of(facts)
+    units: list[str] = []
+    # cloud-init gets its metadata before the network is up, by a lease of its own.
+    if facts.missing in _UP or (state.lines("addresses") and not _has_address(state)):
+        others = [state.unit(name, "UnitFileState") for name in health.OTHER_RENDERERS]
+        units += [] if "enabled" in others else ["systemd-networkd.service"]
+    return (*units, *_CLOUD_INIT) if facts.missing in _METADATA else tuple(units)
 
 
 def agent_off(facts: Facts) -> str:
@@ -142,7 +153,7 @@ def no_network_for_agent(facts: Facts) -> str:
 
 
 def read_only_for_agent(facts: Facts) -> str:
-    told = _hardened(health_of(facts), "ProtectSystem", "no")
+    told = _hardened(health_of(facts), "ProtectSystem", "no", "yes")
     return f"{told}, which makes directories read-only for all that it runs" if told else ""
 
 
@@ -152,7 +163,11 @@ def other_user(facts: Facts) -> str:
 
 
 def proxy(facts: Facts) -> str:
-    for name, host in health_of(facts).rows("environment", 2):
+    rows = health_of(facts).rows("environment", 2)
+    excepted = [host for name, host in rows if name.lower() == "no_proxy"]
+    if any(health.CLOUD in hosts or hosts == "*" for hosts in excepted):
+        return ""
+    for name, host in rows:
         if name.lower() in ("http_proxy", "all_proxy") and host:
             where = health_of(facts).drop_in("Environment") or AGENT
             return f'"{where}" sends what the agent asks for to the proxy {host} ({name})'
@@ -224,7 +239,10 @@ def disk_full(facts: Facts) -> str:
     state = health_of(facts)
     for path, *numbers in (line.split() for line in state.lines("space")):
         inodes, free_inodes, free, available, blocks = (int(number) for number in numbers)
-        point = state.mount(path)[0] or path
+        point, options = state.mount(path)
+        point = point or path
+        if "ro" in options:
+            continue
         # ext4 keeps as many blocks back from root too.
         if not available and free <= min(blocks // 50, 4096):
             return f'the file system on "{point}" is full'
@@ -235,7 +253,8 @@ def disk_full(facts: Facts) -> str:
 
 def read_only(facts: Facts) -> str:
     state = health_of(facts)
-    for path in ("/", "/var", "/var/lib", *health.STATE):
+    # A root file system that is read-only by design has these elsewhere.
+    for path in ("/etc", "/var/lib/cloud", *health.STATE):
         point, options = state.mount(path)
         if "ro" in options:
             return f'"{point}" is mounted read-only'
@@ -262,18 +281,29 @@ def no_exec(facts: Facts) -> str:
 # -- the network -----------------------------------------------------------------------------------
 
 
+def _devices(state: Health) -> list[list[str]]:
+    """Name, state and addresses of each device that leads outside."""
+    return [row for row in state.rows("addresses", 3) if not re.match(_LOCAL, row[0])]
+
+
+def _has_address(state: Health) -> bool:
+    """Whether a device has an IPv4 address, which it has by somebody's doing."""
+    return any("." in row[2] for row in _devices(state))
+
+
 def link_down(facts: Facts) -> str:
-    if not facts.link_up:
-        return ""
-    devices = [row for row in health_of(facts).rows("addresses", 3) if not re.match(_LOCAL, row[0])]
-    if devices and all(row[1] == "DOWN" and "." not in row[2] for row in devices):
-        return f'the network device "{devices[0][0]}" is down: something in the guest put it so'
+    state = health_of(facts)
+    devices = _devices(state)
+    if facts.link_up and devices and not _has_address(state):
+        down = [row[0] for row in devices if row[1] == "DOWN"]
+        if len(down) == len(devices):
+            return f'the network device "{down[0]}" is down: something in the guest put it so'
     return ""
 
 
 def no_route(facts: Facts) -> str:
     rows = [(row[0], row[1]) for row in health_of(facts).rows("routes", 2)]
-    shut = [(port, text) for port, text in rows if not re.search(r" dev \S+| via ", text)]
+    shut = [(port, text) for port, text in rows if _SHUT.search(text)]
     if not shut:
         return ""
     said = shut[0][1].removeprefix("RTNETLINK answers: ")
@@ -286,7 +316,8 @@ def no_route(facts: Facts) -> str:
 
 def firewall(facts: Facts) -> str:
     lines = health_of(facts).lines("firewall")
-    if facts.missing is Stage.AGENT_POLLED and not facts.log_line(UNREACHED, "agent-log"):
+    # A firewall by itself is nothing wrong.
+    if not facts.log_line(UNREACHED, "agent-log"):
         return ""
     return f'the guest has a firewall: "{lines[0].strip()[:180]}"' if lines else ""
 
@@ -317,6 +348,9 @@ def wrong_clock(facts: Facts) -> str:
 
 
 def cloud_init_off(facts: Facts) -> str:
+    if any(classify.is_user_data(event) for event in facts.metadata):
+        # Something else than cloud-init looks for metadata in this image.
+        return ""
     for line in health_of(facts).lines("cloud-init"):
         if line == "cloud-init=disabled":
             return 'the kernel command line has "cloud-init=disabled"'
@@ -347,7 +381,9 @@ def other_target(facts: Facts) -> str:
 
 
 def other_interface(facts: Facts) -> str:
-    devices = {"eth0"}
+    if _has_address(health_of(facts)):
+        return ""
+    devices = {"eth0", *(row[0] for row in _devices(health_of(facts)))}
     for line in facts.lines:
         if found := re.search(r" (\S+): renamed from (eth\d+)", line):
             devices.add(found[1])
@@ -397,8 +433,6 @@ def no_hooks(facts: Facts) -> str:
     return ""
 
 
-_UP = (Stage.BOOTED, Stage.NETWORK_UP)
-_METADATA = (*_UP, Stage.METADATA_SERVED)
 _AGENT = (Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED)
 _TO_AGENT = (*_METADATA, *_AGENT)
 _RUNS = (Stage.HOOK_STARTED, Stage.HOOK_FINISHED)
@@ -527,7 +561,7 @@ CAUSES: tuple[Rule, ...] = (
     Rule(
         "other-interface",
         Stage.NETWORK_UP,
-        _METADATA,
+        (*_METADATA, Stage.AGENT_POLLED),
         other_interface,
         "match by Type=ether, or by en* and eth*",
     ),

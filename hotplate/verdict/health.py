@@ -24,9 +24,13 @@ TEMPLATE = "/usr/libexec/os-apply-config/templates/var/run/heat-config/heat-conf
 HOOKS = "/usr/libexec/heat-config/hooks"
 STATE = ("/var/lib/heat-config", "/var/lib/os-collect-config")
 
+OTHER_RENDERERS = ("networking.service", "NetworkManager.service", "dhcpcd.service")
+"""What an image may bring its network up with, other than systemd-networkd."""
+
 UNITS = (
     AGENT,
     "systemd-networkd.service",
+    *OTHER_RENDERERS,
     "cloud-init-local.service",
     "cloud-init.service",
     "cloud-init-network.service",
@@ -61,8 +65,10 @@ program() {{
     set +f
     case $2 in
     */env)
-        while [ "${{3#-}}" != "$3" ]; do shift; done
-        [ -z "$3" ] || command -v "$3" > /dev/null || echo "no-interpreter $1 $3"
+        case ${{3:--}} in
+        -* | *=*) ;;
+        *) command -v "$3" > /dev/null || echo "no-interpreter $1 $3" ;;
+        esac
         ;;
     *) [ -x "$2" ] || echo "no-interpreter $1 $2 $(readlink -f "$2")" ;;
     esac
@@ -81,6 +87,10 @@ grep -sH = /etc/systemd/system/{AGENT}.d/*.conf /run/systemd/system/{AGENT}.d/*.
     /usr/lib/systemd/system/{AGENT}.d/*.conf | sed 's/\(Environment[A-Za-z]*\)=.*/\1/'
 section addresses
 ip -brief address
+section networks
+for path in /etc/systemd/network/*.network /run/systemd/network/*.network; do
+    [ -e $path ] && echo "$path" $(sed -n '/^\[Match\]/,/^\[[^M]/{{ /^\[/!p }}' $path)
+done
 section routes
 for port in 80 5000 8000 8004 8080 8888; do
     echo "$port $(ip route get {CLOUD} ipproto tcp dport $port 2>&1 | head -n 1)"
@@ -105,7 +115,7 @@ sed -n 's/^ExecStart=[-@:+!]*\(\/[^ ]*\).*/\1/p' /etc/systemd/system/{AGENT} \
     /usr/lib/systemd/system/{AGENT} /lib/systemd/system/{AGENT} 2> /dev/null |
     while read -r path; do program "$path"; done
 for path in {REFRESH}/*.d/* {HOOKS}/* /usr/libexec/os-collect-config/prepare \
-    /usr/local/bin/os-* /usr/local/bin/heat-config-notify; do
+    /usr/local/bin/os-*-config /usr/local/bin/heat-config-notify; do
     if [ -e "$path" ] || [ -L "$path" ]; then program "$path"; fi
 done
 if [ -d {REFRESH}/configure.d ] && [ ! -e {PHASE_SCRIPT} ]; then echo "gone {PHASE_SCRIPT}"; fi

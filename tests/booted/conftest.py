@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from hotplate.paths import cache_dir
 REPOSITORY = Path(__file__).resolve().parents[2]
 SEEDS = REPOSITORY / "tests" / "seeds"
 BUILD_SECONDS = 1500
+UNUSED_DAYS = 30
 RUN_SECONDS = 1500
 
 
@@ -72,6 +74,7 @@ class Images:
         self.directory = cache_dir() / "test-images"
         self.directory.mkdir(parents=True, exist_ok=True)
         self._fingerprint = _fingerprint()
+        self._prune()
 
     def get(
         self,
@@ -94,7 +97,15 @@ class Images:
                     timeout=seconds,
                 )
                 assert done.status == 0, done.stderr[-2000:]
+            # When it was used last.
+            os.utime(path)
         return path
+
+    def _prune(self) -> None:
+        """Images that no test asks for any more go by themselves."""
+        for path in self.directory.glob("*.qcow2"):
+            if time.time() - path.stat().st_mtime > UNUSED_DAYS * 86400:
+                self._forget(path.stem)
 
     def _forget(self, prefix: str) -> None:
         """Images of earlier elements and hooks are of no more use."""

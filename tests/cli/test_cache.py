@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -11,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from hotplate import locks
+from hotplate.image.base_cache import BaseCache
+from hotplate.machine import admission
 from hotplate.testbed import warm_state as warm
+from hotplate.timing.deadline import Deadline
 
 BUSY = """
 import sys, time
@@ -130,6 +136,56 @@ def test_what_a_killed_run_left_goes_and_what_a_live_one_makes_stays(root):
         assert left.exists()
     hotplate("clean")
     assert not left.exists()
+
+
+def test_everything_that_is_kept_is_listed_and_goes_with_all(root):
+    """Whatever hotplate writes into the cache has a line, so that nothing grows unseen."""
+    for name in ("history.json", "kvm.json"):
+        (root / name).write_text("{}")
+    kept(root, "incumbents", "bookworm.qcow2")
+    assert {"history.json", "kvm.json", "bookworm.qcow2"} <= {
+        entry["what"] for entry in json.loads(hotplate("list", "--json").stdout)["entries"]
+    }
+    assert hotplate("clean", "--all").returncode == 0
+    assert [path for path in root.rglob("*") if path.is_file()] == []
+
+
+def test_what_a_build_uses_stays_and_is_named_with_its_locks(root):
+    """As the lock of hotplate.image.build, held by another process than the one that cleans."""
+    tarball = root / "dib" / "0123456789ab" / "base.tar.gz"
+    tarball.parent.mkdir(parents=True)
+    with BaseCache(tarball, refresh=True), locks.shared(tarball.parent):
+        tarball.write_text("being made")
+        done = hotplate("clean", "--all")
+        assert f'"{tarball.parent}" is in use by a build or a machine; it stays' in done.stdout
+        assert done.returncode == 0
+        assert tarball.exists()
+        assert tarball.with_name("base.tar.gz.lock").exists()
+    hotplate("clean", "--all")
+    assert not tarball.parent.exists()
+
+
+def test_an_image_that_a_machine_runs_on_stays(root):
+    """QEMU locks bytes of each file that it uses (docs/system/images.rst of QEMU)."""
+    image = kept(root, "test-images", "web.qcow2")
+    with image.open("rb") as stream:
+        fcntl.fcntl(
+            stream,
+            fcntl.F_OFD_SETLK,
+            struct.pack("@hhqqi0q", fcntl.F_RDLCK, os.SEEK_SET, 100, 1, 0),
+        )
+        assert "it stays" in hotplate("clean", "--all").stdout
+        assert image.exists()
+    hotplate("clean", "--all")
+    assert not image.exists()
+
+
+def test_the_queue_for_memory_is_not_taken_from_those_who_wait_in_it(root):
+    with admission.reserve(1, directory=root / "memory", deadline=Deadline(10, "memory")):
+        queue = (root / "memory" / admission.QUEUE).stat().st_ino
+        assert hotplate("clean", "--all").returncode == 0
+        assert (root / "memory" / admission.QUEUE).stat().st_ino == queue
+        assert len(admission.held(root / "memory")) == 1
 
 
 def test_the_states_are_bounded(root):

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from hotplate import locks
 from hotplate.errors import HostError
-from hotplate.image.base_cache import DAYS, BaseCache
+from hotplate.image.base_cache import DAYS, BaseCache, prune
 
 
 def made(tarball: Path) -> Path:
@@ -82,3 +83,45 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path):
         BaseCache(tmp_path / "file" / "x", refresh=True),
     ):
         pass
+
+
+def test_nobody_makes_it_anew_while_another_build_unpacks_it(tarball: Path):
+    old = time.time() - (DAYS + 1) * 86400
+    os.utime(made(tarball), (old, old))
+    entered = []
+
+    def second() -> None:
+        with BaseCache(tarball, refresh=True) as base:
+            entered.append(base.making)
+
+    with BaseCache(tarball, refresh=False) as base:
+        assert not base.making
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.3)
+        assert entered == []
+        assert tarball.exists()
+        base.settle()
+        thread.join(10)
+    assert entered == [True]
+
+
+@pytest.mark.root
+def test_what_diskimage_builder_wrote_as_root_is_given_to_the_user(tarball: Path):
+    with BaseCache(tarball, refresh=True) as base:
+        tarball.write_text("whole")
+        os.chown(tarball, os.geteuid() + 1, -1)
+        base.settle()
+    assert tarball.stat().st_uid == os.geteuid()
+    assert tarball.read_text() == "whole"
+    assert [path.name for path in tarball.parent.glob("*.new")] == []
+
+
+def test_what_no_build_has_used_for_long_goes_unless_one_uses_it(tmp_path: Path):
+    now = time.time()
+    for name, days in (("fresh", 29), ("old", 31), ("used", 31)):
+        (tmp_path / name / "apt-archives").mkdir(parents=True)
+        os.utime(tmp_path / name, (now - days * 86400,) * 2)
+    with locks.shared(tmp_path / "used"):
+        prune(tmp_path, now=now)
+    assert {path.name for path in tmp_path.iterdir()} == {"fresh", "used"}

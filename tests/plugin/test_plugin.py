@@ -42,8 +42,83 @@ def names(project, *options: str) -> list[str]:
 def test_the_options_explain_themselves(project):
     done = project.runpytest_subprocess("--help")
     text = done.stdout.str()
-    for option in ("--image", "--cold", "--keep", "--pause-on-fail", "--artifacts", "--shard"):
-        assert option in text
+    for option in ("image", "cold", "keep", "pause-on-fail", "artifacts", "shard"):
+        assert f" --{option}" in text
+        assert f" --hotplate-{option}" in text
+    assert "--hotplate-require-image" in text
+    assert "hotplate_require_image" in text
+
+
+OWN_OPTIONS = """
+    import pytest
+
+    def pytest_addoption(parser):
+        parser.addoption("--image", help="of the moon")
+        parser.addoption("--keep", action="store_true")
+        parser.addoption("--cold", action="store_true")
+        parser.addoption("--shard", default="all")
+        parser.addoption("--artifacts", dest="somewhere")
+
+    @pytest.fixture
+    def moon(pytestconfig):
+        return pytestconfig
+"""
+OWN_TESTS = """
+    def test_moon(moon):
+        assert moon.getoption("--image") == "luna.png"
+        assert moon.getoption("image") == "luna.png"
+        assert moon.getoption("--shard") == "all"
+        assert moon.getoption("keep") is True
+        assert moon.getoption("somewhere") == "here"
+        assert moon.getoption("--pause-on-fail") is False
+"""
+
+
+@pytest.mark.parametrize("joined", ["=", " "])
+def test_a_repository_keeps_its_own_options_of_those_names(project, joined):
+    project.makeconftest(OWN_OPTIONS)
+    project.makepyfile(test_it=OWN_TESTS)
+    words = f"--keep --image{joined}luna.png --artifacts{joined}here".split()
+    project.runpytest_subprocess(*words).assert_outcomes(passed=1)
+
+
+def test_and_uses_hotplates_by_their_long_names(project, tmp_path, raw_image):
+    image = raw_image(tmp_path / "web.raw")
+    project.makeconftest(OWN_OPTIONS)
+    project.makepyfile(test_it=OWN_TESTS, test_image=USES_IMAGE)
+    done = project.runpytest_subprocess(
+        *("--keep", "--image", "luna.png", "--artifacts=here", f"--hotplate-image={image}")
+    )
+    done.assert_outcomes(passed=4)
+    shards = [
+        len(names(project, "--hotplate-image", str(image), "--hotplate-shard", f"hash:{part}/2"))
+        for part in (1, 2)
+    ]
+    assert sum(shards) == 4
+
+
+def test_another_plug_in_keeps_its_own_options_too(project, tmp_path):
+    project.makepyfile(other_plugin=OWN_OPTIONS, test_it=OWN_TESTS)
+    done = project.runpytest_subprocess(
+        *("-p", "other_plugin", "--keep", "--image=luna.png", "--artifacts=here")
+    )
+    done.assert_outcomes(passed=1)
+
+
+def test_the_conftest_of_the_test_paths_is_loaded_whatever_the_image(project, raw_image):
+    """An option whose value looks like a place of tests must not hide where the tests are."""
+    image = raw_image(project.path / "web.raw")
+    project.makeini("[pytest]\naddopts = -p no:cacheprovider -p no:xdist\ntestpaths = suite\n")
+    suite = project.mkdir("suite")
+    (suite / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n    parser.addoption('--colour')\n"
+    )
+    (suite / "test_it.py").write_text(
+        "def test_colour(pytestconfig, image):\n"
+        "    assert pytestconfig.getoption('--colour') == 'red'\n"
+    )
+    done = project.runpytest_subprocess("--image", image.name, "--colour=red")
+    done.assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 100])
@@ -121,6 +196,22 @@ def test_without_an_image_what_needs_one_is_skipped_with_the_reason(project):
     done.stdout.fnmatch_lines(["*it tests an image, and no --image was given*"])
 
 
+@pytest.mark.parametrize("how", ["option", "ini"])
+def test_an_image_can_be_required(project, tmp_path, raw_image, how):
+    """A forgotten option must not be a green run."""
+    ini = "[pytest]\naddopts = -p no:cacheprovider -p no:xdist --import-mode=importlib\n"
+    words = ["--hotplate-require-image"] if how == "option" else []
+    project.makeini(ini + ("hotplate_require_image = true\n" if how == "ini" else ""))
+    project.makepyfile(test_it=USES_IMAGE)
+    done = project.runpytest_subprocess(*words)
+    assert done.ret == 2
+    assert "an image is required and none was given (--image=IMAGE)" in done.stdout.str()
+    image = raw_image(tmp_path / "web.raw")
+    project.runpytest_subprocess(*words, f"--image={image}").assert_outcomes(passed=3)
+    # What needs none runs without.
+    project.runpytest_subprocess(*words, "-k", "none").assert_outcomes(passed=1, deselected=2)
+
+
 def test_a_fixture_of_the_tests_own_with_that_name_is_left_alone(project):
     project.makepyfile(
         """
@@ -153,11 +244,10 @@ def bad_truncated(path):
 
 
 @pytest.mark.tool("qemu-img")
-@pytest.mark.parametrize("make", [None, bad_text, bad_empty, bad_truncated])
+@pytest.mark.parametrize("make", [bad_text, bad_empty, bad_truncated])
 def test_a_bad_image_is_one_sentence_for_each_test(project, tmp_path, make):
     image = tmp_path / "bad.qcow2"
-    if make:
-        make(image)
+    make(image)
     project.makepyfile(
         """
         def test_one(server):
@@ -173,6 +263,64 @@ def test_a_bad_image_is_one_sentence_for_each_test(project, tmp_path, make):
     assert "bad.qcow2" in text
     assert "Traceback" not in text
     assert "hotplate/image/inspect.py" not in text
+    # Each is reported once, not as what happened in the handling of another.
+    assert "During handling" not in text
+    assert done.ret == 1
+
+
+def test_an_image_that_is_not_there_is_wrong_usage(project, tmp_path):
+    project.makepyfile(test_it="def test_one(server):\n    pass\n")
+    done = project.runpytest_subprocess(f"--image={tmp_path / 'none.qcow2'}")
+    assert done.ret == 2
+    assert "none.qcow2" in done.stdout.str()
+    assert "During handling" not in done.stdout.str()
+    assert "Traceback" not in done.stdout.str() + done.stderr.str()
+
+
+OUTCOMES = """
+    import pytest
+    from hotplate.errors import HostError, ImageError, MachineLostError
+
+    @pytest.fixture
+    def error(request):
+        return {"host": HostError, "image": ImageError, "lost": MachineLostError}[request.param]
+
+    @pytest.mark.parametrize("error", [NAMES], indirect=True)
+    def test_it(image, error):
+        raise error("it went wrong")
+"""
+
+
+@pytest.mark.parametrize(
+    ("raised", "status"),
+    [
+        ("'host'", 3),
+        ("'lost'", 4),
+        ("'image'", 1),
+        ("'host', 'lost'", 3),
+        ("'host', 'image'", 1),
+    ],
+)
+def test_whose_fault_it_is_is_said_by_the_status_and_in_junit(
+    project, tmp_path, raw_image, raised, status
+):
+    image = raw_image(tmp_path / "web.raw")
+    project.makepyfile(test_it=OUTCOMES.replace("NAMES", raised))
+    done = project.runpytest_subprocess(f"--image={image}", "--junit-xml=junit.xml")
+    assert done.ret == status
+    words = {"host": "host error", "lost": "machine lost", "image": "failed"}
+    text = (project.path / "junit.xml").read_text()
+    for name in words:
+        expected = f'<property name="hotplate_outcome" value="{words[name]}"'
+        assert (expected in text) is (f"'{name}'" in raised)
+
+
+def test_a_test_that_needs_no_image_fails_as_ever_beside_a_host_error(project, tmp_path, raw_image):
+    image = raw_image(tmp_path / "web.raw")
+    project.makepyfile(
+        test_it=OUTCOMES.replace("NAMES", "'host'"), test_own="def test_own():\n    assert 0\n"
+    )
+    assert project.runpytest_subprocess(f"--image={image}").ret == 1
 
 
 def test_a_wrong_setting_is_said_and_where_it_came_from(project, tmp_path, monkeypatch, raw_image):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 from pathlib import Path
@@ -164,6 +165,15 @@ def test_what_is_configured(look, root):
     assert state.lines("networks") == ["/etc/systemd/network/90.network Name=ens192"]
     assert state.lines("collect-conf") == ["metadata_url 192.0.2.7:8000"]
     assert state.lines("packages") == ["libexpat1 install ok half-configured"]
+
+
+def test_a_file_of_any_size_is_read_in_part(look, root):
+    """A guest that means harm may make any file as large as it likes: it takes no blocks."""
+    with (root / "etc/fstab").open("wb") as stream:
+        stream.truncate(200 << 30)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert list(look().sections)[-1] == "end"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
 
 
 def test_links_in_a_circle_end(look, root):

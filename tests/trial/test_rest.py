@@ -58,6 +58,21 @@ def test_an_agent_that_others_start_may_still_come(line, agent):
 
 
 @pytest.mark.parametrize(
+    ("devices", "online"),
+    [
+        (["lo UNKNOWN 127.0.0.1/8", "ens4 UP 169.254.169.15/24 metric 1024"], True),
+        (["lo UNKNOWN 127.0.0.1/8", "ens4 DOWN"], False),
+        (["lo UNKNOWN 127.0.0.1/8"], False),
+        # Nobody answered: there is no ip.
+        ([], True),
+    ],
+)
+def test_who_has_no_address_asks_for_nothing(devices, online):
+    text = AT_REST + "".join(f"address {line}\n" for line in devices)
+    assert InGuest.read(text).online == online
+
+
+@pytest.mark.parametrize(
     ("threads", "idle"),
     [
         ([(0.1, 0.0), (0.3, 0.1)], True),

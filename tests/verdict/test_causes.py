@@ -118,6 +118,13 @@ IN_A_GUEST = [
     (silent, {"addresses": "lo UNKNOWN 127.0.0.1/8\nens4 DOWN "}, "link-down", '"ens4" is down'),
     (polled, {"addresses": "lo UNKNOWN 127.0.0.1/8\nens4 UP 10.0.0.3/24\ndocker0 DOWN "},
      None, ""),
+    (silent, {"units": unit("systemd-networkd.service", LoadState="masked"),
+              "addresses": "lo UNKNOWN 127.0.0.1/8\nens4 DOWN "},
+     "unit-masked", "systemd-networkd.service"),
+    (silent, {"units": unit("systemd-networkd.service", LoadState="masked")}, None, ""),
+    (silent, {"addresses": "lo UNKNOWN 127.0.0.1/8\nens4 UP fe80::5054/64",
+              "networks": "/etc/systemd/network/90-heat-config.network Name=ens192"},
+     "other-interface", 'is for "ens192", and the machine\'s device is "ens4"'),
     (silent, {"routes": "80 RTNETLINK answers: Network is unreachable\n"
               "8000 RTNETLINK answers: Network is unreachable"},
      "no-route", 'no route to 169.254.169.254: "Network is unreachable"'),
@@ -126,6 +133,13 @@ IN_A_GUEST = [
      "no-route", 'port 8080 of 169.254.169.254 is shut in the guest by the rule "9:'),
     (silent, {"environment": "http_proxy 192.0.2.1:3128", "drop-ins": f"{SITE}:Environment"},
      "proxy", f'"{SITE}" sends what the agent asks for to the proxy 192.0.2.1:3128 (http_proxy)'),
+    (silent, {"environment": "http_proxy 192.0.2.1:3128\nno_proxy localhost,169.254.169.254"},
+     None, ""),
+    (silent, {"firewall": "tcp dport 25 drop"}, None, ""),
+    (silent, {"routes": '80 Error: argument "ipproto" is wrong: unknown'}, None, ""),
+    (received, {"space": "/ 0 0 0 0 900", "mounts": "/dev/vda / squashfs ro 0 0\n"
+                "tmpfs /var tmpfs rw 0 0\ntmpfs /etc tmpfs rw 0 0"}, None, ""),
+    (silent, {"cloud-init": "/etc/cloud/cloud-init.disabled"}, None, ""),
     (silent, {"units": unit(PrivateNetwork="yes"), "drop-ins": f"{SITE}:PrivateNetwork=yes"},
      "agent-cut-off", f'"{SITE}" runs the agent with PrivateNetwork=yes'),
     (silent, {"units": unit(IPAddressDeny="0.0.0.0/0 ::/0")}, "agent-cut-off", "IPAddressDeny="),
@@ -162,6 +176,17 @@ def test_what_a_guest_says_of_itself_is_named(story, happened, found, fault, wor
         assert (diagnosis.fault, words in diagnosis.seen) == (fault, True), diagnosis
 
 
+def test_a_firewall_is_named_when_the_agent_reaches_nothing(story):
+    silent(story)
+    story.agent(log="cfn: HTTPConnectionPool(host='169.254.169.254'): Read timed out.")
+    story.probe("health", answer(firewall="tcp dport 8000 drop"))
+    told = story.diagnosis()
+    assert (told.fault, told.seen) == (
+        "firewall",
+        'the guest has a firewall: "tcp dport 8000 drop"',
+    )
+
+
 @pytest.mark.parametrize("happened", [unheard, silent, polled, received, done])
 def test_nothing_is_named_in_a_guest_in_which_all_is_well(story, happened):
     happened(story)
@@ -174,6 +199,8 @@ ON_A_DISK = [
      "unit-masked", 'the unit "systemd-networkd.service" is masked'),
     ({"units": unit("cloud-init-local.service", UnitFileState="disabled", ActiveState="")},
      "unit-disabled", '"cloud-init-local.service" is installed and not enabled'),
+    ({"units": unit("systemd-networkd.service", UnitFileState="disabled", ActiveState="") + "\n"
+      + unit("networking.service")}, None, ""),
     ({"cloud-init": "/etc/cloud/cloud-init.disabled"},
      "cloud-init-off", '"/etc/cloud/cloud-init.disabled" keeps'),
     ({"programs": "no-interpreter /usr/bin/cloud-init /usr/bin/python3 /usr/bin/python3"},

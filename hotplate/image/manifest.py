@@ -1,0 +1,71 @@
+"""NAME.manifest.json, which a build leaves beside its image: what is in it, and which files it is.
+
+Keys: ``image``, ``sha256`` and ``bytes`` of the image file; ``beside``, the SHA-256 of ``vmlinuz``
+and ``initrd`` of a partition image; ``release``, ``arch``, ``layout``, ``groups``,
+``install_type``; ``elements``, each with a hash of its files; ``packages`` as ``name=version``;
+``built``, ``seconds``, ``steps``, ``hotplate`` and ``diskimage-builder``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from hotplate.errors import ImageError
+from hotplate.image.checksum import sha256_of
+from hotplate.paths import cache_dir
+
+SUFFIX = ".manifest.json"
+SUFFIXES = (".qcow2", ".raw")
+
+
+def path_for(image: Path) -> Path:
+    """Where the manifest of an image is."""
+    stem = image.with_suffix("") if image.suffix in SUFFIXES else image
+    return stem.with_name(stem.name + SUFFIX)
+
+
+def read(image: Path) -> dict[str, Any]:
+    """The manifest beside an image; empty when there is none that can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        document = json.loads(path_for(image).read_text(encoding="utf-8"))
+        if isinstance(document, dict):
+            return document
+    return {}
+
+
+def check_set(image: Path, beside: Mapping[str, Path]) -> None:
+    """See to it that an image and what lies beside it were built together.
+
+    Without a manifest there is nothing to compare.
+
+    :param beside: the files by the suffix that a build gives them, ``vmlinuz`` and ``initrd``.
+    :raises ImageError: when a file is not the one that the manifest names.
+    """
+    manifest = read(image)
+    known = manifest.get("beside")
+    expected = {suffix: str(digest) for suffix, digest in known.items()} if known else {}
+    files = {suffix: path for suffix, path in beside.items() if suffix in expected}
+    if files and "sha256" in manifest:
+        files["image"], expected["image"] = image, str(manifest["sha256"])
+    for name, file in files.items():
+        if sha256_of(file, cache_dir() / "checksums") != expected[name]:
+            raise ImageError(
+                f'"{file}" is not the file that "{path_for(image).name}" names: the files of two '
+                "builds are mixed, or it was changed since",
+                hint="build the image again, or if the files belong together: "
+                f"rm {path_for(image)}",
+            )
+
+
+def elements_of(image: Path) -> Collection[str] | None:
+    """The elements that an image was built of; None when no manifest tells, or it is of another."""
+    manifest = read(image)
+    with contextlib.suppress(OSError):
+        if manifest.get("sha256") == sha256_of(image, cache_dir() / "checksums"):
+            elements = manifest.get("elements")
+            return tuple(elements) if elements else None
+    return None

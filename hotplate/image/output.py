@@ -1,0 +1,83 @@
+"""The files of a build: made by one build at a time, and put in place together."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hotplate import locks
+from hotplate.errors import HostError, UsageError
+from hotplate.image import manifest as manifests
+from hotplate.image.checksum import hash_file
+from hotplate.image.plan import BuildRequest, Layout
+from hotplate.image.supervise import STAGING
+
+BESIDE = ("vmlinuz", "initrd")
+"""What diskimage-builder's element baremetal leaves beside the image, by suffix."""
+
+
+@contextlib.contextmanager
+def staging(request: BuildRequest) -> Iterator[Path]:
+    """A directory beside the output, for one build of that name; it is gone afterwards.
+
+    :raises UsageError: when another build of that name runs.
+    :raises HostError: when nothing can be written there.
+    """
+    target = request.image.absolute()
+    if target.is_dir():
+        raise UsageError(f'"{target}" is a directory; name the image file to write')
+    prefix = f".{request.name.name}{STAGING}"
+    directory = target.with_name(f"{prefix}{secrets.token_hex(4)}")
+    with contextlib.ExitStack() as held:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with locks.exclusive(target.parent):
+                _refuse_second(target, prefix)
+                directory.mkdir()
+                held.enter_context(locks.exclusive(directory))
+        except OSError as error:
+            raise HostError(f'"{target.parent}" cannot be written to: {error.strerror}') from error
+        held.callback(shutil.rmtree, directory, ignore_errors=True)
+        yield directory
+
+
+def _refuse_second(target: Path, prefix: str) -> None:
+    for other in target.parent.glob(f"{glob.escape(prefix)}????????"):
+        try:
+            # One that nobody holds is of a build that was killed; the next one sweeps it up.
+            with contextlib.suppress(FileNotFoundError), locks.exclusive(other, wait=False):
+                pass
+        except locks.InUse as error:
+            raise UsageError(
+                f'another build is making "{target}"', hint="wait for it, or name another: -o FILE"
+            ) from error
+
+
+def publish(request: BuildRequest, directory: Path, manifest: dict[str, Any]) -> None:
+    """Move the finished files to their names, the image last.
+
+    A kill in between leaves files of two builds; the manifest goes first and names them all, so
+    that :func:`~hotplate.image.manifest.check_set` finds out.
+
+    :param directory: has the files as ``image.SUFFIX``.
+    :param manifest: gets ``sha256``, ``bytes`` and ``beside``.
+    """
+    image = directory / f"image.{request.image_type}"
+    manifest["sha256"] = hash_file(image)
+    manifest["bytes"] = image.stat().st_size
+    moves = []
+    if request.layout is Layout.PARTITION:
+        there = [name for name in BESIDE if (directory / f"image.{name}").exists()]
+        manifest["beside"] = {name: hash_file(directory / f"image.{name}") for name in there}
+        moves += [(directory / f"image.{name}", request.beside(f".{name}")) for name in there]
+    written = directory / "manifest"
+    written.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    for source, place in ((written, request.beside(manifests.SUFFIX)), *moves):
+        source.replace(place)
+    image.replace(request.image)

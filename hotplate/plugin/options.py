@@ -1,0 +1,138 @@
+"""The plug-in's options: ``--hotplate-image`` and the rest, and their short names where free.
+
+A repository may have an ``--image`` of its own, in a conftest.py or by another plug-in.  Which
+names are free is known when those that are loaded at the start have been; so the short names come
+after that, and before pytest reads the command line for good.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+GROUP = "hotplate"
+REQUIRE = "hotplate_require_image"
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option, ``--hotplate-NAME``.
+
+    :param help: for ``pytest --help``.
+    :param metavar: of its value; "" for a switch.
+    :param many: whether it may be given several times.
+    :param short: whether ``--NAME`` does the same where nobody else has it.
+    """
+
+    name: str
+    help: str
+    metavar: str = ""
+    many: bool = False
+    short: bool = True
+
+    @property
+    def dest(self) -> str:
+        return f"hotplate_{self.name.replace('-', '_')}"
+
+    def arguments(self) -> dict[str, Any]:
+        """For ``addoption``."""
+        if not self.metavar:
+            return {"dest": self.dest, "action": "store_true"}
+        how = {"action": "append", "default": []} if self.many else {"action": "store"}
+        return {"dest": self.dest, "metavar": self.metavar, **how}
+
+
+OPTIONS = (
+    Option(
+        "image",
+        "the image to test; given several times, each test runs on each.  Write it with the "
+        '"=", or pytest takes IMAGE for a place of tests when it looks for its root directory',
+        "IMAGE",
+        many=True,
+    ),
+    Option(
+        "require-image",
+        "fail when a test needs an image and none is given, instead of skipping the test; also "
+        f"as {REQUIRE} in pytest's configuration",
+        short=False,
+    ),
+    Option("cold", "boot for each test, restore nothing"),
+    Option(
+        "keep",
+        "keep the disk of every test, not only of those that failed, and leave its guest up "
+        "and print how to look into it, until Enter",
+    ),
+    Option(
+        "pause-on-fail",
+        "when a test fails, leave its guest up and print how to look into it, until Enter",
+    ),
+    Option("artifacts", "where tests leave what they saw", "DIR"),
+    Option("shard", "run the M-th of N parts, chosen by the test's name", "hash:M/N"),
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options by the names that nobody else has."""
+    group = parser.getgroup(GROUP, "tests of images that Heat configures")
+    for option in OPTIONS:
+        group.addoption(f"--hotplate-{option.name}", help=option.help, **option.arguments())
+    parser.addini(
+        REQUIRE,
+        "fail when a test needs an image and none is given, instead of skipping the test",
+        type="bool",
+        default=False,
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, None, None]:
+    """Add the short names when all who may have them have been loaded."""
+    shorts = {f"--{each.name}" for each in OPTIONS if each.short and each.metavar}
+    # The value of an option that is not known yet looks like a place of tests.
+    places = early_config.known_args_namespace.file_or_dir
+    for word, following in itertools.pairwise(args):
+        if word in shorts and following in places:
+            places.remove(following)
+    yield
+    group = parser.getgroup(GROUP)
+    taken = _names(parser)
+    for option in OPTIONS:
+        short = f"--{option.name}"
+        if option.short and short not in taken:
+            group.addoption(short, help=f"as --hotplate-{option.name}", **option.arguments())
+
+
+def _names(parser: pytest.Parser) -> set[str]:
+    """All options that there are; pytest (8 and 9) has no public way to ask."""
+    groups = [*parser._groups, parser._anonymous]
+    return {name for group in groups for option in group.options for name in option.names()}
+
+
+def value(config: pytest.Config, name: str) -> Any:
+    """What the command line says for an option, by its name in :data:`OPTIONS`."""
+    return config.getoption(f"hotplate_{name.replace('-', '_')}")
+
+
+def shard(config: pytest.Config) -> tuple[int, int] | None:
+    """The part to run and the number of parts, or None for all.
+
+    :raises pytest.UsageError: when it is not of the form.
+    """
+    if not (text := value(config, "shard")):
+        return None
+    found = re.fullmatch(r"hash:(\d+)/(\d+)", text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise pytest.UsageError(f'--shard "{text}" is not of the form hash:M/N with 1 <= M <= N')
+    return int(found[1]), int(found[2])
+
+
+def requires_image(config: pytest.Config) -> bool:
+    """Whether a test that needs an image fails without one."""
+    return bool(value(config, "require-image") or config.getini(REQUIRE))

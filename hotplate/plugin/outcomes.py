@@ -1,0 +1,58 @@
+"""Whose fault it is that a test failed, in the words of :class:`~hotplate.errors.Outcome`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from hotplate.errors import HotplateError, Outcome, UsageError, outcome_of
+from hotplate.timing.deadline import DeadlineExceeded
+
+PROPERTY = "hotplate_outcome"
+"""The property of a test that failed, in its report and in JUnit."""
+
+BLAMELESS = frozenset({Outcome.HOST, Outcome.LOST})
+"""A run in which nothing else failed ends with their exit status; see :func:`exit_status`."""
+
+
+@contextlib.contextmanager
+def one_sentence() -> Iterator[None]:
+    """What has a sentence for people is reported by it, without a traceback."""
+    try:
+        yield
+    except UsageError as error:
+        message, status = str(error), error.exit_status
+    except (HotplateError, DeadlineExceeded) as error:
+        outcome = Outcome.FAILED if isinstance(error, DeadlineExceeded) else outcome_of(error)
+        failure = pytest.fail.Exception(f"{outcome}: {error}", pytrace=False)
+        setattr(failure, PROPERTY, outcome)
+        raise failure from None
+    else:
+        return
+    # Outside of "except": pytest shows what an exception was raised in the handling of.
+    pytest.exit(message, returncode=status)
+
+
+def of_failure(error: BaseException, *, lost: bool) -> Outcome:
+    """Whose fault it is that a test, or a fixture, raised an exception.
+
+    :param lost: whether the test's machine has gone away by itself.
+    """
+    if lost:
+        return Outcome.LOST
+    if (known := getattr(error, PROPERTY, None)) is not None:
+        return Outcome(known)
+    outcome = outcome_of(error) if isinstance(error, (HotplateError, OSError)) else Outcome.FAILED
+    return Outcome.FAILED if outcome is Outcome.ERROR else outcome
+
+
+def exit_status(outcomes: set[Outcome]) -> int | None:
+    """The status of a run whose failures are these, where it is not pytest's own 1.
+
+    Where every failure is the host's, it is 3; where none says anything of an image, 4.
+    """
+    if not outcomes or not outcomes <= BLAMELESS:
+        return None
+    return min(outcome.exit_status for outcome in outcomes)

@@ -1,0 +1,135 @@
+"""The files of a build: one build of a name at a time, and never those of two taken for one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hotplate import locks
+from hotplate.errors import ImageError, UsageError
+from hotplate.image import manifest, output
+from hotplate.image.inspect import Image
+from hotplate.image.plan import BuildRequest, Layout
+
+EXT = {1024 + 56: b"\x53\xef"}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def request_(tmp_path) -> BuildRequest:
+    (tmp_path / "out").mkdir()
+    return BuildRequest(
+        output=tmp_path / "out" / "web.qcow2", cache=tmp_path, layout=Layout.PARTITION
+    )
+
+
+@pytest.fixture
+def built(request_, make_image):
+    """Does what is left of a build when diskimage-builder has ended."""
+
+    def build(what: str) -> None:
+        source = make_image(f"{what}.qcow2", EXT | {4096: what.encode()})
+        with output.staging(request_) as directory:
+            shutil.copyfile(source, directory / "image.qcow2")
+            for suffix in output.BESIDE:
+                (directory / f"image.{suffix}").write_text(f"{suffix} of {what}")
+            output.publish(request_, directory, {"image": "web.qcow2", "elements": {"vm": "0"}})
+
+    return build
+
+
+def test_a_build_leaves_its_files_and_nothing_else(request_, built):
+    built("one")
+    names = {path.name for path in request_.image.parent.iterdir()}
+    assert names == {"web.qcow2", "web.vmlinuz", "web.initrd", "web.manifest.json"}
+    image = Image.open(request_.image)
+    document = json.loads(manifest.path_for(image.path).read_text())
+    assert document["sha256"] == image.sha256()
+    assert set(document["beside"]) == {"vmlinuz", "initrd"}
+
+
+def test_a_second_build_of_that_name_is_refused_and_another_name_is_not(request_, tmp_path):
+    other = BuildRequest(output=tmp_path / "out" / "db.qcow2", cache=tmp_path)
+    with output.staging(request_):
+        with pytest.raises(UsageError, match="another build is making"), output.staging(request_):
+            pass
+        with output.staging(other):
+            pass
+    with output.staging(request_):
+        pass
+
+
+def test_what_a_killed_build_left_keeps_nobody_out(request_):
+    left = request_.image.parent / ".web.hotplate-0a1b2c3d"
+    left.mkdir()
+    with output.staging(request_) as directory:
+        assert directory != left
+
+
+@pytest.mark.parametrize("moved", [1, 2, 3])
+def test_a_build_that_is_killed_while_it_puts_its_files_in_place_is_found_out(
+    request_, built, monkeypatch, moved
+):
+    """Whichever of the renames was the last."""
+    built("one")
+    done = []
+    replace = Path.replace
+
+    def killed(self, target):
+        if self.parent.name.startswith("."):
+            if len(done) == moved:
+                raise KeyboardInterrupt
+            done.append(target)
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        built("two")
+    monkeypatch.undo()
+    with pytest.raises(ImageError, match="the files of two builds are mixed") as refused:
+        Image.open(request_.image)
+    assert "web.manifest.json" in refused.value.hint
+    built("two")
+    assert Image.open(request_.image).layout is Layout.PARTITION
+
+
+def test_the_kernel_of_another_build_beside_an_image_is_found_out(request_, built):
+    built("one")
+    request_.beside(".initrd").write_text("initrd of another")
+    with pytest.raises(ImageError, match=r'web\.initrd" is not the file'):
+        Image.open(request_.image)
+    # Whoever means it says so by removing what contradicts it.
+    manifest.path_for(request_.image).unlink()
+    assert Image.open(request_.image).initrd is not None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"beside": null}', '{"beside": {}}'])
+def test_a_manifest_that_names_no_files_hinders_nothing(request_, built, text):
+    built("one")
+    manifest.path_for(request_.image).write_text(text)
+    assert Image.open(request_.image).kernel is not None
+
+
+def test_the_elements_of_an_image_are_those_of_its_own_manifest(request_, built):
+    built("one")
+    assert manifest.elements_of(request_.image) == ("vm",)
+    with request_.image.open("ab") as file:
+        file.write(b"changed")
+    assert manifest.elements_of(request_.image) is None
+
+
+def test_the_directory_that_a_build_holds_is_its_own(request_):
+    with (
+        output.staging(request_) as directory,
+        pytest.raises(locks.InUse),
+        locks.exclusive(directory, wait=False),
+    ):
+        pass
+    assert not directory.exists()
