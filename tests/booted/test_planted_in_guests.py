@@ -20,7 +20,10 @@ from hotplate.plugin.pool import ServerPool, open_pool
 from hotplate.settings import Settings
 from hotplate.timing.deadline import DeadlineExceeded
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
+
+QUICK = ("unit-masked", "phase-script-deleted", "root-full", "routes-deleted")
+"""Tried wherever guests are booted; the others when there is time."""
 
 GIVE_UP = 8.0
 """Seconds after which a deployment is asked about that cannot come to an end."""
@@ -229,7 +232,11 @@ def pool(trixie, tmp_path_factory) -> Iterator[ServerPool]:
         yield pool
 
 
-@pytest.mark.parametrize("fault", IN_A_GUEST, ids=str)
+def _row(fault: UserFault) -> object:
+    return pytest.param(fault, id=fault.name, marks=() if fault.name in QUICK else pytest.mark.long)
+
+
+@pytest.mark.parametrize("fault", [_row(each) for each in IN_A_GUEST])
 def test_planted_in_a_guest(pool, fault):
     server = pool.server()
     try:
