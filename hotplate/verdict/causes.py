@@ -7,6 +7,7 @@ agent is not installed is not why nothing is polled.
 from __future__ import annotations
 
 import re
+import time
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
@@ -237,8 +238,7 @@ def package_broken(facts: Facts) -> str:
 
 def disk_full(facts: Facts) -> str:
     state = health_of(facts)
-    for path, *numbers in (line.split() for line in state.lines("space")):
-        inodes, free_inodes, free, available, blocks = (int(number) for number in numbers)
+    for path, (inodes, free_inodes, free, available, blocks) in state.space:
         point, options = state.mount(path)
         point = point or path
         if "ro" in options:
@@ -338,13 +338,11 @@ def old_address(facts: Facts) -> str:
 
 
 def wrong_clock(facts: Facts) -> str:
-    state = health_of(facts)
-    guest, host = state.lines("clock"), state.lines("asked")
-    if guest and host and abs(float(guest[0]) - float(host[0])) > CLOCK_SECONDS:
-        from time import gmtime, strftime
-
-        return f"the guest's clock says {strftime('%Y-%m-%d %H:%M', gmtime(float(guest[0])))} UTC"
-    return ""
+    guest, host = health_of(facts).seconds("clock"), health_of(facts).seconds("asked")
+    if guest is None or host is None or abs(guest - host) < CLOCK_SECONDS:
+        return ""
+    shown = time.strftime("%Y-%m-%d %H:%M", time.gmtime(guest))
+    return f"the guest's clock says {shown} UTC"
 
 
 def cloud_init_off(facts: Facts) -> str:

@@ -27,6 +27,9 @@ STATE = ("/var/lib/heat-config", "/var/lib/os-collect-config")
 OTHER_RENDERERS = ("networking.service", "NetworkManager.service", "dhcpcd.service")
 """What an image may bring its network up with, other than systemd-networkd."""
 
+LINE = 400
+"""Characters of a line: what is found stands in a sentence."""
+
 UNITS = (
     AGENT,
     "systemd-networkd.service",
@@ -172,7 +175,7 @@ class Health:
             if line.startswith("=== "):
                 lines = sections.setdefault(line[4:].strip(), [])
             elif line.strip():
-                lines.append(line.rstrip())
+                lines.append(line.rstrip()[:LINE])
         return cls(sections, at)
 
     def lines(self, section: str) -> list[str]:
@@ -202,6 +205,17 @@ class Health:
     def unit(self, name: str, key: str) -> str:
         """A property of a unit, "" when it was not answered."""
         return self.units.get(name, {}).get(key, "")
+
+    @property
+    def space(self) -> list[tuple[str, list[int]]]:
+        """Of each directory: inodes, free inodes, free blocks, those for anybody, blocks."""
+        found = [re.fullmatch(r"(/\S*)((?: \d{1,18}){5})", line) for line in self.lines("space")]
+        return [(each[1], [int(word) for word in each[2].split()]) for each in found if each]
+
+    def seconds(self, section: str) -> int | None:
+        """A time since the epoch, None when there is none that a clock can have."""
+        found = re.fullmatch(r"-?\d{1,10}", "".join(self.lines(section)))
+        return int(found[0]) if found else None
 
     def drop_in(self, directive: str) -> str:
         """The file that gives the agent's unit a directive, "" when none of its drop-ins does."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hotplate.verdict import health
 from hotplate.verdict.causes import CAUSES
+from hotplate.verdict.facts import Facts
 from hotplate.verdict.health import Health
 from hotplate.verdict.stages import Stage
 
@@ -309,6 +312,23 @@ def test_a_hook_whose_interpreter_is_gone(story):
     told = story.diagnosis("CREATE_FAILED", "it failed")
     assert told.fault == "program-missing"
     assert f'"/usr/bin/python3.8", which runs "{hook}", is not there' in told.seen
+
+
+SECTIONS = [*GOOD, "drop-ins", "environment", "firewall", "unwritable", "running", "packages",
+            "datasource-list", "broken-yaml", "networks", "fstab", "default-target"]  # fmt: skip
+WORDS = st.text(alphabet="/ =:.09az-_\"'\\\n\u00e9\u202e%{}[]()*+?", max_size=60)
+
+
+@settings(max_examples=300, deadline=None)
+@given(sections=st.dictionaries(st.sampled_from(SECTIONS), WORDS))
+def test_no_answer_of_a_guest_ends_the_diagnosis(sections):
+    text = "".join(f"=== {name}\n{words}\n" for name, words in sections.items())
+    lines = ["A start job is running for x (1s / no limit)", "Timed out waiting for device /dev/x"]
+    for stage in (*Stage, None):
+        facts = Facts(stage, None, [], "CREATE_FAILED", "", 0.0, lines=lines)
+        facts.probes["health"] = text
+        for rule in CAUSES:
+            assert isinstance(rule.sees(facts), str)
 
 
 def test_the_answer_is_taken_apart():
