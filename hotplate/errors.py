@@ -10,6 +10,7 @@ shown with its traceback.
 from __future__ import annotations
 
 import errno
+import signal
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import ClassVar
@@ -53,10 +54,17 @@ EXIT_STATUSES = {
 }
 """The exit statuses for people; 128 + N beside them: interrupted by the signal N."""
 
-EXHAUSTED = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS, errno.EIO}
-)
-"""The errors of the operating system by which a host says that it has no more to give."""
+_REMEDIES = {
+    errno.EMFILE: "ulimit -n 4096",
+    errno.ENFILE: "sysctl -w fs.file-max=1000000",
+    errno.ENOSPC: "df -h",
+    errno.EDQUOT: "quota",
+    errno.ENOMEM: "free -m",
+    errno.EROFS: "mount | grep -w ro",
+    errno.EIO: "dmesg",
+}
+"""The errors of the operating system by which a host says that it has no more to give, and what
+shows more of it."""
 
 
 class HotplateError(Exception):
@@ -118,6 +126,17 @@ class MachineLostError(HotplateError):
     outcome = Outcome.LOST
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal asked us to end.
+
+    :ivar number: the signal's.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.number = number
+
+
 def outcome_of(error: BaseException) -> Outcome:
     """Whose fault an exception is, whatever layers it went through.
 
@@ -136,7 +155,7 @@ def outcome_of(error: BaseException) -> Outcome:
 
 def exhaustion(error: BaseException) -> bool:
     """True for an error of the operating system that says that the host has no more to give."""
-    return isinstance(error, OSError) and error.errno in EXHAUSTED
+    return isinstance(error, OSError) and error.errno in _REMEDIES
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -156,6 +175,14 @@ def sentence_of(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return str(error) or "interrupted"
     if outcome_of(error) is Outcome.HOST:
-        exhausted = next((each for each in causes(error) if exhaustion(each)), error)
-        return f"the host has no more to give: {exhausted or type(exhausted).__name__}"
+        return _host_sentence(error)
     return f"hotplate itself is at fault: {type(error).__name__}: {error}"
+
+
+def _host_sentence(error: BaseException) -> str:
+    for each in causes(error):
+        if isinstance(each, HostError):
+            return str(each)
+        if isinstance(each, OSError) and each.errno in _REMEDIES:
+            return f"the host has no more to give: {each}\n  hint: {_REMEDIES[each.errno]}"
+    return f"the host has no more memory to give\n  hint: {_REMEDIES[errno.ENOMEM]}"

@@ -74,6 +74,7 @@ class Settings:
         kernel's console on it costs boot time.
     :param append: more words for the kernel's command line, for images that have their kernel
         beside them.
+    :param strict: take what was noticed in a run that passed for a failure.
     :param keep: keep the stacks and disks of ``hotplate up`` when it ends.
     """
 
@@ -89,6 +90,7 @@ class Settings:
     limit: float = 1800.0
     append: str = ""
     display: bool = False
+    strict: bool = False
     keep: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -152,11 +154,12 @@ def _convert(name: str, default: Any, value: Any, source: str) -> Any:
             return _boolean(value)
         if isinstance(default, (int, float)):
             number = type(default)(value)
-            if number <= 0:
+            # Neither nan nor inf: what is waited for has to end, and not at once.
+            if not 0 < number < float("inf"):
                 raise ValueError
             return number
         return type(default)(value)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise UsageError(
             f'setting "{name}" from {source} is "{value}"; expected {_expected(default)}'
         ) from error

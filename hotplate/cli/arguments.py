@@ -128,6 +128,16 @@ def load_settings(args: argparse.Namespace) -> Settings:
     return Settings.load(vars(args), environ=os.environ, directory=Path.cwd())
 
 
+def check_files(args: argparse.Namespace) -> None:
+    """Find a misspelt file before anything large is loaded.
+
+    :raises UsageError: when a template or an environment is not there.
+    """
+    for file in (*([args.template] if args.template else []), *args.environment):
+        if not file.is_file():
+            raise UsageError(f'the file "{file}" does not exist or is not a file')
+
+
 def load_template(args: argparse.Namespace) -> Template | None:
     """The template that :func:`add_template_arguments` was told, with what is expected of it.
 

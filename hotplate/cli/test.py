@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
+import traceback
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,26 +15,28 @@ from hotplate.cli.arguments import (
     add_cloud_arguments,
     add_machine_arguments,
     add_template_arguments,
+    check_files,
     load_cloud_options,
     load_settings,
     load_template,
 )
-from hotplate.errors import HotplateError, UsageError
+from hotplate.cli.interrupts import Interrupts
+from hotplate.errors import HostError, HotplateError, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from hotplate.cloud.options import CloudOptions
     from hotplate.events.log import EventLog
-    from hotplate.image.inspect import Image
+    from hotplate.report.artifacts import Artefacts
+    from hotplate.report.files import ResultFiles
     from hotplate.report.html import RunReport
     from hotplate.report.terminal import Progress
-    from hotplate.settings import Settings
     from hotplate.stacks.template import Template
     from hotplate.trial.trial import Trial
     from hotplate.verdict.stages import Stage
-    from hotplate.verdict.verdict import Verdict
+    from hotplate.verdict.verdict import Subject, Verdict
 
+BUILTIN = "the built-in template"
 MATRIX = "matrix.html"
 """Beside the folders of the runs: the report of all images of one command."""
 
@@ -67,6 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=float, metavar="SECONDS", help="give up after that long in any case"
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        default=None,
+        help="fail a run in which anything was noticed: failed units, tracebacks, refused or "
+        "repeated signals, outputs that were not sent",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print the verdict only")
     parser.add_argument(
         "--keep",
@@ -79,97 +89,203 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run it; the exit status is the verdict's, and the worst of several."""
-    settings = load_settings(args)
-    options = load_cloud_options(args)
-    for file in (args.junit, args.json):
-        if file is not None and not file.absolute().parent.is_dir():
-            raise UsageError(f'"{file}" cannot be written: there is no such directory')
+    """Run it; the exit status is the verdict's, and the highest of several."""
+    from hotplate.image.inspect import find
+    from hotplate.report.files import ResultFiles
 
-    from hotplate.image.inspect import Image
-    from hotplate.report import junit
-    from hotplate.report.html import RunReport
-    from hotplate.stacks import template as templates
-
-    template = load_template(args) or templates.builtin()
-    images = [Image.open(path) for path in args.images]
-    runs: list[RunReport] = []
-    for image in images:
-        verdict, events = _test(args, image, template, settings, options)
-        runs.append(RunReport(verdict, tuple(events)))
-        # After each, for the next one may find that the host lacks something.
-        verdicts = [each.verdict for each in runs]
-        if args.junit is not None:
-            _write(args.junit, junit.to_xml(verdicts))
-        if args.json is not None:
-            told = [each.to_json() for each in verdicts]
-            document = json.dumps(
-                told if len(images) > 1 else told[0], indent=2, ensure_ascii=False, default=str
-            )
-            _write(args.json, document.encode() + b"\n")
-    if len(runs) > 1:
-        _write_matrix(runs, settings.artifacts.absolute() / MATRIX)
-    return max(each.exit_status for each in verdicts)
+    files = ResultFiles(args.junit, args.json, several=len(args.images) > 1)
+    files.begin()
+    check_files(args)
+    images = [find(path) for path in args.images]
+    with Interrupts() as interrupts:
+        return TestCommand(args, files, interrupts).run(images)
 
 
-def _test(
-    args: argparse.Namespace,
-    image: Image,
-    template: Template,
-    settings: Settings,
-    options: CloudOptions,
-) -> tuple[Verdict, EventLog]:
-    """Test one image, leave its artefacts and print its verdict."""
-    from hotplate.errors import Outcome
-    from hotplate.events.log import EventLog
-    from hotplate.paths import cache_dir
-    from hotplate.report.artifacts import Artefacts
-    from hotplate.report.history import History
-    from hotplate.report.html import report
-    from hotplate.report.terminal import summary
-    from hotplate.stacks import template as templates
+class TestCommand:
+    """One command: each image gets a folder and a verdict, whatever becomes of its run.
 
-    began = time.monotonic()
-    artefacts = Artefacts(settings.artifacts.absolute(), image.path.name)
-    history = History(cache_dir() / "history.json")
-    key = f"{image.sha256()}-{template.source}"
+    :param files: where the verdicts go besides.
+    :param interrupts: end what an image is tested by, and nothing that is written about it.
+    """
 
-    def attempt(folder: Path) -> tuple[Verdict, EventLog]:
+    # Not a class of tests, whatever pytest takes its name for.
+    __test__ = False
+
+    def __init__(
+        self, args: argparse.Namespace, files: ResultFiles, interrupts: Interrupts
+    ) -> None:
+        self.args = args
+        self.files = files
+        self.interrupts = interrupts
+        self.settings = load_settings(args)
+        self.options = load_cloud_options(args)
+        self.runs: list[RunReport] = []
+        self.problems: list[int] = []
+
+    @cached_property
+    def template(self) -> Template:
+        """What is deployed, the same to each image.
+
+        :raises UsageError: and TemplateError, see :func:`load_template`.
+        """
+        from hotplate.stacks import template as templates
+
+        return load_template(self.args) or templates.builtin()
+
+    def run(self, images: list[Path]) -> int:
+        """Test one image after the other; returns the exit status."""
+        for image in images:
+            self._test(image)
+            if self.runs[-1].verdict.outcome is Outcome.USAGE:
+                # It would be the same for all of them.
+                break
+        if len(images) > 1:
+            self._write_matrix()
+        return max([each.verdict.exit_status for each in self.runs] + self.problems)
+
+    def _test(self, image: Path) -> None:
+        """Test one image; its verdict and its artefacts are there whatever happens."""
+        from hotplate.events.log import EventLog
+        from hotplate.report.artifacts import Artefacts
+        from hotplate.report.html import RunReport, report
+        from hotplate.verdict.verdict import Subject, of_error
+
+        began = time.monotonic()
+        subject = Subject(image=str(image), template=str(self.args.template or BUILTIN))
+        artefacts = None
+        try:
+            artefacts = Artefacts(self.settings.artifacts.absolute(), image.name)
+        except HostError as error:
+            done = RunReport(of_error(error, subject, EventLog(), now=began), ())
+        else:
+            artefacts.begin(subject)
+            done = self._attempts(image, artefacts, subject)
+            self._leave(artefacts, done)
+        self.runs.append(done)
+        self._write_files()
+        self._show(done.verdict, time.monotonic() - began)
+        if artefacts is not None:
+            artefacts.write("report.html", report(done.verdict, done.events))
+            if artefacts.problem is not None:
+                print(f"hotplate test: {artefacts.problem}", file=sys.stderr)
+
+    def _attempts(self, image: Path, artefacts: Artefacts, subject: Subject) -> RunReport:
+        """Test an image, once more if its machine was lost."""
+        done = self._attempt(image, artefacts.folder, subject)
+        if done.verdict.outcome is not Outcome.LOST:
+            return done
+        lost = done.verdict.reasons[-1]
+        artefacts.write_json("first-try.json", done.verdict.to_json())
+        if not self.args.quiet:
+            print(f"the machine was lost, which says nothing of the image; once more ({lost})")
+        done = self._attempt(image, artefacts.folder / "second-try", subject)
+        return replace(done, verdict=after_a_loss(done.verdict, lost))
+
+    def _attempt(self, image: Path, folder: Path, subject: Subject) -> RunReport:
+        """Test an image once; what ends that by an exception is a verdict too."""
+        from hotplate.events.log import EventLog
+        from hotplate.report.artifacts import is_full
+        from hotplate.report.html import RunReport
+        from hotplate.verdict.verdict import of_error
+
         events = EventLog()
-        with _progress(args, history.expected(key), events) as progress:
+        try:
+            with self.interrupts.allowed():
+                verdict = self._try(image, folder, events)
+            if verdict.outcome is Outcome.FAILED and is_full(folder):
+                raise HostError(
+                    f'the disk of "{folder}" is full, so that nothing is known of the image',
+                    hint=f"df -h {folder}",
+                )
+        except (Exception, KeyboardInterrupt) as error:
+            verdict = of_error(error, subject, events, now=time.monotonic(), artefacts=str(folder))
+            if verdict.outcome is Outcome.ERROR and not isinstance(error, HotplateError):
+                _keep_traceback(folder)
+        return RunReport(verdict, tuple(events))
+
+    def _try(self, path: Path, folder: Path, events: EventLog) -> Verdict:
+        from hotplate.image.inspect import Image
+        from hotplate.paths import cache_dir
+        from hotplate.report.history import History
+        from hotplate.trial.trial import Trial
+
+        template = self.template
+        image = Image.open(path)
+        history = History(cache_dir() / "history.json")
+        key = f"{image.sha256()}-{template.source}"
+        with (
+            _progress(self.args, history.expected(key), events) as progress,
+            Trial(
+                image,
+                template,
+                settings=self.settings,
+                folder=folder,
+                events=events,
+                say=progress.say,
+                on_reached=progress.reached,
+                options=self.options,
+            ) as trial,
+        ):
             progress.say(f"image: {image.path} ({image.layout.value}, {image.format})")
             progress.say(f"template: {template.source}")
-            return _try(args, image, template, settings, options, folder, events, progress), events
+            verdict = trial.judge()
+            if self.args.keep or (self.args.pause_on_fail and not verdict.passed):
+                _pause(trial, verdict)
+            trial.take_picture()
+        if verdict.passed:
+            history.record(key, verdict.stages)
+        return verdict
 
-    verdict, events = attempt(artefacts.folder)
-    if verdict.outcome is Outcome.LOST:
-        lost = verdict.reasons[-1]
-        artefacts.write_json("first-try.json", verdict.to_json())
-        if not args.quiet:
-            print(f"the machine was lost, which says nothing of the image; once more ({lost})")
-        verdict, events = attempt(artefacts.folder / "second-try")
-        verdict = after_a_loss(verdict, lost)
-    if verdict.passed:
-        history.record(key, verdict.stages)
-    artefacts.copy(Path(args.template or templates.BUILTIN), "template.yaml")
-    artefacts.write_json("parameters.json", dict(template.parameters))
-    artefacts.finish(verdict, events, report=report(verdict, events))
-    *told, last = summary(verdict).splitlines()
-    if not args.quiet:
-        told.append(f"({time.monotonic() - began:.0f} s in all)")
-    print("\n".join([*told, last]), flush=True)
-    if artefacts.problem is not None:
-        print(f"hotplate test: {artefacts.problem}", file=sys.stderr)
-    return verdict, events
+    def _leave(self, artefacts: Artefacts, done: RunReport) -> None:
+        """Write what is known; the verdict first."""
+        from hotplate.stacks import template as templates
+        from hotplate.testbed.qemu_compute import DISK
+
+        artefacts.finish(done.verdict, done.events)
+        artefacts.copy(Path(self.args.template or templates.BUILTIN), "template.yaml")
+        if "template" in vars(self):
+            artefacts.write_json("parameters.json", dict(self.template.parameters))
+        if done.verdict.passed and not self.args.keep:
+            for disk in artefacts.folder.glob(f"**/servers/*/{DISK}"):
+                disk.unlink(missing_ok=True)
+
+    def _write_files(self) -> None:
+        """After each image: during the next one the host may be found to lack something."""
+        try:
+            self.files.write([each.verdict for each in self.runs])
+        except HostError as error:
+            self.problems.append(error.exit_status)
+            print(f"hotplate test: {error}", file=sys.stderr)
+
+    def _show(self, verdict: Verdict, seconds: float) -> None:
+        from hotplate.report.terminal import summary
+
+        if verdict.outcome is Outcome.USAGE:
+            print(f"hotplate test: {verdict.reasons[-1]}", file=sys.stderr)
+            return
+        *lines, last = summary(verdict).splitlines()
+        if not self.args.quiet:
+            lines.append(f"({seconds:.0f} s in all)")
+        print("\n".join([*lines, last]), flush=True)
+
+    def _write_matrix(self) -> None:
+        """Leave the report of all images, and say in a line how many passed."""
+        from hotplate.report.artifacts import Folder
+        from hotplate.report.html import matrix
+
+        folder = Folder(self.settings.artifacts.absolute())
+        path = folder.write(MATRIX, matrix(self.runs))
+        passed = sum(each.verdict.passed for each in self.runs)
+        print(f"{passed} of {len(self.runs)} images passed; all of them: {path or folder.problem}")
 
 
-def _write_matrix(runs: Sequence[RunReport], path: Path) -> None:
-    """Leave the report of all images, and say in a line how many passed."""
-    from hotplate.report.html import matrix
+def _keep_traceback(folder: Path) -> None:
+    """Show where the exception that is being handled came from, and leave it with the run."""
+    from hotplate.report.artifacts import Folder
 
-    _write(path, matrix(runs).encode())
-    passed = sum(each.verdict.passed for each in runs)
-    print(f"{passed} of {len(runs)} images passed; all of them: {path}")
+    text = traceback.format_exc()
+    print(text, file=sys.stderr, end="")
+    Folder(folder).write("traceback.txt", text)
 
 
 def _progress(
@@ -182,35 +298,6 @@ def _progress(
     progress = Progress(sys.stdout, stages=ORDER, expected=expected, quiet=args.quiet)
     events.subscribe(lambda event: progress.powered(event.at) if event.kind == "power-on" else None)
     return progress
-
-
-def _try(
-    args: argparse.Namespace,
-    image: Image,
-    template: Template,
-    settings: Settings,
-    options: CloudOptions,
-    folder: Path,
-    events: EventLog,
-    progress: Progress,
-) -> Verdict:
-    from hotplate.trial.trial import Trial
-
-    with Trial(
-        image,
-        template,
-        settings=settings,
-        folder=folder,
-        events=events,
-        say=progress.say,
-        on_reached=progress.reached,
-        options=options,
-    ) as trial:
-        verdict = trial.judge()
-        if args.keep or (args.pause_on_fail and not verdict.passed):
-            _pause(trial, verdict)
-        trial.take_picture()
-        return verdict
 
 
 def _pause(trial: Trial, verdict: Verdict) -> None:
@@ -237,10 +324,3 @@ def after_a_loss(verdict: Verdict, lost: str) -> Verdict:
         subject=replace(verdict.subject, facts=facts),
         reasons=(f"a first try lost its machine: {lost}", *verdict.reasons),
     )
-
-
-def _write(file: Path, data: bytes) -> None:
-    try:
-        file.write_bytes(data)
-    except OSError as error:
-        raise HotplateError(f'"{file}" cannot be written: {error.strerror}') from error

@@ -104,7 +104,9 @@ class Image:
             image = Image.open("bookworm-disk.qcow2")
             disk = image.overlay(directory)
         """
-        file = _find(Path(path))
+        file = find(Path(path))
+        if file.stat().st_size == 0:
+            raise ImageError(f'the image "{path}" is empty')
         info = _info(file)
         kind = str(info["format"])
         if kind not in FORMATS:
@@ -161,8 +163,11 @@ class Image:
         return make_overlay(self.path, self.format, directory / name)
 
 
-def _find(path: Path) -> Path:
-    """The file meant by a path; the suffix may have been left out."""
+def find(path: Path) -> Path:
+    """Return the file meant by a path, absolute; the suffix may have been left out.
+
+    :raises UsageError: when there is none, or it cannot be read.
+    """
     candidates = [path]
     if path.name:
         candidates += [path.with_name(f"{path.name}.{suffix}") for suffix in FORMATS]
@@ -176,8 +181,6 @@ def _find(path: Path) -> Path:
         raise UsageError(f'there is no image "{path}"', hint=f"hotplate build -o {path}")
     if not os.access(file, os.R_OK):
         raise UsageError(f'the image "{path}" cannot be read', hint=f"ls -l {path}")
-    if file.stat().st_size == 0:
-        raise ImageError(f'the image "{path}" is empty')
     return file
 
 

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +34,8 @@ class Exit:
 
     :param status: QEMU's exit status, or minus the signal that ended it.
     :param reason: ``guest-shutdown``, ``guest-reset``, ``guest-panic``, ``host-qmp-quit``,
-        ``power-cut`` (:meth:`Machine.kill`), ``lost`` when QEMU failed or was killed by others.
+        ``power-cut`` (:meth:`Machine.kill`), ``not-started`` when QEMU ended before it answered,
+        ``lost`` when it failed later or was killed by others.
     """
 
     status: int
@@ -77,6 +78,7 @@ class Machine:
         self._channels: dict[str, socket.socket] = {}
         self._reason = ""
         self._exit: Exit | None = None
+        self._started = False
         self._program = find_tool(architecture(config).program)
         self._migration = threading.Condition()
         self._migration_status = ""
@@ -104,6 +106,7 @@ class Machine:
         if self._child is not None:
             raise RuntimeError(f'the machine "{self.config.name}" is already on')
         self._reason, self._exit, self._migration_status = "", None, ""
+        self._started = False
         self.write_script()
         self._copy_uefi_variables()
         with contextlib.ExitStack() as theirs:
@@ -134,6 +137,7 @@ class Machine:
         self._qmp = Qmp(self._channels.pop("qmp"), on_event=self._on_qmp_event)
         try:
             self._qmp.negotiate(seconds=GREETING_SECONDS)
+            self._started = True
             if incoming is not None:
                 snapshot.restore(self, incoming)
         except BaseException as error:
@@ -292,15 +296,20 @@ class Machine:
         )
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / "qemu.sh"
-        words = [shlex.quote(word) for word in [self._program, *by_hand]]
-        text = " ".join(words).replace(" -", " \\\n    -")
+        text = _folded(
+            [self._program, *by_hand, "-mon", "chardev=console,mode=readline", "-snapshot"]
+        )
         path.write_text(
             "#!/bin/sh\n"
             "# The machine of this run, by hand: the console is this terminal (Ctrl-A X ends it,\n"
             "# Ctrl-A C is the monitor), the network is closed, and no disk is written to.\n"
-            "# QMP, the shell port and the agent port are sockets in a new directory.\n"
-            'cd "$(mktemp -d)" && echo "sockets are in $PWD" >&2 || exit 1\n'
-            f'exec {text} \\\n    -mon chardev=console,mode=readline -snapshot "$@"\n'
+            "# QMP, the shell port and the agent port are sockets in a new directory, which goes\n"
+            "# when the machine ends.\n"
+            'directory=$(mktemp -d) && cd "$directory" || exit 1\n'
+            "( trap '' HUP INT TERM; tail --pid=$$ -f /dev/null; rm -rf \"$directory\" ) "
+            ">/dev/null 2>&1 &\n"
+            'echo "sockets are in $directory" >&2\n'
+            f'exec {text} "$@"\n'
         )
         path.chmod(0o755)
         return path
@@ -342,7 +351,8 @@ class Machine:
         if self._qmp is not None:
             self._qmp.drain()
         expected = status == 0 or self._reason == "power-cut"
-        self._exit = Exit(status, (self._reason or "lost") if expected else "lost")
+        unexpected = "lost" if self._started else "not-started"
+        self._exit = Exit(status, (self._reason or "lost") if expected else unexpected)
         complaint = "" if expected or self._child is None else self._child.complaint()
         self._emit("exit", status=status, reason=self._exit.reason, message=complaint)
 
@@ -362,3 +372,11 @@ class Machine:
                 channel.shutdown(socket.SHUT_RDWR)
             channel.close()
         self._channels = {}
+
+
+def _folded(words: Sequence[str]) -> str:
+    """A command for sh, an option with its value on each line."""
+    text = ""
+    for word in words:
+        text += (" \\\n    " if word.startswith("-") else " ") + shlex.quote(word)
+    return text.lstrip()

@@ -244,7 +244,12 @@ def main(arguments: list[str]) -> None:
     descriptor, harness = (int(argument) for argument in arguments)
     control: Any = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    Keeper(control, harness).run()
+    try:
+        keeper = Keeper(control, harness)
+    except ProcessLookupError:
+        # The harness was gone before we had looked at it: there is nobody to serve.
+        return
+    keeper.run()
 
 
 if __name__ == "__main__":

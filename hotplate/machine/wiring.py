@@ -224,7 +224,8 @@ def choose(ports: Iterable[int], *, wanted: str = "") -> Iterator[Wiring]:
     ...     wiring.listeners[80].accept()
     """
     ports = tuple(ports)
-    refused = []
+    refused: list[str] = []
+    hints: list[str] = []
     for name, kind in WIRINGS.items():
         if wanted and name != wanted:
             continue
@@ -233,6 +234,7 @@ def choose(ports: Iterable[int], *, wanted: str = "") -> Iterator[Wiring]:
                 wiring = stack.enter_context(kind(ports))
             except HostError as error:
                 refused.append(f"{name}: {error.message}")
+                hints.append(error.hint)
                 continue
             if refused:
                 wiring.reason = f"{wiring.reason} ({'; '.join(refused)})"
@@ -240,5 +242,6 @@ def choose(ports: Iterable[int], *, wanted: str = "") -> Iterator[Wiring]:
             return
     raise HostError(
         f"no way to wire a guest works on this host: {'; '.join(refused)}",
-        hint="apt-get install --no-install-recommends socat",
+        # Either would do; the last one asks least of the host.
+        hint=next((each for each in reversed(hints) if each), ""),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import re
 import time
@@ -16,13 +17,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hotplate.errors import HostError
+from hotplate.errors import HostError, Outcome
 from hotplate.events import classify
 from hotplate.events.log import Event
-from hotplate.verdict.verdict import Verdict
+from hotplate.verdict.verdict import Subject, Verdict
 
 LAST = "last"
 PRIVATE = 0o600
+
+FULL = 64 * 1024
+"""Fewer bytes than that are no room for anything."""
 
 # Query parameters that let their reader act in the guest's name.
 _SECRETS = re.compile(
@@ -53,6 +57,26 @@ def _redacted(value: Any) -> Any:
     return value
 
 
+def json_bytes(document: object, *, indent: int | None = 2) -> bytes:
+    """Return a document as JSON that every reader takes.
+
+    What JSON does not know is text: ``NaN`` and the infinities too, which Python would write as
+    words of its own (RFC 8259, 6).  A file name that is no UTF-8 keeps its bytes as escapes.
+    """
+    text = json.dumps(_finite(document), indent=indent, ensure_ascii=False, default=str)
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {_finite(key): _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value
+
+
 def event_json(event: Event, start: float) -> dict[str, Any]:
     """Return an event as JSON types.
 
@@ -75,6 +99,15 @@ def _host_error(path: Path, error: OSError) -> HostError:
         f'the artefacts cannot be written to "{path}": {what}',
         hint=hint.format(folder=path if os.path.isdir(path) else path.parent),  # noqa: PTH112
     )
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the disk under a folder has no room left; then nothing on it is to be believed."""
+    try:
+        free = os.statvfs(folder)
+    except OSError:
+        return False
+    return free.f_bavail * free.f_frsize < FULL
 
 
 class Folder:
@@ -122,8 +155,7 @@ class Folder:
 
     def write_json(self, name: str, document: object) -> Path | None:
         """Write a document as JSON; what JSON does not know is written as text."""
-        text = json.dumps(document, indent=2, ensure_ascii=False, default=str)
-        return self.write(name, text + "\n")
+        return self.write(name, json_bytes(document))
 
     def write_events(self, events: Iterable[Event]) -> None:
         """Write ``timeline.json`` (everything) and ``requests.jsonl`` (what guests asked for)."""
@@ -134,11 +166,11 @@ class Folder:
         )
         self.write_json("timeline.json", [event_json(event, start) for event in listed])
         lines = [
-            json.dumps(event_json(event, start), ensure_ascii=False, default=str)
+            json_bytes(event_json(event, start), indent=None)
             for event in listed
             if event.source in classify.GUEST_SERVICES
         ]
-        self.write("requests.jsonl", "".join(f"{line}\n" for line in lines))
+        self.write("requests.jsonl", b"".join(lines))
 
     def finish(
         self, verdict: Verdict, events: Iterable[Event], *, report: str | None = None
@@ -197,6 +229,22 @@ class Artefacts(Folder):
     ) -> None:
         """Write what :meth:`Folder.finish` does, and point ``last`` at this folder."""
         super().finish(verdict, events, report=report)
+        self.point()
+
+    def begin(self, subject: Subject) -> None:
+        """Let ``last`` point here, and leave a verdict that holds if nothing else is written.
+
+        :param subject: what is tested.
+        """
+        unfinished = Verdict(
+            subject=subject,
+            outcome=Outcome.INTERRUPTED,
+            status="",
+            reasons=("the run still goes on, or was killed before it could say anything",),
+            stages=(),
+            artefacts=str(self.folder),
+        )
+        self.write_json("verdict.json", unfinished.to_json())
         self.point()
 
     def point(self) -> None:

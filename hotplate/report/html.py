@@ -167,7 +167,8 @@ def _run(run: RunReport, number: int) -> list[str]:
         seen = server.id or _first_server(run.events)
         name = f" of {_esc(server.name)}" if several else ""
         parts += [_timeline(run.events, seen, name), _stages(verdict, server, name)]
-    parts += [_deployments(verdict), _outputs(verdict), _evidence(verdict), _screen(run)]
+    parts += [_deployments(verdict), _outputs(verdict), _noticed(verdict)]
+    parts += [_evidence(verdict), _screen(run)]
     parts.append(_requests(run.events))
     for server in verdict.by_server():
         seen = server.id or _first_server(run.events)
@@ -289,6 +290,13 @@ def _outputs(verdict: Verdict) -> str:
             text = f"{text[:VALUE_LIMIT]}\n... ({len(text)} characters, see verdict.json)"
         rows.append(f'<tr><td class="stage">{_esc(name)}</td><td><pre>{_esc(text)}</pre></td></tr>')
     return f"<section><h2>Outputs</h2><table>{''.join(rows)}</table></section>"
+
+
+def _noticed(verdict: Verdict) -> str:
+    if not verdict.noticed:
+        return ""
+    lines = "\n".join(_esc(redacted(str(each))) for each in verdict.noticed)
+    return f"<section><h2>Noticed</h2><pre>{lines}</pre></section>"
 
 
 def _evidence(verdict: Verdict) -> str:

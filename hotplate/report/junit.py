@@ -30,6 +30,8 @@ def _suite(verdict: Verdict) -> ET.Element:
     facts = {
         "image": verdict.subject.image,
         "template": verdict.subject.template,
+        "outcome": str(verdict.outcome),
+        "exit status": str(verdict.exit_status),
         "status": verdict.status,
         "artefacts": verdict.artefacts,
         **verdict.subject.facts,
@@ -46,6 +48,9 @@ def _suite(verdict: Verdict) -> ET.Element:
         ET.SubElement(case, "skipped", message="see the stage that failed")
     else:
         _failure(case, verdict)
+    if verdict.noticed:
+        lines = ["noticed:", *map(str, verdict.noticed)]
+        ET.SubElement(suite, "system-out").text = _text("\n".join(lines))
     counts = {"failures": "failure", "errors": "error", "skipped": "skipped"}
     suite.set("tests", str(len(suite.findall("testcase"))))
     for attribute, tag in counts.items():

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from hotplate.text import clean
 from hotplate.verdict.stages import Mark, Stage
-from hotplate.verdict.verdict import StageTime, Verdict
+from hotplate.verdict.verdict import StageTime, Verdict, one_line
 
 # A long value belongs into the artefacts, not over the whole screen.
 VALUE_LINES = 12
@@ -204,11 +204,16 @@ def summary(verdict: Verdict) -> str:
     if verdict.subject.stand_ins:
         lines += ["", "stood in for a real cloud"]
         lines += [f"  {clean(each)}" for each in verdict.subject.stand_ins]
+    if verdict.noticed:
+        lines += ["", "noticed"]
+        lines += [f"  {clean(str(each))}" for each in verdict.noticed]
     if verdict.diagnosis is not None and verdict.diagnosis.evidence:
         lines += ["", "evidence"]
         lines += [f"  {clean(line)[:VALUE_WIDTH]}" for line in verdict.diagnosis.evidence]
     lines.append("")
-    lines += [clean(reason) for reason in verdict.reasons[: -1 if verdict.diagnosis else None]]
+    # Of a run that did not pass, the last reason is in the last line.
+    shown = verdict.reasons if verdict.passed else verdict.reasons[:-1]
+    lines += [clean(one_line(reason)) for reason in shown]
     if verdict.status:
         lines.append(f"stack: {clean(verdict.status)} after {verdict.seconds:.0f} s")
     if verdict.artefacts:

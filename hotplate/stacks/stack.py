@@ -174,6 +174,32 @@ class Stack:
                 }
         return found
 
+    def unsent_outputs(self, servers: Iterable[str]) -> dict[str, list[str]]:
+        """The outputs that a complete deployment declares and did not send, by its config's id.
+
+        :param servers: the Nova ids of the servers.
+        """
+        from heatclient import exc
+
+        found = {}
+        for server in servers:
+            for each in self._heat.software_deployments.list(server_id=server):
+                # Its stack may be replacing it at this moment.
+                with contextlib.suppress(exc.HTTPNotFound):
+                    if each.status == "COMPLETE" and (names := self._unsent(each)):
+                        found[str(each.config_id)] = names
+        return found
+
+    def _unsent(self, deployment: Any) -> list[str]:
+        config = self._heat.software_configs.get(deployment.config_id)
+        inputs = {item["name"]: item.get("value") for item in config.inputs or []}
+        if inputs.get("deploy_signal_transport") == "NO_SIGNAL":
+            return []
+        sent = deployment.output_values or {}
+        # What only tells of an error is sent when there is one (Heat: error_output).
+        names = [item["name"] for item in config.outputs or [] if not item.get("error_output")]
+        return [name for name in names if name not in sent]
+
     def resource(self, name: str) -> Any:
         """A resource of the stack, as python-heatclient shows it."""
         return self._heat.resources.get(self.name, name)

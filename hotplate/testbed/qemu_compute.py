@@ -20,7 +20,7 @@ from hotplate.cloud.cloud import Cloud
 from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova import user_data
 from hotplate.cloud.nova.compute import ServerSpec
-from hotplate.errors import HotplateError, MachineLostError
+from hotplate.errors import HostError, MachineLostError, Outcome, outcome_of, sentence_of
 from hotplate.events.log import Event, EventLog
 from hotplate.guest import shell
 from hotplate.image import config_drive
@@ -57,6 +57,8 @@ class QemuCompute:
 
     :param image: what every server boots, whatever image its template names.
     :param directory: each server gets a folder of its own in it.
+    :ivar fault: why the first server that could not be started could not: the host's fault or
+        ours, whatever Heat makes of it.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class QemuCompute:
         self.servers: dict[str, Server] = {}
         self.arch = arch_of(image, settings)
         self.accelerator = accelerator.choose(settings.accelerator.value, arch=self.arch)
+        self.fault: Exception | None = None
         self._state: dict[str, tuple[str, str]] = {}
         self._waiting: dict[str, Deadline] = {}
         self._workers: list[threading.Thread] = []
@@ -84,7 +87,8 @@ class QemuCompute:
         self.events.emit(
             "harness", "user-data", server=spec.id, **user_data.describe(spec.user_data)
         )
-        self._begin(spec, self.image.overlay, secrets.token_hex(16))
+        with self._remembered(spec):
+            self._begin(spec, self.image.overlay, secrets.token_hex(16))
 
     def go_on(self, spec: ServerSpec) -> None:
         """Switch on a server that an earlier session left, from its own disk.
@@ -255,13 +259,17 @@ class QemuCompute:
 
         try:
             memory = ExitStack()
-            memory.enter_context(self._reserved(deadline, waiting=tell))
+            try:
+                memory.enter_context(self._reserved(deadline, waiting=tell))
+            except DeadlineExceeded as error:
+                raise HostError(str(error), hint="hotplate doctor") from error
             with self._assemble(spec, disk, nonce, memory, folder) as server:
                 server.machine.start()
             self._set_state(spec.id, "ACTIVE")
         except Exception as error:
+            self._remember(spec, error)
             self._set_state(spec.id, "ERROR", str(error))
-            if not isinstance(error, (HotplateError, DeadlineExceeded, OSError)):
+            if outcome_of(error) is Outcome.ERROR:
                 raise
         finally:
             with self._lock:
@@ -273,6 +281,28 @@ class QemuCompute:
             if self.cloud is not None:
                 # Heat's engine looks at the server again.
                 self.cloud.progress.notify()
+
+    @contextlib.contextmanager
+    def _remembered(self, spec: ServerSpec) -> Iterator[None]:
+        """Keep what goes wrong here as it is: Heat would make a failed stack of it."""
+        try:
+            yield
+        except Exception as error:
+            self._remember(spec, error)
+            raise
+
+    def _remember(self, spec: ServerSpec, error: Exception) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self.fault = self.fault or error
+        self.events.emit(
+            "harness",
+            "fault",
+            server=spec.id,
+            outcome=str(outcome_of(error)),
+            message=sentence_of(error),
+        )
 
     def _reserved(
         self,

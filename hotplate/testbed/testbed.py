@@ -16,6 +16,7 @@ from hotplate.errors import MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.settings import Settings
+from hotplate.testbed import descriptors
 from hotplate.testbed.qemu_compute import QemuCompute
 from hotplate.testbed.server import Server
 
@@ -51,6 +52,7 @@ class Testbed:
         self._owned = ExitStack()
 
     def __enter__(self) -> Self:
+        descriptors.require()
         with ExitStack() as owned:
             self.compute = QemuCompute(
                 self.image,

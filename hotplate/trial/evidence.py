@@ -40,7 +40,7 @@ def leave(
     :param keep_disk: also when the test passed; it is large.
     """
     if problem:
-        save_logs(server, server.directory)
+        save_logs(server, server.directory, events=testbed.events)
     stacks = [each.stack.name for each in deployments]
     seen, tracker = follow(testbed.events, server, since=since, stacks=stacks)
     now = time.monotonic()

@@ -14,6 +14,7 @@ from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.disk_probe import look_at_disk
 from hotplate.verdict import probes
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
+from hotplate.verdict.noticed import notable
 from hotplate.verdict.said import Said
 from hotplate.verdict.stages import ORDER, Stage
 from hotplate.verdict.tracker import StageTracker
@@ -23,8 +24,9 @@ HEALTH_SECONDS = 60.0
 LOG_SECONDS = 5.0
 """How long a guest that may be beyond answering is waited for, for its logs."""
 
+JOURNAL = "journal.txt"
 GUEST_LOGS = {
-    "journal.txt": "journalctl --boot --no-pager --output short-monotonic",
+    JOURNAL: "journalctl --boot --no-pager --output short-monotonic",
     "cloud-init.log": "cat /var/log/cloud-init.log",
     "heat-config.txt": "heat-config status",
 }
@@ -86,11 +88,13 @@ def _ask_inside(events: EventLog, server: Server, missing: Stage) -> bool:
     return True
 
 
-def save_logs(server: Server, target: Path) -> None:
+def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
     """Leave what the guest wrote down in a folder, where there is a way in.
 
     The journal and cloud-init's log hold neither inputs nor outputs; the logs of the hooks may, and
     stay in the guest.
+
+    :param events: gets the lines of the journal that tell of something that went wrong.
     """
     if not server.machine.running:
         return
@@ -102,6 +106,8 @@ def save_logs(server: Server, target: Path) -> None:
             path = target / name
             path.touch(mode=0o600)
             path.write_bytes(answer.stdout)
+            if name == JOURNAL and (lines := notable(answer.stdout.decode(errors="replace"))):
+                events.emit("guest", "journal", server=server.spec.id, lines=lines)
 
 
 def follow(

@@ -101,9 +101,11 @@ class Trial:
         """Create the stack, wait for it and for what is due of its servers, and say how it went.
 
         :raises TemplateError: when Heat refuses the template.
+        :raises HostError: or what else kept a server from being started.
         """
         stack = Stack.create(self.testbed.cloud, self.template, name=STACK_NAME)
         end = self._watch.stack(STACK_NAME, "CREATE")
+        self._check_host()
         if as_wanted := end.status == self.template.expect_status:
             # Heat waits for signals only, and says COMPLETE of a server that was switched on.
             self._watch.until(self._nothing_is_due)
@@ -147,6 +149,11 @@ class Trial:
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _check_host(self) -> None:
+        """Look at ourselves first: Heat words a server that we could not start as a failed one."""
+        if (fault := self.testbed.compute.fault) is not None:
+            raise fault
+
     def _nothing_is_due(self) -> bool:
         return all(each.missing() is None for each in self.trackers.values())
 
@@ -157,6 +164,7 @@ class Trial:
             wanted=self.template.expect_status,
             outputs=stack.outputs,
             said=self._said(stack),
+            unsent=stack.unsent_outputs(self.trackers),
         )
 
     def _said(self, stack: Stack) -> dict[str, Said]:
@@ -185,6 +193,7 @@ class Trial:
             self._followed(),
             result,
             problems=problems,
+            strict=self.settings.strict,
             now=time.monotonic(),
             artefacts=str(self.folder),
         )
@@ -249,7 +258,7 @@ class Trial:
         if server is not None and server.machine.running and not well:
             self._ask_guest(server, tracker)
         for each in self.testbed.servers:
-            save_logs(each, self.folder / "guest" / each.directory.name)
+            save_logs(each, self.folder / "guest" / each.directory.name, events=self.events)
 
     def _ask_guest(self, server: Server, tracker: StageTracker) -> None:
         """Ask it what is wrong; it may well be out of reach."""

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hotplate.errors import Outcome, outcome_of, sentence_of
+from hotplate.errors import Interrupted, Outcome, outcome_of, sentence_of
+from hotplate.events import classify
 from hotplate.events.log import Event, EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
+from hotplate.verdict.noticed import Noticed, notice
 from hotplate.verdict.said import Said
 from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker, decisive
@@ -106,6 +108,7 @@ class StackResult:
     :param wanted: the status that was to be reached; by default any that ends in ``_COMPLETE``.
     :param outputs: of the stack.
     :param said: what each failed deployment sent back, by the id of its config.
+    :param unsent: the outputs that a deployment was to send and did not, by its config's id.
     """
 
     status: str
@@ -113,6 +116,7 @@ class StackResult:
     wanted: str = ""
     outputs: Mapping[str, Any] = field(default_factory=dict)
     said: Mapping[str, Said] = field(default_factory=dict)
+    unsent: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def as_wanted(self) -> bool:
@@ -161,6 +165,8 @@ class Verdict:
     :param outputs: the stack's outputs.
     :param seconds: from power-on to the verdict.
     :param artefacts: the folder with everything, "" when it could not be written.
+    :param noticed: what went wrong without keeping the run from its end.
+    :param signal: the number of the signal that interrupted the run, 0 when none did.
     """
 
     subject: Subject
@@ -174,6 +180,8 @@ class Verdict:
     artefacts: str = ""
     servers: tuple[ServerResult, ...] = ()
     decided_by: str = ""
+    noticed: tuple[Noticed, ...] = ()
+    signal: int = 0
 
     def by_server(self) -> tuple[ServerResult, ...]:
         """Each server's result; one without a name where nothing is known of any."""
@@ -186,7 +194,7 @@ class Verdict:
     @property
     def exit_status(self) -> int:
         """What ``hotplate test`` ends with, see :data:`hotplate.errors.EXIT_STATUSES`."""
-        return self.outcome.exit_status
+        return 128 + self.signal if self.signal else self.outcome.exit_status
 
     def last_line(self) -> str:
         """Return the one line that tells most: PASSED, or the stage and what to look at."""
@@ -218,6 +226,7 @@ class Verdict:
             "diagnosis": self.diagnosis.to_json() if self.diagnosis else None,
             "stages": [each.to_json() for each in self.stages],
             "servers": [each.to_json() for each in self.servers],
+            "noticed": [each.to_json() for each in self.noticed],
             "outputs": dict(self.outputs),
             "stand_ins": list(self.subject.stand_ins),
             "facts": dict(self.subject.facts),
@@ -275,11 +284,12 @@ def among(trackers: Sequence[StageTracker], tracker: StageTracker) -> str:
 
 def judge(
     subject: Subject,
-    events: Iterable[Event],
+    events: Sequence[Event] | EventLog,
     trackers: Sequence[StageTracker],
     stack: StackResult,
     *,
     problems: Sequence[str] = (),
+    strict: bool = False,
     now: float,
     artefacts: str = "",
 ) -> Verdict:
@@ -290,6 +300,7 @@ def judge(
 
     :param trackers: one for each server.
     :param problems: expectations of the template's author that were not met, one sentence each.
+    :param strict: whatever was noticed fails the run.
     :param now: seconds on the monotonic clock when the run ended.
     """
     tracker = decisive(trackers)
@@ -306,8 +317,17 @@ def judge(
     outcome = Outcome.FAILED if reasons else Outcome.PASSED
     if diagnosis is not None:
         diagnosis = replace(diagnosis, among=among(trackers, tracker))
-        reasons.append(str(diagnosis))
         outcome = Outcome.FAILED if problems else _OUTCOMES.get(diagnosis.fault, Outcome.FAILED)
+    if problems and any(classify.is_loss(event) for event in events):
+        # Who was to be asked had gone: what it would have answered is not known.
+        outcome = Outcome.LOST
+        reasons.append("the machine was lost while the guest was looked into")
+    seen = _noticed(events, trackers, stack)
+    if outcome is Outcome.PASSED and (bad := [each for each in seen if strict or each.fails]):
+        outcome = Outcome.FAILED
+        reasons += map(str, reversed(bad))
+    if diagnosis is not None:
+        reasons.append(str(diagnosis))
     return Verdict(
         subject=subject,
         outcome=outcome,
@@ -320,6 +340,18 @@ def judge(
         artefacts=artefacts,
         servers=tuple(server_result(each) for each in trackers),
         decided_by=tracker.server,
+        noticed=seen,
+    )
+
+
+def _noticed(
+    events: Iterable[Event], trackers: Sequence[StageTracker], stack: StackResult
+) -> tuple[Noticed, ...]:
+    labels = {each.id: each.label for tracker in trackers for each in tracker.deployments}
+    return notice(
+        events,
+        {each.server: each.name if len(trackers) > 1 else "" for each in trackers},
+        unsent={labels.get(config, config): names for config, names in stack.unsent.items()},
     )
 
 
@@ -348,4 +380,5 @@ def of_error(
         stages=stage_times(tracker) if tracker.started is not None else (),
         seconds=now - tracker.started if tracker.started is not None else 0.0,
         artefacts=artefacts,
+        signal=error.number if isinstance(error, Interrupted) else 0,
     )

@@ -1,0 +1,24 @@
+"""How many files this process may open: too few are found out before anything is started."""
+
+from __future__ import annotations
+
+import resource
+
+from hotplate.errors import HostError
+
+NEEDED = 256
+"""What one server takes, with Heat and its neighbours, and room to spare."""
+
+
+def require(limit: int | None = None) -> None:
+    """Check the limit of open files.
+
+    :param limit: by default this process's (setrlimit(2), RLIMIT_NOFILE, the soft one).
+    :raises HostError: when it is too low for a run.
+    """
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
+    if soft != resource.RLIM_INFINITY and soft < NEEDED:
+        raise HostError(
+            f"this host lets a process have {soft} open files, and a run needs {NEEDED}",
+            hint="ulimit -n 4096",
+        )

@@ -1,0 +1,190 @@
+"""What went wrong in a run without keeping it from its end.
+
+A stack can be complete while a hook ran twice, the guest reset by itself or an output never came.
+Each is read off the events: what nobody may rely on (:attr:`Noticed.fails`) fails the run, the rest
+is listed, and fails it under ``--strict``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hotplate.events import classify
+from hotplate.events.log import Event
+from hotplate.text import clean
+
+NOTABLE_LINES = 100
+NOTABLE_WIDTH = 300
+"""As much of a guest's journal as becomes an event: so many lines, so many characters of each."""
+
+_FORWARDED = re.compile(r"\w\[\d+\]: heat-config: ")
+"""A copy that the guest's journal wrote on the console, of a line that the runner wrote there."""
+
+_KERNEL = re.compile(r"Linux version \d")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A row of :data:`PATTERNS`.
+
+    :param kind: a stable word.
+    :param line: finds it in a line of the console or the journal; a group "what" tells it from
+        others of its kind.
+    :param sentence: with "{what}".
+    """
+
+    kind: str
+    line: re.Pattern[str]
+    sentence: str
+
+
+PATTERNS: tuple[Pattern, ...] = (
+    Pattern(
+        "failed-unit",
+        re.compile(
+            r"(?:\[FAILED\] |systemd\[1\]: )Failed to start (?P<what>[^\s]+\.[a-z]+|.+?)"
+            r"(?: - .*)?\.?\s*$"
+        ),
+        'the unit "{what}" failed to start',
+    ),
+    Pattern(
+        "failed-unit",
+        re.compile(r"systemd\[1\]: (?P<what>\S+\.[a-z]+): Failed with result"),
+        'the unit "{what}" failed',
+    ),
+    Pattern(
+        "oom-kill",
+        re.compile(
+            r"(?:Out of memory|Memory cgroup out of memory): Killed process \d+ \((?P<what>.+?)\)"
+        ),
+        'the guest ran out of memory, and its kernel killed "{what}"',
+    ),
+    Pattern(
+        "traceback",
+        re.compile(r"(?P<what>[\w.@-]+)\[\d+\]: (?:.*: )?Traceback \(most recent call last\)"),
+        '"{what}" ended in a traceback of Python',
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """One thing that went wrong.
+
+    :param kind: a stable word, such as ``ran-twice``.
+    :param sentence: for people, without the server and without a full stop.
+    :param server: the name of the server, "" when it concerns none.
+    :param fails: a run with it did not pass.
+    """
+
+    kind: str
+    sentence: str
+    server: str = ""
+    fails: bool = False
+
+    def __str__(self) -> str:
+        return f'{self.sentence} (server "{self.server}")' if self.server else self.sentence
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as JSON types."""
+        return {
+            "kind": self.kind,
+            "sentence": self.sentence,
+            "server": self.server,
+            "fails": self.fails,
+        }
+
+
+@dataclass
+class _Seen:
+    """What the events say of one server."""
+
+    starts: dict[str, list[classify.Marker]] = field(default_factory=dict)
+    kernel: bool = False
+    resets: int = 0
+    found: dict[tuple[str, str], Noticed] = field(default_factory=dict)
+    refused: Counter[tuple[str, int]] = field(default_factory=Counter)
+    accepted: Counter[str] = field(default_factory=Counter)
+
+
+def notice(
+    events: Iterable[Event],
+    servers: Mapping[str, str],
+    *,
+    unsent: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[Noticed, ...]:
+    """Return what went wrong without keeping the run from its end, what fails it first.
+
+    :param servers: the names of the servers by their ids; "" to leave a name out.
+    :param unsent: the declared outputs that were not sent, by the label of the deployment.
+    """
+    seen = {server: _Seen() for server in servers}
+    for event in events:
+        if event.server in seen and event.detail.get("side") != "host":
+            _see(seen[event.server], event)
+    all_of_it = [each for server, one in seen.items() for each in _of(one, servers[server])]
+    for label, names in (unsent or {}).items():
+        listed = ", ".join(f'"{name}"' for name in names)
+        all_of_it.append(
+            Noticed("output-missing", f'the deployment "{label}" did not send its output {listed}')
+        )
+    return tuple(sorted(all_of_it, key=lambda each: not each.fails))
+
+
+def notable(journal: str) -> list[str]:
+    """Return the lines of a guest's journal that :func:`notice` reads, a bounded number."""
+    lines = (clean(line)[:NOTABLE_WIDTH] for line in journal.splitlines())
+    found = [line for line in lines if any(row.line.search(line) for row in PATTERNS)]
+    return found[:NOTABLE_LINES]
+
+
+def _see(seen: _Seen, event: Event) -> None:
+    text = classify.console_text(event)
+    if text is not None:
+        _see_line(seen, text)
+        seen.kernel = seen.kernel or bool(_KERNEL.search(text))
+        found = classify.marker(event)
+        if found and found.event == "started" and not _FORWARDED.search(text):
+            seen.starts.setdefault(found.id, []).append(found)
+    elif event.source == "guest" and event.kind == "journal":
+        for line in event.detail.get("lines", []):
+            _see_line(seen, str(line))
+    elif event.source == "machine" and event.kind == "reset" and event.detail.get("by_guest"):
+        # Firmware may reset before it starts anything.
+        seen.resets += seen.kernel
+    elif classify.is_signal(event):
+        path, status = classify.path(event).partition("?")[0], classify.status(event)
+        if status is not None and status >= 400:
+            seen.refused[path, status] += 1
+        elif "/waitcondition/" not in path:
+            seen.accepted[path] += 1
+
+
+def _see_line(seen: _Seen, line: str) -> None:
+    for row in PATTERNS:
+        if found := row.line.search(line):
+            what = found["what"].strip()
+            noticed = Noticed(row.kind, row.sentence.format(what=what))
+            seen.found.setdefault((row.kind, what), noticed)
+
+
+def _of(seen: _Seen, name: str) -> Iterator[Noticed]:
+    for identity, starts in seen.starts.items():
+        if len(starts) > 1:
+            what = f'the hook "{starts[0].group}" ran {len(starts)} times for one deployment'
+            shown = starts[0].name or identity
+            yield Noticed("ran-twice", f'{what}, "{shown}"', name, fails=True)
+    if seen.resets:
+        times = "once" if seen.resets == 1 else f"{seen.resets} times"
+        yield Noticed("guest-reset", f"the guest reset by itself {times}", name, fails=True)
+    for each in seen.found.values():
+        yield Noticed(each.kind, each.sentence, name)
+    for (path, status), count in seen.refused.items():
+        times = "" if count == 1 else f", {count} times"
+        yield Noticed("signal-refused", f"a signal was refused with {status}{times}: {path}", name)
+    for path, count in seen.accepted.items():
+        if count > 1:
+            yield Noticed("signal-repeated", f"a signal was sent {count} times: {path}", name)

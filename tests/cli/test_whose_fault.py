@@ -1,0 +1,290 @@
+"""Whose fault it is, by the real command: exit status, outcome, JUnit's kind, and what is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import tiny_disk
+
+pytestmark = [pytest.mark.tool("qemu-img"), pytest.mark.tool("qemu-system-x86_64")]
+
+SECONDS = 600
+GOOD = {"heat_template_version": "2018-08-31", "resources": {}}
+REFUSED = {
+    "heat_template_version": "2018-08-31",
+    "resources": {"it": {"type": "OS::No::Such::Thing"}},
+}
+
+
+@dataclass
+class Command:
+    """``hotplate test`` on a disk that boots nothing, in a folder of its own."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        tiny_disk.make(self.folder / "tiny.raw")
+        (self.folder / "empty.raw").touch()
+        (self.folder / "good.yaml").write_text(yaml.safe_dump(GOOD))
+        (self.folder / "refused.yaml").write_text(yaml.safe_dump(REFUSED))
+        (self.folder / "broken.yaml").write_text("resources: [")
+        # What an earlier run left: of none of it a word may stay.
+        (self.folder / "junit.xml").write_text("<stale/>")
+        (self.folder / "verdict.json").write_text('"stale"')
+
+    def start(
+        self, *words: str, shell: str = "", plant: str = "", **environ: str
+    ) -> subprocess.Popen[str]:
+        """Begin it.
+
+        :param shell: what sh does before it.
+        :param plant: Python that is run in its process before it.
+        """
+        program = f"{plant}\nimport sys\nfrom hotplate.cli import main\nsys.exit(main())"
+        command = [
+            *(sys.executable, "-P", "-c", program, "test"),
+            *("--junit", "junit.xml", "--json", "verdict.json"),
+            *(words or ("tiny.raw",)),
+        ]
+
+        def default_signals() -> None:
+            # Where the tests were started with & or nohup, SIGINT and SIGHUP are ignored.
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+
+        return subprocess.Popen(
+            ["sh", "-c", f'{shell or ":"} && exec "$@"', "sh", *command],
+            cwd=self.folder,
+            env={**os.environ, **environ},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=default_signals,
+        )
+
+    def end(self, process: subprocess.Popen[str], *, last: bool = True) -> Result:
+        out, err = process.communicate(timeout=SECONDS)
+        verdict = json.loads((self.folder / "verdict.json").read_text())
+        root = ET.parse(self.folder / "junit.xml").getroot()
+        if last:
+            newest = self.folder / "artifacts" / "last"
+            runs = [each.name for each in newest.parent.iterdir() if each.name[0] == "2"]
+            assert newest.readlink().name == max(runs)
+            left = json.loads((newest / "verdict.json").read_text())
+            assert left == verdict
+            assert (newest / "report.html").exists()
+        kinds = {each.tag for each in root.findall("testsuite/testcase/*")} & {"failure", "error"}
+        return Result(process.returncode, verdict, "".join(kinds), out, err)
+
+
+@dataclass(frozen=True)
+class Result:
+    status: int
+    verdict: dict[str, object]
+    junit: str
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    return Command(tmp_path)
+
+
+BOOM = """
+from hotplate.trial import trial
+def judge(self): raise KeyError("boom")
+trial.Trial.judge = judge
+"""
+
+CASES = {
+    # name: (words, shell, plant, environment) -> status, outcome, JUnit's kind, a part of the line
+    "an image that boots nothing": (
+        (["tiny.raw", "--patience", "1"], "", "", {}),
+        (1, "failed", "failure", "FAILED: not reached: booted"),
+    ),
+    "no image at all": ((["empty.raw"], "", "", {}), (1, "failed", "failure", "is empty")),
+    "a template that Heat refuses": (
+        (["tiny.raw", "-t", "refused.yaml"], "", "", {}),
+        (1, "failed", "failure", 'FAILED: Heat refused "refused.yaml"'),
+    ),
+    "a template that is none": (
+        (["tiny.raw", "-t", "broken.yaml"], "", "", {}),
+        (1, "failed", "failure", '"broken.yaml"'),
+    ),
+    "more memory than there is": (
+        (["tiny.raw", "--memory", "100000000"], "", "", {}),
+        (3, "host error", "error", "Cannot allocate memory"),
+    ),
+    "more processors than QEMU can": (
+        (["tiny.raw", "--cpus", "100000"], "", "", {}),
+        (3, "host error", "error", "QEMU could not start the machine"),
+    ),
+    "too few open files": (
+        (["tiny.raw"], "ulimit -n 64", "", {}),
+        (3, "host error", "error", "open files"),
+    ),
+    "a cache that cannot be": (
+        (["tiny.raw"], "", "", {"HOTPLATE_CACHE": "/proc/nope"}),
+        (3, "host error", "error", '"/proc/nope/memory"'),
+    ),
+    "a temporary directory that sockets cannot be in": (
+        (["tiny.raw", "--wiring", "guestfwd"], "mkdir 'a b'", "", {"TMPDIR": "a b"}),
+        (3, "host error", "error", "hint: export TMPDIR=/tmp"),
+    ),
+    "an exception of ours": (
+        (["tiny.raw"], "", BOOM, {}),
+        (4, "error", "error", "ERROR: hotplate itself is at fault: KeyError: 'boom'"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_whose_fault(command, name):
+    (words, shell, plant, environ), (status, outcome, kind, line) = CASES[name]
+    done = command.end(command.start(*words, shell=shell, plant=plant, **environ))
+    assert (done.status, done.verdict["outcome"], done.junit) == (status, outcome, kind), done
+    assert done.verdict["exit_status"] == status
+    # The last line is the last line, whatever it holds.
+    assert line in done.out.splitlines()[-1]
+    assert ("Traceback" in done.err) == bool(plant)
+
+
+def test_a_folder_that_cannot_be_written(command):
+    words = ("tiny.raw", "--artifacts", "/proc/nope/artifacts")
+    done = command.end(command.start(*words), last=False)
+    assert (done.status, done.verdict["outcome"], done.junit) == (3, "host error", "error")
+    assert done.out.splitlines()[-1].startswith("HOST ERROR: the artefacts cannot be written to")
+
+
+@pytest.mark.root
+def test_a_full_disk(command):
+    disk = command.folder / "small"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "none", disk]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        done = command.end(command.start("tiny.raw", "--artifacts", str(disk)), last=False)
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+    assert (done.status, done.verdict["outcome"], done.junit) == (3, "host error", "error"), done
+
+
+def test_results_that_cannot_be_written(command):
+    process = command.start("tiny.raw", "--patience", "1", "--junit", "/dev/full")
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 3
+    assert '"/dev/full" cannot be written: No space left on device' in err
+    assert json.loads((command.folder / "verdict.json").read_text())["outcome"] == "failed"
+    assert Path("/dev/full").is_char_device()
+
+
+def test_a_reader_that_goes_changes_nothing(command):
+    process = command.start("tiny.raw", "--patience", "1")
+    process.stdout.close()
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1, err
+    for file in ("verdict.json", "junit.xml", "artifacts/last/report.html"):
+        assert "boots" in (command.folder / file).read_text() or file.endswith("json")
+    assert json.loads((command.folder / "verdict.json").read_text())["outcome"] == "failed"
+
+
+def test_a_name_that_is_no_utf8(command):
+    name = os.fsdecode(b"a\xff.raw")
+    tiny_disk.make(command.folder / name)
+    done = command.end(command.start(name, "--patience", "1"))
+    assert (done.status, done.verdict["outcome"]) == (1, "failed"), done
+    assert Path(str(done.verdict["image"])).name == name
+
+
+def machines_of(process: subprocess.Popen[str]) -> list[int]:
+    """The QEMUs of a command: children of its keepers."""
+
+    def children(pid: int) -> list[int]:
+        with contextlib.suppress(OSError):
+            tasks = Path(f"/proc/{pid}/task").iterdir()
+            return [int(each) for task in tasks for each in (task / "children").read_text().split()]
+        return []
+
+    found = []
+    for keeper in children(process.pid):
+        for pid in children(keeper):
+            with contextlib.suppress(OSError):
+                if "qemu-system" in Path(f"/proc/{pid}/cmdline").read_text():
+                    found.append(pid)
+    return found
+
+
+def waited(what: Callable[[], object], process: subprocess.Popen[str]) -> Iterator[None]:
+    end = time.monotonic() + SECONDS
+    while not what():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+        yield
+
+
+def test_a_machine_that_is_killed_twice_is_lost(command):
+    process = command.start("tiny.raw", "--patience", "120")
+    killed: set[int] = set()
+    while len(killed) < 2:
+        for _ in waited(lambda: set(machines_of(process)) - killed, process):
+            pass
+        # It has to have started: a QEMU that does not is the host's fault.
+        time.sleep(5)
+        for pid in set(machines_of(process)) - killed:
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+    done = command.end(process)
+    assert (done.status, done.verdict["outcome"], done.junit) == (4, "machine lost", "error"), done
+    assert done.out.splitlines()[-1].startswith("MACHINE LOST: ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_signal_at_any_moment_leaves_a_verdict(command, number, seed):
+    chance = random.Random(f"{number}{seed}")
+    process = command.start("tiny.raw", "--patience", "300")
+    for _ in waited((command.folder / "artifacts" / "last").exists, process):
+        pass
+    moment = chance.uniform(0, 12)
+    time.sleep(moment)
+    seen = machines_of(process)
+    process.send_signal(number)
+    done = command.end(process)
+    assert done.status == 128 + number, (moment, done)
+    assert (done.verdict["outcome"], done.junit) == ("interrupted", "error"), (moment, done)
+    assert done.verdict["exit_status"] == done.status
+    assert done.out.splitlines()[-1] == f"INTERRUPTED: ended by {number.name}"
+    for pid in seen:
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_run_that_is_killed_has_said_that_it_did_not_end(command):
+    process = command.start("tiny.raw", "--patience", "300")
+    for _ in waited((command.folder / "artifacts" / "last" / "verdict.json").exists, process):
+        pass
+    process.kill()
+    process.communicate()
+    assert not (command.folder / "junit.xml").exists()
+    left = json.loads((command.folder / "artifacts" / "last" / "verdict.json").read_text())
+    assert (left["passed"], left["outcome"]) == (False, "interrupted")
+    assert "was killed" in left["reasons"][-1]

@@ -1,0 +1,193 @@
+"""What went wrong without keeping a run from its end: listed, or a reason not to pass."""
+
+from __future__ import annotations
+
+import json
+import time
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotplate.errors import Outcome
+from hotplate.report import junit
+from hotplate.report.html import report
+from hotplate.report.terminal import summary
+from hotplate.verdict.noticed import NOTABLE_LINES, NOTABLE_WIDTH, notable, notice
+from hotplate.verdict.verdict import StackResult, Subject, judge
+
+
+def verdict_of(story, *, strict=False, **stack):
+    return judge(
+        Subject(image="web.qcow2"),
+        story.events,
+        [story.tracker],
+        StackResult("CREATE_COMPLETE", **stack),
+        strict=strict,
+        now=time.monotonic(),
+    )
+
+
+def again(story):
+    """The hook once more, for the same deployment."""
+    story.marker("started")
+    story.marker("finished", status=0)
+
+
+def reset(story):
+    story.emit("machine", "reset", reason="guest-reset", by_guest=True)
+
+
+@pytest.mark.parametrize(
+    ("happens", "kind", "sentence"),
+    [
+        (again, "ran-twice", 'the hook "script" ran 2 times for one deployment'),
+        (reset, "guest-reset", "the guest reset by itself once"),
+    ],
+)
+def test_what_nobody_may_rely_on_fails(passed, happens, kind, sentence):
+    assert verdict_of(passed).passed
+    happens(passed)
+    verdict = verdict_of(passed)
+    assert verdict.outcome is Outcome.FAILED
+    assert [(each.kind, each.fails) for each in verdict.noticed] == [(kind, True)]
+    assert verdict.last_line().startswith(f"FAILED: {sentence}")
+
+
+LINES = {
+    "[FAILED] Failed to start chrony.service - chrony, an NTP client/server.": (
+        "failed-unit",
+        'the unit "chrony.service" failed to start',
+    ),
+    "[  OK  ] x\r\n[FAILED] Failed to start LSB: a script.": (
+        "failed-unit",
+        'the unit "LSB: a script" failed to start',
+    ),
+    "[   12.2] web systemd[1]: chrony.service: Failed with result 'exit-code'.": (
+        "failed-unit",
+        'the unit "chrony.service" failed',
+    ),
+    "[   31.4] Out of memory: Killed process 402 (python3) total-vm:81236kB": (
+        "oom-kill",
+        'the guest ran out of memory, and its kernel killed "python3"',
+    ),
+    "[   31.4] Memory cgroup out of memory: Killed process 402 (salt call) total-vm:8kB": (
+        "oom-kill",
+        'the guest ran out of memory, and its kernel killed "salt call"',
+    ),
+    "[    8.1] cloud-init[301]: Traceback (most recent call last):": (
+        "traceback",
+        '"cloud-init" ended in a traceback of Python',
+    ),
+    "[   18.1] web os-collect-config[411]: Traceback (most recent call last):": (
+        "traceback",
+        '"os-collect-config" ended in a traceback of Python',
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ["console", "journal"])
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line[:30])
+def test_what_is_listed(passed, line, way):
+    kind, sentence = LINES[line]
+    if way == "console":
+        passed.console(*line.split("\r\n"))
+        passed.console(*line.split("\r\n"))
+    else:
+        passed.emit("guest", "journal", lines=notable(line))
+    verdict = verdict_of(passed)
+    assert verdict.passed
+    assert [(each.kind, each.sentence) for each in verdict.noticed] == [(kind, sentence)]
+    strict = verdict_of(passed, strict=True)
+    assert strict.outcome is Outcome.FAILED
+    assert strict.last_line() == f"FAILED: {sentence}"
+
+
+def test_signals_that_were_refused_or_repeated(story):
+    story.finished()
+    story.signal(500)
+    story.signal(500)
+    story.signal(200, times=2)
+    story.taken()
+    story.deployment("COMPLETE")
+    verdict = verdict_of(story)
+    assert verdict.passed
+    refused, repeated = verdict.noticed
+    assert (refused.kind, repeated.kind) == ("signal-refused", "signal-repeated")
+    assert refused.sentence.startswith("a signal was refused with 500, 2 times: /v1/signal/")
+    assert repeated.sentence.startswith("a signal was sent 2 times: /v1/signal/")
+
+
+def test_a_wait_condition_may_be_signalled_several_times(passed):
+    path = "/v1/waitcondition/arn%3Aopenstack%3Aheat%3A%3At1%3Astacks%2Fdemo%2F9e1d%2Fresources%2Fh"
+    for _ in range(3):
+        passed.request("cfn", "PUT", path, 200)
+    assert verdict_of(passed).noticed == ()
+
+
+def test_outputs_that_were_declared_and_not_sent(passed):
+    (config,) = [each.id for each in passed.tracker.deployments]
+    verdict = verdict_of(passed, unsent={config: ["result", "url"]})
+    assert verdict.passed
+    (missing,) = verdict.noticed
+    assert missing.kind == "output-missing"
+    assert 'did not send its output "result", "url"' in missing.sentence
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "myapp: a test said: Traceback",
+        "[  OK  ] Started chrony.service - chrony, an NTP client/server.",
+        "Finished in failure: result",
+        # The journal's own copy of what the runner wrote on the console.
+        '[   40.2] os-collect-config[411]: heat-config: started id=x group=script name="a"',
+    ],
+)
+def test_what_is_not_noticed(passed, line):
+    passed.console(line, line)
+    assert verdict_of(passed).noticed == ()
+
+
+def test_firmware_may_reset_before_it_starts_anything(story):
+    story.power()
+    reset(story)
+    assert notice(story.events, {story.tracker.server: ""}) == ()
+
+
+def test_the_server_is_named_where_there_are_several(passed):
+    reset(passed)
+    server = passed.tracker.server
+    (one,) = notice(passed.events, {server: "web", "other": "db"})
+    assert str(one) == 'the guest reset by itself once (server "web")'
+
+
+def test_everybody_is_told(passed):
+    again(passed)
+    passed.console("[FAILED] Failed to start chrony.service - chrony.")
+    verdict = verdict_of(passed)
+    for text in (summary(verdict), report(verdict, passed.events)):
+        assert "chrony.service" in text
+        assert "ran 2 times" in text
+    suite = ET.fromstring(junit.to_xml([verdict])).find("testsuite")
+    assert "chrony.service" in suite.findtext("system-out")
+    assert suite.find("testcase/failure") is not None
+    listed = json.loads(json.dumps(verdict.to_json()))["noticed"]
+    assert [each["kind"] for each in listed] == ["ran-twice", "failed-unit"]
+
+
+def test_a_failure_keeps_its_own_last_line(story):
+    story.up()
+    story.poll(403)
+    reset(story)
+    verdict = verdict_of(story)
+    assert verdict.last_line().startswith("FAILED: not reached: deployment delivered")
+    assert [each.kind for each in verdict.noticed] == ["guest-reset"]
+
+
+@given(st.text(st.characters()))
+def test_whatever_a_journal_holds_is_bounded(text):
+    lines = notable(f"{text}\n" + f"systemd[1]: a.service: Failed with result {text}\n" * 300)
+    assert len(lines) <= NOTABLE_LINES
+    assert all(len(line) <= NOTABLE_WIDTH for line in lines)
