@@ -25,17 +25,22 @@ def add_directory_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_template_arguments(parser: argparse.ArgumentParser, *, without: str) -> None:
+def add_template_arguments(
+    parser: argparse.ArgumentParser, *, without: str, expectations: bool = False
+) -> None:
     """What says which stack is made.
 
     :param without: what is there when no template is given.
+    :param expectations: whether the file may also have what is expected of the stack.
     """
+    kinds = "a HOT or CFN template"
+    if expectations:
+        kinds += ", or a YAML file with a template and what is expected of it (expect:)"
     parser.add_argument(
         "-t",
         "--template",
         type=Path,
-        help="a HOT or CFN template, or a YAML file with a template and what is expected of it "
-        f"(expect:); without it, {without}",
+        help=f"{kinds}; without it, {without}",
     )
     parser.add_argument(
         "-e",

@@ -93,7 +93,6 @@ TOOLS: tuple[Tool, ...] = (
     Tool("xorriso", "--version", "xorriso", Use.EXTRA, "for configuration drives (ISO 9660)"),
     Tool("mcopy", "--version", "mtools", Use.EXTRA, "for configuration drives (VFAT)"),
     Tool("socat", "-V", "socat", Use.EXTRA, "for hosts without network namespaces"),
-    Tool("zstd", "--version", "zstd", Use.EXTRA, "for compressed machine states"),
 )
 
 PACKAGES = {

@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="IMAGE",
         help="a qcow2 or raw image; several are tested one after the other",
     )
-    add_template_arguments(parser, without="a built-in one that deploys a script")
+    add_template_arguments(
+        parser, without="a built-in one that deploys a script", expectations=True
+    )
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
     parser.add_argument(
         "--json",

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hotplate import __version__, locks, paths
-from hotplate.errors import HostError, HotplateError, ImageError
+from hotplate.errors import HostError, HotplateError, ImageError, UsageError
 from hotplate.image import base_cache, output, supervise
 from hotplate.image import mirrors as mirrors_module
 from hotplate.image import plan as plan_module
@@ -134,6 +134,7 @@ class Build:
         release = plan_module.ALIASES.get(self.request.release, self.request.release)
         self.mirrors = mirrors_module.of_this_host(release)
         self.dib_elements = plan_module.dib_elements_dir()
+        check_chef(self.request, self.environ)
         self.plan: Plan = plan_module.make(
             self.request,
             elements_dir=paths.elements_dir(),
@@ -333,6 +334,24 @@ def check_host(elements: Iterable[str], environ: Mapping[str, str]) -> str:
                 hint="run this as root, or let sudo work without a password: sudo -v",
             )
     return program
+
+
+def check_chef(request: BuildRequest, environ: Mapping[str, str]) -> None:
+    """Look whether a build for the group chef has a Chef to install.
+
+    No distribution has one; where elements or packages of the caller's may bring it, the element
+    looks for itself.
+
+    :raises UsageError: when nothing can bring it.
+    """
+    wanted = {"chef", "chef-solo"} & set(request.groups)
+    package = environ.get("DIB_HEAT_CHEF_PACKAGE", "none")
+    if wanted and package == "none" and not request.elements and not request.packages:
+        raise UsageError(
+            f'the group "{min(wanted)}" needs Chef or Cinc, and no distribution has a package',
+            hint="export DIB_HEAT_CHEF_PACKAGE=/path/to/cinc.deb (a file, a URL or a package; see "
+            "the element heat-config-chef)",
+        )
 
 
 def check_arch(arch: str, environ: Mapping[str, str]) -> None:

@@ -53,6 +53,12 @@ DROPPED = {
 ALIASES = {"sid": "unstable"}
 """diskimage-builder asks for ``sid-updates``, which is nowhere; ``unstable`` it knows."""
 
+RELEASES = ("bullseye", "bookworm", "trixie", "forky", "testing", "unstable", "sid")
+"""What ``--release`` may be; a later one is known where debootstrap has a script for it."""
+
+TOO_OLD = ("buster", "stretch", "jessie", "wheezy", "squeeze", "lenny", "etch", "sarge", "woody")
+"""Releases whose Python is older than 3.9, which hooks and agent need."""
+
 BASE_PACKAGES = (
     *("adduser", "busybox", "ca-certificates", "gnupg2", "initramfs-tools", "locales"),
     *("lsb-release", "netbase", "python3", "sudo", "systemd-sysv", "tzdata", "zstd"),
@@ -186,6 +192,23 @@ def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
+def check_release(release: str, *, scripts: Path = Path("/usr/share/debootstrap/scripts")) -> None:
+    """Look whether there is a Debian release of that name, and whether it is recent enough.
+
+    :param scripts: where debootstrap(8) has a script for each release that it knows.
+    :raises UsageError: when there is not.
+    """
+    if release in TOO_OLD:
+        raise UsageError(
+            f'the release "{release}" is too old: hooks and agent need Python 3.9',
+            hint=f"releases: {', '.join(RELEASES)}",
+        )
+    if release not in RELEASES and not ("/" not in release and (scripts / release).is_file()):
+        raise UsageError(
+            f'there is no Debian release "{release}"', hint=f"releases: {', '.join(RELEASES)}"
+        )
+
+
 def make(
     request: BuildRequest, *, elements_dir: Path, dib_elements: Path, mirrors: Mirrors
 ) -> Plan:
@@ -227,6 +250,8 @@ def make(
         if provides_operating_system(element):
             systems.append(name)
     debian = not systems
+    if debian:
+        check_release(request.release)
     release = ALIASES.get(request.release, request.release)
 
     elements: list[str] = [OPERATING_SYSTEM] if debian else []

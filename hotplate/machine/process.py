@@ -30,7 +30,6 @@ PACKAGES = {
     "qemu-system-aarch64": "qemu-system-arm",
     "qemu-img": "qemu-utils",
     "socat": "socat",
-    "zstd": "zstd",
 }
 """The Debian package of each program that this room runs."""
 

@@ -195,7 +195,7 @@ class GuestForward(Wiring):
         """See :meth:`Wiring.connect`."""
         raise HostError(
             f'the guest\'s port {port} cannot be reached with the wiring "{self.name}"',
-            hint="use the guest agent or the shell channel, or allow user namespaces: "
+            hint="use hotplate shell, which needs no network, or allow user namespaces: "
             "sysctl -w kernel.unprivileged_userns_clone=1",
         )
 

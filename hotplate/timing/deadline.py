@@ -1,6 +1,7 @@
 """The one module that waits: deadlines on the monotonic clock, and a bounded retry.
 
-Nothing else in the harness sleeps.
+Nothing else in the harness sleeps; only the program that runs a build as root, which imports
+nothing of it (hotplate/image/supervise.py), has a short wait of its own.
 """
 
 from __future__ import annotations

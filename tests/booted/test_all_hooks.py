@@ -1,4 +1,8 @@
-"""Every hook in one image and one stack, through the whole life of that stack."""
+"""Every hook whose tool comes with the image, in one stack, through the whole life of that stack.
+
+Not in it: the hooks for containers, which booted guests of their own try, and Chef, which no
+distribution has.
+"""
 
 from __future__ import annotations
 

@@ -49,3 +49,8 @@ def test_help_does_not_load_heat():
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_only_the_verb_that_checks_expectations_promises_to():
+    assert "(expect:)" in hotplate("test", "--help").stdout
+    assert "expect" not in hotplate("up", "--help").stdout

@@ -192,3 +192,40 @@ def test_the_command_reports_and_fails(tmp_path: Path):
 
 def test_wrong_usage(tmp_path: Path):
     assert run_tool(str(tmp_path / "none")).returncode == 2
+
+
+def run_lint(directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "tools" / "element-lint", directory],
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_elements_elsewhere_may_depend_on_ours_and_use_our_programs(tmp_path: Path):
+    elements = write(
+        tmp_path,
+        {
+            "mine/README.rst": "mine\n",
+            "mine/element-deps": "heat-config\nvm\n",
+            "mine/heat-config-hooks": "mine script.py\n",
+        },
+    )
+    done = run_lint(elements)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+def test_and_a_mistake_in_them_is_found_all_the_same(tmp_path: Path):
+    elements = write(
+        tmp_path,
+        {"mine/element-deps": "heat-confgi\n", "mine/heat-config-hooks": "mine none.py\n"},
+    )
+    done = run_lint(elements)
+    assert done.returncode == 1
+    assert 'there is no element "heat-confgi"' in done.stdout
+    assert 'there is no program "none.py"' in done.stdout
+
+
+def test_the_line_of_the_page_on_hooks_finds_nothing():
+    """docs/writing-hooks.rst has it."""
+    assert run_lint(ROOT / "docs" / "examples" / "hook" / "elements").returncode == 0

@@ -95,15 +95,6 @@ def test_time_can_be_set(guest: Guest) -> None:
     guest.set_time(now)
 
 
-def test_speed_is_shown(guest: Guest) -> None:
-    times = []
-    for _ in range(5):
-        began = time.monotonic()
-        guest.run("true").check()
-        times.append(time.monotonic() - began)
-    print(f"{guest.name}: {sorted(times)[2] * 1000:.0f} ms a command")
-
-
 def test_testinfra_host(guest: Guest) -> None:
     host = testinfra_backend.testinfra_host(lambda: guest)
     guest.copy_in(b"hello world \xc3\xa4\n", "/tmp/motd", mode=0o640)

@@ -11,7 +11,7 @@ import pytest
 
 from hotplate import paths
 from hotplate.errors import UsageError
-from hotplate.image import plan
+from hotplate.image import build, plan
 from hotplate.image.mirrors import Mirrors
 from hotplate.image.plan import BuildRequest, Kernel, Layout, Starts
 
@@ -64,6 +64,47 @@ def test_sid_is_called_unstable(tmp_path: Path):
     environment = made(tmp_path, release="sid").environment
     assert environment["DIB_RELEASE"] == "unstable"
     assert "unstable-updates" not in environment["DIB_APT_SOURCES_CONF"]
+
+
+@pytest.mark.parametrize(
+    ("release", "sentence"),
+    [
+        ("lenny", "too old: hooks and agent need Python 3.9"),
+        ("bookwrom", 'there is no Debian release "bookwrom"'),
+        ("../sid", "there is no Debian release"),
+        ("", "there is no Debian release"),
+    ],
+)
+def test_a_release_that_is_none_is_said_before_anything_is_built(
+    tmp_path: Path, release: str, sentence: str
+):
+    with pytest.raises(UsageError, match=sentence) as refused:
+        made(tmp_path, release=release)
+    assert "bookworm, trixie" in refused.value.hint
+
+
+def test_a_release_that_debootstrap_knows_is_one(tmp_path: Path):
+    (tmp_path / "later").touch()
+    plan.check_release("later", scripts=tmp_path)
+    plan.check_release("trixie", scripts=tmp_path / "not-installed")
+
+
+def test_another_operating_system_has_releases_of_its_own(tmp_path: Path, fake_elements: Path):
+    assert made(
+        tmp_path, release="9", elements=("fake-os",), element_path=(fake_elements,), groups=()
+    )
+
+
+@pytest.mark.parametrize("group", ["chef", "chef-solo"])
+def test_a_build_for_chef_says_at_once_that_there_is_none(tmp_path: Path, group: str):
+    """The element stops the build too, but after the base system has been made."""
+    request = BuildRequest(tmp_path / "out", tmp_path / "cache", groups=("script", group))
+    with pytest.raises(UsageError, match=f'the group "{group}" needs Chef') as refused:
+        build.Build(request, {})
+    assert "DIB_HEAT_CHEF_PACKAGE" in refused.value.hint
+    for change in ({"elements": ("vm",)}, {"packages": ("cinc",)}):
+        build.Build(replace(request, **change), {})
+    build.Build(request, {"DIB_HEAT_CHEF_PACKAGE": "/srv/cinc.deb"})
 
 
 def test_a_group_without_an_element_names_those_that_there_are(tmp_path: Path):
