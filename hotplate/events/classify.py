@@ -40,7 +40,8 @@ MARKED = {
 """The stage that a marker proves."""
 
 _JOB = re.compile(
-    r"(?:\bA (?:start|stop) job is running for (.+?)|\bJob (\S+)/(?:start|stop) running)"
+    r"(?:\bA (?:start|stop) job is running for (.+?)|"
+    r"\bJob (\S+?)(?:/(?:start|stop)|(?:\u2026|\.\.\.)\w*) running)"
     r" \((\d[^()]*/[^()]*)\)"
 )
 
@@ -105,7 +106,8 @@ def is_waiting(event: Event) -> bool:
 def job_in(text: str) -> tuple[str, str] | None:
     """Return what systemd's line says to be at work, and since when; None for any other line.
 
-    Source: systemd's ``manager_print_jobs_in_progress()``; the words changed with version 249.
+    Source: systemd's ``manager_print_jobs_in_progress()``; the words changed with version 249.  A
+    long name is cut short, with an ellipsis.
     """
     found = _JOB.search(text)
     return (found[1] or found[2], found[3]) if found else None

@@ -134,6 +134,10 @@ def test_nothing_is_waited_for_when_all_was_done(passed):
         ("[  *** ] A start job is running for site-setup.service (1min 2s / no limit)", True),
         ("[ ***  ] A start job is running for Wait for Network (5s / 2min 1s)", True),
         ("[   ***] Job site-setup.service/start running (1min 2s / no limit)", True),
+        (
+            "[ ***] (3 of 3) Job systemd-logind.service\u2026tart running (1min 40s / 2min 56s)",
+            True,
+        ),
         ("[  OK  ] Started site-setup.service.", False),
         ("my job is running for you", False),
     ],
