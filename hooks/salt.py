@@ -72,15 +72,16 @@ def read_answer(path):
 def judge(answered, status):
     """Return 0 when every state's result is true, whatever the code; else a code that is not 0.
 
-    Salt's own code is not always right. A result is a map of states, or a list of sentences when
-    there was nothing that could be applied.
+    Salt's own code is not always right: it is 2 for a formula that finds nothing to do, whose
+    result is an empty map. A result is a map of states, or a list of sentences when there was
+    nothing that could be applied.
     """
     returned = answered.get("return")
     code = answered.get("retcode") or status
     if not isinstance(returned, dict):
         return code or 1
     states = list(returned.values())
-    if not states or not all(isinstance(state, dict) for state in states):
+    if not all(isinstance(state, dict) for state in states):
         return code
     results = [state.get("result") for state in states]
     if all(results):
