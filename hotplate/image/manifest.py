@@ -61,6 +61,38 @@ def check_set(image: Path, beside: Mapping[str, Path]) -> None:
             )
 
 
+def groups_without_hook(
+    image: Path, groups: Collection[str], *, ours: Path, others: Collection[Path]
+) -> list[str]:
+    """Those of some groups for which an image is known to have no hook, without booting it.
+
+    An element of the builder's own may bring any hook: of an image with one nothing is known.
+
+    :param ours: hotplate's directory of elements.
+    :param others: directories of elements that bring no hook, which diskimage-builder's is.
+    """
+    elements = elements_of(image)
+    known = {each.name for folder in (ours, *others) for each in folder.iterdir()}
+    if elements is None or not known.issuperset(elements):
+        return []
+    missing = []
+    for group in groups:
+        bring = {each.name for each in ours.iterdir() if group in _groups_of(each)}
+        if bring and not bring & set(elements):
+            missing.append(group)
+    return missing
+
+
+def _groups_of(element: Path) -> set[str]:
+    """The groups whose hooks an element brings, by its file ``heat-config-hooks``."""
+    try:
+        lines = (element / "heat-config-hooks").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return set()
+    given = [line.partition("#")[0].split() for line in lines]
+    return {words[0] for words in given if words and words[0] not in ("lib", "bin")}
+
+
 def elements_of(image: Path) -> Collection[str] | None:
     """The elements that an image was built of; None when no manifest tells, or it is of another."""
     manifest = read(image)

@@ -189,6 +189,31 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose image has no hook for it where the image's manifest says so.
+
+    Without a manifest the guest is asked, which has to be booted for that.
+    """
+    from hotplate import paths
+    from hotplate.image import manifest, plan
+
+    callspec = getattr(item, "callspec", None)
+    image = callspec.params.get(IMAGE) if callspec is not None else None
+    wanted = _groups(item)
+    if isinstance(image, Path) and wanted:
+        with contextlib.suppress(HotplateError):
+            ours, others = paths.elements_dir(), (plan.dib_elements_dir(),)
+            if missing := manifest.groups_without_hook(image, wanted, ours=ours, others=others):
+                name = manifest.path_for(image).name
+                pytest.skip(f"the image has no hook for {', '.join(missing)}, by {name}")
+
+
+def _groups(item: pytest.Item) -> list[str]:
+    """The groups that a test needs hooks for."""
+    return [name for mark in item.iter_markers("hotplate_groups") for name in mark.args]
+
+
 def _server_of(item: pytest.Item) -> ServerUnderTest | None:
     used = getattr(item, "funcargs", None) or {}
     found: ServerUnderTest | None = used.get("server") or used.get("booted_server")
@@ -309,8 +334,7 @@ def _use(request: pytest.FixtureRequest, pool: ServerPool) -> Iterator[ServerUnd
     with one_sentence():
         server = pool.server(cold=node.get_closest_marker("hotplate_cold") is not None)
     try:
-        wanted = [name for mark in node.iter_markers("hotplate_groups") for name in mark.args]
-        if missing := [name for name in wanted if not server.has_hook(name)]:
+        if missing := [name for name in _groups(node) if not server.has_hook(name)]:
             pytest.skip(f"the image has no hook for {', '.join(missing)}")
         yield server
         _look_back(request, pool, server)

@@ -12,6 +12,7 @@ from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed import warm_state as warm
+from hotplate.testbed.first_boot import boot
 from hotplate.testbed.testbed import Testbed
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ServerPool:
             )
         since = len(self.testbed.events)
         if cold or self._state is None:
-            ready = warm.boot(self.testbed)
+            ready = boot(self.testbed)
         elif self._ready is not None:
             ready, self._ready, since = self._ready, None, 0
         else:

@@ -28,8 +28,7 @@ from typing import IO, Any
 
 from hotplate import __version__, locks
 from hotplate.cloud.nova.compute import ServerSpec
-from hotplate.errors import HostError, ImageError, MachineLostError
-from hotplate.events import classify
+from hotplate.errors import HostError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.guest.base import CommandError
 from hotplate.image.chain import fingerprint
@@ -41,13 +40,12 @@ from hotplate.machine.config import ARCHITECTURES
 from hotplate.machine.process import find_tool
 from hotplate.paths import cache_dir
 from hotplate.settings import Settings
+from hotplate.testbed.first_boot import boot
 from hotplate.testbed.qemu_compute import arch_of
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
-from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline, retry
+from hotplate.timing.deadline import DeadlineExceeded
 
-STACK = "warm"
-POLLING_SECONDS = 0.5
 KEPT = 6
 """How many states are kept; the one that was not used for longest goes first."""
 
@@ -56,29 +54,6 @@ ROOMS = ("cloud", "events", "guest", "image", "machine", "testbed", "timing")
 
 DISCARDED = "discarded"
 """A file in the directory of a state that does not restore, and waits for its last user."""
-
-AT_REST = (
-    # systemd has started everything, and os-refresh-config holds its lock no more.
-    "case $(systemctl is-system-running) in running | degraded) ;; *) exit 1 ;; esac; "
-    "flock --nonblock /run/os-refresh-config.lock true"
-)
-
-TEMPLATE = {
-    "heat_template_version": "2018-08-31",
-    "resources": {
-        "server": {
-            "type": "OS::Nova::Server",
-            "properties": {
-                "name": STACK,
-                "image": "the image under test",
-                "flavor": "m1.small",
-                "key_name": "hotplate",
-                "user_data_format": "SOFTWARE_CONFIG",
-            },
-            "metadata": {"os-collect-config": {"polling_interval": POLLING_SECONDS}},
-        }
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -341,9 +316,9 @@ def find_or_make(
         state = WarmState(store() / f"{name}-{secrets.token_hex(4)}")
         # Memory, disk and what QEMU writes besides; a guest that fills less is the rule.
         check_space(store(), needed=settings.memory << 20)
-        say(f"booting {image} once, to restore it from then on")
+        say(f"booting {image} once, to restore it from then on; the first time takes minutes")
         began = time.monotonic()
-        _make(state, image, settings, about, directory=directory)
+        _make(state, image, settings, about, directory=directory, say=say)
         say(f"saved its state after {time.monotonic() - began:.0f} s")
         forget(keep=KEPT)
         return state
@@ -360,14 +335,21 @@ def discard(state: WarmState) -> None:
 
 
 def _make(
-    state: WarmState, image: Image, settings: Settings, about: dict[str, str], *, directory: Path
+    state: WarmState,
+    image: Image,
+    settings: Settings,
+    about: dict[str, str],
+    *,
+    directory: Path,
+    say: Callable[[str], None],
 ) -> None:
     temporary = state.directory.with_name(state.directory.name + ".new")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(mode=0o700)
     try:
         with Testbed(image, settings=settings, directory=directory, events=EventLog()) as testbed:
-            server = boot(testbed)
+            server = boot(testbed, say=say)
+            say(f"saving its state: {settings.memory} MiB of memory, and its disk")
             server.machine.save_state(temporary / "memory")
             # The disk as it is now belongs to the memory as it is now.
             server.machine.kill()
@@ -388,41 +370,3 @@ def _make(
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def boot(testbed: Testbed) -> Server:
-    """Boot a server and return it once its agent polls Heat and has nothing to do.
-
-    :raises ImageError: when it does not come so far.
-    """
-    events, settings = testbed.events, testbed.settings
-    # There may have been others in this cloud before.
-    seen = len(events)
-    testbed.cloud.heat().stacks.create(stack_name=f"{STACK}-{seen}", template=TEMPLATE)
-    silence = GuestDeadline(settings.patience, "the agent's first polls")
-    ours = ""
-    polls = 0
-    while polls < 3:
-        event = events.wait(lambda _event: True, seconds=silence.left, since=seen)
-        if event is None and not silence.passed:
-            continue
-        if event is None or (event.kind == "exit" and event.server == ours):
-            raise ImageError(
-                "the image was booted, and its agent did not come to poll Heat",
-                hint=f"hotplate test {testbed.image.path}",
-            )
-        seen += 1
-        if event.source == "machine" and event.kind == "power-on":
-            ours = ours or event.server
-        if event.server == ours and classify.is_poll(event) and classify.answered(event):
-            polls += 1
-        if not classify.is_request(event) or polls:
-            silence.extend(settings.patience)
-    server = testbed.compute.servers[ours]
-    shell = server.shell(seconds=settings.patience)
-
-    def at_rest(_last_try: bool) -> bool | None:
-        return shell.run(AT_REST).rc == 0 or None
-
-    retry(at_rest, GuestDeadline(settings.patience, "the agent to be idle"), every=0.5)
-    return server

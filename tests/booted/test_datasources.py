@@ -12,7 +12,7 @@ from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.settings import Settings
-from hotplate.testbed import warm_state as warm
+from hotplate.testbed.first_boot import boot
 from hotplate.testbed.testbed import Testbed
 
 pytestmark = [
@@ -123,7 +123,7 @@ def testbed(without_cloud_init, tmp_path_factory) -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def guest(testbed) -> ServerUnderTest:
-    return ServerUnderTest(testbed, warm.boot(testbed))
+    return ServerUnderTest(testbed, boot(testbed))
 
 
 def metadata_requests(testbed, since=0):

@@ -13,7 +13,7 @@ from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.settings import Settings
-from hotplate.testbed import warm_state as warm
+from hotplate.testbed.first_boot import boot
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import Deadline
 
@@ -41,7 +41,7 @@ def testbed(all_hooks_bookworm, tmp_path_factory) -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def guest(testbed) -> ServerUnderTest:
-    return ServerUnderTest(testbed, warm.boot(testbed))
+    return ServerUnderTest(testbed, boot(testbed))
 
 
 # -- secrets -----------------------------------------------------------------------------------

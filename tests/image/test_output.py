@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hotplate import locks
+from hotplate import locks, paths
 from hotplate.errors import ImageError, UsageError
 from hotplate.image import manifest, output
 from hotplate.image.inspect import Image
-from hotplate.image.plan import BuildRequest, Layout
+from hotplate.image.plan import BuildRequest, Layout, dib_elements_dir
 
 EXT = {1024 + 56: b"\x53\xef"}
 
@@ -123,6 +123,29 @@ def test_the_elements_of_an_image_are_those_of_its_own_manifest(request_, built)
     with request_.image.open("ab") as file:
         file.write(b"changed")
     assert manifest.elements_of(request_.image) is None
+
+
+@pytest.mark.parametrize(
+    ("elements", "missing"),
+    [
+        (["heat-config-puppet", "vm"], ["salt", "chef-solo"]),
+        # One element brings the hook of two groups.
+        (["heat-config-chef", "vm"], ["puppet", "salt"]),
+        # Whoever wrote that one may have put any hook in.
+        (["heat-config-puppet", "mine"], []),
+    ],
+)
+def test_for_which_groups_there_is_no_hook_by_the_manifest(request_, built, elements, missing):
+    built("one")
+    path = manifest.path_for(request_.image)
+    document = json.loads(path.read_text()) | {"elements": dict.fromkeys(elements, "0")}
+    path.write_text(json.dumps(document))
+    groups = ["puppet", "salt", "chef-solo", "cobol"]
+    others = (dib_elements_dir(),)
+    found = manifest.groups_without_hook(
+        request_.image, groups, ours=paths.elements_dir(), others=others
+    )
+    assert found == missing
 
 
 def test_the_directory_that_a_build_holds_is_its_own(request_):

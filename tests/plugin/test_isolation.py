@@ -12,7 +12,7 @@ from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.events.log import EventLog
 from hotplate.plugin.pool import ServerPool
 from hotplate.stacks.deployment import Deployment
-from hotplate.testbed.warm_state import TEMPLATE
+from hotplate.testbed.first_boot import TEMPLATE
 from hotplate.timing.deadline import Deadline, retry
 
 

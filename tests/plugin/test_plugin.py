@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import subprocess
 
 import pytest
@@ -353,3 +355,23 @@ def test_an_artefact_folder_that_cannot_be_written_is_one_sentence(project, tmp_
     done.assert_outcomes(errors=1)
     assert "/proc/nowhere" in done.stdout.str()
     assert "Traceback" not in done.stdout.str()
+
+
+def test_a_test_for_a_hook_that_is_not_there_boots_nothing(project, tmp_path, raw_image):
+    """The manifest beside the image tells; this image could not even be booted."""
+    image = raw_image(tmp_path / "web.raw")
+    digest = hashlib.sha256(image.read_bytes()).hexdigest()
+    manifest = {"sha256": digest, "elements": {"heat-config-script": "", "vm": ""}}
+    (tmp_path / "web.manifest.json").write_text(json.dumps(manifest))
+    project.makepyfile(
+        test_it="""
+        import pytest
+
+        @pytest.mark.hotplate_groups("script", "puppet")
+        def test_puppet(server):
+            raise AssertionError("it must not come so far")
+        """
+    )
+    done = project.runpytest_subprocess(f"--image={image}", "-rs")
+    done.assert_outcomes(skipped=1)
+    assert "the image has no hook for puppet, by web.manifest.json" in done.stdout.str()

@@ -1,0 +1,155 @@
+"""A server from power-on to "agent idle and polling", told on the way: it takes a while."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+
+from hotplate.errors import ImageError
+from hotplate.events import classify
+from hotplate.events.log import Event
+from hotplate.testbed.server import Server
+from hotplate.testbed.testbed import Testbed
+from hotplate.text import clean
+from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline, retry
+
+STACK = "warm"
+POLLING_SECONDS = 0.5
+POLLS = 3
+"""So many polls show that the agent goes on polling."""
+
+NEWS_SECONDS = 30.0
+"""After that long without a step, what the console shows is told."""
+
+AT_REST = (
+    # systemd has started everything, and os-refresh-config holds its lock no more.
+    "case $(systemctl is-system-running) in running | degraded) ;; *) exit 1 ;; esac; "
+    "flock --nonblock /run/os-refresh-config.lock true"
+)
+
+TEMPLATE = {
+    "heat_template_version": "2018-08-31",
+    "resources": {
+        "server": {
+            "type": "OS::Nova::Server",
+            "properties": {
+                "name": STACK,
+                "image": "the image under test",
+                "flavor": "m1.small",
+                "key_name": "hotplate",
+                "user_data_format": "SOFTWARE_CONFIG",
+            },
+            "metadata": {"os-collect-config": {"polling_interval": POLLING_SECONDS}},
+        }
+    },
+}
+
+STEPS: tuple[tuple[str, Callable[[Event], bool]], ...] = (
+    ("the console talks", lambda event: classify.console_text(event) is not None),
+    ("the network is up", classify.is_request),
+    (
+        "metadata was served",
+        lambda event: classify.is_metadata_fetch(event) and classify.answered(event),
+    ),
+    ("the agent polls", lambda event: classify.is_poll(event) and classify.answered(event)),
+)
+"""What is told of a boot -> the event that shows it, in the order in which they come."""
+
+
+class Narrator:
+    """Tells the steps of one server's boot, and what its console shows when none comes for long.
+
+    :param say: told sentences.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._began = self._told = time.monotonic()
+        self._left = list(STEPS)
+        self._line = ""
+
+    def see(self, event: Event) -> None:
+        """Take in an event of the server."""
+        self._line = classify.console_text(event) or self._line
+        for number, (words, shows) in enumerate(self._left):
+            if shows(event):
+                # A step that was passed over was not seen, and comes no more.
+                del self._left[: number + 1]
+                self.tell(words)
+                return
+
+    def tell(self, words: str) -> None:
+        """Tell a step, and how long after power-on."""
+        self._told = time.monotonic()
+        self._say(f"{self._told - self._began:4.0f} s  {words}")
+
+    def remind(self) -> None:
+        """Tell that it goes on, when nothing was told for long."""
+        if time.monotonic() - self._told >= NEWS_SECONDS:
+            last = f'; the console: "{clean(self._line).strip()[:80]}"' if self._line else ""
+            self.tell(f"waiting until {self._left[0][0] if self._left else 'it is idle'}{last}")
+
+
+def boot(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Server:
+    """Boot a server and return it once its agent polls Heat and has nothing to do.
+
+    :param say: told how far it has come, in sentences.
+    :raises ImageError: when it does not come so far.
+    """
+    settings = testbed.settings
+    heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    stop = testbed.events.subscribe(heard.put)
+    try:
+        # There may have been others in this cloud before.
+        name = f"{STACK}-{len(testbed.events)}"
+        testbed.cloud.heat().stacks.create(stack_name=name, template=TEMPLATE)
+        narrator = Narrator(say)
+        server = testbed.compute.servers[_wait_for_polls(testbed, heard, narrator)]
+    finally:
+        stop()
+    try:
+        shell = server.shell(seconds=settings.patience)
+
+        def at_rest(_last_try: bool) -> bool | None:
+            narrator.remind()
+            return shell.run(AT_REST).rc == 0 or None
+
+        retry(at_rest, GuestDeadline(settings.patience, "the agent to be idle"), every=0.5)
+    except DeadlineExceeded as error:
+        raise ImageError(
+            f"the image was booted and its agent polls Heat, but it did not come to rest: {error}",
+            hint=f"hotplate test {testbed.image.path}",
+        ) from error
+    narrator.tell("it is idle")
+    return server
+
+
+def _wait_for_polls(testbed: Testbed, heard: queue.SimpleQueue[Event], narrator: Narrator) -> str:
+    """The id of the server that was switched on, once its agent has polled a few times."""
+    patience = testbed.settings.patience
+    silence = GuestDeadline(patience, "the agent's first polls")
+    ours = ""
+    polls = 0
+    while polls < POLLS:
+        try:
+            event = heard.get(timeout=min(silence.left, NEWS_SECONDS))
+        except queue.Empty:
+            narrator.remind()
+            if not silence.passed:
+                continue
+            event = None
+        if event is None or (event.kind == "exit" and event.server == ours):
+            raise ImageError(
+                "the image was booted, and its agent did not come to poll Heat",
+                hint=f"hotplate test {testbed.image.path}",
+            )
+        if event.source == "machine" and event.kind == "power-on":
+            ours = ours or event.server
+        if event.server == ours:
+            narrator.see(event)
+            polls += classify.is_poll(event) and classify.answered(event)
+        narrator.remind()
+        if not classify.is_request(event) or polls:
+            silence.extend(patience)
+    return ours

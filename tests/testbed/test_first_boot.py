@@ -1,0 +1,58 @@
+"""What is told while an image is booted for the first time."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from hotplate.events.log import Event
+from hotplate.testbed import first_boot
+from hotplate.testbed.first_boot import Narrator
+
+LINE = Event("console", "line", "web", {"text": "[    0.000000] Linux version 6.1\x1b[2J"})
+METADATA = Event(
+    "metadata",
+    "request",
+    "web",
+    {"method": "GET", "path": "/openstack/latest/meta_data.json", "status": 200},
+)
+POWER = Event("machine", "power-on", "web")
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What was said, by a clock that goes on by ten seconds each time that it is read."""
+    clock = count(0, 10)
+    monkeypatch.setattr(first_boot.time, "monotonic", lambda: float(next(clock)))
+    return []
+
+
+def test_each_step_is_told_once_and_in_order(told):
+    narrator = Narrator(told.append)
+    for event in (POWER, LINE, LINE, METADATA, METADATA):
+        narrator.see(event)
+    assert [words.partition(" s  ")[2] for words in told] == [
+        "the console talks",
+        "the network is up",
+        "metadata was served",
+    ]
+
+
+def test_a_step_that_was_passed_over_comes_no_more(told):
+    narrator = Narrator(told.append)
+    for event in (METADATA, LINE):
+        narrator.see(event)
+    assert [words.partition(" s  ")[2] for words in told] == ["the network is up"]
+
+
+def test_when_no_step_comes_what_the_console_shows_is_told_without_its_escapes(told):
+    narrator = Narrator(told.append)
+    narrator.see(LINE)
+    for _ in range(6):
+        narrator.remind()
+    waiting = [words for words in told if "waiting until the network is up" in words]
+    assert waiting
+    assert all('the console: "[    0.000000] Linux version 6.1"' in words for words in waiting)
+    # Not at every look.
+    assert len(waiting) < 4
