@@ -11,6 +11,7 @@ from hotplate.events import classify, expected
 from hotplate.events.log import Event
 from hotplate.verdict import console_patterns
 from hotplate.verdict.deployment_track import DeploymentTrack
+from hotplate.verdict.health import Health
 from hotplate.verdict.said import Said
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker, Track
@@ -87,6 +88,11 @@ class Facts:
     def finding(self, *names: str) -> console_patterns.Finding | None:
         """Return the first of the named console findings that was seen."""
         return next((self.findings[name] for name in names if name in self.findings), None)
+
+    @property
+    def health(self) -> Health:
+        """The guest's own answer, or what its disk shows where it could not be asked."""
+        return Health.read(self.probes.get("health") or self.probes.get("disk") or "")
 
     def agent(self, key: str) -> str:
         """Return a property of the agent's unit as systemd answered, "" when nobody asked."""

@@ -1,0 +1,87 @@
+"""What a guest's own state says of its boot: what it waits for, cloud-init's set-up, the clock.
+
+Each function says it in a sentence without its full stop, or "".
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+from hotplate.events import classify
+from hotplate.verdict.facts import Facts
+from hotplate.verdict.health import AGENT
+
+CLOCK_SECONDS = 3600.0
+"""A clock that is further off makes signatures and certificates invalid."""
+_IN_VAIN = re.compile(rf"wait-online|(?i:wait for network)|{AGENT}")
+"""Units that wait for what others do, and so are not why the boot does not go on."""
+
+
+def boot_waits(facts: Facts) -> str:
+    rows = facts.health.rows("jobs", 4)
+    waits = [row[1] for row in rows if row[3] == "running" and not _IN_VAIN.search(row[1])]
+    if waits and any(row[3] == "waiting" for row in rows):
+        return f'the boot waits for the unit "{waits[0]}", which has not ended'
+    shown = [found for line in facts.lines[-400:] if (found := classify.job_in(line))]
+    # Once the boot has gone on, what was waited for has ended.
+    if (
+        shown
+        and not _IN_VAIN.search(shown[-1][0])
+        and any(classify.job_in(line) for line in facts.lines[-5:])
+    ):
+        return f'the boot waits for "{shown[-1][0]}" ({shown[-1][1]})'
+    return ""
+
+
+def other_target(facts: Facts) -> str:
+    for line in facts.health.lines("default-target"):
+        if line in ("rescue.target", "emergency.target", "poweroff.target", "halt.target"):
+            return f'the image boots to "{line}" by default'
+    return ""
+
+
+def missing_device(facts: Facts) -> str:
+    if not facts.finding("emergency-mode"):
+        return ""
+    for line in facts.lines:
+        if found := re.search(r"Timed out waiting for device (?:\S+ - )?(/\S+)", line):
+            device = found[1].rstrip(".")
+            mounts = [row for row in facts.health.rows("fstab", 2) if row[0] == device]
+            at = f' for "{mounts[0][1].split()[0]}"' if mounts and mounts[0][1] else ""
+            return f'/etc/fstab names "{device}"{at}, a device that the machine has not'
+    return ""
+
+
+def cloud_init_off(facts: Facts) -> str:
+    if any(classify.is_user_data(event) for event in facts.metadata):
+        # Something else than cloud-init looks for metadata in this image.
+        return ""
+    for line in facts.health.lines("cloud-init"):
+        if line == "cloud-init=disabled":
+            return 'the kernel command line has "cloud-init=disabled"'
+        if line.endswith("/cloud-init.disabled"):
+            return f'"{line}" keeps cloud-init from running'
+    if any("cloud-init=disabled" in line for line in facts.lines if "ommand line:" in line):
+        return 'the kernel command line has "cloud-init=disabled"'
+    return ""
+
+
+def cloud_config_broken(facts: Facts) -> str:
+    rows = facts.health.rows("broken-yaml", 2)
+    return f'"{rows[0][0]}" is not YAML: {rows[0][1]}' if rows else ""
+
+
+def other_datasource(facts: Facts) -> str:
+    for path, text in facts.health.rows("datasource-list", 2):
+        if not re.search(r"OpenStack|Ec2|ConfigDrive|NoCloud\b.*OpenStack", text):
+            return f'"{path}" has datasource_list {text}'
+    return ""
+
+
+def wrong_clock(facts: Facts) -> str:
+    guest, host = facts.health.seconds("clock"), facts.health.seconds("asked")
+    if guest is None or host is None or abs(guest - host) < CLOCK_SECONDS:
+        return ""
+    shown = time.strftime("%Y-%m-%d %H:%M", time.gmtime(guest))
+    return f"the guest's clock says {shown} UTC"

@@ -1,0 +1,128 @@
+"""What a guest's own state says of its files: programs, packages, disks, phase scripts, hooks.
+
+Each function says it in a sentence without its full stop, or "".
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from hotplate.verdict import health
+from hotplate.verdict.facts import Facts
+
+OWN_SCRIPTS = ("10-wait-for-cloud-init", "20-os-apply-config", "55-heat-config")
+"""The phase scripts that the elements bring; any other is the site's or another element's."""
+
+
+def program_missing(facts: Facts) -> str:
+    for kind, path, *rest in facts.health.rows("programs", 3):
+        target = " ".join(rest)
+        if kind == "no-interpreter":
+            wanted, _, real = target.partition(" ")
+            via = f' (it leads to "{real}")' if real and real != wanted else ""
+            return f'"{wanted}", which runs "{path}", is not there{via}'
+        if kind == "gone" and target and target != path:
+            return f'"{path}" leads to "{target}", which is not there'
+        if kind == "gone":
+            return f'"{path}" is not there'
+    return ""
+
+
+def hook_program_missing(facts: Facts) -> str:
+    """A hook that the kernel could not run: the shell's statuses for it are 126 and 127."""
+    finished = facts.marker("finished")
+    return program_missing(facts) if finished and finished.status in (126, 127) else ""
+
+
+def not_executable(facts: Facts) -> str:
+    for kind, path, _ in facts.health.rows("programs", 3):
+        # Of a hook the runner says it too.
+        if kind == "not-executable" and not path.startswith(health.HOOKS):
+            return f'"{path}" is not executable'
+    return ""
+
+
+def other_python(facts: Facts) -> str:
+    """The interpreter of a virtual environment is another than the one it was made with."""
+    for python, version, names in facts.health.rows("venv", 3):
+        libraries = [name.removeprefix("python") for name in names.split() if name[-1:].isdigit()]
+        if version and libraries and version not in libraries:
+            root = PurePosixPath(python).parent.parent
+            return (
+                f'"{root}" was made with Python {libraries[0]}, and "{python}" is now Python '
+                f"{version}, which finds none of its packages"
+            )
+    return ""
+
+
+def package_broken(facts: Facts) -> str:
+    signs = (
+        r"error while loading shared libraries|ImportError|ModuleNotFoundError|cannot open shared"
+    )
+    broken = facts.health.lines("packages")
+    log = [*facts.lines[-2000:], *facts.probes.get("agent-log", "").splitlines()]
+    sign = next((line for line in reversed(log) if re.search(signs, line)), "")
+    if broken and (sign or "disk" in facts.probes):
+        name, _, status = broken[0].partition(" ")
+        state = status.split()[-1] if status else "not installed"
+        return f'the package "{name}" is {state}' + (f': "{sign.strip()[:180]}"' if sign else "")
+    return ""
+
+
+def disk_full(facts: Facts) -> str:
+    state = facts.health
+    for path, (inodes, free_inodes, free, available, blocks) in state.space:
+        point, options = state.mount(path)
+        point = point or path
+        if "ro" in options:
+            continue
+        # ext4 keeps as many blocks back from root too.
+        if not available and free <= min(blocks // 50, 4096):
+            return f'the file system on "{point}" is full'
+        if inodes and not free_inodes:
+            return f'the file system on "{point}" has no inode left'
+    return ""
+
+
+def read_only(facts: Facts) -> str:
+    state = facts.health
+    # A root file system that is read-only by design has these elsewhere.
+    for path in ("/etc", "/var/lib/cloud", *health.STATE):
+        point, options = state.mount(path)
+        if "ro" in options:
+            return f'"{point}" is mounted read-only'
+    return ""
+
+
+def not_writable(facts: Facts) -> str:
+    state = facts.health
+    for path in state.lines("unwritable"):
+        if "ro" not in state.mount(path)[1]:
+            return f'"{path}" cannot be written to by root, although its file system can'
+    return ""
+
+
+def no_exec(facts: Facts) -> str:
+    if facts.missing is None and not facts.told(r"[Pp]ermission denied"):
+        return ""
+    point, options = facts.health.mount("/var/lib/heat-config/heat-config-script")
+    if "noexec" in options:
+        return f'"{point}" is mounted noexec, and hooks run their scripts there'
+    return ""
+
+
+def script_hangs(facts: Facts) -> str:
+    for path in facts.health.lines("running"):
+        if path.startswith(f"{health.REFRESH}/") and PurePosixPath(path).name not in OWN_SCRIPTS:
+            return f'the script "{path}" has not ended, and what comes after it waits'
+    return ""
+
+
+def no_hooks(facts: Facts) -> str:
+    found = facts.marker("rejected")
+    answered = "hooks" in facts.health.sections
+    names = [name for name in facts.health.lines("hooks") if not name.endswith(":")]
+    if found and answered and not names:
+        return f'there is no hook at all in "{health.HOOKS}", so none for group "{found.group}"'
+    return ""

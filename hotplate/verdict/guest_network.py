@@ -1,0 +1,108 @@
+"""What a guest's own state says of its network: devices, routes, a firewall, a proxy.
+
+Each function says it in a sentence without its full stop, or "".
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+
+from hotplate.verdict import health
+from hotplate.verdict.facts import Facts
+from hotplate.verdict.health import AGENT, Health
+
+UNREACHED = r"timed out|Max retries exceeded|Failed to establish|unreachable|No route"
+_SHUT = re.compile(
+    r"answers: (?:Network is unreachable|No route|Permission denied|Invalid argument)|"
+    r"^(?:unreachable|prohibit|blackhole) "
+)
+"""What the kernel says of a route that is not there, and of those three kinds."""
+_LOCAL = r"^(lo|dummy|docker|veth|br-|cni|podman|virbr|ifb|sit|tun|tap)"
+
+
+def _devices(state: Health) -> list[list[str]]:
+    """Name, state and addresses of each device that leads outside."""
+    return [row for row in state.rows("addresses", 3) if not re.match(_LOCAL, row[0])]
+
+
+def has_address(state: Health) -> bool:
+    """Whether a device has an IPv4 address, which it has by somebody's doing."""
+    return any("." in row[2] for row in _devices(state))
+
+
+def link_down(facts: Facts) -> str:
+    state = facts.health
+    devices = _devices(state)
+    if facts.link_up and devices and not has_address(state):
+        down = [row[0] for row in devices if row[1] == "DOWN"]
+        if len(down) == len(devices):
+            return f'the network device "{down[0]}" is down: something in the guest put it so'
+    return ""
+
+
+def no_route(facts: Facts) -> str:
+    rows = [(row[0], row[1]) for row in facts.health.rows("routes", 2)]
+    shut = [(port, text) for port, text in rows if _SHUT.search(text)]
+    if not shut:
+        return ""
+    said = shut[0][1].removeprefix("RTNETLINK answers: ")
+    if len(shut) == len(rows):
+        return f'the guest has no route to {health.CLOUD}: "{said}"'
+    rules = [line for line in facts.health.lines("rules") if "lookup" not in line]
+    why = f' by the rule "{rules[0].strip()}" (ip rule)' if rules else f': "{said}"'
+    return f"port {shut[0][0]} of {health.CLOUD} is shut in the guest{why}"
+
+
+def firewall(facts: Facts) -> str:
+    lines = facts.health.lines("firewall")
+    # A firewall by itself is nothing wrong.
+    if not facts.log_line(UNREACHED, "agent-log"):
+        return ""
+    return f'the guest has a firewall: "{lines[0].strip()[:180]}"' if lines else ""
+
+
+def proxy(facts: Facts) -> str:
+    rows = facts.health.rows("environment", 2)
+    excepted = [host for name, host in rows if name.lower() == "no_proxy"]
+    if any(health.CLOUD in hosts or hosts == "*" for hosts in excepted):
+        return ""
+    for name, host in rows:
+        if name.lower() in ("http_proxy", "all_proxy") and host:
+            where = facts.health.drop_in("Environment") or AGENT
+            return f'"{where}" sends what the agent asks for to the proxy {host} ({name})'
+    return ""
+
+
+def other_interface(facts: Facts) -> str:
+    if has_address(facts.health):
+        return ""
+    devices = {"eth0", *(row[0] for row in _devices(facts.health))}
+    for line in facts.lines:
+        if found := re.search(r" (\S+): renamed from (eth\d+)", line):
+            devices.add(found[1])
+    rows = [
+        (path, found[1].split())
+        for path, text in facts.health.rows("networks", 2)
+        if (found := re.search(r"\bName=(.+)", text))
+    ]
+    # A file that matches by other means may well match.
+    if not rows or len(rows) < len(facts.health.lines("networks")) or len(devices) < 2:
+        return ""
+    patterns = [name for _, names in rows for name in names]
+    if any(fnmatchcase(device, name) for device in devices for name in patterns):
+        return ""
+    real = ", ".join(sorted(devices - {"eth0"}))
+    return f'"{rows[0][0]}" is for "{patterns[0]}", and the machine\'s device is "{real}"'
+
+
+def old_address(facts: Facts) -> str:
+    for file, section in (
+        ("/etc/os-collect-config.conf", "collect-conf"),
+        ("/var/lib/heat-cfntools/cfn-init-data", "boot-metadata"),
+    ):
+        for row in facts.health.rows(section, 2):
+            host = row[1] or row[0]
+            if host.partition(":")[0] != health.CLOUD:
+                return f'"{file}" has the agent ask {host}, which is not this cloud'
+    return ""

@@ -1,0 +1,118 @@
+"""What a guest's own state says of its units: what is off, how the agent's is confined.
+
+Each function says it in a sentence without its full stop, or "".
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from hotplate.verdict import health
+from hotplate.verdict.facts import Facts
+from hotplate.verdict.guest_network import has_address
+from hotplate.verdict.health import AGENT, Health
+from hotplate.verdict.stages import Stage
+
+_BEFORE_AGENT = (Stage.BOOTED, Stage.NETWORK_UP, Stage.METADATA_SERVED)
+_CLOUD_INIT = (
+    "cloud-init-local.service",
+    "cloud-init.service",
+    "cloud-init-network.service",
+    "cloud-config.service",
+    "cloud-final.service",
+)
+
+
+def _wanted_units(facts: Facts) -> tuple[str, ...]:
+    """The units without which the stage that is missing cannot be reached, but for the agent's."""
+    state = facts.health
+    units: list[str] = []
+    # cloud-init gets its metadata before the network is up, by a lease of its own.
+    if facts.missing in (Stage.BOOTED, Stage.NETWORK_UP) or (
+        state.lines("addresses") and not has_address(state)
+    ):
+        others = [state.unit(name, "UnitFileState") for name in health.OTHER_RENDERERS]
+        units += [] if "enabled" in others else ["systemd-networkd.service"]
+    return (*units, *_CLOUD_INIT) if facts.missing in _BEFORE_AGENT else tuple(units)
+
+
+def agent_off(facts: Facts) -> str:
+    return _masked(facts, AGENT) or _disabled(facts, AGENT)
+
+
+def _masked(facts: Facts, *names: str) -> str:
+    state = facts.health
+    for name in names:
+        states = state.unit(name, "LoadState"), state.unit(name, "UnitFileState")
+        if any(each.startswith("masked") for each in states):
+            return f'the unit "{name}" is masked'
+    return ""
+
+
+def _disabled(facts: Facts, *names: str) -> str:
+    state = facts.health
+    for name in names:
+        idle = state.unit(name, "ActiveState") in ("inactive", "")
+        if state.unit(name, "UnitFileState") == "disabled" and idle:
+            return f'the unit "{name}" is installed and not enabled'
+    return ""
+
+
+def unit_masked(facts: Facts) -> str:
+    return _masked(facts, *_wanted_units(facts))
+
+
+def unit_disabled(facts: Facts) -> str:
+    return _disabled(facts, *_wanted_units(facts))
+
+
+def two_agents(facts: Facts) -> str:
+    groups = facts.health.lines("agents")
+    units = [PurePosixPath(group).name for group in groups if group.startswith("/system.slice/")]
+    others = [unit for unit in units if unit != AGENT]
+    if len(groups) > 1 and others:
+        return f'two agents run at once: "{AGENT}" and "{others[0]}"'
+    return ""
+
+
+def memory_limit(facts: Facts) -> str:
+    state = facts.health
+    if state.unit(AGENT, "Result") == "oom-kill":
+        limit = state.unit(AGENT, "MemoryMax")
+        if limit.isdigit():
+            where = state.drop_in("MemoryMax") or "its unit"
+            return (
+                f'the agent was killed for want of memory: "{where}" gives it no more than '
+                f"MemoryMax={int(limit) >> 20}M"
+            )
+        return "the agent was killed for want of memory"
+    return ""
+
+
+def _hardened(state: Health, key: str, *harmless: str) -> str:
+    value = state.unit(AGENT, key)
+    if not value or value in harmless:
+        return ""
+    where = state.drop_in(key) or state.unit(AGENT, "FragmentPath") or AGENT
+    return f'"{where}" runs the agent with {key}={value}'
+
+
+def no_network_for_agent(facts: Facts) -> str:
+    state = facts.health
+    for key in ("PrivateNetwork", "IPAddressDeny"):
+        if told := _hardened(state, key, "no"):
+            return f"{told}, which keeps it from the network"
+    families = state.unit(AGENT, "RestrictAddressFamilies")
+    if families and families != "~" and "AF_INET" not in families.replace("AF_INET6", ""):
+        return _hardened(state, "RestrictAddressFamilies") + ", which keeps it from the network"
+    return ""
+
+
+def read_only_for_agent(facts: Facts) -> str:
+    told = _hardened(facts.health, "ProtectSystem", "no", "yes")
+    return f"{told}, which makes directories read-only for all that it runs" if told else ""
+
+
+def other_user(facts: Facts) -> str:
+    told = _hardened(facts.health, "User", "root")
+    return f"{told}, which may neither write its state nor run hooks as root" if told else ""
