@@ -123,10 +123,12 @@ class ServerUnderTest(Driver):
     def wait_for_console_text(self, pattern: str, *, seconds: float = WAIT_SECONDS) -> str:
         """Wait until a line on the serial console matches; return what matched.
 
-        >>> server.wait_for_console_text("Linux version [0-9]")[:-1]
-        'Linux version '
+        >>> _ = server.succeed("echo hello from the guest > /dev/console")
+        >>> server.wait_for_console_text("hello from")
+        'hello from'
 
-        :param pattern: a regular expression, looked for in each line since power-on.
+        :param pattern: a regular expression, looked for in each line since the server was
+            switched on or restored.
         :raises DeadlineExceeded: after ``seconds``; quotes the last line.
         """
         deadline = GuestDeadline(seconds, f'"{pattern}" on the console of {self}')
