@@ -201,8 +201,10 @@ def agent_crashing(facts: Facts) -> str:
     restarts, result = facts.agent("NRestarts"), facts.agent("Result")
     state, sub = facts.agent("ActiveState"), facts.agent("SubState")
     crashed = state == "failed" or sub == "auto-restart" or result not in ("", "success")
-    if crashed or (restarts.isdigit() and int(restarts) > 1):
-        last = facts.log_line(r"^\w*(?:Error|Exception)\b|Traceback|Error:", "agent-log")
+    last = facts.log_line(r"^\w*(?:Error|Exception)\b|Traceback|Error:", "agent-log")
+    often = int(restarts) if restarts.isdigit() else 0
+    # Where it takes a minute to load it has not failed often yet.
+    if crashed or often > 1 or (often and re.match(r"\w*(?:Error|Exception): ", last)):
         times = f"{restarts} restarts, " if restarts not in ("", "0") else ""
         told = f"the agent fails again and again ({times}result {result or 'unknown'})"
         return f"{told}: {_quoted(last)}" if last else told

@@ -441,3 +441,16 @@ def test_what_only_the_console_knows_has_one_advice(story):
     assert told.fault == "unknown"
     assert pattern.advice not in told.seen
     assert told.advice == pattern.advice
+
+
+@pytest.mark.parametrize(
+    ("log", "fault"),
+    [
+        ("AttributeError: module 'requests' has no attribute 'Response'", "agent-crashing"),
+        ("os-collect-config: Deactivated successfully.", "unknown"),
+    ],
+)
+def test_an_agent_that_failed_once_where_it_loads_slowly(story, log, fault):
+    story.up()
+    story.agent(log=log, NRestarts="1")
+    assert story.diagnosis().fault == fault
