@@ -345,12 +345,22 @@ def test_refused_command_line_is_a_sentence(make: Make) -> None:
         make(disk=Path("/nowhere/disk.qcow2"))
 
 
-def test_script_starts_the_machine_by_hand(make: Make) -> None:
-    made = make(start=False)
+def test_script_starts_the_machine_by_hand(make: Make, tmp_path: Path) -> None:
+    # Nothing in a path is taken for an option, and nothing of a path is split.
+    disk = tmp_path / "my images -x 'y'" / "disk.qcow2"
+    disk.parent.mkdir()
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "1M"], check=True)
+    made = make(start=False, disk=disk)
     script = made.machine.write_script()
     subprocess.run(["sh", "-n", script], check=True)
+    sockets = tmp_path / "sockets"
+    sockets.mkdir()
     with subprocess.Popen(
-        [script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(sockets)},
     ) as process:
         assert process.stdout is not None
         assert process.stdin is not None
@@ -365,6 +375,9 @@ def test_script_starts_the_machine_by_hand(make: Make) -> None:
         process.stdin.flush()
         assert process.wait(20) == 0
         timer.cancel()
+    # Its sockets go with it.
+    deadline = Deadline(20, "the directory of the sockets to go")
+    retry(lambda _: True if not list(sockets.iterdir()) else None, deadline)
 
 
 HARNESS = """

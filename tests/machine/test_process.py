@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hotplate.errors import HostError, MachineLostError
+from hotplate.machine import reaper
 from hotplate.machine.process import FIRST_CHILD_FD, Child, Keeper, find_tool
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
@@ -140,3 +142,17 @@ def test_interrupt_of_the_terminal_does_not_reach_the_child(tmp_path: Path) -> N
     with Keeper() as keeper:
         child = spawn(keeper, tmp_path, "sleep 1000")
         assert os.getpgid(child.pid) != os.getpgrp()
+
+
+def test_a_helper_that_starts_after_its_harness_has_gone_says_nothing() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", reaper.__file__, str(theirs.fileno()), str(gone.pid)],
+            pass_fds=[theirs.fileno()],
+            capture_output=True,
+            timeout=60,
+        )
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -102,3 +102,15 @@ def test_connecting_to_nothing_is_a_connection_error() -> None:
 def test_unknown_wiring() -> None:
     with pytest.raises(HostError, match="no way to wire"), wiring.choose([80], wanted="carrier"):
         pass
+
+
+def test_a_temporary_directory_with_a_space_is_named_with_what_helps(tmp_path, monkeypatch) -> None:
+    directory = tmp_path / "a b"
+    directory.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    with (
+        pytest.raises(HostError, match="too odd a name for sockets") as raised,
+        wiring.choose([80], wanted="guestfwd"),
+    ):
+        pass
+    assert raised.value.hint == "export TMPDIR=/tmp"
