@@ -126,6 +126,16 @@ class MachineLostError(HotplateError):
     outcome = Outcome.LOST
 
 
+def error_of(outcome: Outcome, message: str, *, hint: str = "") -> HotplateError:
+    """The error that another process had and put into words.
+
+    :param outcome: whose fault it was there.
+    """
+    kinds = (SubjectError, UsageError, HostError, MachineLostError)
+    kind = next((each for each in kinds if each.outcome is outcome), HotplateError)
+    return kind(message, hint=hint)
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal asked us to end.
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import sys
 from collections.abc import Callable
 from typing import TextIO
 
 from hotplate.cli.arguments import add_directory_argument, load_settings
 from hotplate.cli.output import Output
-from hotplate.session.session import find
+from hotplate.errors import UsageError
+from hotplate.session.session import find, in_memory
 
 SECONDS = 600.0
+INPUT_BYTES = 16 << 20
+"""As much as goes to a guest in pieces within a reasonable time."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=SECONDS,
         metavar="SECONDS",
         help="kill the command after that long (default: %(default).0f)",
+    )
+    parser.add_argument(
+        "-i",
+        "--stdin",
+        action="store_true",
+        help="give the command our standard input, read to its end first; a file (< FILE) it is "
+        "given without that",
     )
     parser.add_argument("server", metavar="SERVER", help="its name; '' for the only one")
     parser.add_argument(
@@ -39,14 +50,38 @@ def run(args: argparse.Namespace) -> int:
     directory = find(args.directory, load_settings(args))
     directory.require()
 
+    if not 0 < args.timeout < float("inf"):
+        raise UsageError(f"--timeout {args.timeout} is no time; expected seconds")
+    handed = [in_memory(_standard_input(asked=args.stdin))] if args.command else []
+
     def execute(command: str) -> int:
         details = {"server": args.server, "command": command, "timeout": args.timeout}
-        with directory.asked("shell", **details) as (status, descriptors, _):
+        with directory.asked("shell", descriptors=handed, **details) as (status, descriptors, _):
             for source, target in zip(descriptors, (sys.stdout, sys.stderr), strict=True):
                 copy(source, target)
         return int(status)
 
     return each_command(args.command, execute, prompt=f"{args.server or 'server'}# ")
+
+
+def _standard_input(*, asked: bool) -> bytes:
+    """What a command is given to read: a file; a pipe only when asked, for it may never end.
+
+    :raises UsageError: when it is too much.
+    """
+    try:
+        is_file = stat.S_ISREG(os.fstat(0).st_mode)
+    except OSError:
+        return b""
+    if not (is_file or asked):
+        return b""
+    with os.fdopen(os.dup(0), "rb") as stream:
+        data = stream.read(INPUT_BYTES + 1)
+    if len(data) > INPUT_BYTES:
+        raise UsageError(
+            f"the standard input has more than {INPUT_BYTES >> 20} MiB", hint="copy it by ssh"
+        )
+    return data
 
 
 def copy(source: int, target: TextIO) -> None:

@@ -141,18 +141,30 @@ class Shell:
         self._nonces = {nonce}
 
     def run(
-        self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
+        self,
+        command: str | Sequence[str],
+        *,
+        timeout: float = COMMAND_SECONDS,
+        stdin: bytes = b"",
     ) -> CommandResult:
-        """See :meth:`hotplate.guest.base.Guest.run`."""
+        """See :meth:`hotplate.guest.base.Guest.run`.
+
+        :param stdin: what the command reads on its standard input.
+        """
         text = shell_text(command)
+        given, remove = "/dev/null", ""
+        if stdin:
+            given = f"{DIRECTORY}/in-{secrets.token_hex(4)}"
+            remove = f"; rm -f {given}"
+            self.copy_in(stdin, given, mode=0o600)
         limit = Deadline(timeout, f'the command "{text}" in the guest')
         deadline = Deadline(timeout + GRACE_SECONDS, limit.what)
         out, err = f"{DIRECTORY}/out", f"{DIRECTORY}/err"
         status, stdout, stderr = self._exchange(
             f"cd /; timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)} "
-            f"</dev/null >{out} 2>{err}; "
+            f"<{given} >{out} 2>{err}; "
             f'printf "\\n{REPLY} %s %s %s %s\\n" {{token}} $? $(wc -c <{out}) $(wc -c <{err}); '
-            f"cat {out} {err}; : >{out} >{err}",
+            f"cat {out} {err}; : >{out} >{err}{remove}",
             deadline,
         )
         if status == 137 and limit.passed:

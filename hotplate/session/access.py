@@ -11,12 +11,12 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hotplate.errors import HotplateError, MachineLostError, UsageError
-from hotplate.session.session import ABOUT, Control, SessionDirectory
+from hotplate.session.session import ABOUT, Control, SessionDirectory, in_memory
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
@@ -54,6 +54,7 @@ class Access:
                 self._server(str(request["server"])),
                 str(request["command"]),
                 float(request["timeout"]),
+                request["descriptors"],
             )
         if ask == "monitor":
             return self._monitor(self._server(str(request["server"])), str(request["command"]))
@@ -114,22 +115,26 @@ class Access:
                 f"{{ echo {line}; cat authorized_keys; }} >.new && mv .new authorized_keys; fi"
             )
 
-    def _shell(self, server: Server, command: str, timeout: float) -> tuple[Any, list[int]]:
-        """Run a command; its output goes along in two files, for it may be long."""
+    def _shell(
+        self, server: Server, command: str, timeout: float, handed: Sequence[int]
+    ) -> tuple[Any, list[int]]:
+        """Run a command; its input and its output go along as files, for they may be long."""
+        stdin = b"".join(_whole(each) for each in handed)
         try:
-            done = server.shell(seconds=SHELL_SECONDS).run(command, timeout=timeout)
+            way = server.shell(seconds=SHELL_SECONDS)
+            done = way.run(command, timeout=timeout, stdin=stdin)
         except DeadlineExceeded as error:
             raise MachineLostError(
                 str(error), hint=f"see what it does: tail {server.machine.console.path}"
             ) from error
-        return done.rc, [_in_memory(done.stdout), _in_memory(done.stderr)]
+        return done.rc, [in_memory(done.stdout), in_memory(done.stderr)]
 
     def _monitor(self, server: Server, command: str) -> tuple[Any, list[int]]:
         """What QEMU's monitor for people says to a command (QMP: human-monitor-command)."""
         if not server.machine.running:
             raise UsageError(f'the server "{server.spec.name}" is off')
         said = server.machine.qmp.execute("human-monitor-command", command_line=command)
-        return 0, [_in_memory(str(said).replace("\r\n", "\n").encode())]
+        return 0, [in_memory(str(said).replace("\r\n", "\n").encode())]
 
 
 def pause(
@@ -164,10 +169,8 @@ def pause(
         door.remove()
 
 
-def _in_memory(data: bytes) -> int:
-    """A descriptor from which ``data`` can be read."""
-    descriptor = os.memfd_create("output", os.MFD_CLOEXEC)
-    with os.fdopen(os.dup(descriptor), "wb") as stream:
-        stream.write(data)
+def _whole(descriptor: int) -> bytes:
+    """What is in a file, wherever it was read to."""
     os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
+    with os.fdopen(os.dup(descriptor), "rb") as stream:
+        return stream.read()

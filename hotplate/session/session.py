@@ -3,8 +3,8 @@
 The owner (``hotplate up``) holds a lock on the directory as long as it lives, so that nothing in
 it is ever stale.  Others speak to it over the unix socket ``control``, one JSON message each way on
 ``SOCK_SEQPACKET``; descriptors go along as ``SCM_RIGHTS``.  A request is ``{"ask": word, ...}``, an
-answer ``{"ok": value}`` or ``{"error": sentence, "hint": text}``.  Both ends check that the other
-belongs to the same user (``SO_PEERCRED``).
+answer ``{"ok": value}`` or ``{"error": sentence, "hint": text, "outcome": whose fault}``.  Both
+ends check that the other belongs to the same user (``SO_PEERCRED``).
 """
 
 from __future__ import annotations
@@ -21,12 +21,19 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hotplate.errors import HostError, HotplateError, UsageError
+from hotplate.errors import (
+    HostError,
+    HotplateError,
+    Outcome,
+    UsageError,
+    error_of,
+    outcome_of,
+)
 from hotplate.settings import Settings
 from hotplate.timing.deadline import Deadline, retry
 
@@ -43,7 +50,8 @@ OURS = (
 """All that is ever made in a session's directory; nothing else is removed."""
 
 Handler = Callable[[dict[str, Any]], tuple[Any, list[int]]]
-"""Takes a request; returns the answer, and descriptors that go along and are closed then."""
+"""Takes a request, with the descriptors that came along as ``descriptors``, which are closed then;
+returns the answer, and descriptors that go along and are closed too."""
 
 
 @dataclass(frozen=True)
@@ -203,10 +211,14 @@ class SessionDirectory:
     # -- the one who asks ------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def asked(self, ask: str, **details: Any) -> Iterator[tuple[Any, list[int], socket.socket]]:
+    def asked(
+        self, ask: str, *, descriptors: Sequence[int] = (), **details: Any
+    ) -> Iterator[tuple[Any, list[int], socket.socket]]:
         """Ask the session; gives its answer, the descriptors with it, and the connection.
 
-        :raises UsageError: when no session runs here, or it cannot do what it was asked.
+        :param descriptors: go along with the request.
+        :raises UsageError: when no session runs here.
+        :raises HotplateError: what went wrong there, of the kind that it was there.
         """
         with contextlib.ExitStack() as owned:
             channel = owned.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
@@ -216,16 +228,23 @@ class SessionDirectory:
             except OSError as error:
                 raise self._nobody() from error
             _check_peer(channel)
-            channel.sendall(json.dumps({"ask": ask, **details}).encode())
-            message, descriptors, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, MAX_DESCRIPTORS)
-            for descriptor in descriptors:
+            request = json.dumps({"ask": ask, **details}).encode()
+            if len(request) > MESSAGE_BYTES:
+                raise UsageError(
+                    f"the request has {len(request)} bytes; expected {MESSAGE_BYTES} at most",
+                    hint="hand what is long over on the standard input",
+                )
+            socket.send_fds(channel, [request], descriptors)
+            message, handed, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, MAX_DESCRIPTORS)
+            for descriptor in handed:
                 owned.callback(os.close, descriptor)
             if not message:
                 raise HotplateError(f'the session in "{self.path}" ended before it answered')
             answer = json.loads(message)
             if "error" in answer:
-                raise UsageError(str(answer["error"]), hint=str(answer.get("hint", "")))
-            yield answer["ok"], descriptors, channel
+                outcome = Outcome(answer.get("outcome", Outcome.USAGE))
+                raise error_of(outcome, str(answer["error"]), hint=str(answer.get("hint", "")))
+            yield answer["ok"], handed, channel
 
     def end(self, deadline: Deadline, *, keep: bool) -> bool:
         """Ask the session to end, and wait until it has.
@@ -310,14 +329,21 @@ class Control:
             owned.callback(channel.close)
             _check_peer(channel)
             try:
-                request = json.loads(channel.recv(MESSAGE_BYTES) or b"{}")
+                message, handed, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, MAX_DESCRIPTORS)
+                for descriptor in handed:
+                    owned.callback(os.close, descriptor)
+                request = json.loads(message or b"{}") | {"descriptors": handed}
                 if request["ask"] == DOWN:
                     # Kept to the end: that it is closed tells the other that we are gone.
                     self._owned.callback(owned.pop_all().close)
                 value, descriptors = self._handle(request)
                 answer = {"ok": value}
             except HotplateError as error:
-                answer = {"error": error.message, "hint": error.hint}
+                answer = {
+                    "error": error.message,
+                    "hint": error.hint,
+                    "outcome": str(outcome_of(error)),
+                }
             except (ValueError, KeyError, TypeError) as error:
                 answer = {"error": f"the request was not understood: {error}"}
             try:
@@ -359,6 +385,15 @@ def _new_key() -> str:
         )
         .decode()
     )
+
+
+def in_memory(data: bytes) -> int:
+    """A descriptor from which ``data`` can be read."""
+    descriptor = os.memfd_create("output", os.MFD_CLOEXEC)
+    with os.fdopen(os.dup(descriptor), "wb") as stream:
+        stream.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def pass_on(descriptor: int, output: int) -> None:

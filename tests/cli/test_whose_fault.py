@@ -202,9 +202,9 @@ def test_a_reader_that_goes_changes_nothing(command):
     process.stdout.close()
     _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 1, err
-    for file in ("verdict.json", "junit.xml", "artifacts/last/report.html"):
-        assert "boots" in (command.folder / file).read_text() or file.endswith("json")
     assert json.loads((command.folder / "verdict.json").read_text())["outcome"] == "failed"
+    assert "<failure" in (command.folder / "junit.xml").read_text()
+    assert (command.folder / "artifacts" / "last" / "report.html").exists()
 
 
 def test_a_name_that_is_no_utf8(command):

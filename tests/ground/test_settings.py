@@ -33,6 +33,7 @@ def test_enums_and_booleans():
     [
         ("MEMORY", "lots", "a number greater than zero"),
         ("MEMORY", "-5", "a number greater than zero"),
+        *(("PATIENCE", value, "a number greater than zero") for value in ("nan", "inf", "1e400")),
         ("ACCELERATOR", "warp", "one of auto, kvm, tcg"),
         ("KEEP", "perhaps", "true or false"),
     ],
@@ -43,6 +44,12 @@ def test_a_bad_value_is_named_with_its_source(name, value, expected):
     assert f"HOTPLATE_{name}" in str(caught.value)
     assert f'"{value}"' in str(caught.value)
     assert expected in str(caught.value)
+
+
+def test_a_number_in_the_file_that_is_none(tmp_path):
+    (tmp_path / "hotplate.toml").write_text("memory = inf\n")
+    with pytest.raises(UsageError, match=r'"memory" .* is "inf"; expected a number greater'):
+        load(directory=tmp_path)
 
 
 def test_an_unknown_setting_in_the_file_is_named(tmp_path):

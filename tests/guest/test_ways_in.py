@@ -154,6 +154,12 @@ def test_ssh_refuses_another_key(running: Machine, ssh: Ssh) -> None:
     assert ssh.run("true").rc == 0
 
 
+def test_a_command_can_be_given_its_input(shell: Shell) -> None:
+    data = bytes(range(256)) * 500
+    assert shell.run("cat", stdin=data).check().stdout == data
+    assert shell.run("ls /run/hotplate-shell").text.split() == ["err", "nonce", "out"]
+
+
 def test_shell_knows_its_guest_by_the_nonce(running: Machine, shell: Shell) -> None:
     assert shell.run("true").rc == 0
     with pytest.raises(MachineLostError, match="not the one that was started"):

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from hotplate.errors import UsageError
-from hotplate.session.session import Control, SessionDirectory
+from hotplate.errors import HostError, MachineLostError, SubjectError, UsageError
+from hotplate.session.session import Control, SessionDirectory, in_memory
 from hotplate.timing.deadline import Deadline
 
 
@@ -65,7 +65,7 @@ def test_ssh_is_handed_a_connection(directory):
     ours, guests = socket.socketpair()
 
     def connect(request: dict[str, Any]) -> tuple[Any, list[int]]:
-        assert request == {"ask": "connect", "server": "web"}
+        assert request == {"ask": "connect", "server": "web", "descriptors": []}
         return "web", [guests.detach()]
 
     def ssh() -> bytes:
@@ -94,6 +94,76 @@ def test_a_handler_that_refuses_is_heard(directory):
 
     with Control(directory, refuse) as control:
         assert while_it_runs(control, client) == "no such thing\n  hint: try another"
+
+
+@pytest.mark.parametrize("kind", [HostError, MachineLostError, SubjectError, UsageError])
+def test_whose_fault_it_was_there_is_whose_it_is_here(directory, kind):
+    def fail(_: dict[str, Any]) -> tuple[Any, list[int]]:
+        raise kind("it went wrong")
+
+    def client() -> int:
+        with pytest.raises(kind) as raised, directory.asked("thing"):
+            pass
+        return raised.value.exit_status
+
+    with Control(directory, fail) as control:
+        assert while_it_runs(control, client) == kind("").exit_status
+
+
+def shell(directory, *words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
+    command = [
+        sys.executable,
+        "-m",
+        "hotplate",
+        "shell",
+        "--directory",
+        str(directory.path),
+        *words,
+    ]
+    return subprocess.run(command, capture_output=True, timeout=120, check=False, **more)
+
+
+@pytest.fixture
+def cat(directory):
+    """A session whose server is ``cat``."""
+
+    def answer(request: dict[str, Any]) -> tuple[Any, list[int]]:
+        with os.fdopen(os.dup(request["descriptors"][0]), "rb") as stream:
+            stream.seek(0)
+            return 0, [in_memory(stream.read()), in_memory(b"")]
+
+    with Control(directory, answer) as control:
+        yield lambda *words, **more: while_it_runs(
+            control, lambda: shell(directory, *words, **more)
+        )
+
+
+def test_a_command_is_given_a_file_to_read(cat, tmp_path):
+    data = bytes(range(256)) * 5000
+    (tmp_path / "input").write_bytes(data)
+    with (tmp_path / "input").open("rb") as stream:
+        done = cat("web", "cat", stdin=stream)
+    assert (done.returncode, done.stdout) == (0, data), done.stderr
+
+
+def test_a_command_is_given_a_pipe_when_asked(cat):
+    assert cat("-i", "web", "cat", input=b"hello\n").stdout == b"hello\n"
+
+
+def test_a_pipe_that_nobody_closes_holds_nothing_up(cat):
+    reader, writer = os.pipe()
+    try:
+        assert cat("web", "cat", stdin=reader).stdout == b""
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_time_that_is_none_is_refused(directory):
+    if directory.is_claimed():
+        done = shell(directory, "--timeout", "nan", "web", "true", stdin=subprocess.DEVNULL)
+    assert done.returncode == 2
+    assert b"--timeout nan is no time" in done.stderr
 
 
 @pytest.mark.parametrize("message", [b"", b"not JSON", b"[]", b"{}"])
