@@ -179,8 +179,13 @@ def pytest_runtest_makereport(
         problem = call.excinfo.exconly() if call.excinfo is not None else "it failed"
         for node in item.listchain():
             node.stash[_PROBLEM] = problem
+        server = _server_of(item)
+        if server is not None:
+            from hotplate.plugin.server import written_by_failed
+
+            # Before what else was captured, which is Heat's log more often than not.
+            report.sections[:0] = written_by_failed(server.deployments)
         if call.excinfo is not None and IMAGE in getattr(item, "fixturenames", ()):
-            server = _server_of(item)
             lost = server is not None and server.lost
             # Also in pytest's own JUnit file, which has a test's properties.
             outcome = outcomes.of_failure(call.excinfo.value, lost=lost)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -26,9 +27,26 @@ if TYPE_CHECKING:
     from testinfra.host import Host
 
 BOOT_SECONDS = 300.0
+WRITTEN = 8000
+"""As many characters of what a hook wrote are shown with a test that failed."""
 
 HOOKS = ("/usr/libexec/heat-config/hooks", "/var/lib/heat-config/hooks")
 """Where heat-config looks for hooks, and where it did before."""
+
+
+def written_by_failed(deployments: Sequence[Deployment]) -> list[tuple[str, str]]:
+    """What each deployment that failed wrote, with a title; for the end of a test that failed.
+
+    What cannot be asked any more is left out.
+    """
+    found = []
+    for each in deployments:
+        if each.status == "FAILED":
+            with contextlib.suppress(Exception):
+                said = Said.of(each.outputs)
+                text = "\n".join(filter(None, (said.stderr, said.stdout)))
+                found.append((f"what the hook wrote, {each.group}", text[-WRITTEN:]))
+    return found
 
 
 class ServerUnderTest(Driver):

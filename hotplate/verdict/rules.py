@@ -215,11 +215,18 @@ RULES: tuple[Rule, ...] = (
         "make the hook's file in /usr/libexec/heat-config/hooks executable (mode 0755)",
     ),
     Rule(
+        "hook-dropped",
+        Stage.HOOK_STARTED,
+        (Stage.HOOK_STARTED,),
+        detectors.rejected("was dropped"),
+        "change the group in the template: no element brings a hook for this one",
+    ),
+    Rule(
         "hook-missing",
         Stage.HOOK_STARTED,
         (Stage.HOOK_STARTED,),
         detectors.rejected("no hook", "not found", "missing", "does not exist", "not installed"),
-        "build the image with the element of that group (heat-config-<group>)",
+        "build the image for that group too: hotplate build --group",
     ),
     Rule(
         "hook-rejected",
@@ -247,15 +254,16 @@ RULES: tuple[Rule, ...] = (
         Stage.HOOK_FINISHED,
         _OUTCOME,
         detectors.bad_json,
-        "a hook prints one JSON object on stdout and nothing else; heat-config log ID shows more",
+        "a hook prints one JSON object on stdout and nothing else; what it printed is in the "
+        "folder deployments of the artifacts",
     ),
     Rule(
         "hook-hanging",
         Stage.HOOK_FINISHED,
         (None,),
         detectors.too_long,
-        "see what it waited for: heat-config log in the guest; give it more time with the option "
-        "timeout",
+        "what it wrote until then is in the folder deployments of the artifacts; give it more time "
+        "with the option timeout",
     ),
     Rule(
         "hook-hanging",

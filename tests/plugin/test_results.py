@@ -28,6 +28,9 @@ CONFTEST = """
                 raise RuntimeError("the guest is gone")
             return group == "script"
 
+        def diagnosis(self):
+            return None
+
         def leave_evidence(self, test, *, problem, diagnosis, whole):
             (self.directory / "report.html").write_text(f"{test}: {problem} {whole}")
 
@@ -228,3 +231,20 @@ def test_workers_of_xdist_share_one_folder(project, images):
 )
 def test_the_name_without_the_image(nodeid, image, name):
     assert without(nodeid, image) == name
+
+
+WRITES = """
+    from types import SimpleNamespace
+
+    def test_a_hook_crashes(server):
+        outputs = {"deploy_stderr": "boom in the hook", "deploy_stdout": "begin"}
+        server.deployments.append(SimpleNamespace(status="FAILED", group="mine", outputs=outputs))
+        print("forty lines of something else")
+        raise AssertionError
+"""
+
+
+def test_what_a_failed_hook_wrote_stands_before_what_else_was_captured(project, images):
+    text = run(project, images[:1], test_it=WRITES).stdout.str()
+    assert "what the hook wrote, mine" in text
+    assert text.index("boom in the hook") < text.index("forty lines")

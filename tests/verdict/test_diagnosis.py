@@ -133,6 +133,15 @@ def endpoint_down(s):
     s.agent(REFUSED)
 
 
+def hook_dropped(s):
+    s.delivered()
+    reason = (
+        'There is no hook for the group "kubelet" on this machine; it is looked for in '
+        "/usr/libexec/heat-config/hooks. This group of heat-agents was dropped; use docker-cmd."
+    )
+    s.marker("rejected", group="kubelet", reason=reason)
+
+
 def hook_missing(s):
     s.delivered()
     reason = (
@@ -454,3 +463,12 @@ def test_an_agent_that_failed_once_where_it_loads_slowly(story, log, fault):
     story.up()
     story.agent(log=log, NRestarts="1")
     assert story.diagnosis().fault == fault
+
+
+def test_the_advice_for_a_missing_hook_has_no_place_to_fill_in(story):
+    hook_dropped(story)
+    told = str(story.diagnosis())
+    assert story.diagnosis().fault == "hook-dropped"
+    assert "use docker-cmd" in told
+    assert "heat-config-<" not in told
+    assert "heat-config-kubelet" not in told
