@@ -17,6 +17,7 @@ from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine.machine import Machine
+from hotplate.machine.wiring import FIRST_GUEST_ADDRESS
 from hotplate.report import deployment_output
 from hotplate.report.artifacts import Folder, redacted
 from hotplate.report.html import SCREENSHOT
@@ -36,6 +37,10 @@ from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
 
 STACK_NAME = "hotplate"
 NO_SERVER = "no server"
+NO_NETWORK_BETWEEN = (
+    "the network between the servers: "
+    f"each has the address {FIRST_GUEST_ADDRESS} and reaches no other"
+)
 PICTURE_SECONDS = 45.0
 """How long a guest that does not boot is watched at most for a picture of it."""
 
@@ -279,11 +284,13 @@ class Trial:
             facts["network"] = f"{server.machine.wiring.name} ({server.machine.wiring.reason})"
             facts["firmware"] = server.machine.config.firmware.value
             facts["memory"] = f"{server.machine.config.memory_mib} MiB"
-        stood_in = self.testbed.cloud.stand_ins(STACK_NAME)
+        stood_in = [f"{each.kind} {each.name}" for each in self.testbed.cloud.stand_ins(STACK_NAME)]
+        if len(self.trackers) > 1:
+            stood_in.append(NO_NETWORK_BETWEEN)
         return Subject(
             image=str(self.image.path),
             template=self.template.source,
             server=server.spec.name if server else "",
-            stand_ins=tuple(f"{each.kind} {each.name}" for each in stood_in),
+            stand_ins=tuple(stood_in),
             facts=facts,
         )

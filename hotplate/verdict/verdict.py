@@ -203,9 +203,10 @@ class Verdict:
         if self.diagnosis is not None:
             word = "not reached" if self._unreached(self.diagnosis.stage) else "went wrong at"
             return f"{self.outcome.upper()}: {word}: {self.diagnosis}"
-        return (
-            f"{self.outcome.upper()}: {one_line(self.reasons[-1] if self.reasons else 'no reason')}"
-        )
+        reason = one_line(self.reasons[-1] if self.reasons else "no reason")
+        others = len(self.reasons) - 1
+        more = f" (the last of {others + 1} reasons, see above)" if others > 0 else ""
+        return f"{self.outcome.upper()}: {reason}{more}"
 
     def _unreached(self, stage: Stage) -> bool:
         return any(each.stage == stage and each.seconds is None for each in self.stages)
@@ -226,6 +227,7 @@ class Verdict:
             "diagnosis": self.diagnosis.to_json() if self.diagnosis else None,
             "stages": [each.to_json() for each in self.stages],
             "servers": [each.to_json() for each in self.servers],
+            "decided_by": self.decided_by,
             "noticed": [each.to_json() for each in self.noticed],
             "outputs": dict(self.outputs),
             "stand_ins": list(self.subject.stand_ins),

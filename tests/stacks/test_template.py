@@ -72,3 +72,18 @@ def test_the_builtin_template_checks_what_comes_back():
     assert builtin.expect(good) == []
     for name in good:
         assert any(f'"{name}"' in said for said in builtin.expect({**good, name: "other"})), name
+
+
+@pytest.mark.parametrize(
+    ("declared", "given", "hidden"),
+    [
+        ({"key": {"type": "string", "hidden": True}}, {"key": "s3cret"}, {"s3cret"}),
+        ({"key": {"type": "string", "hidden": True, "default": "d"}}, {}, {"d"}),
+        ({"key": {"type": "string", "hidden": False}}, {"key": "s3cret"}, set()),
+        ({"key": {"Type": "String", "NoEcho": "true"}}, {"key": "s3cret"}, {"s3cret"}),
+        ({"key": {"hidden": True}}, {}, set()),
+    ],
+)
+def test_the_values_that_nobody_is_to_see(declared, given, hidden):
+    parsed = template.Template("t", {"parameters": declared}, parameters=given)
+    assert parsed.hidden_values() == hidden

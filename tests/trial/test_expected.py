@@ -373,6 +373,7 @@ def test_each_server_is_shown_with_its_name(play):
     played = play(wanted)
     names = [each.name for each in played.verdict.servers]
     assert len(names) == 2
+    assert any("reaches no other" in each for each in played.verdict.subject.stand_ins)
     texts = (
         summary(played.verdict),
         junit.to_xml([played.verdict]).decode(),

@@ -74,3 +74,8 @@ def test_json_is_json_and_whole(story):
     assert [each["stage"] for each in told["stages"]] == [str(stage) for stage in ORDER]
     assert told["stages"][-1]["seconds"] is None
     assert told["facts"] == {"accelerator": "tcg"}
+
+
+def test_the_last_line_says_that_it_is_not_the_only_reason(passed):
+    line = verdict_of(passed, problems=["the first is wrong", "the second is wrong"]).last_line()
+    assert line == "FAILED: the second is wrong (the last of 2 reasons, see above)"

@@ -1,0 +1,40 @@
+"""What is expected follows from the template: a few kinds of them, on guests that really boot.
+
+The table of all kinds is tried on played guests, in ``tests/trial/test_expected.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+]
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@pytest.mark.parametrize("name", ["user-data-only", "no-signal", "one-of-two", "wait-condition"])
+def test_a_good_image_passes(trixie, test_image, nothing_left, name):
+    done = test_image(trixie, "-t", TEMPLATES / f"{name}.yaml")
+    assert done.status == 0, done.stdout
+    servers = done.verdict["servers"]
+    assert all(stage["seconds"] is not None for each in servers for stage in each["stages"])
+    assert all(each["missing"] is None for server in servers for each in server["deployments"])
+
+
+def test_the_server_with_the_deployment_is_named_when_its_agent_is_masked(
+    trixie, test_image, nothing_left
+):
+    """The helper beside it is only to be there, and is."""
+    mask = "systemd.mask=os-collect-config.service"
+    done = test_image(trixie, "-t", TEMPLATES / "one-of-two.yaml", "--append", mask)
+    assert done.status == 1, done.stdout
+    diagnosis = done.verdict["diagnosis"]
+    assert (diagnosis["stage"], diagnosis["server"]) == ("agent polled", "worker")
+    assert '(server "worker")' in done.last_line
