@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hotplate.image.plan import dib_elements_dir
+
 ELEMENTS = Path(__file__).resolve().parents[2] / "elements"
 
 
@@ -275,6 +277,25 @@ def test_install_types(given: dict[str, str], expected: str) -> None:
     result = subprocess.run(
         ["bash", "-euc", f"source {defaults}; source {defaults}; echo {shown}"],
         env={"PATH": os.environ["PATH"], **given},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert result.stdout.strip() == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "3"), ({"DIB_PYTHON_VERSION": "2"}, "2")])
+def test_debian_has_python_3(given: dict[str, str], expected: str) -> None:
+    """The element dib-python, which svc-map needs, says 2 for every release of Debian."""
+    elements = (
+        ELEMENTS / "heat-agent-venv/environment.d/12-heat-agent-venv.bash",
+        dib_elements_dir() / "dib-python/environment.d/50-dib-python-version",
+    )
+    sources = "".join(f"source {path}\n" for path in elements)
+    result = subprocess.run(
+        ["bash", "-euc", f"{sources}echo $DIB_PYTHON_VERSION"],
+        env={"PATH": os.environ["PATH"], "DISTRO_NAME": "debian", "DIB_RELEASE": "trixie", **given},
         capture_output=True,
         text=True,
         timeout=60,

@@ -12,3 +12,7 @@ done
 unset _program _variable _type
 
 export DIB_HEAT_AGENT_VENV=${DIB_HEAT_AGENT_VENV:-/opt/heat-agent}
+
+# The element dib-python, which svc-map and others bring, takes every Debian
+# for one with Python 2, and stops there.
+export DIB_PYTHON_VERSION=${DIB_PYTHON_VERSION:-3}
