@@ -10,6 +10,7 @@ from pathlib import Path
 from hotplate.errors import HotplateError
 from hotplate.events.log import Event, EventLog
 from hotplate.testbed.server import Server
+from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.disk_probe import look_at_disk
 from hotplate.verdict import probes
@@ -20,7 +21,6 @@ from hotplate.verdict.stages import ORDER, Stage
 from hotplate.verdict.tracker import StageTracker
 
 SECONDS = 20.0
-HEALTH_SECONDS = 60.0
 LOG_SECONDS = 5.0
 """How long a guest that may be beyond answering is waited for, for its logs."""
 
@@ -78,7 +78,7 @@ def _ask_inside(events: EventLog, server: Server, missing: Stage) -> bool:
         for probe in probes.for_stage(missing):
             with contextlib.suppress(DeadlineExceeded):
                 asked = time.time()
-                seconds = HEALTH_SECONDS if probe.name == "health" else SECONDS
+                seconds = SECONDS * (3 if probe.name == "health" else 1) * host_speed.factor()
                 answer = shell.run(probe.command, timeout=seconds)
                 # What is not there is said on stderr.
                 text = (answer.stdout + answer.stderr).decode(errors="replace").rstrip("\n")

@@ -47,7 +47,7 @@ def other_python(facts: Facts) -> str:
     """The interpreter of a virtual environment is another than the one it was made with."""
     for python, version, names in facts.health.rows("venv", 3):
         libraries = [name.removeprefix("python") for name in names.split() if name[-1:].isdigit()]
-        if version and libraries and version not in libraries:
+        if re.fullmatch(r"3\.\d+", version) and libraries and version not in libraries:
             root = PurePosixPath(python).parent.parent
             return (
                 f'"{root}" was made with Python {libraries[0]}, and "{python}" is now Python '

@@ -44,11 +44,14 @@ _PROPERTIES = (
     "Id,LoadState,UnitFileState,ActiveState,SubState,Result,NRestarts,ExecMainStatus,FragmentPath,"
     "DropInPaths,ProtectSystem,PrivateNetwork,IPAddressDeny,RestrictAddressFamilies,MemoryMax,User"
 )
+_CONFINES = (
+    "ProtectSystem|PrivateNetwork|IPAddressDeny|RestrictAddressFamilies|MemoryMax|User|Environment"
+)
 
 SCRIPT = rf"""
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 section() {{ echo "=== $1"; }}
-limited() {{ timeout 8 "$@" 2>&1; }}
+limited() {{ timeout 30 "$@" 2>&1; }}
 # Where a program or a script cannot run: it, or what its first line names, is not there.
 program() {{
     if [ ! -e "$1" ]; then
@@ -78,15 +81,18 @@ program() {{
 }}
 section clock
 date +%s
+units=$(limited systemctl show --property={_PROPERTIES},Environment {" ".join(UNITS)})
 section units
-limited systemctl show --property={_PROPERTIES} {" ".join(UNITS)}
+echo "$units" | grep -v ^Environment=
 section jobs
 limited systemctl list-jobs --no-legend --no-pager
 section environment
-limited systemctl show --property=Environment {AGENT} | tr ' ' '\n' |
+# Of the first unit, which is the agent's.
+echo "$units" | sed '/^$/q' | grep ^Environment= | tr ' ' '\n' |
     sed -nE 's|^(Environment=)?"?([a-z]*_proxy)=([a-z0-9]*://)?([^/@]*@)?([^/]*).*|\2 \5|Ip'
 section drop-ins
-grep -sH = /etc/systemd/system/{AGENT}.d/*.conf /run/systemd/system/{AGENT}.d/*.conf \
+grep -sHE '^ *({_CONFINES})=' \
+    /etc/systemd/system/{AGENT}.d/*.conf /run/systemd/system/{AGENT}.d/*.conf \
     /usr/lib/systemd/system/{AGENT}.d/*.conf | sed 's/\(Environment[A-Za-z]*\)=.*/\1/'
 section addresses
 ip -brief address
@@ -96,7 +102,9 @@ for path in /etc/systemd/network/*.network /run/systemd/network/*.network; do
 done
 section routes
 for port in 80 5000 8000 8004 8080 8888; do
-    echo "$port $(ip route get {CLOUD} ipproto tcp dport $port 2>&1 | head -n 1)"
+    route=$(ip route get {CLOUD} ipproto tcp dport $port 2>&1)
+    echo "$port ${{route%%
+*}}"
 done
 section rules
 ip rule
@@ -104,9 +112,7 @@ section firewall
 command -v nft > /dev/null && limited nft list ruleset | grep -E 'drop|reject' | head -n 20
 command -v iptables-save > /dev/null && limited iptables-save | grep -E 'DROP|REJECT' | head -n 20
 section space
-for directory in / /etc /run /tmp /var /var/lib {" ".join(STATE)}; do
-    [ -d $directory ] && stat -f -c '%n %c %d %f %a %b' $directory
-done
+stat -f -c '%n %c %d %f %a %b' / /etc /run /tmp /var /var/lib {" ".join(STATE)} 2> /dev/null
 section mounts
 cat /proc/mounts
 section unwritable
@@ -128,8 +134,8 @@ ls {HOOKS} /var/lib/heat-config/hooks 2> /dev/null
 section venv
 for python in /opt/*/bin/python3 /opt/stack/venvs/*/bin/python3; do
     [ -x $python ] || continue
-    version=$(limited $python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    echo "$python $version" $(cd ${{python%/bin/python3}}/lib && echo python3*)
+    version=$(readlink -f $python)
+    echo "$python ${{version##*/python}}" $(cd ${{python%/bin/python3}}/lib && echo python3*)
 done
 section agents
 grep -lzsaE '/(bin/os-collect-config|os-collect-config/start)$' /proc/[0-9]*/cmdline |
@@ -141,7 +147,7 @@ section collect-conf
 sed -n 's|^\([a-z_]*url\) *= *[a-z]*://\([^/@]*@\)\?\([^/]*\).*|\1 \3|p' /etc/os-collect-config.conf
 section boot-metadata
 grep -so '"metadata_url": *"[a-z]*://[^/"]*' /var/lib/heat-cfntools/cfn-init-data |
-    sed 's|.*://||'
+    sed -E 's|.*://([^@]*@)?||'
 section packages
 sed -n '/^Package: /h; /^Status: .* ok \(installed\|config-files\|not-installed\)$/d
     /^Status: /{{ H; x; s/\nStatus: / /; s/^Package: //; p }}' /var/lib/dpkg/status 2> /dev/null |

@@ -340,6 +340,26 @@ def test_the_answer_is_taken_apart():
     assert Health().unit(AGENT, "NRestarts") == ""
 
 
+def test_the_script_tells_the_proxy_and_no_secret(tmp_path):
+    proxy = "http://me:secret@proxy.example.com:3128/"
+    answered = tmp_path / "units"
+    answered.write_text(
+        f"Result=success\nEnvironment=LC_ALL=C TOKEN=secret http_proxy={proxy} "
+        f"NO_PROXY=localhost\nId={AGENT}\n\nEnvironment=https_proxy=http://other\nId=b.service\n"
+    )
+    stand_in = f'systemctl() {{ cat {answered}; }}; timeout() {{ shift; "$@"; }}\n'
+    done = subprocess.run(
+        ["sh", "-c", stand_in + health.SCRIPT], capture_output=True, text=True, timeout=60
+    )
+    assert "secret" not in done.stdout
+    state = Health.read(done.stdout)
+    assert state.rows("environment", 2) == [
+        ["http_proxy", "proxy.example.com:3128"],
+        ["NO_PROXY", "localhost"],
+    ]
+    assert state.unit(AGENT, "Result") == "success"
+
+
 def test_the_script_is_posix_shell_and_answers_in_sections():
     """Without systemd, as in a container, what can be answered is."""
     done = subprocess.run(
