@@ -347,7 +347,9 @@ def test_the_script_tells_the_proxy_and_no_secret(tmp_path):
         f"Result=success\nEnvironment=LC_ALL=C TOKEN=secret http_proxy={proxy} "
         f"NO_PROXY=localhost\nId={AGENT}\n\nEnvironment=https_proxy=http://other\nId=b.service\n"
     )
-    stand_in = f'systemctl() {{ cat {answered}; }}; timeout() {{ shift; "$@"; }}\n'
+    stand_in = (
+        f'systemctl() {{ [ "$1" != show ] || cat {answered}; }}\ntimeout() {{ shift; "$@"; }}\n'
+    )
     done = subprocess.run(
         ["sh", "-c", stand_in + health.SCRIPT], capture_output=True, text=True, timeout=60
     )
