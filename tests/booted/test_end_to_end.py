@@ -78,10 +78,3 @@ def test_a_script_that_fails_is_a_failed_stack_with_its_words(trixie, sample, te
     assert done.verdict["outputs"]["status_code"] == 3
     assert done.verdict["outputs"]["stderr"] == "the web is not there\n"
     assert done.verdict["outputs"]["stdout"] == "started\n"
-
-
-def test_the_builtin_template_and_junit(bookworm, test_image, tmp_path):
-    done = test_image(bookworm, "--junit", tmp_path / "result.xml")
-    assert done.status == 0, done.stdout
-    assert 'failures="0"' in (tmp_path / "result.xml").read_text()
-    assert "PASSED" in done.stdout
