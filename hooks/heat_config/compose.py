@@ -22,6 +22,7 @@ PODMAN_COMPOSE = ("podman-compose",)
 COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), PODMAN_COMPOSE)
 COMMANDS_OF_PODMAN = (("podman", "compose"), PODMAN_COMPOSE, ("docker-compose",))
 PODMAN_SOCKET = "/run/podman/podman.sock"
+PATIENCE = "3600"
 TOO_OLD = re.compile(r"podman-composer? version:? *(0|1\.0)\.")
 
 TOP_LEVEL = ("services", "include")
@@ -189,8 +190,13 @@ def project_name(name):
 
 
 def environment():
-    """Return the environment for compose; without docker, docker-compose is sent to podman."""
+    """Return the environment for compose; without docker, docker-compose is sent to podman.
+
+    docker-compose 1.29 gives up after a minute in which the engine, busy with the same work, has
+    not answered; how long a hook may run is the runner's to say.
+    """
     made = tools.environment()
+    made.setdefault("COMPOSE_HTTP_TIMEOUT", PATIENCE)
     if "DOCKER_HOST" not in made and not shutil.which("docker") and os.path.exists(PODMAN_SOCKET):
         made["DOCKER_HOST"] = "unix://" + PODMAN_SOCKET
     return made

@@ -198,6 +198,19 @@ def test_how_compose_is_called(docker_compose, recorder, tmp_path):
         assert path.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("given", [None, "7"])
+def test_a_busy_engine_may_take_longer_than_a_minute(docker_compose, tmp_path, given):
+    """docker-compose 1.29 gives up after 60 s, as an emulated guest on a busy host has shown."""
+    program = tmp_path / "compose"
+    program.write_text('#!/bin/sh\necho "$COMPOSE_HTTP_TIMEOUT"\n')
+    program.chmod(0o755)
+    env = {"HEAT_DOCKER_COMPOSE_CMD": str(program)}
+    if given:
+        env["COMPOSE_HTTP_TIMEOUT"] = given
+    answer = docker_compose({"services": {}}, env=env)
+    assert answer.stdout == f"{given or 3600}\n"
+
+
 def test_a_hostile_name_stays_in_the_directory(docker_compose, recorder, tmp_path):
     program, _calls = recorder
     for name in ("../../escape", "/etc", "..", "", "a\nb", "ü/☃"):
