@@ -156,10 +156,10 @@ def projects(directory):
                 found.append(Project(path, json.loads(data)))
         elif os.path.isfile(os.path.join(path, FILE)):
             found.append(Inherited(path))
-    ours = {project.name for project in found if not isinstance(project, Inherited)}
     for project in found:
-        if isinstance(project, Inherited):
-            project.names = [name for name in project.names if name not in ours]
+        if isinstance(project, Inherited):  # may not take down what is another one's
+            others = {other.name for other in found if other is not project}
+            project.names = [name for name in project.names if name not in others]
     return found
 
 

@@ -447,6 +447,19 @@ def test_a_project_of_heat_agents_is_taken_over(docker_compose, podman, of_heat_
     assert podman.names() == []
 
 
+def test_a_project_of_heat_agents_takes_no_other_down(docker_compose, recorder, tmp_path):
+    """Of "my-app" and "myapp" either may have been called myapp."""
+    program, calls = recorder
+    for name in ("my-app", "myapp"):
+        (tmp_path / "work" / name).mkdir(parents=True)
+        (tmp_path / "work" / name / "docker-compose.yml").write_text("{}")
+    env = {"HEAT_DOCKER_COMPOSE_CMD": program}
+    for name in ("my-app", "myapp"):
+        assert docker_compose({}, name=name, action="DELETE", env=env).status == 0
+    assert [call.split("-p ")[1].split()[0] for call in calls()] == ["my-app", "myapp"]
+    assert list((tmp_path / "work").iterdir()) == []
+
+
 @pytest.mark.tool("podman")
 @pytest.mark.tool("docker")
 def test_a_project_of_heat_agents_goes_with_its_deployment(
