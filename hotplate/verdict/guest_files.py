@@ -77,8 +77,8 @@ def disk_full(facts: Facts) -> str:
         point = point or path
         if "ro" in options:
             continue
-        # ext4 keeps as many blocks back from root too.
-        if not available and free <= min(blocks // 50, 4096):
+        # ext4 keeps 1/50 back from root too, at most 4096, of more blocks than it shows.
+        if not available and free <= min(blocks // 25, 4096):
             return f'the file system on "{point}" is full'
         if inodes and not free_inodes:
             return f'the file system on "{point}" has no inode left'

@@ -109,10 +109,10 @@ IN_A_GUEST = [
      "program-missing", '"/usr/libexec/os-collect-config/start" is not there'),
     (silent, {"venv": "/opt/heat-agent/bin/python3 3.13 python3.7"},
      "python-changed", '"/opt/heat-agent" was made with Python 3.7'),
-    (silent, {"space": "/run 9 9 24 24 30\n/ 196128 177272 3281 0 167000"},
+    (silent, {"space": "/run 9 9 24 24 30\n/ 196128 177272 3921 0 167133"},
      "disk-full", '"/" is full'),
     (received, {"space": "/ 196128 0 54767 42000 167000"}, "disk-full", '"/" has no inode left'),
-    (received, {"space": "/ 9 9 4000 0 167000\n/boot/efi 0 0 9 9 9"}, None, ""),
+    (received, {"space": "/ 9 9 4200 0 167000\n/boot/efi 0 0 9 9 9"}, None, ""),
     (silent, {"mounts": "/dev/vda / ext4 ro,relatime 0 0"}, "read-only", '"/" is mounted'),
     (received, {"mounts": "/dev/vda / ext4 rw 0 0\n/dev/vda /var/lib ext4 ro 0 0"},
      "read-only", '"/var/lib" is mounted read-only'),
@@ -297,7 +297,7 @@ def test_a_script_that_may_not_be_run(story, stderr, fault):
 
 def test_a_hook_that_failed_for_want_of_space(story):
     failed(story, 1, "cp: error writing 'x': No space left on device")
-    story.probe("health", answer(space="/ 196128 177272 3281 0 167000"))
+    story.probe("health", answer(space="/ 196128 177272 3921 0 167133"))
     told = story.diagnosis("CREATE_FAILED", "it failed")
     assert (told.fault, told.stage) == ("disk-full", Stage.HOOK_FINISHED)
 
