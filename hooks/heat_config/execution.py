@@ -1,11 +1,10 @@
 """Running a hook, and finding out afterwards how it ended, also when its runner was cut."""
 
-import contextlib
 import os
 import select
 import time
 
-from . import files, process, result, transport, values
+from . import capture, files, process, result, transport, values
 
 POLL = 0.2
 
@@ -13,9 +12,9 @@ POLL = 0.2
 class Execution:
     """The run of one deployment's hook.
 
-    Its stdout goes to ``<id>.response`` in the state directory, its stderr to the deployment's
-    log, and what the tool below it says to the captures ``<id>.stdout`` and ``<id>.stderr``: all
-    of them files, so that nothing blocks and nothing is lost with the runner.
+    A pump reads what it prints: its stdout into ``<id>.response`` in the state directory, its
+    stderr into the deployment's log; what the tool below it says goes to the captures
+    ``<id>.stdout`` and ``<id>.stderr``. So nothing blocks, and nothing is lost with the runner.
     """
 
     def __init__(self, record, *, hook, seconds, store, journal, settings):
@@ -25,6 +24,9 @@ class Execution:
         self._store = store
         self._journal = journal
         self._settings = settings
+        self._pump = None
+        self._response = None
+        self._said = None
 
     def open(self):
         """Open the files of a new run; raises OSError, and then the hook must not be started."""
@@ -32,16 +34,23 @@ class Execution:
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         self._store.reserve(key)
         files.remove(self._store.path(key, ".pid"))
-        self._response = os.open(self._store.path(key, ".response"), flags, files.PRIVATE_FILE)
-        self._log = self._journal.open(key, "log")
+        response = os.open(self._store.path(key, ".response"), flags, files.PRIVATE_FILE)
+        log = self._journal.open(key, "log")
         for stream in ("stdout", "stderr"):
             os.close(self._journal.open(key, stream, fresh=True))
-        self._log_start = os.fstat(self._log).st_size
+        whole = capture.Whole(os.memfd_create("response"), result.ANSWER_LIMIT + 1)
+        self._response = whole.descriptor
+        self._said = capture.memory(result.TEXT_LIMIT)
+        capture.on_disk(response)
+        self._streams = (
+            capture.Stream(whole, capture.Whole(response, result.ANSWER_LIMIT + 1)),
+            capture.Stream(self._said, capture.on_disk(log)),
+        )
+        self._pump = capture.Pump(self._streams)
 
     def run(self, path, document):
         """Run the hook at *path* with *document* on stdin to its end; return the result."""
         key = self._record.key
-        self._log_start = os.fstat(self._log).st_size  # what is above are lines of ours
         environment = dict(os.environ)
         environment.setdefault("PATH", os.defpath)
         if environment.get("LC_ALL") == "C":
@@ -56,8 +65,8 @@ class Execution:
                 [path],
                 env=environment,
                 stdin=stdin,
-                stdout=self._response,
-                stderr=self._log,
+                stdout=self._streams[0].writer,
+                stderr=self._streams[1].writer,
                 session=True,
                 note=self._store.path(key, ".pid"),
                 umask=self._settings.umask,
@@ -73,13 +82,17 @@ class Execution:
             )
         finally:
             os.close(stdin)
+        for stream in self._streams:
+            stream.close_writer()
         transport.preload()
         status = process.wait(pid, self._seconds or None)
         if status is None:
             process.end_group(pid, self._settings.kill_after)
+            self._pump.settle()
             return self._too_long()
         if status > 128:  # killed: what it left running has nobody to answer for it
             process.end_group(pid, self._settings.kill_after, reap=False)
+        self._pump.settle()
         return self._answer(status)
 
     def never_began(self):
@@ -100,8 +113,6 @@ class Execution:
             self._response = os.open(self._store.path(key, ".response"), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
-        self._log = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._log_start = 0
         note = (files.read_bounded(self._store.path(key, ".pid"), 256) or b"").decode(
             "ascii", "replace"
         )
@@ -113,12 +124,15 @@ class Execution:
                 if not _wait_for_stranger(pid, note, self._left(rest)):
                     process.end_group(pid, self._settings.kill_after, reap=False)
                     return self._too_long()
-            elif not result.is_complete(self._read_response()) and not process.identity(pid):
+            elif not self._has_answered() and not process.identity(pid):
                 process.end_group(pid, self._settings.kill_after, reap=False)
-        data = self._read_response()
-        if not result.is_complete(data):
+        if not self._has_answered():
             return None
         return self._answer(None)
+
+    def _has_answered(self):
+        capture.wait_idle(self._store.path(self._record.key, ".response"))
+        return result.is_complete(self._read_response())
 
     def _left(self, rest):
         """Return the seconds a hook still has; *rest* has its start in clock ticks since boot."""
@@ -132,7 +146,7 @@ class Execution:
 
     def _answer(self, status):
         data = self._read_response()
-        said = files.read_part(self._log, self._log_start, result.TEXT_LIMIT)
+        said = self._said.read(result.TEXT_LIMIT) if self._said is not None else b""
         answer = result.read_answer(data, said, status, self._hook, self._record.outputs)
         if answer[result.STATUS] and not result.is_complete(data) and self._store.is_full():
             answer[result.STDERR] += 'The disk of "%s" is full.\n' % self._store.directory
@@ -161,27 +175,31 @@ class Execution:
         """Return (stdout, stderr) as far as they got: the tool's, else the hook's own."""
         found = []
         for stream in ("stdout", "stderr"):
+            capture.wait_idle(self._journal.path(self._record.key, stream))
             try:
                 descriptor = self._journal.open(self._record.key, stream)
             except OSError:
                 found.append("")
                 continue
-            found.append(result.text_of(descriptor))
+            data = capture.Kept(descriptor).read(result.TEXT_LIMIT)
+            found.append(data.decode("utf-8", "replace"))
             os.close(descriptor)
         if not any(found):
-            with contextlib.suppress(OSError, AttributeError):
-                found = [
-                    result.text_of(self._response),
-                    result.text_of(self._log, self._log_start),
-                ]
+            if self._response is not None:
+                found[0] = result.text_of(self._response)
+            if self._said is not None:
+                found[1] = self._said.read(result.TEXT_LIMIT).decode("utf-8", "replace")
         return tuple(found)
 
     def close(self):
         """Close what open() or recover() opened."""
-        for name in ("_response", "_log"):
-            descriptor = self.__dict__.pop(name, None)
-            if descriptor is not None:
-                os.close(descriptor)
+        if self._pump is not None:
+            self._pump.close()
+            for stream in self._streams:
+                stream.close()
+        elif self._response is not None:
+            os.close(self._response)
+        self._pump = self._response = self._said = None
 
 
 def _wait_for_stranger(pid, note, seconds):

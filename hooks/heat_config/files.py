@@ -1,6 +1,7 @@
 """Files that survive a power cut: written beside their place, synced, renamed, directory synced."""
 
 import contextlib
+import errno
 import os
 import stat
 
@@ -82,14 +83,15 @@ def write_whole(path, data, mode=PRIVATE_FILE, sync=True):
         sync_directory(directory)
 
 
-def read_bounded(path, limit):
+def read_bounded(path, limit, *, follow=False):
     """Return the bytes of the regular file *path*, None when there is none.
 
     Longer than *limit* bytes: its first and last parts with a mark between. What is not a
-    regular file (a link, a pipe that would block for ever) counts as absent.
+    regular file (a pipe that would block for ever, without *follow* a link) counts as absent.
     """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
@@ -109,18 +111,19 @@ def read_part(descriptor, start, limit):
     """
     size = os.fstat(descriptor).st_size - start
     if size <= limit:
-        return _read_range(descriptor, start, max(size, 0))
+        return read_range(descriptor, start, max(size, 0))
     head = limit // 4
     tail = limit - head
     mark = b"\n[... %d bytes are left out here ...]\n" % (size - limit)
     return (
-        _read_range(descriptor, start, head)
+        read_range(descriptor, start, head)
         + mark
-        + _read_range(descriptor, start + size - tail, tail)
+        + read_range(descriptor, start + size - tail, tail)
     )
 
 
-def _read_range(descriptor, start, count):
+def read_range(descriptor, start, count):
+    """Return the *count* bytes of an open file from offset *start*, fewer where it ends."""
     parts = []
     while count > 0:
         part = os.pread(descriptor, min(count, 1 << 20), start)
@@ -130,6 +133,16 @@ def _read_range(descriptor, start, count):
         start += len(part)
         count -= len(part)
     return b"".join(parts)
+
+
+def allocate(descriptor, size):
+    """Have *size* bytes of an open, empty file be on the disk. Raises OSError when it is full."""
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+            raise
+        write_all(descriptor, b"\0" * size)
 
 
 def remove(path):

@@ -18,9 +18,10 @@ a log or a message.
 
 import contextlib
 import os
+import signal
 import sys
 
-from . import files, process, values
+from . import capture, files, process, values
 
 CAPTURE_LIMIT = 4 << 20
 """Bytes of a tool's output that go into the answer; the whole stays in the deployment's log."""
@@ -166,49 +167,101 @@ def run(argv, *, env=None, cwd=None, input=None, quiet=False, timeout=None):
     quiet: keep its output out of the deployment's log (for questions such as ``--version``).
     timeout: seconds, by default none: the runner has one for the whole hook.
 
-    Output goes to files, not through pipes: a child that stays in the background holds nothing
-    up, and what a tool said before it was cut is there to be read.
+    Output is read by a process of its own: a child that stays in the background holds nothing up,
+    and what a tool said before it, or the hook, was cut is in the deployment's log. Very long
+    output loses its middle, with a mark.
     """
     argv = [os.fspath(item) for item in argv]
     environment = dict(os.environ if env is None else env)
-    opened = []
-    try:
-        stdin = _input(input, opened)
-        stdout, first_out = _capture("stdout", quiet, opened)
-        stderr, first_err = _capture("stderr", quiet, opened)
+    with contextlib.ExitStack() as stack:
+        stdin = _input(input, stack)
+        output = _Output(stack, quiet)
         try:
             pid = process.spawn(
-                argv, env=environment, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd
+                argv,
+                env=environment,
+                stdin=stdin,
+                stdout=output.stdout,
+                stderr=output.stderr,
+                cwd=cwd,
             )
         except FileNotFoundError:
             return Result(process.NOT_FOUND, "", _not_found(argv[0], cwd))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "an argument holds a NUL byte"
             return Result(process.NOT_RUNNABLE, "", '"%s" cannot be run: %s.\n' % (argv[0], reason))
+        output.started()
         status = process.wait(pid, timeout)
         late = ""
         if status is None:
             status = process.TIMED_OUT
             late = '"%s" was stopped: it took longer than %g seconds.\n' % (argv[0], timeout)
             _stop(pid)
-        out = files.read_part(stdout, first_out, CAPTURE_LIMIT).decode("utf-8", "replace")
-        err = files.read_part(stderr, first_err, CAPTURE_LIMIT).decode("utf-8", "replace")
-        return Result(status, out, err + late)
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
+        stdout, stderr = output.read()
+        return Result(status, stdout, stderr + late)
+
+
+class _Output:
+    """Where a tool's output goes: into memory, and into the deployment's log unless *quiet*.
+
+    A quiet tool answers a question; its output needs no bounds and no log, and goes to memory at
+    once. The runner names the log in HEAT_CONFIG_CAPTURE.
+    """
+
+    def __init__(self, stack, quiet):
+        self._kept = [capture.memory(CAPTURE_LIMIT) for _ in range(2)]
+        self._streams = []
+        self._pump = None
+        self.stdout, self.stderr = (kept.descriptor for kept in self._kept)
+        if quiet:
+            for kept in self._kept:
+                stack.callback(os.close, kept.descriptor)
+            return
+        for number, stream in enumerate(("stdout", "stderr")):
+            made = capture.Stream(self._kept[number], *_log(stream))
+            stack.callback(made.close)
+            self._streams.append(made)
+        self._pump = capture.Pump(self._streams)
+        stack.callback(self._pump.close)
+        self.stdout, self.stderr = (stream.writer for stream in self._streams)
+
+    def started(self):
+        """The tool has its ends of the pipes."""
+        for stream in self._streams:
+            stream.close_writer()
+
+    def read(self):
+        """Return (stdout, stderr) of a tool that has ended, as text."""
+        if self._pump is not None:
+            self._pump.settle()
+        return [kept.read(CAPTURE_LIMIT).decode("utf-8", "replace") for kept in self._kept]
+
+
+def _log(stream):
+    """Return the sinks beside memory: the deployment's capture of *stream*, under a runner."""
+    prefix = os.environ.get("HEAT_CONFIG_CAPTURE")
+    if not prefix:
+        return []
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open("%s.%s" % (prefix, stream), flags, files.PRIVATE_FILE)
+    except OSError as error:
+        log("what the tool says is not logged: %s" % error.strerror)
+        return []
+    return [capture.on_disk(descriptor)]
 
 
 def file_outputs(deployment, outputs_dir):
     """Return {name: content} of the declared outputs that stand at ``<outputs_dir>/<id>.<name>``.
 
     An absent file leaves its key out: Heat takes the presence of an ``error_output`` as failure.
+    A link is followed, as in heat-agents: a script made it, and reads as root what it likes.
     Bytes that are not UTF-8 are replaced; a very long file loses its middle, with a mark.
     """
     found = {}
     for name in deployment.outputs:
         path = os.path.join(outputs_dir, "%s.%s" % (deployment.id, name))
-        data = files.read_bounded(path, OUTPUT_LIMIT)
+        data = files.read_bounded(path, OUTPUT_LIMIT, follow=True)
         if data is not None:
             found[name] = data.decode("utf-8", "replace")
     return found
@@ -241,11 +294,13 @@ def main(function):
     """Run ``function(deployment) -> Response`` as the hook; use as a decorator.
 
     HookError becomes a failed answer with its sentence; any other exception one that names the
-    exception's type and place, but not its message: that may quote an input.
+    exception's type and place, but not its message: that may quote an input. SIGTERM, with which
+    the runner stops a hook that takes too long, ends it as an exit does: ``finally`` is run.
     """
     module = sys.modules.get(function.__module__)
     if module is not None and module.__name__ != "__main__":
         return function
+    signal.signal(signal.SIGTERM, _terminated)
     deployment = read()
     try:
         response = function(deployment)
@@ -259,6 +314,11 @@ def main(function):
         status=response.status,
         outputs=response.outputs,
     )
+
+
+def _terminated(number, _frame):
+    signal.signal(number, signal.SIG_IGN)  # one is enough; what is left to do is to clean up
+    sys.exit(128 + number)
 
 
 def _unexpected(error):
@@ -289,7 +349,7 @@ def _not_found(program, cwd):
     return '"%s" was not found: it is not installed, or not on PATH.\n' % program
 
 
-def _input(data, opened):
+def _input(data, stack):
     if data is None:
         descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     else:
@@ -298,29 +358,11 @@ def _input(data, opened):
             descriptor, data.encode("utf-8", "replace") if isinstance(data, str) else data
         )
         os.lseek(descriptor, 0, os.SEEK_SET)
-    opened.append(descriptor)
+    stack.callback(os.close, descriptor)
     return descriptor
 
 
-def _capture(stream, quiet, opened):
-    """Return (descriptor, offset) of where a tool's *stream* goes.
-
-    The runner names a place in HEAT_CONFIG_CAPTURE, so that a person can follow it and nothing
-    is lost with the hook; without a runner, memory does.
-    """
-    prefix = os.environ.get("HEAT_CONFIG_CAPTURE")
-    if prefix and not quiet:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open("%s.%s" % (prefix, stream), flags, files.PRIVATE_FILE)
-    else:
-        descriptor = os.memfd_create(stream)
-    opened.append(descriptor)
-    return descriptor, os.fstat(descriptor).st_size
-
-
 def _stop(pid):
-    import signal
-
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -5,12 +5,13 @@
 Never an input or an output. The console line is what a test harness follows.
 """
 
+import contextlib
 import os
 import re
 import sys
 import time
 
-from . import files, values
+from . import capture, files, values
 
 EVENTS = (
     "received",
@@ -21,6 +22,8 @@ EVENTS = (
     "interrupted",
     "rejected",
 )
+
+STREAMS = ("log", "stdout", "stderr")
 
 _NOT_PLAIN = re.compile(r"[^0-9A-Za-z_.:-]")
 
@@ -73,15 +76,29 @@ class Journal:
             descriptor = self.open(key, "log")
         except OSError:
             return
-        _write(descriptor, "%s %s\n" % (stamp, line))
+        text = "%s %s\n" % (stamp, line)
+        capture.Kept(descriptor).append(text.encode("utf-8", "replace"))
         os.close(descriptor)
 
     def open(self, key, stream, fresh=False):
-        """Open a deployment's log or capture to append to and to read; *fresh* empties it first."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        """Open a deployment's log or capture, for a Kept; *fresh* empties it first."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         if fresh:
             flags |= os.O_TRUNC
         return os.open(self.path(key, stream), flags, files.PRIVATE_FILE)
+
+    def make_room(self):
+        """On a disk that is nearly full, keep the head and the tail of each log only."""
+        if not capture.is_short(self.directory):
+            return
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self.directory):
+                key, _, stream = name.rpartition(".")
+                if stream in STREAMS:
+                    with contextlib.suppress(OSError):
+                        descriptor = self.open(key, stream)
+                        capture.Kept(descriptor).shrink()
+                        os.close(descriptor)
 
     def _to_console(self, line):
         try:
@@ -103,7 +120,7 @@ class Journal:
             return
         for name in names:
             key, _, stream = name.rpartition(".")
-            if stream not in ("log", "stdout", "stderr") or key in keep:
+            if stream not in STREAMS or key in keep:
                 continue
             path = os.path.join(self.directory, name)
             try:

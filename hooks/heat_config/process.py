@@ -129,6 +129,22 @@ def wait(pid, timeout=None):
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
+@contextlib.contextmanager
+def at_most(seconds):
+    """Raise TimeoutError when the block takes longer. For the main thread; not to be nested."""
+
+    def late(_number, _frame):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def _status(status):
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code

@@ -9,6 +9,7 @@ state directory (state.WAITING), and while that stands the agent has the signals
 polls, by ``heat-config resend --due``.
 """
 
+import errno
 import os
 import signal
 import stat
@@ -22,6 +23,7 @@ from .settings import Settings, seconds
 from .state import (
     DAMAGED,
     FINISHED,
+    MANY,
     RECEIVED,
     SIGNALLED,
     STARTED,
@@ -43,6 +45,10 @@ DROPPED = {
 NO_PROGRAM = ("os-apply-config", "Heat::Ungrouped")
 """Groups whose config is metadata for os-apply-config, which has rendered it by now."""
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL_PASSES = 5
+"""So many passes in a row that met a full disk are enough: what they could not start has failed."""
+
 EMPTY_FACTOR = 7
 """How much longer state is kept when the metadata has no deployments at all."""
 
@@ -55,6 +61,7 @@ class Pass:
         self.store = Store(settings.state)
         self.journal = None
         self.failed = False
+        self._met_full_disk = False
         self.sender = transport.Sender(settings)
 
     def run(self, only=None):
@@ -367,21 +374,45 @@ class Pass:
                 record.mark["runs"] = record.mark.get("runs", 1) + 1
             return self._start(item, record, execution, path)
         except OSError as error:
+            return self._not_started(record, error)
+        finally:
+            execution.close()
+
+    def _not_started(self, record, error):
+        """The disk is full, or broken: come again, and fail the deployment when that goes on."""
+        self.failed = True
+        passes = 0
+        if error.errno in FULL:
+            if not self._met_full_disk:
+                self.store.full_passes(self.store.full_passes() + 1)
+            self._met_full_disk = True
+            passes = self.store.full_passes()
+        if passes < FULL_PASSES:
             self.journal.event(
                 "signal-failed",
                 record,
                 reason="the hook was not started, because its start cannot be recorded: %s"
                 % error.strerror,
             )
-            self.failed = True
             return None
-        finally:
-            execution.close()
+        return result.failure(
+            'The hook was not started: the disk of "%s" was full time after time.'
+            % self.store.directory
+        )
 
     def _start(self, item, record, execution, path):
+        self.journal.make_room()
         execution.open()
+        before = dict(record.mark)
         record.enter(STARTED, runs=record.mark.get("runs") or 1, boot=process.boot_id())
-        self.store.save(record)
+        try:
+            self.store.save(record)
+        except OSError:
+            record.mark.clear()
+            record.mark.update(before)  # it has not begun
+            raise
+        if not self._met_full_disk and 0 < self.store.full_passes() < MANY:
+            self.store.full_passes(0)
         self._warn_of_age(record)
         self.journal.event("started", record)
         return execution.run(path, item.element)
@@ -442,7 +473,12 @@ class Pass:
 
     def _record_result(self, record, answer):
         try:
-            self.store.save_result(record, answer, result.shorten)
+            try:
+                self.store.save_result(record, answer, result.shorten)
+            except OSError:
+                self.journal.make_room()
+                self.store.give_room()
+                self.store.save_result(record, answer, result.shorten)
         except OSError as error:
             self.journal.event(
                 "signal-failed",

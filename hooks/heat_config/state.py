@@ -30,6 +30,12 @@ WAITING = ".waiting"
 RESERVE = 64 << 10
 """Bytes set aside on the disk before a hook starts, so that there is room for what it answers."""
 
+ROOM = 128 << 10
+"""Bytes set aside for good, for what a full disk leaves no room for: that it is full."""
+
+MANY = 255
+_ROOM = ".room"
+
 KEPT_INPUTS = ("deploy_action", "deploy_server_id", "deploy_stack_id", "deploy_resource_name")
 RUN_FILES = (".response", ".pid", ".reserve")
 
@@ -138,7 +144,49 @@ class Store:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        self._keep_room()
         return True
+
+    def _keep_room(self):
+        """Set aside what the answers take of deployments that meet a full disk."""
+        path = os.path.join(self.directory, _ROOM)
+        if os.path.exists(path):
+            return
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, files.PRIVATE_FILE)
+            try:
+                files.allocate(descriptor, ROOM)
+            except OSError:
+                os.unlink(path)
+            finally:
+                os.close(descriptor)
+
+    def give_room(self):
+        """Give up what was set aside for the answers of deployments that meet a full disk."""
+        with contextlib.suppress(OSError):
+            files.remove(os.path.join(self.directory, _ROOM))
+
+    def full_passes(self, count=None):
+        """Return how many passes in a row have met a full disk; *count* is what it is from now on.
+
+        It is kept in the room that was set aside, for nothing else can be written then; where that
+        is no more there, there have been enough.
+        """
+        try:
+            descriptor = os.open(
+                os.path.join(self.directory, _ROOM), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+            )
+        except OSError:
+            return MANY
+        try:
+            if count is not None:
+                os.pwrite(descriptor, bytes((min(count, MANY),)), 0)
+                return count
+            return (os.pread(descriptor, 1, 0) or b"\0")[0]
+        except OSError:
+            return MANY
+        finally:
+            os.close(descriptor)
 
     def path(self, key, suffix):
         """Return the path of the file of *key* that ends in *suffix*."""
@@ -202,7 +250,7 @@ class Store:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self.path(key, ".reserve"), flags, files.PRIVATE_FILE)
         try:
-            os.posix_fallocate(descriptor, 0, RESERVE)
+            files.allocate(descriptor, RESERVE)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(self.path(key, ".reserve"))

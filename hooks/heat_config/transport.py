@@ -11,6 +11,8 @@ import contextlib
 import os
 import time
 
+from . import process
+
 BODY_LIMIT = 950_000
 """Bytes of a signal; Heat's APIs take 1 MiB (max_json_body_size)."""
 
@@ -328,19 +330,10 @@ def _pause(attempt):
 
 @contextlib.contextmanager
 def _deadline(seconds):
-    """Raise TimeoutError when the block takes longer: a socket's own timeout starts anew with each
+    """Raise NotAccepted when the block takes longer: a socket's own timeout starts anew with each
     byte, and a server that sends one now and then would hold the pass for ever."""
-    import signal
-
-    def late(_number, _frame):
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        yield
+        with process.at_most(seconds):
+            yield
     except TimeoutError:
         raise NotAccepted("no answer within %g seconds" % seconds, dead=True) from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -151,8 +151,16 @@ def test_output_names_cannot_leave_the_directory(script, tmp_path: Path):
     assert b"planted" not in answer.raw
 
 
+def test_an_output_that_is_a_link_is_followed(script):
+    """As in heat-agents, which open it; the script is root, as the hook is."""
+    answer = script('echo hi >f; ln -s "$PWD/f" "$heat_outputs_path.result"', outputs=["result"])
+    assert (answer.status, answer.outputs) == (0, {"result": "hi\n"})
+
+
 @pytest.mark.parametrize(
-    "make", ["ln -s /etc/passwd $F", "mkfifo $F", "mkdir $F"], ids=["link", "pipe", "directory"]
+    "make",
+    ["ln -s /no/such $F", "ln -s /dev/zero $F", "mkfifo $F", "mkdir $F"],
+    ids=["dangling", "device", "pipe", "directory"],
 )
 def test_output_that_is_no_regular_file_is_absent(script, make):
     answer = script(make.replace("$F", '"$heat_outputs_path.result"'), outputs=["result"])

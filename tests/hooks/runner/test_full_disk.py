@@ -115,3 +115,66 @@ def test_a_state_directory_that_cannot_be_used_is_a_sentence(guest, cfn):
     assert done.status == 1
     assert done.log.startswith('heat-config: the state directory "')
     assert guest.runs("d-1") == 0
+
+
+def test_a_noisy_deployment_leaves_room_for_the_next(guest, heat, cfn, small):
+    guest.real_hook("script", "script.py")
+    guest.metadata(
+        cfn("echo first; yes", group="script", options={"timeout": 2}),
+        cfn("echo second", group="script", id="d-2"),
+    )
+    assert guest.run().status == 0
+    noisy, second = heat.signals
+    assert noisy["deploy_status_code"] == 124
+    assert noisy["deploy_stdout"].startswith("first\ny\n")
+    assert "are left out here" in noisy["deploy_stdout"]
+    assert (second["deploy_status_code"], second["deploy_stdout"]) == (0, "second\n")
+
+
+def test_a_full_disk_takes_nothing_from_the_signal(guest, heat, cfn, small):
+    """What the tool printed went through memory as well, and so did the hook's answer."""
+    guest.real_hook("script", "script.py")
+    guest.metadata(cfn(id="d-0"))
+    guest.run()
+    filler = guest.root / "small" / "by-hook"
+    config = f"echo before; cat /dev/zero >{filler} 2>/dev/null; echo after; exit 3"
+    guest.metadata(cfn(id="d-0"), cfn(config, group="script"))
+    assert guest.run().status == 0
+    body = heat.signals[-1]
+    assert body["deploy_status_code"] == 3
+    assert body["deploy_stdout"] == "before\nafter\n"
+
+
+def test_a_deployment_that_meets_a_full_disk_time_and_again_is_failed(guest, heat, cfn, small):
+    guest.metadata(cfn(id="d-0"))
+    assert guest.run().status == 0
+    small.fill()
+    guest.metadata(cfn(id="d-0"), cfn(), cfn(id="d-2"))
+    for _ in range(4):
+        assert guest.run().status == 1
+        assert len(heat.signals) == 1
+    guest.run()
+    assert heat.signals[1]["deploy_status_code"] == 1
+    assert "was full" in heat.signals[1]["deploy_stderr"]
+    # The other one had the room that was given up for the answer, or was failed as well.
+    assert len(heat.signals) == 3
+    assert guest.run().status == 0
+    ran = guest.runs("d-2")
+    small.empty()
+    guest.metadata(*(cfn(id=f"d-{n}") for n in range(4)))
+    assert guest.run().status == 0
+    assert [guest.runs(f"d-{n}") for n in range(4)] == [1, 0, ran, 1]
+    assert guest.state_of("d-1") == "signalled"
+
+
+def test_a_disk_that_was_full_for_a_while_is_forgotten(guest, heat, cfn, small):
+    guest.metadata(cfn(id="d-0"))
+    guest.run()
+    for number in range(1, 4):
+        small.fill()
+        guest.metadata(*(cfn(id=f"d-{n}") for n in range(number + 1)))
+        for _ in range(3):
+            assert guest.run().status == 1
+        small.empty()
+        assert guest.run().status == 0
+    assert [guest.runs(f"d-{n}") for n in range(4)] == [1, 1, 1, 1]

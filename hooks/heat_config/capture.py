@@ -1,0 +1,313 @@
+"""What programs print, kept within bounds: the head, the tail, and how much is left out between.
+
+Programs write to pipes. A pump, a process of its own, reads them into files and outlives who
+started it: what was printed is there although the hook, or the runner, was killed, and a process
+that a script leaves in the background finds a reader as long as it lives. No file grows beyond its
+bounds, however long that is; on a disk that is nearly full they are narrower.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import signal
+import socket
+
+from . import files, process
+
+CHUNK = 32 << 10
+HEAD = 2 << 20
+TAIL = 6 << 20
+"""Bytes of a file's start that stay, and of its end at the least (twice as many at the most)."""
+
+SHORT_HEAD = 16 << 10
+SHORT_TAIL = 48 << 10
+"""The same while the disk is nearly full."""
+
+ROOM = 16 << 20
+"""Bytes that captures leave free on the disk."""
+
+IDLE_TIME = 1.0
+"""Seconds that a pump of somebody else's is waited for."""
+
+_MARK = b"\n[... %15d bytes are left out here ...]\n"
+_MARK_SIZE = len(_MARK % 0)
+_MARK_READ = re.compile(rb"\n\[\.\.\. +([0-9]+) bytes are left out here \.\.\.\]\n")
+
+
+class Kept:
+    """An open file that keeps the head and the tail of what is appended to it.
+
+    descriptor: open for reading and writing, not with O_APPEND: that would move each write to the
+    end. head, tail: bounds in bytes. What is known of the file is in the file, so that several
+    processes may append to it, each with a Kept of its own.
+    """
+
+    def __init__(self, descriptor, head=HEAD, tail=TAIL):
+        self.descriptor = descriptor
+        self._head = head
+        self._tail = tail
+        self._lost = 0
+
+    def append(self, data):
+        """Append *data*; what the disk has no room for is counted and told with the next."""
+        for start in range(0, len(data), CHUNK):
+            self._append(data[start : start + CHUNK])
+
+    def shrink(self):
+        """Keep no more than a nearly full disk allows."""
+        with self._locked():
+            self._compact(min(self._head, SHORT_HEAD), min(self._tail, SHORT_TAIL))
+
+    def read(self, limit):
+        """Return the whole, at most about *limit* bytes: a quarter from its start."""
+        size = os.fstat(self.descriptor).st_size
+        at, left_out = self._mark(size)
+        head = self._part(0, at if left_out else min(size, limit // 4))
+        tail_start = at + _MARK_SIZE if left_out else len(head)
+        if not left_out and size <= limit:
+            return self._part(0, size)
+        if left_out and size - _MARK_SIZE <= limit:
+            return head + _shown(left_out) + self._part(tail_start, size)
+        left_out += max(0, len(head) - limit // 4)
+        head = head[: limit // 4]
+        start = max(tail_start, size - (limit - limit // 4))
+        return head + _shown(left_out + start - tail_start) + self._part(start, size)
+
+    def _append(self, data):
+        head, tail = self._head, self._tail
+        if is_short(self.descriptor):
+            head, tail = min(head, SHORT_HEAD), min(tail, SHORT_TAIL)
+        if self._lost:
+            data = _MARK % self._lost + data
+        with self._locked():
+            if os.fstat(self.descriptor).st_size + len(data) > head + _MARK_SIZE + 2 * tail:
+                self._compact(head, tail)
+            self._lost = 0
+            start = os.lseek(self.descriptor, 0, os.SEEK_END)
+            try:
+                files.write_all(self.descriptor, data)
+            except OSError:
+                # Half a mark would be worse than none.
+                self._lost = len(data)
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self.descriptor, start)
+
+    @contextlib.contextmanager
+    def _locked(self):
+        try:
+            fcntl.lockf(self.descriptor, fcntl.LOCK_EX)
+        except OSError:  # a filesystem without locks
+            yield
+            return
+        try:
+            yield
+        finally:
+            fcntl.lockf(self.descriptor, fcntl.LOCK_UN)
+
+    def _compact(self, head, tail):
+        """Leave out the middle, so that *tail* bytes stay of the end."""
+        size = os.fstat(self.descriptor).st_size
+        at, left_out = self._mark(size)
+        head_end = min(at, head)
+        middle = at + _MARK_SIZE if left_out else at
+        start = max(middle, size - tail)
+        left_out += at - head_end + start - middle
+        if start == middle and head_end == at:
+            return
+        kept = _MARK % left_out + self._part(start, size)
+        with contextlib.suppress(OSError):
+            os.lseek(self.descriptor, head_end, os.SEEK_SET)
+            files.write_all(self.descriptor, kept)
+            os.ftruncate(self.descriptor, head_end + len(kept))
+
+    def _mark(self, size):
+        """Return (where the head ends, bytes that are left out after it, 0 when none are)."""
+        for at in sorted({min(self._head, SHORT_HEAD), self._head}):
+            match = _MARK_READ.fullmatch(self._part(at, min(at + _MARK_SIZE, size)))
+            if match:
+                return at, int(match.group(1))
+        return min(self._head, size), 0
+
+    def _part(self, start, end):
+        return files.read_range(self.descriptor, start, max(0, end - start))
+
+
+class Whole:
+    """An open file that takes what is appended until it has *limit* bytes, and no more."""
+
+    def __init__(self, descriptor, limit):
+        self.descriptor = descriptor
+        self._left = limit
+
+    def append(self, data):
+        """Append *data* as far as there is room for it."""
+        data = data[: self._left]
+        try:
+            files.write_all(self.descriptor, data)
+            self._left -= len(data)
+        except OSError:
+            self._left = 0  # what came after a gap would be another text
+
+
+class Stream:
+    """A pipe on its way into *sinks*, each with ``append(data)`` and a ``descriptor``.
+
+    Hand ``writer`` to a program. The first sink stays open here, to be read; the others belong to
+    the pump alone.
+    """
+
+    def __init__(self, *sinks):
+        self.sinks = sinks
+        self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
+
+    def close_writer(self):
+        """The program has it now."""
+        if self.writer is not None:
+            os.close(self.writer)
+            self.writer = None
+
+    def close(self):
+        self.close_writer()
+        os.close(self.sinks[0].descriptor)
+
+
+class Pump:
+    """The process that reads *streams* until nobody can write to them any more."""
+
+    def __init__(self, streams):
+        self._control, theirs = socket.socketpair()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                _be_pump(streams, theirs)
+            finally:
+                os._exit(0)
+        theirs.close()
+        for stream in streams:
+            os.close(stream.reader)
+            for sink in stream.sinks[1:]:
+                os.close(sink.descriptor)
+
+    def settle(self):
+        """Return when all that was written to the pipes so far is in the files."""
+        try:
+            self._control.sendall(b"?")
+            if self._control.recv(1):
+                return
+        except OSError:
+            pass
+        # It has read to the end, or is dead.
+        if self._pid is not None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._pid, 0)
+            self._pid = None
+
+    def close(self):
+        """Leave it alone; it ends by itself."""
+        self._control.close()
+
+
+def memory(limit):
+    """Return a Kept in memory of which read(*limit*) gives all it should."""
+    return Kept(os.memfd_create("capture"), limit // 4, limit - limit // 4)
+
+
+def on_disk(descriptor):
+    """Return a Kept of an open file that says to others, for as long as it is open, that it is."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return Kept(descriptor)
+
+
+def wait_idle(path):
+    """Return when no pump writes to the file *path*, or has had time for what there was."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        with process.at_most(IDLE_TIME):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:  # TimeoutError is one: who was left in the background has it still
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def is_short(descriptor):
+    """True when the disk of an open file, or of a path, has little left."""
+    try:
+        disk = os.statvfs(descriptor)
+    except OSError:
+        return False
+    return bool(disk.f_blocks) and disk.f_bavail * disk.f_frsize < ROOM
+
+
+def _shown(left_out):
+    return b"\n[... %d bytes are left out here ...]\n" % left_out
+
+
+def _be_pump(streams, control):
+    """Read until all streams have ended; a byte on *control* is answered when none is waiting."""
+    os.setsid()
+    # Only the end of the last writer, or SIGKILL, ends it: those who write would die of SIGPIPE.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    _keep_only({control.fileno()}.union(*map(_descriptors, streams)))
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:
+        name.write("heat-config-out")
+    open_streams = {stream.reader: stream.sinks for stream in streams}
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    for reader in open_streams:
+        os.set_blocking(reader, False)
+        poll.register(reader, select.POLLIN)
+    while open_streams:
+        asked = False
+        for ready, _events in poll.poll():
+            if ready == control.fileno():
+                asked = True
+            else:
+                _take(ready, open_streams, poll)
+        if asked:
+            if not control.recv(1):
+                poll.unregister(control)
+                continue
+            for reader in list(open_streams):
+                while _take(reader, open_streams, poll):
+                    pass
+            control.sendall(b"!")
+
+
+def _take(reader, open_streams, poll):
+    """Read once; False when there was nothing (any more)."""
+    try:
+        data = os.read(reader, CHUNK)
+    except BlockingIOError:
+        return False
+    if not data:
+        poll.unregister(reader)
+        os.close(reader)
+        del open_streams[reader]
+        return False
+    for sink in open_streams[reader]:
+        sink.append(data)
+    return True
+
+
+def _descriptors(stream):
+    return {stream.reader, *(sink.descriptor for sink in stream.sinks)}
+
+
+def _keep_only(wanted):
+    """Close all that is open but *wanted*: a lock, somebody's pipe, the agent's journal."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in wanted:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+    os.chdir("/")

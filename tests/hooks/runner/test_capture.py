@@ -1,0 +1,216 @@
+"""Captures are bounded: the head and the tail stay, the middle is counted, nobody waits for it."""
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
+MOST = (2 << 20) + 2 * (6 << 20) + 100
+"""Bytes that a capture has at the most."""
+
+
+@pytest.fixture
+def capture():
+    sys.path.insert(0, HOOKS)
+    from heat_config import capture
+
+    yield capture
+    sys.path.remove(HOOKS)
+
+
+def left_out(text):
+    """The number in the one mark of *text*."""
+    (number,) = re.findall(rb"\[\.\.\. +([0-9]+) bytes are left out here", text)
+    return int(number)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    chunks=st.lists(st.integers(0, 900), max_size=60),
+    head=st.integers(1, 300),
+    tail=st.integers(100, 600),
+    limit=st.integers(50, 2000),
+)
+def test_head_and_tail_are_what_was_first_and_last(chunks, head, tail, limit):
+    sys.path.insert(0, HOOKS)
+    from heat_config import capture
+
+    sys.path.remove(HOOKS)
+    descriptor = os.memfd_create("capture")
+    written = b""
+    number = 0
+    for size in chunks:
+        data = b"".join(b"%07d\n" % (number + n) for n in range(size // 8))
+        number += size // 8
+        written += data
+        # A Kept of its own for each, as processes that share a file have.
+        capture.Kept(descriptor, head, tail).append(data)
+        assert os.fstat(descriptor).st_size <= head + 2 * tail + capture.CHUNK
+    for most in (limit, 1 << 30):
+        text = capture.Kept(descriptor, head, tail).read(most)
+        if len(written) <= min(most, head):
+            assert text == written
+        match = re.search(rb"\n\[\.\.\. [0-9]+ bytes are left out here \.\.\.\]\n", text)
+        if match is None:
+            assert text == written
+            continue
+        first, last = text[: match.start()], text[match.end() :]
+        assert written.startswith(first)
+        assert written.endswith(last)
+        assert left_out(text) == len(written) - len(first) - len(last)
+        assert len(first) + len(last) <= max(most, head + 2 * tail)
+    os.close(descriptor)
+
+
+def test_a_file_shrinks_on_a_short_disk_and_can_grow_again(capture):
+    descriptor = os.memfd_create("capture")
+    kept = capture.Kept(descriptor)
+    kept.append(b"head" + b"x" * 9_000_000 + b"tail")
+    kept.shrink()
+    assert os.fstat(descriptor).st_size < 100_000
+    text = kept.read(1 << 20)
+    assert text.startswith(b"head")
+    assert text.endswith(b"tail")
+    assert left_out(text) > 8_900_000
+    kept.append(b"y" * 20_000_000 + b"end")
+    assert os.fstat(descriptor).st_size <= MOST
+    text = kept.read(1 << 30)
+    assert text.startswith(b"head")
+    assert text.endswith(b"end")
+    assert left_out(text) + len(text) > 28_900_000
+    os.close(descriptor)
+
+
+def test_a_forged_mark_does_no_more_than_miscount(capture):
+    descriptor = os.memfd_create("capture")
+    forged = b"\n[... %15d bytes are left out here ...]\n" % 10**14
+    capture.Kept(descriptor, 100, 200).append(b"a" * 100 + forged + b"b" * 5000)
+    assert capture.Kept(descriptor, 100, 200).read(10_000).startswith(b"a" * 100)
+    os.close(descriptor)
+
+
+def test_endless_output_is_cut_in_the_middle(guest, heat, cfn):
+    guest.real_hook("script", "script.py")
+    config = "echo first; head -c 40000000 /dev/zero | tr '\\0' x; echo last; echo warn >&2"
+    guest.metadata(cfn(config, group="script"))
+    assert guest.run().status == 0
+    (body,) = heat.signals
+    assert body["deploy_stdout"].startswith("first\n")
+    assert body["deploy_stdout"].endswith("last\n")
+    assert body["deploy_stderr"] == "warn\n"
+    capture = (guest.logs / "d-1.stdout").read_bytes()
+    assert len(capture) <= MOST
+    assert left_out(capture) + len(capture) == pytest.approx(40_000_011, abs=100)
+    assert capture.startswith(b"first\n")
+    assert capture.endswith(b"last\n")
+
+
+def test_a_hook_that_writes_without_end_to_its_own_streams_is_cut_too(guest, heat, cfn):
+    guest.config.write_text("kill_after = 0.3\n")
+    guest.hook("shell", "#!/bin/sh\necho head >&2\nyes >&2 &\nyes\n")
+    guest.metadata(cfn(options={"timeout": 3}))
+    assert guest.run().status == 0
+    (body,) = heat.signals
+    assert body["deploy_status_code"] == 124
+    assert body["deploy_stderr"].startswith("head\n")
+    assert (guest.logs / "d-1.log").stat().st_size <= MOST
+    assert not (guest.state / "d-1.response").exists()
+
+
+def test_who_is_left_in_the_background_writes_on_and_fills_nothing(guest, heat, cfn, wait_until):
+    """It ran on under files of their full length, and must not die of a pipe that nobody reads."""
+    guest.real_hook("script", "script.py")
+    pid_file = guest.root / "pid"
+    config = (
+        f"(echo $$ >/dev/null; sh -c 'echo $$ >{pid_file}; sleep 1; "
+        f'head -c 30000000 /dev/zero | tr "\\0" x; echo done; touch {guest.root}/done; '
+        "sleep 60') &\necho main"
+    )
+    guest.metadata(cfn(config, group="script"))
+    start = time.monotonic()
+    assert guest.run().status == 0
+    assert time.monotonic() - start < 30
+    assert heat.signals[0]["deploy_stdout"] == "main\n"
+    wait_until((guest.root / "done").exists, 60)
+    pid = int(pid_file.read_text())
+    try:
+        path = guest.logs / "d-1.stdout"
+        wait_until(lambda: path.read_bytes().endswith(b"done\n"))
+        assert path.stat().st_size <= MOST
+        os.kill(pid, 0)  # it lives
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def pumps():
+    """The ids of the pumps on this host."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if path.read_text() == "heat-config-out\n":
+                found.add(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_no_pump_outlives_those_who_write(guest, heat, cfn, wait_until):
+    before = pumps()
+    guest.real_hook("script", "script.py")
+    guest.metadata(cfn("echo hi", group="script"), cfn(id="d-2"))
+    assert guest.run().status == 0
+    wait_until(lambda: not pumps() - before)
+
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize("which", ["runner", "hook", "both"])
+def test_a_pump_that_is_killed_fails_the_run_and_nothing_else(guest, heat, cfn, wait_until, which):
+    """Who writes dies of SIGPIPE, or is not heard: a failure, once, and the next is served."""
+    before = pumps()
+    guest.real_hook("script", "script.py")
+    config = f"echo run >>{guest.counts}/d-1\necho one\nsleep 2\necho two\necho three\n"
+    guest.metadata(cfn(config, group="script"), cfn(id="d-2"))
+    process = guest.start()
+    wait_until(lambda: guest.runs("d-1") == 1)
+    wait_until(lambda: len(pumps() - before) == 2)
+    for pid in pumps() - before:
+        of_runner = parent(pid) == process.pid
+        if which == "both" or of_runner == (which == "runner"):
+            os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    while guest.run().status:
+        pass
+    assert guest.runs("d-1") == 1
+    assert guest.runs("d-2") == 1
+    assert guest.state_of("d-1") == guest.state_of("d-2") == "signalled"
+    codes = [body["deploy_status_code"] for body in heat.signals]
+    assert codes[0] != 0
+    assert codes[1:] == [0]
+
+
+def test_what_was_printed_is_there_when_hook_and_runner_are_killed_at_once(
+    guest, heat, cfn, wait_until
+):
+    guest.real_hook("script", "script.py")
+    config = f"head -c 300000 /dev/zero | tr '\\0' x; echo end; touch {guest.root}/now; sleep 60"
+    guest.metadata(cfn(config, group="script"))
+    process = guest.start()
+    wait_until((guest.root / "now").exists)
+    hook = int((guest.state / "d-1.pid").read_text().split()[0])
+    os.killpg(process.pid, signal.SIGKILL)
+    os.killpg(hook, signal.SIGKILL)
+    process.communicate(timeout=30)
+    assert guest.run().status == 0
+    (body,) = heat.signals
+    assert body["deploy_stdout"] == "x" * 300_000 + "end\n"
+    assert "interrupted" in body["deploy_stderr"]
