@@ -27,6 +27,8 @@ class Execution:
         self._pump = None
         self._response = None
         self._said = None
+        self.was_cut = False
+        """Whether the hook had no chance to clean up after itself."""
 
     def open(self):
         """Open the files of a new run; raises OSError, and then the hook must not be started."""
@@ -91,6 +93,7 @@ class Execution:
             self._pump.settle()
             return self._too_long()
         if status > 128:  # killed: what it left running has nobody to answer for it
+            self.was_cut = True
             process.end_group(pid, self._settings.kill_after, reap=False)
         self._pump.settle()
         return self._answer(status)
@@ -112,6 +115,7 @@ class Execution:
         try:
             self._response = os.open(self._store.path(key, ".response"), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
+            self.was_cut = True
             return None
         note = (files.read_bounded(self._store.path(key, ".pid"), 256) or b"").decode(
             "ascii", "replace"
@@ -127,6 +131,7 @@ class Execution:
             elif not self._has_answered() and not process.identity(pid):
                 process.end_group(pid, self._settings.kill_after, reap=False)
         if not self._has_answered():
+            self.was_cut = True
             return None
         return self._answer(None)
 
@@ -161,6 +166,7 @@ class Execution:
         return answer
 
     def _too_long(self):
+        self.was_cut = True
         stdout, stderr = self.partial()
         return result.failure(
             'The hook "%s" was stopped: it ran longer than %g seconds. '

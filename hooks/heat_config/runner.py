@@ -19,6 +19,7 @@ from . import delivery, files, process, result, transport, values
 from .execution import Execution
 from .item import Item
 from .journal import Journal
+from .leftovers import Leftovers
 from .settings import Settings, seconds
 from .state import (
     DAMAGED,
@@ -63,6 +64,11 @@ class Pass:
         self.failed = False
         self._met_full_disk = False
         self.sender = transport.Sender(settings)
+        self.leftovers = Leftovers(
+            os.environ,
+            base=os.path.dirname(os.path.abspath(settings.state)),
+            kept=(settings.state, settings.logs),
+        )
 
     def run(self, only=None):
         """Do the pass; *only* an id that is to be run again. Returns the exit status.
@@ -415,7 +421,11 @@ class Pass:
             self.store.full_passes(0)
         self._warn_of_age(record)
         self.journal.event("started", record)
-        return execution.run(path, item.element)
+        self.leftovers.remove_outputs(record.key)
+        answer = execution.run(path, item.element)
+        if execution.was_cut:
+            self.leftovers.remove_secrets(record)
+        return answer
 
     def _warn_of_age(self, record):
         url = record.inputs.get("deploy_signal_id")
@@ -431,6 +441,8 @@ class Pass:
     def _recover(self, item, record, execution):
         """Return the result of a run that was cut; None when it is to be run again."""
         answer = execution.recover()
+        if execution.was_cut:
+            self.leftovers.remove_secrets(record)
         if answer is not None:
             return answer
         runs = record.mark.get("runs", 1)
@@ -559,6 +571,7 @@ class Pass:
                     continue
             since = gone.get("since")
             if not isinstance(since, (int, float)) or delivery.uptime() - since >= patience:
+                self.leftovers.remove(key)
                 self.store.forget(key)
                 del self.records[key]
         self.journal.prune(self.records, self.settings.keep_logs)

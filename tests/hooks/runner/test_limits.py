@@ -80,6 +80,21 @@ def test_a_killed_hook_is_failed_with_what_it_had_said(guest, heat, cfn):
     assert "signal 9" in body["deploy_stderr"]
 
 
+def test_a_hook_that_is_stopped_runs_its_finally_clauses(guest, heat, cfn):
+    guest.hook(
+        "shell",
+        f"#!{sys.executable} -IS\nimport os, sys\n"
+        "sys.path.insert(0, os.environ['HEAT_CONFIG_LIB'])\nfrom heat_config import hook\n"
+        "@hook.main\ndef main(deployment):\n    try:\n"
+        "        return hook.run(['sleep', '60'])\n"
+        f"    finally:\n        open({str(guest.root / 'cleaned')!r}, 'w').close()\n",
+    )
+    guest.metadata(cfn(options={"timeout": 2}))
+    assert guest.run().status == 0
+    assert heat.signals[0]["deploy_status_code"] == 124
+    assert (guest.root / "cleaned").exists()
+
+
 def test_hooks_get_default_signal_dispositions_and_their_own_session(guest, heat, cfn):
     guest.hook(
         "shell",

@@ -1,0 +1,91 @@
+"""What hooks leave in their directories of a deployment: outputs, configs, and inputs after a cut.
+
+A hook removes what holds inputs when it ends, and cannot when it is killed. The rest, the config
+and the outputs, is for a person to look at until the deployment is forgotten.
+"""
+
+import contextlib
+import os
+import shutil
+
+SECRET = (
+    "{directory}/{key}_variables.json",  # ansible
+    "{directory}/{key}.metadata",  # cfn-init
+    "{directory}/{key}.hiera.yaml",  # puppet
+    "{directory}.run/{key}",  # salt
+    "{directory}/.runs/{key}",  # chef
+)
+"""What may hold inputs, in a hook's working directory."""
+
+CONFIGS = (
+    "{directory}/{key}",
+    "{directory}/{key}.pp",
+    "{directory}/{key}.sls",
+    "{directory}/{key}_playbook.yaml",
+)
+"""The configs themselves, with what templates put into them."""
+
+BASE = "/var/lib/heat-config"
+METADATA = "/var/cache/heat-cfntools"
+HIERA = "/etc/puppet/hieradata"
+
+
+class Leftovers:
+    """The directories of all hooks, by the names that they share and the agent's environment.
+
+    base: where ``heat-config-<group>`` are; kept: directories of ours that none of them can be.
+    """
+
+    def __init__(self, environ, *, base=BASE, kept=()):
+        self._kept = {os.path.realpath(path) for path in kept}
+        self._hiera = environ.get("HEAT_PUPPET_HIERA_DATADIR") or HIERA
+        self._working = [METADATA]
+        self._outputs = []
+        with contextlib.suppress(OSError):
+            for name in os.listdir(base):
+                if name.startswith("heat-config-") and not name.endswith(".run"):
+                    self._working.append(os.path.join(base, name))
+                    self._outputs.append(os.path.join(base, name, "outputs"))
+        for name, value in environ.items():
+            if name.startswith("HEAT_") and os.path.isabs(value):
+                if name.endswith("_OUTPUTS"):
+                    self._outputs.append(value)
+                elif name.endswith("_WORKING") or name == "HEAT_CFN_INIT_LAST_METADATA_DIR":
+                    self._working.append(value)
+
+    def remove_outputs(self, key):
+        """Remove the outputs of *key*: those of an earlier run are not those of the next."""
+        for directory in self._own(self._outputs):
+            with contextlib.suppress(OSError):
+                for name in os.listdir(directory):
+                    if name.startswith(key + "."):
+                        _remove(os.path.join(directory, name))
+
+    def remove_secrets(self, record):
+        """Remove what may hold the inputs of *record*'s deployment, whose hook could not do it."""
+        self._remove_named(SECRET, record.key)
+        if record.group == "puppet" and record.name and "/" not in record.name:
+            with contextlib.suppress(ValueError):
+                _remove(os.path.join(self._hiera, "heat_config_%s.json" % record.name))
+
+    def remove(self, key):
+        """Remove all that hooks have of *key*."""
+        self.remove_outputs(key)
+        self._remove_named(SECRET + CONFIGS, key)
+
+    def _remove_named(self, names, key):
+        for directory in self._own(self._working):
+            for name in names:
+                _remove(name.format(directory=directory.rstrip("/"), key=key))
+
+    def _own(self, directories):
+        return [path for path in directories if os.path.realpath(path) not in self._kept]
+
+
+def _remove(path):
+    try:
+        os.unlink(path)
+    except IsADirectoryError:
+        shutil.rmtree(path, ignore_errors=True)
+    except OSError:
+        return

@@ -1,0 +1,147 @@
+"""What hooks leave of a deployment: no input after its end however it ended, nothing for ever."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+SECRET = b"hunter2-planted"
+GROUPS = {
+    "ansible": ("ansible.py", "- hosts: all\n", "HEAT_ANSIBLE_CMD"),
+    "salt": ("salt.py", "a:\n  test.nop\n", "HEAT_SALT_CMD"),
+    "puppet": ("puppet.py", "notify {'a':}\n", "HEAT_PUPPET_CMD"),
+    "chef": ("chef.py", "[]", "HEAT_CHEF_CMD"),
+    "cfn-init": ("cfn_init.py", {"config": {"files": {"/x": SECRET.decode()}}}, None),
+}
+
+
+@pytest.fixture
+def slow(guest):
+    """Every hook with a tool that says where it is, and then takes a minute."""
+    tool = guest.root / "tool"
+    tool.write_text(
+        '#!/bin/sh\ncase "$*" in *--version*|*print*) exit 0;; esac\n'
+        f"touch {guest.root}/running\ntrap '' TERM\nsleep 60 &\nwait; wait\n"
+    )
+    tool.chmod(0o755)
+    data = guest.root / "data"
+    guest.settings.update(
+        HEAT_CFN_INIT_CMD=str(tool),
+        HEAT_CFN_INIT_LAST_METADATA_DIR=str(data / "cfn"),
+        HEAT_PUPPET_HIERA_DATADIR=str(data / "hieradata"),
+        HEAT_HIERA_CONFIG=str(data / "hiera.yaml"),
+        HEAT_PUPPET_LOGDIR=str(data / "log"),
+        HEAT_CHEF_LICENSE="accept",
+        HOME=str(guest.root),
+    )
+    for group, (file, _config, setting) in GROUPS.items():
+        guest.real_hook(group, file)
+        name = group.upper().replace("-", "_")
+        guest.settings[f"HEAT_{name}_WORKING"] = str(data / group)
+        guest.settings[f"HEAT_{name}_OUTPUTS"] = str(data / f"{group}-outputs")
+        if setting:
+            guest.settings[setting] = str(tool)
+    return data
+
+
+def deployment(cfn, group, **more):
+    return cfn(
+        GROUPS[group][1],
+        group=group,
+        inputs={"password": SECRET.decode()},
+        options={"enable_hiera": True, "kitchen": "", **more},
+    )
+
+
+def holders(*directories):
+    """The files below *directories* that hold the secret.
+
+    Another cfn-init than ours finds its metadata as last_metadata only, and there it stays.
+    """
+    return [
+        path
+        for directory in directories
+        for path in Path(directory).rglob("*")
+        if path.is_file() and path.name != "last_metadata" and SECRET in path.read_bytes()
+    ]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_hook_that_is_stopped_leaves_no_input(guest, heat, cfn, slow, group):
+    guest.metadata(deployment(cfn, group, timeout=3))
+    assert guest.run().status == 0
+    assert heat.signals[0]["deploy_status_code"] == 124, heat.signals
+    assert (guest.root / "running").exists()
+    assert holders(slow, guest.state, guest.logs) == []
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_hook_that_is_killed_with_its_runner_leaves_no_input(
+    guest, heat, cfn, slow, group, wait_until
+):
+    guest.metadata(deployment(cfn, group))
+    process = guest.start()
+    wait_until((guest.root / "running").exists)
+    hook = int((guest.state / "d-1.pid").read_text().split()[0])
+    os.killpg(process.pid, signal.SIGKILL)
+    os.killpg(hook, signal.SIGKILL)
+    process.communicate(timeout=30)
+    assert holders(slow), "nothing to remove would show nothing"
+    assert guest.run().status == 0
+    assert heat.signals[0]["deploy_status_code"] == 1
+    assert holders(slow, guest.state, guest.logs) == []
+
+
+def test_what_is_forgotten_leaves_nothing(guest, heat, cfn):
+    guest.real_hook("script", "script.py")
+    config = f"echo {SECRET.decode()} >$heat_outputs_path.r; echo x >d-1-own; echo y >d-1.own"
+    guest.metadata(
+        cfn(config, group="script", outputs=["r"]), cfn(config, group="script", id="d-12")
+    )
+    guest.run()
+    work, outputs = guest.root / "script", guest.root / "script-outputs"
+    assert len(holders(work, outputs)) == 4
+    guest.config.write_text("forget_after = 0\nkeep_logs = 0\n")
+    guest.metadata(cfn(config, group="script", id="d-12"))
+    guest.run()
+    names = {path.name for path in holders(work, outputs)}
+    assert names == {"d-12", "d-12.r"}, "those of the other one stay"
+    assert (work / "d-1-own").exists(), "what a script made in its directory is its own"
+    assert not list(guest.state.glob("d-1.*"))
+    assert not list(guest.logs.glob("d-1.*"))
+
+
+def test_a_run_does_not_have_the_outputs_of_the_one_before(guest, heat, cfn):
+    """A file of the first run would be an error_output of the second, which succeeded."""
+    guest.real_hook("script", "script.py")
+    config = (
+        f"test -e {guest.root}/again && exit 0\ntouch {guest.root}/again\n"
+        "echo bad >$heat_outputs_path.problem; exit 1"
+    )
+    guest.metadata(cfn(config, group="script", outputs=["problem"]))
+    guest.run()
+    assert heat.signals[0]["problem"] == "bad\n"
+    assert guest.command("rerun", "d-1").returncode == 0
+    assert "problem" not in heat.signals[1]
+
+
+def test_a_run_that_is_recovered_has_its_outputs(guest, heat, cfn, wait_until):
+    guest.real_hook("script", "script.py")
+    config = f"echo v >$heat_outputs_path.r; touch {guest.root}/now; sleep 2"
+    guest.metadata(cfn(config, group="script", outputs=["r"]))
+    process = guest.start()
+    wait_until((guest.root / "now").exists)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    assert guest.run().status == 0
+    assert heat.signals[0]["r"] == "v\n"
+
+
+def test_outputs_that_lie_in_the_state_are_left_alone(guest, heat, cfn):
+    guest.settings["HEAT_SCRIPT_OUTPUTS"] = str(guest.state)
+    guest.real_hook("script", "script.py")
+    guest.metadata(cfn("echo hi", group="script"))
+    assert guest.run().status == 0
+    assert guest.run().status == 0
+    assert len(heat.signals) == 1
