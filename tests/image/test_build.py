@@ -60,6 +60,10 @@ class Builder:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            # Where the tests were started with & or nohup, these are ignored.
+            preexec_fn=lambda: [
+                signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)
+            ],
         )
 
     def leftovers(self) -> list[str]:

@@ -70,6 +70,10 @@ class Supervised:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             text=True,
+            # Where the tests were started with & or nohup, these are ignored.
+            preexec_fn=lambda: [
+                signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)
+            ],
         ) as child:
             try:
                 child.stdin.write(json.dumps(self.config) + "\n")
