@@ -32,28 +32,35 @@ def shared(directory: Path, *, make: bool = False) -> Iterator[None]:
     :raises OSError: when it cannot be made or opened.
     :raises FileNotFoundError: when it is not there, or was removed while this waited.
     """
-    with contextlib.ExitStack() as held:
-        for left in reversed(range(TRIES if make else 1)):
-            if make:
-                directory.mkdir(parents=True, exist_ok=True)
-            try:
-                held.enter_context(_locked(directory, fcntl.LOCK_SH))
-                break
-            except FileNotFoundError:
-                if not left:
-                    raise
+    with _held(directory, fcntl.LOCK_SH, make=make):
         yield
 
 
 @contextlib.contextmanager
-def exclusive(directory: Path, *, wait: bool = True) -> Iterator[None]:
+def exclusive(directory: Path, *, wait: bool = True, make: bool = False) -> Iterator[None]:
     """Hold a directory alone.
 
     :param wait: for those who have it; without it they are an error.
+    :param make: as for :func:`shared`; what is made is private (0700).
     :raises InUse: when somebody else has it and ``wait`` is false.
-    :raises FileNotFoundError: as for :func:`shared`.
+    :raises OSError: as for :func:`shared`.
     """
-    with _locked(directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)):
+    with _held(directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), make=make, mode=0o700):
+        yield
+
+
+@contextlib.contextmanager
+def _held(directory: Path, operation: int, *, make: bool, mode: int = 0o777) -> Iterator[None]:
+    with contextlib.ExitStack() as held:
+        for left in reversed(range(TRIES if make else 1)):
+            if make:
+                directory.mkdir(mode=mode, parents=True, exist_ok=True)
+            try:
+                held.enter_context(_locked(directory, operation))
+                break
+            except FileNotFoundError:
+                if not left:
+                    raise
         yield
 
 

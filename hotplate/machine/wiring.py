@@ -19,6 +19,8 @@ Source of the option formats: qemu(1), ``-netdev user``.
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import socket
 import tempfile
 from abc import ABC, abstractmethod
@@ -27,6 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from hotplate import locks
 from hotplate.errors import HostError
 from hotplate.machine.process import Keeper, find_tool
 
@@ -144,6 +147,10 @@ class Namespace(Wiring):
         return socket.socket(fileno=descriptors[0])
 
 
+SOCKETS = "hotplate-guestfwd-"
+"""How the directories of its sockets are called; each is held by the harness that made it."""
+
+
 class GuestForward(Wiring):
     """QEMU's guest forwarding to unix sockets through one relay process a connection."""
 
@@ -152,6 +159,7 @@ class GuestForward(Wiring):
     def __init__(self, ports: Iterable[int], *, guest_ports: Iterable[int] = ()) -> None:
         super().__init__(ports, guest_ports=guest_ports)
         self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._held = contextlib.ExitStack()
         self._socat = ""
 
     def _open(self) -> None:
@@ -163,7 +171,9 @@ class GuestForward(Wiring):
                 f'the temporary directory "{base}" is too long or too odd a name for sockets',
                 hint="export TMPDIR=/tmp",
             )
-        self._directory = tempfile.TemporaryDirectory(prefix="hotplate-", dir=base)
+        _sweep(Path(base))
+        self._directory = tempfile.TemporaryDirectory(prefix=SOCKETS, dir=base)
+        self._held.enter_context(locks.shared(Path(self._directory.name)))
         for port in self.ports:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self.listeners[port] = listener
@@ -206,6 +216,16 @@ class GuestForward(Wiring):
             with contextlib.suppress(OSError):
                 self._directory.cleanup()
             self._directory = None
+        self._held.close()
+
+
+def _sweep(base: Path) -> None:
+    """Remove the directories of sockets that a harness left which was killed."""
+    for directory in base.glob(f"{SOCKETS}*"):
+        with contextlib.suppress(OSError, locks.InUse):
+            if directory.stat().st_uid == os.geteuid():
+                with locks.exclusive(directory, wait=False):
+                    shutil.rmtree(directory)
 
 
 WIRINGS: dict[str, type[Wiring]] = {kind.name: kind for kind in (Namespace, GuestForward)}

@@ -10,7 +10,6 @@ ends check that the other belongs to the same user (``SO_PEERCRED``).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -26,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hotplate import locks
 from hotplate.errors import (
     HostError,
     HotplateError,
@@ -40,12 +40,11 @@ from hotplate.timing.deadline import Deadline, retry
 MESSAGE_BYTES = 1 << 16
 MAX_DESCRIPTORS = 2
 ABOUT = "session.json"
-LOCK = "lock"
 CONTROL = "control"
 DOWN = "down"
 OURS = (
     *("cloud", "servers", "clouds.yaml", "ssh-key", "ssh-key.pub", "ssh-config"),
-    *(CONTROL, LOCK, ABOUT),
+    *(CONTROL, ABOUT),
 )
 """All that is ever made in a session's directory; nothing else is removed."""
 
@@ -87,43 +86,52 @@ class SessionDirectory:
         """
         try:
             if self.path.is_dir() and not (self.path / ABOUT).exists():
-                others = sorted(each.name for each in self.path.iterdir() if each.name != LOCK)
+                others = sorted(each.name for each in self.path.iterdir())
                 if others:
                     raise UsageError(
                         f'"{self.path}" is not the directory of a session: it holds "{others[0]}"',
                         hint="name an empty or a new one: --directory DIR",
                     )
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._check_owner()
+            held = contextlib.ExitStack()
+            # The directory itself is locked: it is removed at the end, and a lock file with it.
+            held.enter_context(locks.exclusive(self.path, wait=False, make=True))
+        except locks.InUse:
+            raise UsageError(
+                f'a session already runs in "{self.path}"', hint=self.command("down")
+            ) from None
         except OSError as error:
             raise HostError(
                 f'the session\'s directory "{self.path}" cannot be used: {error.strerror}',
                 hint=f"ls -ld {shlex.quote(str(self.path.parent))}",
             ) from error
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(
-                    f'a session already runs in "{self.path}"', hint=self.command("down")
-                ) from None
+        with held:
             yield
-        finally:
-            os.close(lock)
+
+    def _check_owner(self) -> None:
+        """Refuse a directory in which somebody else can put a key or a disk of his choice.
+
+        :raises UsageError: when another user owns it, or others may write to it.
+        """
+        if not self.path.is_dir():
+            return
+        status = self.path.stat()
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise UsageError(
+                f'the directory "{self.path}" is not yours alone: others may write to it',
+                hint=f"name a new one with --directory DIR, or: "
+                f"chmod go-w {shlex.quote(str(self.path))}",
+            )
 
     def is_claimed(self) -> bool:
         """Whether a session runs in the directory."""
         try:
-            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CLOEXEC)
+            with locks.exclusive(self.path, wait=False):
+                return False
+        except locks.InUse:
+            return True
         except OSError:
             return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(lock)
-        return False
 
     def about(self) -> dict[str, Any]:
         """What an earlier session left word of; empty when there was none."""
@@ -180,14 +188,18 @@ class SessionDirectory:
 
     def remove(self) -> None:
         """Remove what sessions make; the directory too when nothing else is in it."""
+        self.clear()
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
+
+    def clear(self) -> None:
+        """Remove what sessions make."""
         for name in OURS:
             path = self.path / name
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self.path.rmdir()
 
     def command(self, *words: str) -> str:
         """A command line of hotplate's for this session, to be pasted."""

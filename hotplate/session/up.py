@@ -128,7 +128,12 @@ class Up:
     def _check_image(self) -> bool:
         """Whether an earlier session is gone on with; writes down what this one is of."""
         about = self.directory.about()
-        mine = {"image": str(self.image.path), "sha256": self.image.sha256()}
+        mine: dict[str, Any] = {"image": str(self.image.path), "sha256": self.image.sha256()}
+        if about and not (about.get("keep") or self.keep):
+            # It was killed, or it would have removed everything itself.
+            self._say("an earlier session here was killed; it was not to be kept, and is forgotten")
+            self.directory.clear()
+            about = {}
         if about and about.get("sha256") != mine["sha256"]:
             raise UsageError(
                 f'the session in "{self.directory.path}" is of another image, '
@@ -140,8 +145,9 @@ class Up:
             raise UsageError(
                 f'the session in "{self.directory.path}" needs its image at "{about["image"]}"'
             )
-        if not about:
-            self.directory.write(ABOUT, json.dumps(mine, indent=2) + "\n")
+        # What was kept once is not lost by a kill.
+        mine["keep"] = self.keep or bool(about)
+        self.directory.write(ABOUT, json.dumps(mine, indent=2) + "\n")
         return bool(about)
 
     def _write_files(self) -> None:
@@ -151,6 +157,9 @@ class Up:
     def _forget(self) -> None:
         if not self.keep and (self._started or not self._went_on):
             self.directory.remove()
+        elif about := self.directory.about():
+            # That may have been decided on the way.
+            self.directory.write(ABOUT, json.dumps(about | {"keep": True}, indent=2) + "\n")
 
     def _shut_down(self) -> None:
         """Where the disks are needed again, let each guest end in an orderly way."""

@@ -269,6 +269,19 @@ def test_one_that_was_killed_leaves_nothing_in_the_way(disk, tmp_path):
         assert hotplate("down", "--directory", tmp_path / "up").returncode == 0
 
 
+def test_one_that_was_killed_is_not_gone_on_with_unless_it_was_to_be_kept(disk, tmp_path, template):
+    """Its stack would stand in the way of another template, in silence."""
+    words = ("-t", template, "-P", "word=old")
+    for keep, expected in ((), False), (("--keep",), True):
+        with up(disk, tmp_path / "up", *words, *keep) as session:
+            session.process.kill()
+            session.end()
+        with up(disk, tmp_path / "up", *words) as session:
+            assert ('the stack "hotplate" is there already' in session.said) is expected
+            assert ("was killed; it was not to be kept" in session.said) is not expected
+            hotplate("down", "--directory", tmp_path / "up")
+
+
 def test_a_mistake_does_not_cost_what_was_kept(disk, tmp_path, template):
     with up(disk, tmp_path / "up", "--keep"):
         assert hotplate("down", "--directory", tmp_path / "up").returncode == 0

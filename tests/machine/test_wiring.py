@@ -91,6 +91,20 @@ def test_guestfwd_leaves_no_files() -> None:
     assert not path.parent.exists()
 
 
+@pytest.mark.tool("socat")
+def test_what_a_killed_harness_left_goes_with_the_next(tmp_path, monkeypatch) -> None:
+    """SIGKILL lets nobody clean up; one that lives keeps its sockets."""
+    monkeypatch.setattr(wiring.tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / f"{wiring.SOCKETS}left"
+    left.mkdir(mode=0o700)
+    (left / "80").touch()
+    with wiring.choose([80], wanted="guestfwd") as first:
+        assert not left.exists()
+        with wiring.choose([80], wanted="guestfwd"):
+            assert Path(first.listeners[80].getsockname()).is_socket()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_connecting_to_nothing_is_a_connection_error() -> None:
     with (
         wiring.choose([80], wanted="namespace") as link,

@@ -60,6 +60,40 @@ def test_an_owner_that_has_gone_leaves_it_free(tmp_path):
         pass
 
 
+def test_it_is_gone_when_it_was_removed_and_nobody_else_takes_it_for_theirs(tmp_path):
+    """The end of one session removes the directory that another is about to own."""
+    directory = SessionDirectory(tmp_path / "session")
+    with directory.claim():
+        directory.write("session.json", "{}")
+        directory.remove()
+        with directory.claim(), pytest.raises(UsageError, match="already runs"), directory.claim():
+            pass
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_a_directory_that_others_can_write_to_is_refused(tmp_path, mode):
+    """Whoever can write there can put a key of his own there."""
+    (tmp_path / "session").mkdir()
+    (tmp_path / "session").chmod(mode)
+    with (
+        pytest.raises(UsageError, match="not yours alone") as refused,
+        SessionDirectory(tmp_path / "session").claim(),
+    ):
+        pass
+    assert "chmod go-w" in refused.value.hint
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a directory to another user")
+def test_a_directory_of_another_user_is_refused(tmp_path):
+    (tmp_path / "session").mkdir(mode=0o755)
+    os.chown(tmp_path / "session", 65534, -1)
+    with (
+        pytest.raises(UsageError, match="not yours alone"),
+        SessionDirectory(tmp_path / "session").claim(),
+    ):
+        pass
+
+
 def test_ssh_is_handed_a_connection(directory):
     """What ``ProxyCommand`` with ``ProxyUseFdpass`` does: a descriptor over standard output."""
     ours, guests = socket.socketpair()

@@ -173,7 +173,7 @@ def test_one_that_is_set_aside_is_not_found_and_another_takes_its_key(store, use
     monkeypatch.setattr(warm, "identity", lambda *_: {"image": "x", "name": "web.qcow2"})
     made = []
 
-    def make(state, *_, directory):
+    def make(state, *_, directory, say):
         made.append(saved(store, state.directory.name))
 
     monkeypatch.setattr(warm, "_make", make)
