@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 
@@ -73,11 +74,19 @@ def leave(
         ],
     )
     for each in deployments:
-        if each.status == "FAILED":
-            said = Said.of(each.outputs).without(each.stack.secrets([each.server]), redacted)
-            label = each.stack.name
-            deployment_output.write(folder, said, server="", label=label, group=each.group)
+        # Of a stack that is gone nothing is known any more.
+        with contextlib.suppress(Exception):
+            _leave_output(folder, each)
     folder.finish(verdict, seen, report=report(verdict, seen))
     if not problem and not keep_disk:
         (server.directory / DISK).unlink(missing_ok=True)
     return verdict
+
+
+def _leave_output(folder: Folder, deployment: Deployment) -> None:
+    """Leave what a deployment wrote that failed."""
+    if deployment.status == "FAILED":
+        secrets = deployment.stack.secrets([deployment.server])
+        said = Said.of(deployment.outputs).without(secrets, redacted)
+        label = deployment.stack.name
+        deployment_output.write(folder, said, server="", label=label, group=deployment.group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from hotplate.events import classify
@@ -37,6 +38,11 @@ class DeploymentTrack:
     failed: str = ""
     failed_at: float = 0.0
     marks: dict[Stage, Mark] = field(default_factory=dict)
+
+    @property
+    def named(self) -> str:
+        """What it is, in words that tell it from others."""
+        return f'deployment "{self.label}"' + (f", {self.group}" if self.group else "")
 
     @property
     def label(self) -> str:
@@ -124,6 +130,11 @@ class WaitSignal:
     rejected = ""
 
     @property
+    def named(self) -> str:
+        """What it is, in words that tell it from others."""
+        return f'wait condition handle "{self.handle}"'
+
+    @property
     def label(self) -> str:
         return self.handle
 
@@ -141,7 +152,8 @@ class WaitSignal:
 
     def is_signalled_by(self, path: str) -> bool:
         """True when a request for ``path`` is this signal."""
-        return f"/{self.stack}/resources/{self.handle}" in path
+        address = rf"/{re.escape(self.stack)}/resources/{re.escape(self.handle)}(?:[/?]|$)"
+        return re.search(address, path) is not None
 
     def is_accepted_by(self, event: Event) -> bool:
         """True when an event of the handle says that Heat took the signal."""

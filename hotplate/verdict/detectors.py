@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from hotplate.events import classify
 from hotplate.events.log import Event
+from hotplate.verdict.deployment_track import WaitSignal
 from hotplate.verdict.facts import CFN_INIT_DATA, Facts
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tool_errors import LIMIT
@@ -368,6 +369,12 @@ def signal_lost(facts: Facts) -> str:
     if line := facts.log_line(_REACH, "agent-log"):
         return f"the guest could not deliver its signal: {_quoted(line)}"
     return ""
+
+
+def wait_signal_missing(facts: Facts) -> str:
+    if not isinstance(facts.track, WaitSignal):
+        return ""
+    return f'no signal came for the wait condition handle "{facts.track.handle}"'
 
 
 def signal_refused(facts: Facts) -> str:

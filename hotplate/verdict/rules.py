@@ -281,6 +281,14 @@ RULES: tuple[Rule, ...] = (
         "the runner signals again at the agent's next round; check the guest's network",
     ),
     Rule(
+        "wait-signal-missing",
+        Stage.SIGNAL_RECEIVED,
+        (Stage.SIGNAL_RECEIVED,),
+        detectors.wait_signal_missing,
+        "see what the user data does with the handle's address: /var/log/cloud-init-output.log in "
+        "the guest, and cloud-init.log below guest/ of the artifacts",
+    ),
+    Rule(
         "signal-refused",
         Stage.SIGNAL_ACCEPTED,
         (Stage.SIGNAL_ACCEPTED,),

@@ -189,6 +189,7 @@ class StageTracker:
             handles = expected.of_user_data(event, "handles") or []
             parts = [handle.partition("/") for handle in handles]
             self.waits = [WaitSignal(stack, name) for stack, _, name in parts]
+            self._await_signals()
 
     def _see_deployments(self, event: Event, fresh: list[Mark]) -> None:
         if (listed := expected.deployments(event)) is not None:
@@ -198,7 +199,8 @@ class StageTracker:
         elif classify.is_poll(event):
             if classify.answered(event):
                 for each in classify.deployment_ids(event) or ():
-                    self._advance(self._by_id(each), Stage.DEPLOYMENT_DELIVERED, event, fresh)
+                    if (track := self._by_id(each)) is not None:
+                        self._advance(track, Stage.DEPLOYMENT_DELIVERED, event, fresh)
         elif classify.is_signal(event):
             self._see_signal(event, fresh)
         elif event.source == "stack":
@@ -210,11 +212,15 @@ class StageTracker:
         for track in self.deployments:
             track.withdrawn = track.id not in wanted
         for identity, each in wanted.items():
-            self._by_id(identity).expect(each)
+            if (served := self._by_id(identity)) is None:
+                served = DeploymentTrack(id=identity)
+                self.deployments.append(served)
+            served.expect(each)
 
     def _see_marker(self, found: classify.Marker, event: Event, fresh: list[Mark]) -> None:
         track = self._by_id(found.id)
-        track.name, track.group = found.name or track.name, found.group or track.group
+        if track is None:
+            return
         if found.event == "finished":
             track.finish(found.status, event.at)
         if found.event == "rejected":
@@ -245,17 +251,17 @@ class StageTracker:
             self._conditions.pop(key, None)
         else:
             self._conditions[key] = event
+        self._await_signals()
+
+    def _await_signals(self) -> None:
+        """A signal is due while a wait condition of its stack is, whichever was there first."""
         pending = {stack for stack, _ in self._conditions}
         for wait in self.waits:
             wait.awaited = wait.stack in pending
 
-    def _by_id(self, identity: str) -> DeploymentTrack:
-        for track in self.deployments:
-            if track.id == identity:
-                return track
-        track = DeploymentTrack(id=identity)
-        self.deployments.append(track)
-        return track
+    def _by_id(self, identity: str) -> DeploymentTrack | None:
+        """The deployment of that id; None for one that Heat never served, whatever a guest says."""
+        return next((each for each in self.deployments if each.id == identity), None)
 
     def _advance(self, track: Track, stage: Stage, event: Event, fresh: list[Mark]) -> None:
         if stage in track.marks or stage not in track.stages:

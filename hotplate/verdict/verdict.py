@@ -280,7 +280,7 @@ def among(trackers: Sequence[StageTracker], tracker: StageTracker) -> str:
     words = [f'server "{tracker.name}"'] if len(trackers) > 1 else []
     track = tracker.stuck()
     if track is not None and len(tracker.deployments) + len(tracker.waits) > 1:
-        words.append(f'deployment "{track.label}"' + (f", {track.group}" if track.group else ""))
+        words.append(track.named)
     return ", ".join(words)
 
 

@@ -306,3 +306,34 @@ def test_each_transport_signals(story, service, method, path, signal):
         True,
         False,
     ]
+
+
+def test_what_heat_never_served_is_not_due_whatever_a_guest_writes(story):
+    """A captured image tells of deployments of another life."""
+    story.finished()
+    story.marker_of("of-another-life", "started")
+    story.signal()
+    story.deployment("COMPLETE")
+    assert story.tracker.missing() is None
+    assert [each.id for each in story.tracker.deployments] == [story.wanted().id]
+
+
+def test_a_wait_condition_may_wait_before_the_server_is_there(story):
+    story.deployed = False
+    wait_condition(story, "IN_PROGRESS")
+    story.boot()
+    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
+    story.metadata()
+    assert story.tracker.missing() == Stage.SIGNAL_RECEIVED
+    told = story.diagnosis()
+    assert told.fault == "wait-signal-missing"
+    assert '"handle"' in told.seen
+
+
+def test_a_handle_is_not_signalled_by_one_whose_name_begins_alike(story):
+    story.deployed = False
+    story.boot()
+    story.user_data("x", handles=(f"{story.STACK}/handle", f"{story.STACK}/handle2"))
+    path = f"/v1/waitcondition/arn:openstack:heat::t:stacks/demo/{story.STACK}/resources/handle2"
+    story.request("cfn", "PUT", path, 200)
+    assert [bool(each.marks) for each in story.tracker.waits] == [False, True]
