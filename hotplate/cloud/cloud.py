@@ -17,9 +17,11 @@ from hotplate.cloud.database.store import Store
 from hotplate.cloud.heat import engine as heat_engine
 from hotplate.cloud.heat import patches
 from hotplate.cloud.heat.describe_cache import DatabaseVersion
+from hotplate.cloud.http import limits
 from hotplate.cloud.http.addresses import PORTS, REGION, Addresses, Side, guest_base
 from hotplate.cloud.http.faults import Fault, Faults
 from hotplate.cloud.http.gateway import Front, Serving, WSGIApp
+from hotplate.cloud.http.limits import Quota
 from hotplate.cloud.keystone import api as keystone_api
 from hotplate.cloud.keystone import heat_backend as keystone_backend
 from hotplate.cloud.keystone.identity import Credentials, Identity
@@ -31,6 +33,9 @@ from hotplate.cloud.zaqar.websocket import WebsocketServer
 from hotplate.errors import UsageError
 from hotplate.events import expected
 from hotplate.events.log import EventLog
+
+HOST_CONNECTIONS = 500
+"""How many connections the host's own clients may have open at once."""
 
 
 @dataclass(frozen=True, order=True)
@@ -101,6 +106,7 @@ class Cloud:
         self._exit.close()
 
     def _start(self) -> None:
+        limits.raise_descriptors()
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._exit.callback(heat_engine.claim())
         # Heat must not be imported before its threading backend is chosen.
@@ -135,15 +141,26 @@ class Cloud:
         cloud_backend.use(self.servers, self._host)
         self._exit.callback(cloud_backend.use, None, {})
 
-        self._serving = Serving(threads=options.threads)
+        self._serving = Serving(
+            threads=options.threads,
+            connections=HOST_CONNECTIONS,
+            lift_limits=options.lift_limits,
+        )
         self._exit.callback(self._serving.stop)
         self._apps["keystone"] = keystone_api.app(
             self.identity, signature_ttl=options.signature_ttl
         )
         self._apps["swift"] = self._noticed(
-            swift.app(self.store, self.identity, skew=lambda: self.faults.skew("swift"))
+            swift.app(
+                self.store,
+                self.identity,
+                skew=lambda: self.faults.skew("swift"),
+                lift_limits=options.lift_limits,
+            )
         )
-        self.queues = zaqar.Queues(self.store, notify=self.progress.notify)
+        self.queues = zaqar.Queues(
+            self.store, notify=self.progress.notify, lift_limits=options.lift_limits
+        )
         self._apps["zaqar"] = zaqar.app(
             self.queues,
             self.identity,
@@ -171,6 +188,7 @@ class Cloud:
             keystone_backend=keystone_backend.NAME,
             cloud_backend=cloud_backend.NAME,
             end_tasks=self.progress.stop,
+            lift_limits=options.lift_limits,
         )
         self._exit.enter_context(
             patches.apply(
@@ -211,7 +229,14 @@ class Cloud:
     # -- serving --------------------
 
     def _serve(
-        self, service: str, listener: socket.socket, side: Side, server_id: str
+        self,
+        service: str,
+        listener: socket.socket,
+        side: Side,
+        server_id: str,
+        *,
+        serving: Serving | None = None,
+        quota: Quota | None = None,
     ) -> Callable[[], None]:
         if service == "zaqar-websocket":
             return WebsocketServer(
@@ -221,6 +246,8 @@ class Cloud:
                 server_id=server_id,
                 events=self.events,
                 faults=self.faults,
+                quota=quota,
+                lift_limits=self.options.lift_limits,
             ).close
         front = Front(
             service,
@@ -229,8 +256,9 @@ class Cloud:
             server_id=server_id,
             events=self.events,
             faults=self.faults,
+            quota=quota,
         )
-        return self._serving.add(listener, front)
+        return (serving or self._serving).add(listener, front)
 
     def serve(
         self,
@@ -252,8 +280,23 @@ class Cloud:
         if vendor_data:
             self.metadata.set_vendor_data(server_id, vendor_data)
         served = ExitStack()
+        serving = Serving(
+            threads=limits.THREADS,
+            connections=limits.CONNECTIONS,
+            lift_limits=self.options.lift_limits,
+        )
+        served.callback(serving.stop)
+
+        def tell(fault: str, text: str) -> None:
+            self.events.emit("harness", "flood", server=server_id, fault=fault, text=text)
+
+        quota = Quota(tell)
         for port, listener in listeners.items():
-            served.callback(self._serve(PORTS[port], listener, Side.GUEST, server_id))
+            served.callback(
+                self._serve(
+                    PORTS[port], listener, Side.GUEST, server_id, serving=serving, quota=quota
+                )
+            )
         return served
 
     def _noticed(self, app: WSGIApp) -> WSGIApp:

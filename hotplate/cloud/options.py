@@ -16,9 +16,11 @@ class CloudOptions:
     :param user_data_limit: Nova's limit on the user data, in base64 characters.
     :param request_limit: Nova's limit on the body of the request that creates a server, in bytes;
         0 does not check (``osapi_max_request_body_size`` was 114688).
+    :param lift_limits: take requests that Heat, Keystone, Zaqar and Swift refuse by their defaults
+        because they are too large (:mod:`hotplate.cloud.http.limits`).
     :param environment_dir: environments every stack gets, as Heat's own ``environment_dir``.
     :param network_data: serve ``network_data.json``; off, because what it says replaces DHCP.
-    :param threads: how many requests are answered at once.
+    :param threads: how many requests of the host's are answered at once.
     :param public_key: the OpenSSH public key of each key pair that a template names and nobody
         made.
     """
@@ -27,6 +29,7 @@ class CloudOptions:
     token_ttl: int = 3600
     user_data_limit: int = 65535
     request_limit: int = 0
+    lift_limits: bool = False
     environment_dir: Path | None = None
     network_data: bool = False
     threads: int = 16

@@ -9,12 +9,14 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import time
 from email.utils import formatdate
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
 from hotplate.cloud.database.store import Store
+from hotplate.cloud.http import limits
 from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 
@@ -38,7 +40,15 @@ _NOT_FOUND = (
 class SwiftApi:
     """The WSGI application."""
 
-    def __init__(self, store: Store, identity: Identity, *, skew: Any = lambda: 0.0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        *,
+        skew: Any = lambda: 0.0,
+        lift_limits: bool = False,
+    ) -> None:
+        self._lift_limits = lift_limits
         self._store = store
         self._identity = identity
         self._skew = skew
@@ -54,6 +64,9 @@ class SwiftApi:
             return _answer(start_response, *refusal)
         container = parts[3] if len(parts) > 3 else ""
         name = parts[4] if len(parts) > 4 else ""
+        writes = environ["REQUEST_METHOD"] in ("PUT", "POST") and not self._lift_limits
+        if writes and (why := too_large(environ, container, name)):
+            return _answer(start_response, "400 Bad Request", why.encode())
         if name:
             return self._object(environ, start_response, (account, container, name))
         if container:
@@ -86,14 +99,15 @@ class SwiftApi:
         expires = query.get("temp_url_expires", [""])[0]
         key = self._headers(account).get("x-account-meta-temp-url-key", "")
         digest = _DIGESTS.get(len(given))
-        if not key or digest is None or not expires.isdigit():
+        # A time is at most as long as the largest that Swift's own integers take.
+        if not key or digest is None or not re.fullmatch("[0-9]{1,18}", expires):
             return False
         if int(expires) <= time.time() + self._skew():
             return False
         for allowed in (method, *_ALSO.get(method, ())):
             text = f"{allowed}\n{expires}\n{path}".encode()
             made = hmac.new(key.encode(), text, digest).hexdigest()
-            if hmac.compare_digest(made, given):
+            if hmac.compare_digest(made.encode(), given.encode()):
                 return True
         return False
 
@@ -239,6 +253,8 @@ class SwiftApi:
             container,
         ):
             return _answer(start_response, *_NOT_FOUND)
+        if self._is_full(account):
+            return _answer(start_response, "413 Request Entity Too Large", b"Upload exceeds quota.")
         data = _body(environ)
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
         versions = unquote(headers.get("x-versions-location", ""))
@@ -262,6 +278,12 @@ class SwiftApi:
             ],
         )
         return [b""]
+
+    def _is_full(self, account: str) -> bool:
+        row = self._store.row(
+            "SELECT sum(length(data)) AS size FROM hotplate_object WHERE account = ?", account
+        )
+        return row is not None and (row["size"] or 0) > limits.STORED
 
     def _keep_version(self, place: tuple[str, str, str], versions: str) -> None:
         """Move the present object to where its older versions are (``X-Versions-Location``)."""
@@ -307,9 +329,38 @@ class SwiftApi:
             )
 
 
-def app(store: Store, identity: Identity, *, skew: Any = lambda: 0.0) -> WSGIApp:
+def app(
+    store: Store, identity: Identity, *, skew: Any = lambda: 0.0, lift_limits: bool = False
+) -> WSGIApp:
     """Swift as a WSGI application."""
-    return SwiftApi(store, identity, skew=skew)
+    return SwiftApi(store, identity, skew=skew, lift_limits=lift_limits)
+
+
+def too_large(environ: dict[str, Any], container: str, name: str) -> str:
+    """Why Swift refuses a name or the metadata of a request, "" when it does not.
+
+    Source: ``check_metadata``, ``check_container_format`` and ``check_object_creation`` in
+    ``swift/common/constraints.py``, and the container controller of its proxy.
+    """
+    if len(container.encode()) > limits.SWIFT_CONTAINER_NAME:
+        return f"Container name length of {len(container)} longer than 256"
+    if len(name.encode()) > limits.SWIFT_OBJECT_NAME:
+        return f"Object name length of {len(name)} longer than {limits.SWIFT_OBJECT_NAME}"
+    meta = {
+        key.partition("_META_")[2]: value
+        for key, value in environ.items()
+        if re.match("HTTP_X_(ACCOUNT|CONTAINER|OBJECT)_META_", key)
+    }
+    if len(meta) > limits.SWIFT_META_COUNT:
+        return f"Too many metadata items; max {limits.SWIFT_META_COUNT}"
+    for key, value in meta.items():
+        if len(key) > limits.SWIFT_META_NAME:
+            return f"Metadata name too long: {key[:64]}"
+        if len(value) > limits.SWIFT_META_VALUE:
+            return f"Metadata value longer than {limits.SWIFT_META_VALUE}: {key}"
+    if sum(len(key) + len(value) for key, value in meta.items()) > limits.SWIFT_META_OVERALL:
+        return f"Total metadata too large; max {limits.SWIFT_META_OVERALL}"
+    return ""
 
 
 def _signature(text: str) -> str:

@@ -17,7 +17,7 @@ def test_a_worker_that_ends_after_its_server_wakes_nobody():
         start_response("200 OK", [])
         return []
 
-    serving = Serving(threads=1)
+    serving = Serving(threads=1, connections=10)
     listener = socket.create_server(("127.0.0.1", 0))
     front = Front("cfn", app, side=Side.HOST, server_id="", events=EventLog(), faults=Faults())
     end = serving.add(listener, front)

@@ -7,6 +7,7 @@ nothing of Heat may be imported before :func:`load`.
 from __future__ import annotations
 
 import logging
+import logging.handlers
 import sys
 import threading
 import time
@@ -15,8 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hotplate.cloud.http import limits
 from hotplate.cloud.http.addresses import guest_base
 from hotplate.errors import HostError, UsageError
+from hotplate.text import clean
 
 #: Loggers whose lines go to the file, and not to the terminal of whoever runs the harness.
 LOGGERS = (
@@ -33,11 +36,16 @@ LOGGERS = (
     "stevedore",
     "urllib3",
     "routes",
+    "waitress",
+    "hotplate.gateway",
     "py.warnings",
 )
 
 #: They write several lines for each request, which the event log tells better.
 QUIET = ("heat.api.aws.ec2token", "heat.common.wsgi")
+
+LOG_BYTES = 32 << 20
+"""How large Heat's log becomes before it is begun anew; the one before is kept."""
 
 _WRITES = "hotplate_writes"
 
@@ -100,6 +108,7 @@ class Engine:
     :param database: the SQLite file; made when it does not exist.
     :param log: where Heat's own log goes.
     :param end_tasks: makes the threads of stacks in progress end soon.
+    :param lift_limits: without Heat's own limits on requests and on a stack's resources.
     """
 
     def __init__(
@@ -113,6 +122,7 @@ class Engine:
         keystone_backend: str,
         cloud_backend: str,
         end_tasks: Callable[[], None],
+        lift_limits: bool = False,
     ) -> None:
         self._database = database
         self._log = log
@@ -121,6 +131,7 @@ class Engine:
         self._trustee = trustee
         self._backends = {"keystone_backend": keystone_backend, "cloud_backend": cloud_backend}
         self._end_tasks = end_tasks
+        self._lift_limits = lift_limits
         self._service: Any = None
         self._overridden: list[tuple[str, str | None]] = []
         self._handler: logging.Handler | None = None
@@ -166,9 +177,12 @@ class Engine:
     # -- the parts --------------------
 
     def _start_log(self) -> None:
-        self._handler = logging.FileHandler(self._log, encoding="utf-8")
+        # What guests make Heat say must not fill the disk.
+        self._handler = logging.handlers.RotatingFileHandler(
+            self._log, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", errors="replace"
+        )
         self._handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s")
+            _Clean("%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s")
         )
         for name in LOGGERS:
             logger = logging.getLogger(name)
@@ -217,11 +231,11 @@ class Engine:
             "stack_scheduler_hints": True,
             "enable_stack_adopt": True,
             "enable_stack_abandon": True,
-            "max_resources_per_stack": -1,
+            "max_resources_per_stack": -1 if self._lift_limits else limits.RESOURCES,
             # A machine that does not come up is reported at once; whether to try again is for
             # whoever runs the harness.
             "action_retry_limit": 0,
-            "max_json_body_size": 4 * 1024 * 1024,
+            "max_json_body_size": limits.LIFTED if self._lift_limits else limits.JSON_BODY,
         }
         for name, value in options.items():
             self._override(name, value)
@@ -299,6 +313,13 @@ class Engine:
                 break
             alive[0].join(max(0.0, end - time.monotonic()))
         running.stop()
+
+
+class _Clean(logging.Formatter):
+    """Lines that a person can look at on a terminal, whatever a guest made Heat say."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return clean(super().format(record))
 
 
 def _one_writer_at_a_time(engine: Any) -> None:

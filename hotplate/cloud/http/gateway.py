@@ -1,8 +1,8 @@
 """The one HTTP front: every request of every service passes here.
 
 It writes the request to the event log without anything secret in it, and applies planted faults.
-Serves TCP and unix sockets that somebody else made, all in one event loop with one set of worker
-threads (waitress).
+Serves TCP and unix sockets that somebody else made (waitress).  Each guest has an event loop and
+worker threads of its own, and so has the host: what one of them does keeps nobody else waiting.
 """
 
 from __future__ import annotations
@@ -19,12 +19,18 @@ from urllib.parse import parse_qsl
 
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer, UnixWSGIServer
-from waitress.task import ThreadedTaskDispatcher
+from waitress.task import ErrorTask, ThreadedTaskDispatcher
 
+from hotplate.cloud.http import limits
 from hotplate.cloud.http.addresses import Side
 from hotplate.cloud.http.faults import Fault, Faults
-from hotplate.events.log import EventLog
+from hotplate.cloud.http.limits import Quota
+from hotplate.events.log import EventLog, clipped
+
+LOG = logging.getLogger("hotplate.gateway")
+"""What a service failed at; the engine writes it to a file."""
 
 WSGIApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -38,6 +44,21 @@ _HTML = (
 )
 #: Path segments that are secrets: none of ours today, but a token may be asked about by path.
 _TOKEN_PATH = re.compile(r"(/auth/tokens/)[^/]+")
+#: What a handler raises that could not make sense of what it was sent.
+_NONSENSE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
+
+
+class _Refusal(ErrorTask):  # type: ignore[misc]
+    """The answer to what is no request, or a too large one; it is an event like any other."""
+
+    def execute(self) -> None:
+        error = self.request.error
+        self.channel.server._front.refused(self.request, error.code)
+        super().execute()
+
+
+class _Channel(HTTPChannel):  # type: ignore[misc]
+    error_task_class = _Refusal
 
 
 class _Listening:
@@ -45,6 +66,8 @@ class _Listening:
 
     _front: Front
     trigger: Any
+    channel_class = _Channel
+    in_connection_overflow = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._pulling = threading.Lock()
@@ -63,6 +86,13 @@ class _Listening:
         with self._pulling:
             self._deaf = True
             self.trigger.close()
+
+    def readable(self) -> bool:
+        was_full = self.in_connection_overflow
+        ready: bool = super().readable()  # type: ignore[misc]
+        if self.in_connection_overflow and not was_full:
+            self._front.crowded()
+        return ready
 
     def accept(self) -> Any:
         accepted = super().accept()  # type: ignore[misc]
@@ -87,6 +117,7 @@ class Front:
 
     :param service: the service's name in the event log and in the table of faults.
     :param server_id: the server behind a guest's listener, "" for the host's.
+    :param quota: what that guest may ask; None for the host.
     """
 
     def __init__(
@@ -98,8 +129,10 @@ class Front:
         server_id: str,
         events: EventLog,
         faults: Faults,
+        quota: Quota | None = None,
     ) -> None:
         self.service = service
+        self._quota = quota
         self._app = app
         self._side = side
         self._server_id = server_id
@@ -117,9 +150,39 @@ class Front:
         self._events.emit(self.service, "refused", server=self._server_id)
         return True
 
+    def crowded(self) -> None:
+        """There are as many connections as may be."""
+        if self._quota is not None:
+            self._quota.crowded()
+
+    def refused(self, request: Any, status: int) -> None:
+        """What came was no request, or a too large one, and is answered with ``status``."""
+        if self._quota is not None and not self._quota.request():
+            return
+        self._events.emit(
+            self.service,
+            "request",
+            server=self._server_id,
+            method=clipped(str(getattr(request, "command", ""))),
+            path=clipped(_TOKEN_PATH.sub(r"\1...", str(getattr(request, "path", "")))),
+            status=status,
+            side=self._side.value,
+        )
+
     def __call__(
         self, environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
+        if self._quota is not None and not self._quota.request():
+            body = b"Too many requests.\n"
+            start_response(
+                "429 Too Many Requests",
+                [
+                    ("Content-Type", "text/plain"),
+                    ("Content-Length", str(len(body))),
+                    ("Retry-After", "10"),
+                ],
+            )
+            return [body]
         begun = time.monotonic()
         environ[SIDE] = self._side
         environ[SERVER] = self._server_id
@@ -133,7 +196,7 @@ class Front:
         method, path = environ["REQUEST_METHOD"], environ.get("PATH_INFO", "")
         fault = self._faults.hit(self.service, lambda fault: self._meets(fault, method, path))
         try:
-            body = self._answer(environ, keep, fault)
+            body = self._sensible(environ, keep, fault)
         finally:
             self._log(environ, path, answer, begun, fault)
         headers: list[tuple[str, str]] = answer["headers"]
@@ -156,6 +219,25 @@ class Front:
             and fault.method in ("", method)
             and fault.path in path
         )
+
+    def _sensible(
+        self, environ: dict[str, Any], keep: Callable[..., Any], fault: Fault | None
+    ) -> bytes:
+        """The answer of the service; 400 for what it can make no sense of."""
+        asked = environ.get("PATH_INFO", ""), environ.get("QUERY_STRING", "")
+        if sum(map(len, asked)) > limits.REQUEST_LINE:
+            return _plain(keep, "414 URI Too Long", "The URI is too long.")
+        try:
+            return self._answer(environ, keep, fault)
+        except _NONSENSE:
+            # Without the path: it may be what could not be understood.
+            LOG.warning(
+                "the service %s could not make sense of a request", self.service, exc_info=True
+            )
+            return _plain(keep, "400 Bad Request", "The request could not be understood.")
+        except Exception:
+            LOG.exception("the service %s failed at a request", self.service)
+            return _plain(keep, "500 Internal Server Error", "The service failed at the request.")
 
     def _answer(
         self, environ: dict[str, Any], keep: Callable[..., Any], fault: Fault | None
@@ -188,21 +270,26 @@ class Front:
         fault: Fault | None,
     ) -> None:
         detail: dict[str, Any] = {
-            "method": environ["REQUEST_METHOD"],
-            "path": _TOKEN_PATH.sub(r"\1...", path),
+            "method": clipped(environ["REQUEST_METHOD"]),
+            "path": clipped(_TOKEN_PATH.sub(r"\1...", path)),
             "status": int(answer.get("status", "500 ").split(" ", 1)[0]),
             "seconds": round(time.monotonic() - begun, 4),
             "side": self._side.value,
         }
         if self.service == "cfn":
             query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
-            detail["action"] = query.get("Action", "")
+            detail["action"] = clipped(query.get("Action", ""))
             for name in ("StackName", "LogicalResourceId"):
                 if name in query:
-                    detail[name] = query[name]
+                    detail[name] = clipped(query[name])
         if fault is not None:
             detail["fault"] = fault.kind
         self._events.emit(self.service, "request", server=self._server_id, **detail)
+
+
+def _plain(keep: Callable[..., Any], status: str, text: str) -> bytes:
+    keep(status, [("Content-Type", "text/plain; charset=UTF-8")])
+    return text.encode() + b"\n"
 
 
 def _no_write(_data: bytes) -> None:
@@ -214,33 +301,47 @@ class Serving:
 
     The sockets given to :meth:`add` belong to this object from then on: they are closed by the
     function that :meth:`add` returns, or by :meth:`stop`.
+
+    :param threads: how many requests are answered at once.
+    :param connections: how many are open at once.
+    :param lift_limits: take bodies that the real services refuse.
     """
 
-    def __init__(self, *, threads: int) -> None:
+    def __init__(self, *, threads: int, connections: int, lift_limits: bool = False) -> None:
         self._map: dict[int, Any] = {}
         self._threads = threads
+        self._connections = connections
+        self._lift_limits = lift_limits
         self._dispatcher = ThreadedTaskDispatcher()
         self._dispatcher.set_thread_count(threads)
         self._lock = threading.Lock()
         self._work: list[Callable[[], None]] = []
         self._stopping = False
-        self._adjustments = Adjustments(
-            threads=threads,
-            backlog=256,
-            connection_limit=2000,
-            channel_timeout=120,
-            ident="",
-            max_request_body_size=64 * 1024 * 1024,
-            asyncore_use_poll=True,
-            listen="127.0.0.1:0",
-        )
-        logging.getLogger("waitress").setLevel(logging.ERROR)
         # A pair of our own wakes the loop, also while it has no listener.
         self._waker, wakened = socket.socketpair()
         self._waker.setblocking(False)
         _Wakened(wakened, self._map, self._run_work)
         self._thread = threading.Thread(target=self._loop, name="hotplate-http", daemon=True)
         self._thread.start()
+
+    def _adjustments(self, service: str) -> Adjustments:
+        largest = limits.LIFTED if self._lift_limits else limits.BORNE[service]
+        return Adjustments(
+            threads=self._threads,
+            backlog=256,
+            # Of the loop's own there are two for each service, and what wakes it.
+            connection_limit=self._connections + 2 * len(limits.BORNE) + 1,
+            channel_timeout=120,
+            ident="",
+            # Waitress refuses what is as large as that.
+            max_request_body_size=largest + 1,
+            max_request_header_size=limits.HEADERS,
+            # What is larger waits in a file.
+            inbuf_overflow=1 << 16,
+            outbuf_overflow=1 << 16,
+            asyncore_use_poll=True,
+            listen="127.0.0.1:0",
+        )
 
     def add(self, listener: socket.socket, front: Front) -> Callable[[], None]:
         """Serve ``front`` on ``listener``; returns a function that ends that and closes it."""
@@ -254,7 +355,7 @@ class Serving:
                 True,
                 listener,
                 dispatcher=self._dispatcher,
-                adj=self._adjustments,
+                adj=self._adjustments(front.service),
                 bind_socket=False,
                 sockinfo=(listener.family, listener.type, listener.proto, None),
             )

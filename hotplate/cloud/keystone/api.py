@@ -231,7 +231,7 @@ def _read_json(environ: dict[str, Any]) -> dict[str, Any]:
     raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     try:
         body = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise _HttpError("400 Bad Request", "The request body is not a JSON object.")

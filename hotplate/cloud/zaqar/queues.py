@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from hotplate.cloud.database.store import Store
+from hotplate.cloud.http import limits
 from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 
@@ -28,17 +29,38 @@ _QUEUE = re.compile(
 _LATER = "%Y-%m-%dT%H:%M:%S"
 
 
-class Queues:
-    """The queues themselves."""
+class QueueError(Exception):
+    """What Zaqar refuses with 400; ``str()`` is the description in its answer."""
 
-    def __init__(self, store: Store, *, notify: Callable[[], None]) -> None:
+
+class QuotaError(Exception):
+    """There is no room for more messages here."""
+
+
+class Queues:
+    """The queues themselves.
+
+    :param lift_limits: take posts that are larger than Zaqar takes them by default.
+    """
+
+    def __init__(
+        self, store: Store, *, notify: Callable[[], None], lift_limits: bool = False
+    ) -> None:
         self._store = store
+        self.largest_post = limits.LIFTED if lift_limits else limits.ZAQAR_POST
         self._notify = notify
         self._listeners: dict[tuple[str, str], list[Callable[[dict[str, Any]], None]]] = {}
         self._lock = threading.Lock()
 
     def create(self, project: str, queue: str, metadata: dict[str, Any] | None = None) -> bool:
-        """Make a queue; False when there is one of that name."""
+        """Make a queue; False when there is one of that name.
+
+        :raises QueueError: for metadata that is no object, or too large.
+        """
+        if not isinstance(metadata or {}, dict):
+            raise QueueError("Queue metadata must be an object.")
+        if metadata and len(json.dumps(metadata)) > limits.ZAQAR_METADATA:
+            raise QueueError(f"Queue metadata is too large. Max size: {limits.ZAQAR_METADATA}")
         return bool(
             self._store.write(
                 "INSERT OR IGNORE INTO hotplate_queue VALUES (?, ?, ?)",
@@ -75,11 +97,21 @@ class Queues:
             "DELETE FROM hotplate_message WHERE project = ? AND queue = ?", project, queue
         )
 
-    def post(self, project: str, queue: str, messages: list[dict[str, Any]]) -> list[str]:
-        """Append messages (``body``, ``ttl``); returns their ids.  The queue is made if need be."""
+    def post(self, project: str, queue: str, messages: Any) -> list[str]:
+        """Append messages (``body``, ``ttl``); returns their ids.  The queue is made if need be.
+
+        :raises QueueError: when they are no messages.
+        :raises QuotaError: when the project has too many bytes of them.
+        """
+        if not isinstance(messages, list) or not all(
+            isinstance(message, dict) and "body" in message for message in messages
+        ):
+            raise QueueError("No messages to enqueue")
+        times = [_ttl(message.get("ttl")) for message in messages]
+        self._check_room(project)
         self.create(project, queue)
         ids = []
-        for message in messages:
+        for message, ttl in zip(messages, times, strict=True):
             ids.append(uuid.uuid4().hex[:24])
             self._store.write(
                 "INSERT INTO hotplate_message (id, project, queue, body, ttl, posted)"
@@ -88,7 +120,7 @@ class Queues:
                 project,
                 queue,
                 json.dumps(message["body"]),
-                int(message.get("ttl") or 3600),
+                ttl,
                 time.time(),
             )
         with self._lock:
@@ -98,6 +130,35 @@ class Queues:
                 listener(message)
         self._notify()
         return ids
+
+    def _check_room(self, project: str) -> None:
+        self._drop_old()
+        row = self._store.row(
+            "SELECT sum(length(body)) AS size FROM hotplate_message WHERE project = ?", project
+        )
+        if row is not None and (row["size"] or 0) > limits.STORED:
+            raise QuotaError
+
+    def count(self, project: str, queue: str) -> int:
+        """How many messages a queue has."""
+        self._drop_old()
+        row = self._store.row(
+            "SELECT count(*) AS count FROM hotplate_message WHERE project = ? AND queue = ?",
+            project,
+            queue,
+        )
+        return int(row["count"]) if row else 0
+
+    def message(self, project: str, queue: str, message_id: str) -> dict[str, Any] | None:
+        """One message, left where it is; None when there is none of that id."""
+        self._drop_old()
+        row = self._store.row(
+            "SELECT * FROM hotplate_message WHERE project = ? AND queue = ? AND id = ?",
+            project,
+            queue,
+            message_id,
+        )
+        return _message(row, queue) if row else None
 
     def _drop_old(self) -> None:
         self._store.write("DELETE FROM hotplate_message WHERE posted + ttl < ?", time.time())
@@ -168,6 +229,12 @@ class ZaqarApi:
         except _HttpError as error:
             status = error.status
             body = {"title": error.title, "description": str(error)}
+        except QueueError as error:
+            status = "400 Bad Request"
+            body = {"title": "Invalid API request", "description": str(error)}
+        except QuotaError:
+            status = "503 Service Unavailable"
+            body = {"title": "Service temporarily unavailable", "description": "No room is left."}
         payload = b"" if body is None else json.dumps(body).encode()
         start_response(
             status,
@@ -207,7 +274,7 @@ class ZaqarApi:
         if below == "share" and method == "POST":
             return "200 OK", self._share(project, queue, _read_json(environ))
         if below == "stats" and method == "GET":
-            count = len(self._queues.peek(project, queue, 10000))
+            count = self._queues.count(project, queue)
             return "200 OK", {"messages": {"claimed": 0, "free": count, "total": count}}
         if below == "purge" and method == "POST":
             self._queues.purge(project, queue)
@@ -231,7 +298,7 @@ class ZaqarApi:
                 # A queue comes to be when it is used, so asking for one is no error.
                 metadata = {}
             return "200 OK", {
-                "_max_messages_post_size": 262144,
+                "_max_messages_post_size": limits.ZAQAR_POST,
                 "_default_message_ttl": 3600,
                 **metadata,
             }
@@ -247,12 +314,11 @@ class ZaqarApi:
     ) -> tuple[str, Any]:
         query = parse_qs(environ.get("QUERY_STRING", ""))
         if method == "POST":
+            largest = self._queues.largest_post
+            if int(environ.get("CONTENT_LENGTH") or 0) > largest:
+                raise QueueError(f"Message collection size is too large. Max size {largest}")
             body = _read_json(environ)
             messages = body.get("messages") if isinstance(body, dict) else None
-            if not isinstance(messages, list) or not all(
-                isinstance(message, dict) and "body" in message for message in messages
-            ):
-                raise _HttpError("400 Bad Request", "Invalid API request", "No messages to enqueue")
             ids = self._queues.post(project, queue, messages)
             return "201 Created", {
                 "resources": [f"/v2/queues/{queue}/messages/{made}" for made in ids]
@@ -268,13 +334,12 @@ class ZaqarApi:
                 self._queues.remove(project, queue, each)
             return "204 No Content", None
         if method == "GET":
-            limit = _number(query.get("limit", ["10"])[0])
-            messages = self._queues.peek(project, queue, 10000 if message_id else limit)
             if message_id is None:
+                limit = _number(query.get("limit", ["10"])[0])
+                messages = self._queues.peek(project, queue, limit)
                 return "200 OK", {"messages": messages, "links": []}
-            for message in messages:
-                if message["id"] == message_id:
-                    return "200 OK", message
+            if message := self._queues.message(project, queue, message_id):
+                return "200 OK", message
             raise _HttpError("404 Not Found", "Not found", message_id)
         raise _HttpError("405 Method Not Allowed", "Method not allowed", method)
 
@@ -315,7 +380,7 @@ class ZaqarApi:
         expires: str = environ.get("HTTP_URL_EXPIRES", "")
         made = self._signature(project, paths, expires, methods)
         refused = _HttpError("404 Not Found", "Not found", "The URL signature is not valid.")
-        if not hmac.compare_digest(made, environ["HTTP_URL_SIGNATURE"]):
+        if not hmac.compare_digest(made.encode(), environ["HTTP_URL_SIGNATURE"].encode()):
             raise refused
         try:
             end = datetime.strptime(expires[:19], _LATER).replace(tzinfo=UTC)
@@ -352,9 +417,23 @@ def _message(row: Any, queue: str) -> dict[str, Any]:
 
 
 def _number(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) <= 10000:
-        raise _HttpError("400 Bad Request", "Invalid API request", f"{text} is not a good number")
+    digits = text.isascii() and text.isdigit() and len(text) < 6
+    if not digits or not 0 < int(text) <= limits.ZAQAR_PAGE:
+        raise QueueError(f"Limit must be at least 1 and no greater than {limits.ZAQAR_PAGE}.")
     return int(text)
+
+
+def _ttl(value: Any) -> int:
+    """The seconds that a message is kept for (Zaqar: ``message_content`` of its validation)."""
+    if value is None:
+        return 3600
+    shortest, longest = limits.ZAQAR_TTL
+    if not isinstance(value, int) or not shortest <= value <= longest:
+        raise QueueError(
+            f"The TTL for a message may not exceed {longest} seconds, and must be at least "
+            f"{shortest} seconds long."
+        )
+    return value
 
 
 def _read_json(environ: dict[str, Any]) -> Any:
@@ -363,7 +442,7 @@ def _read_json(environ: dict[str, Any]) -> Any:
         return None
     try:
         return json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _HttpError(
             "400 Bad Request", "Invalid API request", "Request body could not be parsed."
         ) from None

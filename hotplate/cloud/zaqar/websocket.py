@@ -9,6 +9,7 @@ import http
 import json
 import logging
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,18 +19,23 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
 
+from hotplate.cloud.http import limits
 from hotplate.cloud.http.faults import Faults
+from hotplate.cloud.http.limits import Quota
 from hotplate.cloud.keystone.identity import Identity, IdentityError
-from hotplate.cloud.zaqar.queues import Queues
-from hotplate.events.log import EventLog
+from hotplate.cloud.zaqar.queues import QueueError, Queues
+from hotplate.events.log import EventLog, clipped
 
 SERVICE = "zaqar-websocket"
+SEND_SECONDS = 5
+"""How long a client may keep us waiting that does not read what it is sent."""
 
 
 class WebsocketServer:
     """Serves one listening socket until it is closed.
 
     :param server_id: the server behind a guest's listener, "" for the host's.
+    :param quota: what that guest may ask; None for the host.
     """
 
     def __init__(
@@ -41,7 +47,10 @@ class WebsocketServer:
         server_id: str,
         events: EventLog,
         faults: Faults,
+        quota: Quota | None = None,
+        lift_limits: bool = False,
     ) -> None:
+        self._quota = quota
         self._queues = queues
         self._identity = identity
         self._server_id = server_id
@@ -54,7 +63,12 @@ class WebsocketServer:
             process_request=self._meet_fault,
             compression=None,
             server_header=None,
+            # A frame is a post, with its headers; of a client's frames few wait to be read.
+            max_size=limits.LIFTED if lift_limits else limits.ZAQAR_POST + limits.HEADERS,
+            max_queue=2,
         )
+        self._handle = self._server.handler
+        self._server.handler = self._counted
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="hotplate-websocket", daemon=True
         )
@@ -88,6 +102,21 @@ class WebsocketServer:
         )
         return connection.respond(http.HTTPStatus(status), "injected fault\n")
 
+    def _counted(self, connection: socket.socket, address: Any) -> None:
+        """Let a connection in, if there are not too many; in a thread of its own."""
+        if self._quota is None:
+            self._handle(connection, address)
+            return
+        if not self._quota.open_websocket():
+            with self._server.lock:
+                self._server.handler_threads.discard(threading.current_thread())
+            connection.close()
+            return
+        try:
+            self._handle(connection, address)
+        finally:
+            self._quota.close_websocket()
+
     def _accepted(self, connection: ServerConnection) -> None:
         with suppress(ConnectionClosed):
             _Session(self, connection).run()
@@ -102,10 +131,19 @@ class WebsocketServer:
         """Who knows the tokens."""
         return self._identity
 
+    def counts(self) -> bool:
+        """Count a frame; False when it is one too many."""
+        return self._quota is None or self._quota.request()
+
     def log(self, action: str, status: int) -> None:
         """Write an answered frame to the event log."""
         self._events.emit(
-            SERVICE, "request", server=self._server_id, method="WS", action=action, status=status
+            SERVICE,
+            "request",
+            server=self._server_id,
+            method="WS",
+            action=clipped(action),
+            status=status,
         )
 
 
@@ -116,32 +154,43 @@ class _Session:
         self._server = server
         self._connection = connection
         self._project = ""
-        self._ends: list[Callable[[], None]] = []
+        self._ends: dict[str, Callable[[], None]] = {}
         self._sending = threading.Lock()
+        # Who subscribes and does not read must not keep those waiting who post.
+        patience = struct.pack("ll", SEND_SECONDS, 0)
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
 
     def run(self) -> None:
         """Answer frames until the client goes."""
         try:
             for frame in self._connection:
-                action, status, body = self._answer(frame)
+                if not self._server.counts():
+                    return
+                action, status, body = self._sensible(frame)
                 self._send({"headers": {"status": status}, "body": body})
                 self._server.log(action, status)
         finally:
-            for end in self._ends:
+            for end in self._ends.values():
                 end()
 
     def _send(self, frame: dict[str, Any]) -> None:
         with self._sending:
             self._connection.send(json.dumps(frame))
 
-    def _answer(self, frame: str | bytes) -> tuple[str, int, dict[str, Any]]:
+    def _sensible(self, frame: str | bytes) -> tuple[str, int, dict[str, Any]]:
+        """The answer to a frame; 400 for what no sense can be made of."""
         try:
-            message = json.loads(frame)
-            action = str(message["action"])
-            headers = message.get("headers") or {}
-            body = message.get("body") or {}
-        except (ValueError, KeyError, TypeError, AttributeError):
+            return self._answer(frame)
+        except QueueError as error:
+            return "", 400, {"error": str(error)}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
             return "", 400, {"error": "The frame is not a request."}
+
+    def _answer(self, frame: str | bytes) -> tuple[str, int, dict[str, Any]]:
+        message = json.loads(frame)
+        action = str(message["action"])
+        headers = message.get("headers") or {}
+        body = message.get("body") or {}
         if action == "authenticate":
             return action, *self._authenticate(headers)
         if not self._project:
@@ -154,14 +203,17 @@ class _Session:
             made = queues.create(self._project, queue, body.get("metadata"))
             return action, 201 if made else 204, {}
         if action == "subscription_create":
-            self._ends.append(queues.subscribe(self._project, queue, self._push))
+            if queue not in self._ends:
+                if len(self._ends) >= limits.SUBSCRIPTIONS:
+                    return action, 400, {"error": "There are too many subscriptions."}
+                self._ends[queue] = queues.subscribe(self._project, queue, self._push)
             return action, 201, {"message": f"Subscription to {queue} created."}
         if action == "message_delete_many":
-            messages = queues.pop(self._project, queue, int(body.get("pop", 1)))
+            messages = queues.pop(self._project, queue, _count(body.get("pop", 1)))
             return action, 200, {"messages": messages}
         if action == "message_list":
-            waiting = queues.peek(self._project, queue, int(body.get("limit", 10)))
-            return action, 200, {"messages": waiting}
+            found = queues.peek(self._project, queue, _count(body.get("limit", 10)))
+            return action, 200, {"messages": found}
         if action == "message_post":
             return (
                 action,
@@ -186,3 +238,10 @@ class _Session:
             self._send({"body": message["body"], "headers": {"status": 200}})
         except ConnectionClosed:
             return
+
+
+def _count(value: Any) -> int:
+    number = int(value)
+    if not 0 < number <= limits.ZAQAR_PAGE:
+        raise QueueError(f"The number of messages is not between 1 and {limits.ZAQAR_PAGE}.")
+    return number

@@ -1,0 +1,160 @@
+"""How much may be asked: what the real services refuse by their defaults, and what is borne here.
+
+The numbers of the first part are the defaults of the services themselves; a deployment may have
+others.  :attr:`hotplate.cloud.options.CloudOptions.lift_limits` lifts them.
+"""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+JSON_BODY = 1 << 20
+"""Heat: ``[DEFAULT] max_json_body_size`` (``heat/common/wsgi.py``); more is answered with 400.  It
+also bounds what Heat takes of a TempURL's object as a signal (``clients/os/swift.py``)."""
+
+RESOURCES = 1000
+"""Heat: ``[DEFAULT] max_resources_per_stack`` (``heat/common/config.py``)."""
+
+KEYSTONE_BODY = 114688
+"""Keystone: ``[oslo_middleware] max_request_body_size`` (``oslo_middleware/sizelimit.py``, in the
+pipeline of ``keystone/server/flask/core.py``); more is answered with 413."""
+
+ZAQAR_POST = 256 * 1024
+ZAQAR_METADATA = 64 * 1024
+ZAQAR_PAGE = 20
+ZAQAR_TTL = (60, 1209600)
+"""Zaqar: ``[transport] max_messages_post_size``, ``max_queue_metadata``, ``max_messages_per_page``
+and ``max_messages_per_claim_or_pop``, the shortest and ``max_message_ttl``
+(``zaqar/conf/transport.py``, ``zaqar/transport/validation.py``); more is answered with 400."""
+
+SWIFT_OBJECT = 5 * (1 << 30) + 2
+SWIFT_OBJECT_NAME = 1024
+SWIFT_CONTAINER_NAME = 256
+SWIFT_META_NAME = 128
+SWIFT_META_VALUE = 256
+SWIFT_META_COUNT = 90
+SWIFT_META_OVERALL = 4096
+"""Swift: ``max_file_size`` and the constraints on names and metadata
+(``swift/common/constraints.py``); a larger object is answered with 413, the others with 400."""
+
+REQUEST_LINE = 8192
+"""A path with its query: ``url_length_limit`` of eventlet, under which Heat and Swift run
+(``eventlet/wsgi.py``; Swift: ``max_request_line``); more is answered with 414."""
+
+HEADERS = 64 * 1024
+"""All headers of a request; Heat takes lines of 16 KiB (``max_header_line``)."""
+
+BORNE = {
+    "metadata": 64 << 10,
+    "keystone": KEYSTONE_BODY,
+    "cfn": 2 * JSON_BODY,
+    "heat": 2 * JSON_BODY,
+    "zaqar": JSON_BODY,
+    "swift": 16 << 20,
+}
+"""The largest body that is taken at all, by service, for the answers are made in this process.
+Beyond what the service itself refuses; only Swift takes larger ones (:data:`SWIFT_OBJECT`)."""
+
+LIFTED = 64 << 20
+"""The same for every service when the limits are lifted."""
+
+STORED = 256 << 20
+"""Bytes of objects, and of messages, that a project may have; more is answered with 413 or 503."""
+
+CONNECTIONS = 64
+"""How many connections a guest may have open at once; it waits for one more."""
+
+WEBSOCKETS = 32
+"""How many websockets a guest may have open at once; one more is closed."""
+
+SUBSCRIPTIONS = 16
+"""How many subscriptions a websocket may have."""
+
+REQUESTS = 10_000
+REQUESTS_PER_SECOND = 50.0
+"""How many requests a guest may make at once, and how many more in each second; beyond that they
+are answered with 429, and it is a flood."""
+
+THREADS = 8
+"""How many requests of a guest are answered at once."""
+
+DESCRIPTORS = 16_384
+
+
+def raise_descriptors() -> None:
+    """Let this process have as many open files as guests may need, as far as the host allows it.
+
+    The soft limit is 1024 nearly everywhere, and the hard one is for programs that know what they
+    do (systemd's NEWS for version 240).
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@dataclass
+class Quota:
+    """What one guest may still ask; tells once of each bound that it passes.
+
+    :param tell: called with the fault's word and a sentence.
+    """
+
+    tell: Callable[[str, str], None]
+    requests: int = REQUESTS
+    per_second: float = REQUESTS_PER_SECOND
+
+    def __post_init__(self) -> None:
+        self._left = float(self.requests)
+        self._at = time.monotonic()
+        self._websockets = 0
+        self._count = 0
+        self._begun = self._at
+        self._passed: set[str] = set()
+        self._lock = threading.Lock()
+
+    def request(self) -> bool:
+        """Count a request; False when it is one too many."""
+        with self._lock:
+            now = time.monotonic()
+            self._left = min(self.requests, self._left + (now - self._at) * self.per_second)
+            self._at = now
+            self._count += 1
+            if self._left >= 1:
+                self._left -= 1
+                return True
+            count, seconds = self._count, now - self._begun
+        self.passed("request-flood", f"the guest made {count} requests in {seconds:.0f} s")
+        return False
+
+    def open_websocket(self) -> bool:
+        """Count a websocket; False when it is one too many."""
+        with self._lock:
+            if self._websockets < WEBSOCKETS:
+                self._websockets += 1
+                return True
+        self.passed("connection-flood", f"the guest opened more than {WEBSOCKETS} websockets")
+        return False
+
+    def close_websocket(self) -> None:
+        """One that :meth:`open_websocket` let in is gone."""
+        with self._lock:
+            self._websockets -= 1
+
+    def crowded(self) -> None:
+        """The guest has as many connections open as it may."""
+        self.passed(
+            "connection-flood", f"the guest held {CONNECTIONS} connections open at the same time"
+        )
+
+    def passed(self, fault: str, text: str) -> None:
+        """Tell of a bound that was passed, once."""
+        with self._lock:
+            if fault in self._passed:
+                return
+            self._passed.add(fault)
+        self.tell(fault, text)

@@ -1,0 +1,357 @@
+"""A guest that asks for too much, or for nonsense, over the wire; and another one beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_software_config import booted, inputs_of
+from test_transports import collect_deployment, signal, template, token
+from websockets.sync.client import connect
+from wire_guest import Guest, guest
+
+from hotplate.cloud.http import limits
+from hotplate.cloud.http.limits import Quota
+from hotplate.timing.deadline import Deadline, retry
+
+TOKENS = "http://169.254.169.254:5000/v3/auth/tokens"
+
+
+@pytest.fixture
+def bad(cloud: Any) -> Iterator[Guest]:
+    with guest(cloud, f"bad-{time.monotonic_ns()}") as vm:
+        yield vm
+
+
+@pytest.fixture
+def good(cloud: Any) -> Iterator[Guest]:
+    with guest(cloud, f"good-{time.monotonic_ns()}") as vm:
+        yield vm
+
+
+def floods(cloud: Any, vm: Guest) -> list[str]:
+    return [
+        each.detail["fault"]
+        for each in cloud.events
+        if each.kind == "flood" and each.server == vm.server_id
+    ]
+
+
+def requests_of(cloud: Any, vm: Guest) -> list[dict[str, Any]]:
+    return [
+        each.detail
+        for each in cloud.events
+        if each.kind == "request" and each.server == vm.server_id
+    ]
+
+
+def all_is_well(cloud: Any, good: Guest) -> None:
+    """The host's own calls and another guest's are answered."""
+    assert list(cloud.heat().stacks.list()) is not None
+    assert good.get("/").status_code == 404
+
+
+def raw(vm: Guest, port: int, data: bytes) -> bytes:
+    """Everything that is answered to some bytes; b"" when the connection was reset."""
+    with socket.create_connection(("127.0.0.1", vm.ports[port]), timeout=20) as connection:
+        with contextlib.suppress(OSError):
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            while part := connection.recv(65536):
+                answer += part
+        return answer
+
+
+def test_a_long_path_is_refused_and_is_no_long_event(cloud: Any, bad: Guest) -> None:
+    for length, statuses in ((5_000, b"404"), (9_000, b"414"), (250_000, b"431")):
+        line = b"GET /" + b"x" * length + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        assert statuses in raw(bad, 80, line)[:40]
+    assert max(len(each["path"]) for each in requests_of(cloud, bad)) < 1100
+    assert [each["status"] for each in requests_of(cloud, bad)] == [404, 414, 431]
+
+
+@pytest.mark.parametrize("size", [limits.KEYSTONE_BODY + 1, 30_000_000])
+def test_a_token_post_that_is_too_large_is_not_even_read(bad: Guest, size: int) -> None:
+    head = f"POST /v3/auth/tokens HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", bad.ports[5000]), timeout=20) as connection:
+        connection.sendall(head.encode())
+        assert b"413" in connection.recv(1024)[:20]
+
+
+def test_a_token_post_of_the_largest_size_is_read(bad: Guest) -> None:
+    body = json.dumps({"auth": {"x": ""}})
+    body = body.replace('""', '"' + "x" * (limits.KEYSTONE_BODY - len(body)) + '"')
+    assert len(body) == limits.KEYSTONE_BODY
+    assert bad.request("POST", TOKENS, data=body).status_code == 400
+
+
+def test_a_chunked_body_is_bounded_too(bad: Guest) -> None:
+    chunks = b"".join(b"10000\r\n" + b"x" * 65536 + b"\r\n" for _ in range(4)) + b"0\r\n\r\n"
+    head = b"POST /v3/auth/tokens HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert b"413" in raw(bad, 5000, head + chunks)[:20] or raw(bad, 5000, head + chunks) == b""
+
+
+def test_idle_connections_keep_nobody_else_waiting(cloud: Any, bad: Guest, good: Guest) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with contextlib.ExitStack() as held:
+        for number in range(300):
+            connection = held.enter_context(socket.socket())
+            connection.setblocking(False)
+            connection.connect_ex(("127.0.0.1", bad.ports[(8000, 8004, 5000)[number % 3]]))
+        retry(lambda _: "connection-flood" in floods(cloud, bad) or None, Deadline(20, "the word"))
+        all_is_well(cloud, good)
+        # Ours are 300, theirs no more than are let in.
+        assert len(list(Path("/proc/self/fd").iterdir())) < before + 300 + limits.CONNECTIONS + 20
+    assert floods(cloud, bad) == ["connection-flood"]
+    assert floods(cloud, good) == []
+    # Once they are gone it is answered as before.
+    retry(lambda _: bad.get("/").status_code == 404 or None, Deadline(20, "an answer"))
+
+
+def test_websockets_are_bounded(cloud: Any, bad: Guest, good: Guest) -> None:
+    before = threading.active_count()
+    with contextlib.ExitStack() as held:
+        for _ in range(4 * limits.WEBSOCKETS):
+            connection = held.enter_context(socket.socket())
+            connection.connect(("127.0.0.1", bad.ports[9000]))
+        retry(lambda _: "connection-flood" in floods(cloud, bad) or None, Deadline(20, "the word"))
+        retry(
+            lambda _: threading.active_count() < before + 2 * limits.WEBSOCKETS + 10 or None,
+            Deadline(20, "the threads of those that were turned away to end"),
+        )
+        all_is_well(cloud, good)
+    retry(lambda _: threading.active_count() < before + 10 or None, Deadline(30, "the threads"))
+
+
+def test_requests_without_end_are_a_flood_and_then_refused() -> None:
+    seen: list[tuple[str, str]] = []
+    quota = Quota(lambda fault, text: seen.append((fault, text)), requests=5, per_second=0)
+    assert [quota.request() for _ in range(8)] == [True] * 5 + [False] * 3
+    ((fault, text),) = seen
+    assert fault == "request-flood"
+    assert re.fullmatch(r"the guest made 6 requests in \d+ s", text)
+
+
+def test_an_agent_that_polls_all_day_is_no_flood() -> None:
+    quota = Quota(lambda fault, text: pytest.fail(f"{fault}: {text}"), requests=5, per_second=1e9)
+    assert all(quota.request() for _ in range(10_000))
+
+
+def test_beyond_the_quota_it_is_429_and_no_event(cloud: Any, bad: Guest, good: Guest) -> None:
+    line = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 200
+    last = line.replace(b"Host: x", b"Connection: close\r\nHost: x", 1)[:60].split(b"\r\n\r\n")[0]
+    for _ in range(limits.REQUESTS // 200 + 2):
+        with socket.create_connection(("127.0.0.1", bad.ports[80]), timeout=20) as connection:
+            connection.sendall(line + last + b"\r\n\r\n")
+            while connection.recv(1 << 20):
+                pass
+        if floods(cloud, bad):
+            break
+    assert floods(cloud, bad) == ["request-flood"]
+    assert bad.get("/").status_code in (404, 429)
+    assert len(requests_of(cloud, bad)) <= limits.REQUESTS
+    all_is_well(cloud, good)
+
+
+NONSENSE = [
+    ("GET", ":8888/v2/%1b%5d0%3bOWNED%07%1b%5b2J", {"URL-Signature": "\xff"}, b"", 404),
+    ("POST", ":5000/v3/auth/tokens", {}, b"[" * 100_000, 400),
+    (
+        "POST",
+        ":5000/v3/auth/tokens",
+        {},
+        b'{"auth":{"identity":{"methods":["password"],"password":"x"}}}',
+        400,
+    ),
+    ("POST", ":5000/v3/auth/tokens", {}, b'{"auth":{"identity":{"methods":7}}}', 400),
+    (
+        "GET",
+        ":8080/v1/AUTH_x/c/o?temp_url_sig=" + "a" * 40 + "&temp_url_expires=%C2%B2",
+        {},
+        b"",
+        401,
+    ),
+    ("GET", ":8080/v1/AUTH_x/c/o?temp_url_sig=%C3%A9&temp_url_expires=9", {}, b"", 401),
+    ("POST", "/openstack/latest/password", {"Content-Length": "x"}, b"", 400),
+]
+
+
+@pytest.mark.parametrize(("method", "where", "headers", "body", "status"), NONSENSE)
+def test_nonsense_is_answered_and_nobody_reads_it(
+    cloud: Any,
+    bad: Guest,
+    capfd: pytest.CaptureFixture[str],
+    method: str,
+    where: str,
+    headers: dict[str, str],
+    body: bytes,
+    status: int,
+) -> None:
+    port, _, path = where.partition("/")
+    fields = {"Host": "x", "Connection": "close", "Content-Length": str(len(body)), **headers}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    request = f"{method} /{path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1") + body
+    answer = raw(bad, int(port[1:] or 80), request)
+    assert answer.split()[1] == str(status).encode(), answer[:300]
+    assert capfd.readouterr() == ("", "")
+    assert "\x1b" not in (cloud.directory / "heat.log").read_text()
+
+
+def test_what_a_service_fails_at_is_in_the_log_without_the_path(
+    cloud: Any, bad: Guest, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("of the test")
+
+    monkeypatch.setattr(cloud.metadata, "answer", fail)
+    assert bad.get("/not-for-a-log%1b%5b2J").status_code == 500
+    assert capfd.readouterr() == ("", "")
+    log = (cloud.directory / "heat.log").read_text()
+    assert "RuntimeError: of the test" in log
+    assert "not-for-a-log" not in log
+
+
+@given(st.sampled_from([80, 5000, 8000, 8004, 8080, 8888]), st.binary(max_size=300))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_whatever_bytes_come_are_refused_or_answered(
+    cloud: Any, good: Guest, port: int, data: bytes
+) -> None:
+    answer = raw(good, port, b"POST /" + data)
+    assert not answer.startswith(b"HTTP/1.1 5"), answer
+    assert good.get("/").status_code == 404
+
+
+# -- what a real cloud refuses --------------------
+
+
+def deployment(
+    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, how: str
+) -> tuple[contextlib.ExitStack, Guest, dict[str, Any], str]:
+    stack_id = stacks.create(template("POLL_SERVER_CFN", how))
+    held = contextlib.ExitStack()
+    vm = held.enter_context(guest(cloud, booted(stacks, compute, stack_id)))
+    section = vm.cfn_init_data()["os-collect-config"]["cfn"]
+    return held, vm, inputs_of(collect_deployment(vm, tmp_path, section, "cfn")), stack_id
+
+
+def result(size: int) -> dict[str, Any]:
+    return {"deploy_stdout": "x" * size, "deploy_stderr": "", "deploy_status_code": 0}
+
+
+@pytest.mark.parametrize(
+    ("how", "size", "status", "words"),
+    [
+        # Nothing in the pipeline of Heat's cfn API makes an answer of what its parser raises.
+        ("CFN_SIGNAL", limits.JSON_BODY, 500, "failed at the request"),
+        ("HEAT_SIGNAL", limits.JSON_BODY, 400, "exceeds maximum allowed size"),
+        ("ZAQAR_SIGNAL", limits.ZAQAR_POST, 400, "collection size is too large"),
+    ],
+)
+def test_a_result_that_a_real_cloud_refuses_is_refused(
+    cloud: Any,
+    compute: Any,
+    stacks: Any,
+    tmp_path: Path,
+    how: str,
+    size: int,
+    status: int,
+    words: str,
+) -> None:
+    held, vm, inputs, stack_id = deployment(cloud, compute, stacks, tmp_path, how)
+    with held:
+        refused = signal(vm, inputs, result(size))
+        assert refused is not None
+        assert (refused.status_code, words in refused.text) == (status, True), refused.text
+        # One that is smaller by what stands around it is taken.
+        taken = signal(vm, inputs, result(size - 400))
+        assert taken is not None
+        assert taken.ok
+        stacks.wait(stack_id, "CREATE_COMPLETE")
+
+
+def zaqar(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> Any:
+    held, vm, inputs, _ = deployment(cloud, compute, stacks, tmp_path, "ZAQAR_SIGNAL")
+    made, urls = token(vm, inputs)
+    messages = f"{urls['messaging']}/v2/queues/{inputs['deploy_queue_id']}/messages"
+    return held, vm, {"X-Auth-Token": made}, messages
+
+
+def test_zaqars_own_limits(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> None:
+    held, vm, headers, url = zaqar(cloud, compute, stacks, tmp_path)
+    with held:
+        for ttl in ("abc", 59, 1209601, -1):
+            document = {"messages": [{"ttl": ttl, "body": 1}]}
+            assert vm.request("POST", url, headers=headers, json=document).status_code == 400
+        for count in ("21", "0", "\u00b2", "9" * 400):
+            for where in (f"{url}?limit={count}",):
+                assert vm.request("GET", where, headers=headers).status_code == 400
+            assert vm.request("DELETE", f"{url}?pop={count}", headers=headers).status_code == 400
+        queue = url.removesuffix("/messages")
+        document = {"x": "y" * limits.ZAQAR_METADATA}
+        assert vm.request("PUT", f"{queue}2", headers=headers, json=document).status_code == 400
+        assert vm.request("PUT", f"{queue}2", headers=headers, json=[1]).status_code == 400
+
+
+def test_a_subscriber_that_does_not_read_keeps_nobody_waiting(
+    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hotplate.cloud.zaqar.websocket.SEND_SECONDS", 1)
+    held, vm, headers, url = zaqar(cloud, compute, stacks, tmp_path)
+    name = url.split("/")[-2]
+    with held, connect(f"ws://127.0.0.1:{vm.ports[9000]}/", max_queue=1) as connection:
+        for action, body in (("authenticate", {}), ("subscription_create", {"queue_name": name})):
+            connection.send(json.dumps({"action": action, "headers": headers, "body": body}))
+            assert json.loads(connection.recv(timeout=20))["headers"]["status"] in (200, 201)
+        # Much more than the buffers of a socket take, and nobody reads it.
+        posted = {"messages": [{"ttl": 60, "body": "x" * 250_000}]}
+        for _ in range(60):
+            assert vm.request("POST", url, headers=headers, json=posted).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "[",
+        "[" * 100_000,
+        "7",
+        "{}",
+        '{"action":"authenticate","headers":[]}',
+        '{"action":"x","body":[]}',
+    ],
+)
+def test_a_frame_that_is_none_is_answered_with_400_or_403(bad: Guest, frame: str) -> None:
+    with connect(f"ws://127.0.0.1:{bad.ports[9000]}/") as connection:
+        connection.send(frame)
+        assert json.loads(connection.recv(timeout=20))["headers"]["status"] in (400, 403)
+        connection.send("{}")
+        assert json.loads(connection.recv(timeout=20))["headers"]["status"] == 400
+
+
+def test_the_log_of_the_http_server_goes_to_the_file() -> None:
+    assert not logging.getLogger("waitress").propagate
+
+
+def test_descriptors_are_raised_at_the_start() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+    try:
+        limits.raise_descriptors()
+        raised = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        assert raised == min(limits.DESCRIPTORS, hard) or hard == resource.RLIM_INFINITY
+        assert raised > 300
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
