@@ -75,6 +75,8 @@ class Settings:
     :param append: more words for the kernel's command line, for images that have their kernel
         beside them.
     :param strict: take what was noticed in a run that passed for a failure.
+    :param allow_backing: follow the names of backing files in an image out of its directory.
+    :param lift_limits: take requests that a real cloud refuses because they are too large.
     :param keep: keep the stacks and disks of ``hotplate up`` when it ends.
     """
 
@@ -91,6 +93,8 @@ class Settings:
     append: str = ""
     display: bool = False
     strict: bool = False
+    allow_backing: bool = False
+    lift_limits: bool = False
     keep: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 

@@ -84,6 +84,13 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WORDS",
         help="more words for the kernel's command line (images with their kernel beside them)",
     )
+    parser.add_argument(
+        "--allow-backing",
+        action="store_true",
+        default=None,
+        help="follow the names of backing files in an image, and links to its kernel and initrd, "
+        "out of the image's directory: the guest can read what they name",
+    )
 
 
 def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +107,13 @@ def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="refuse a server whose request is larger, as Nova's osapi_max_request_body_size "
         "does (it was 114688); user data is always limited to 65535 base64 characters",
+    )
+    parser.add_argument(
+        "--lift-limits",
+        action="store_true",
+        default=None,
+        help="take requests that Heat, Keystone, Zaqar and Swift refuse by their defaults because "
+        "they are too large; the verdict says so",
     )
 
 

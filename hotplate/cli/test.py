@@ -212,7 +212,7 @@ class TestCommand:
         from hotplate.trial.trial import Trial
 
         template = self.template
-        image = Image.open(path)
+        image = Image.open(path, allow_backing=self.settings.allow_backing)
         history = History(cache_dir() / "history.json")
         key = f"{image.sha256()}-{template.source}"
         with (

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hotplate.cli import arguments
 from hotplate.session.session import find
+from hotplate.text import clean
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     from hotplate.image.inspect import Image
 
-    image = Image.open(args.image)
+    image = Image.open(args.image, allow_backing=settings.allow_backing)
 
     from hotplate.session import up
 
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     def say(text: str) -> None:
         # That nobody reads any more (a closed terminal, a pipe) must not stop Heat's threads.
         with lock, contextlib.suppress(OSError):
-            print(text, flush=True)
+            print(clean(text), flush=True)
 
     with up.Up(
         image,

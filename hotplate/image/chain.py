@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from hotplate.errors import ImageError
+from hotplate.image import qcow2
 from hotplate.image.checksum import sha256_of
-from hotplate.image.inspect import Image, qemu_img
-
-
-def backing_chain(image: Image) -> list[Path]:
-    """The image file and the backing files behind it, the image first.
-
-    :raises ImageError: when ``qemu-img`` cannot follow the chain to its end.
-    """
-    # -U: another machine may be running on it; it is only looked at.
-    done = qemu_img("info", "-U", "--backing-chain", "--output=json", str(image.path))
-    if done.returncode != 0:
-        raise ImageError(
-            f'the backing files of "{image.path}" cannot be read: '
-            f"{done.stderr.decode(errors='replace').strip()}",
-            hint=f"qemu-img info --backing-chain {image.path}",
-        )
-    return [Path(link["filename"]) for link in json.loads(done.stdout)]
+from hotplate.image.inspect import Image
 
 
 def fingerprint(image: Image, cache: Path | None = None) -> dict[str, str]:
@@ -31,8 +14,10 @@ def fingerprint(image: Image, cache: Path | None = None) -> dict[str, str]:
 
     :param cache: see :func:`~hotplate.image.checksum.sha256_of`.
     """
+    # Read again: whether the names are good was asked when the image was opened.
+    links = qcow2.chain(image.path, allow_backing=True)
     files = {"image": image.path}
-    files |= {f"backing {depth}": path for depth, path in enumerate(backing_chain(image)[1:], 1)}
+    files |= {f"backing {depth}": link.path for depth, link in enumerate(links[1:], 1)}
     if image.kernel is not None:
         files["kernel"] = image.kernel
     if image.initrd is not None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import struct
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from hotplate.errors import HostError, ImageError, UsageError
-from hotplate.image import manifest
+from hotplate.errors import ImageError, UsageError
+from hotplate.image import manifest, overlay, qcow2
 from hotplate.image.checksum import sha256_of
-from hotplate.image.overlay import make_overlay
 from hotplate.image.plan import Layout
 
 FORMATS = ("qcow2", "raw")
@@ -71,6 +67,7 @@ class Image:
     :param initrd: of a partition image, else None.
     :param arch: the processor, as QEMU calls it: told by the kernel, or by the manifest that
         ``hotplate build`` leaves; ``x86_64`` when neither does.
+    :param chain: the file and the backing files behind it, the file first.
     """
 
     path: Path
@@ -81,6 +78,7 @@ class Image:
     kernel: Path | None = None
     initrd: Path | None = None
     arch: str = DEFAULT_ARCH
+    chain: tuple[qcow2.Link, ...] = ()
 
     def __str__(self) -> str:
         return self.path.name
@@ -91,10 +89,12 @@ class Image:
         return self.table is None or self.table.bios
 
     @classmethod
-    def open(cls, path: Path | str) -> Image:
+    def open(cls, path: Path | str, *, allow_backing: bool = False) -> Image:
         """Look at an image file.
 
         :param path: a qcow2 or raw file, or its name without the suffix.
+        :param allow_backing: follow the names of backing files, and links to a kernel and an
+            initrd, out of the image's directory.
         :raises UsageError: there is no such file.
         :raises ImageError: it cannot be booted; says why.
         :raises HostError: ``qemu-img`` is missing.
@@ -107,17 +107,19 @@ class Image:
         file = find(Path(path))
         if file.stat().st_size == 0:
             raise ImageError(f'the image "{path}" is empty')
-        info = _info(file)
-        kind = str(info["format"])
+        kind = qcow2.format_of(file)
         if kind not in FORMATS:
             raise ImageError(
                 f'"{file}" is an image in the format "{kind}"; expected {" or ".join(FORMATS)}',
                 hint=f"qemu-img convert -O qcow2 {file} {file.with_suffix('.qcow2')}",
             )
+        # First of all: until then nothing may open what the image names.
+        links = qcow2.chain(file, allow_backing=allow_backing)
+        size = file.stat().st_size
         if kind == "qcow2":
-            _check_qcow2(file, info)
+            _check_length(file)
+            size = qcow2.read_header(file).virtual_size
         head = _head(file, kind)
-        size = int(info["virtual-size"])
         table = read_table(head)
         if table is not None:
             if not table.bios and not table.uefi:
@@ -126,15 +128,15 @@ class Image:
                     "for a BIOS nor an EFI system partition",
                     hint="add a boot loader; with diskimage-builder that is the element vm",
                 )
-            return cls(file, kind, size, Layout.DISK, table, arch=_arch(file, None))
+            return cls(file, kind, size, Layout.DISK, table, arch=_arch(file, None), chain=links)
         if not is_file_system(head):
             raise ImageError(
                 f'"{file}" is not an image: it has neither a partition table nor a file system '
                 "that is known",
                 hint=f"look at it with: file {file}",
             )
-        kernel = _beside(file, ("vmlinuz", "kernel"), "kernel")
-        initrd = _beside(file, ("initrd", "initramfs"), "initrd")
+        kernel = _beside(file, ("vmlinuz", "kernel"), "kernel", allow_backing=allow_backing)
+        initrd = _beside(file, ("initrd", "initramfs"), "initrd", allow_backing=allow_backing)
         manifest.check_set(file, {"vmlinuz": kernel, "initrd": initrd})
         return cls(
             file,
@@ -144,6 +146,7 @@ class Image:
             kernel=kernel,
             initrd=initrd,
             arch=_arch(file, kernel),
+            chain=links,
         )
 
     def sha256(self, cache: Path | None = None) -> str:
@@ -160,7 +163,7 @@ class Image:
         :param directory: where the overlay is made.
         :raises HostError: there is no space, or the directory cannot be written to.
         """
-        return make_overlay(self.path, self.format, directory / name)
+        return overlay.make_overlay(self.path, self.format, directory / name)
 
 
 def find(path: Path) -> Path:
@@ -185,90 +188,22 @@ def find(path: Path) -> Path:
 
 
 def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Run ``qemu-img``.
-
-    :raises HostError: it is not installed.
-    """
-    program = shutil.which("qemu-img")
-    if program is None:
-        raise HostError("qemu-img was not found", hint="apt-get install qemu-utils")
-    return subprocess.run([program, *arguments], capture_output=True, check=False)
+    """Run ``qemu-img``; see :func:`hotplate.image.overlay.qemu_img`."""
+    return overlay.qemu_img(*arguments)
 
 
 def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
     return done.stderr.decode(errors="replace").strip().splitlines()[-1:][0].strip() or "no reason"
 
 
-def _info(file: Path) -> dict[str, Any]:
-    # -U: another machine may be running on it; it is only looked at.
-    done = qemu_img("info", "-U", "--output=json", str(file))
-    if done.returncode != 0:
-        raise ImageError(
-            f'"{file}" is not an image that qemu-img can read: {_reason(done)}',
-            hint=f"look at it with: qemu-img info {file}",
-        )
-    info: dict[str, Any] = json.loads(done.stdout)
-    return info
-
-
-def _check_qcow2(file: Path, info: dict[str, Any]) -> None:
-    backing = info.get("full-backing-filename") or info.get("backing-filename")
-    if backing and not str(backing).startswith("json:") and not Path(backing).exists():
-        raise ImageError(
-            f'"{file}" needs the backing file "{backing}", which is not there',
-            hint="put it there, or make the image stand alone where it is: qemu-img convert",
-        )
-    needed = qcow2_length(file)
+def _check_length(file: Path) -> None:
+    needed = qcow2.required_length(file, qcow2.read_header(file))
     if file.stat().st_size < needed:
         raise ImageError(
             f'"{file}" is truncated: it has {file.stat().st_size} bytes and refers to data up to '
             f"{needed}",
             hint="copy or build it again",
         )
-
-
-def qcow2_length(file: Path) -> int:
-    """How long a qcow2 file has to be at least, by the tables that it points to.
-
-    Reads the header, the L1 table and the L2 tables (qcow2 specification, docs/interop/qcow2.txt
-    of QEMU).  ``qemu-img check`` finds the same, and takes as long as the image is large.
-    """
-    with file.open("rb") as image:
-
-        def read(offset: int, length: int) -> bytes:
-            image.seek(offset)
-            data = image.read(length)
-            return data + bytes(length - len(data))
-
-        header = read(0, 104)
-        cluster_bits, _size, _crypt, l1_entries, l1_offset = struct.unpack(">IQIIQ", header[20:48])
-        if not 9 <= cluster_bits <= 21 or l1_entries > 32 * 1024 * 1024 // 8:
-            raise ImageError(f'"{file}" has a damaged qcow2 header', hint="build it again")
-        incompatible: int = struct.unpack(">Q", header[72:80])[0] if header[7] >= 3 else 0
-        cluster = 1 << cluster_bits
-        entry = 16 if incompatible & 16 else 8
-        end: int = l1_offset + l1_entries * 8
-        length = file.stat().st_size
-        # Of a compressed cluster the descriptor has the offset and the number of sectors.
-        offset_bits = 62 - (cluster_bits - 8)
-        for table in struct.unpack(f">{l1_entries}Q", read(l1_offset, l1_entries * 8)):
-            l2_offset = table & 0x00FFFFFFFFFFFE00
-            if not l2_offset:
-                continue
-            end = max(end, l2_offset + cluster)
-            if l2_offset + cluster > length:
-                continue
-            words = struct.unpack(f">{cluster // 8}Q", read(l2_offset, cluster))
-            for descriptor in words[:: entry // 8]:
-                if descriptor & (1 << 62):
-                    # The last sector may be shorter than a sector at the end of the file.
-                    start = descriptor & ((1 << offset_bits) - 1)
-                    sectors = (descriptor & ((1 << 62) - 1)) >> offset_bits
-                    end = max(end, start // SECTOR * SECTOR + sectors * SECTOR + 1)
-                elif data := descriptor & 0x00FFFFFFFFFFFE00:
-                    # qemu lets the last cluster end with the file.
-                    end = max(end, data + 1)
-    return end
 
 
 def _head(file: Path, kind: str) -> bytes:
@@ -338,11 +273,18 @@ def _stem(file: Path) -> Path:
     return file.with_suffix("") if file.suffix.lstrip(".") in FORMATS else file
 
 
-def _beside(file: Path, suffixes: tuple[str, ...], what: str) -> Path:
+def _beside(file: Path, suffixes: tuple[str, ...], what: str, *, allow_backing: bool) -> Path:
     name = _stem(file)
     for suffix in suffixes:
         candidate = name.with_name(f"{name.name}.{suffix}")
         if candidate.is_file() and candidate.stat().st_size:
+            # The guest can read all of it.
+            if candidate.resolve().parent != file.parent and not allow_backing:
+                raise ImageError(
+                    f'the {what} "{candidate}" is a link to "{candidate.resolve()}", outside of '
+                    "the image's directory",
+                    hint="copy the file there, or, if you trust the image: --allow-backing",
+                )
             return candidate
     raise ImageError(
         f'"{file}" is one file system without a boot loader, and no {what} lies beside it; '

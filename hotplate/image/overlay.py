@@ -15,6 +15,25 @@ SPARE = 64 * 1024 * 1024
 """Bytes that have to be free for a guest to get anywhere; what it writes needs more."""
 
 
+ADDRESS_SPACE = 1 << 30
+CPU_SECONDS = 300
+"""What ``qemu-img`` may use: an odd image can make it take any amount (CVE-2015-5162)."""
+
+
+def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run ``qemu-img`` with bounded memory and processor time.
+
+    :raises HostError: it is not installed.
+    """
+    program = shutil.which("qemu-img")
+    if program is None:
+        raise HostError("qemu-img was not found", hint="apt-get install qemu-utils")
+    # Of util-linux, which every Debian has; a preexec_fn is not for processes with threads.
+    bounded = shutil.which("prlimit")
+    limits = [bounded, f"--as={ADDRESS_SPACE}", f"--cpu={CPU_SECONDS}"] if bounded else []
+    return subprocess.run([*limits, program, *arguments], capture_output=True, check=False)
+
+
 def make_overlay(image: Path, image_format: str, overlay: Path) -> Path:
     """Make a qcow2 overlay; it is there whole or not at all.
 
@@ -22,9 +41,6 @@ def make_overlay(image: Path, image_format: str, overlay: Path) -> Path:
     :param image_format: ``qcow2`` or ``raw``; written down, so that nothing guesses it later.
     :raises HostError: no space, no right, or no ``qemu-img``.
     """
-    program = shutil.which("qemu-img")
-    if program is None:
-        raise HostError("qemu-img was not found", hint="apt-get install qemu-utils")
     directory = overlay.parent
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -33,13 +49,9 @@ def make_overlay(image: Path, image_format: str, overlay: Path) -> Path:
         raise _host_error(directory, error) from error
     temporary = overlay.with_name(f".{overlay.name}.{os.getpid()}")
     try:
-        done = subprocess.run(
-            [
-                *(program, "create", "-q", "-f", "qcow2", "-F", image_format),
-                *("-b", str(image.resolve()), str(temporary)),
-            ],
-            capture_output=True,
-            check=False,
+        done = qemu_img(
+            *("create", "-q", "-f", "qcow2", "-F", image_format),
+            *("-b", str(image.resolve()), str(temporary)),
         )
         if done.returncode != 0:
             lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]

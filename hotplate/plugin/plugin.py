@@ -263,14 +263,14 @@ def hotplate_settings(pytestconfig: pytest.Config) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def image(request: pytest.FixtureRequest) -> Image:
+def image(request: pytest.FixtureRequest, hotplate_settings: Settings) -> Image:
     """The image under test."""
     from hotplate.image.inspect import Image
 
     if request.param is None:
         pytest.fail(REQUIRED, pytrace=False)
     with one_sentence():
-        return Image.open(request.param)
+        return Image.open(request.param, allow_backing=hotplate_settings.allow_backing)
 
 
 def _folder(config: pytest.Config) -> Path:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -48,7 +49,9 @@ class Testbed:
         self.settings = settings
         self.directory = directory
         self.events = events
-        self._options = options or CloudOptions()
+        options = options or CloudOptions()
+        lift_limits = options.lift_limits or settings.lift_limits
+        self._options = replace(options, lift_limits=lift_limits)
         self._owned = ExitStack()
 
     def __enter__(self) -> Self:

@@ -291,6 +291,9 @@ class Trial:
             image=str(self.image.path),
             template=self.template.source,
             server=server.spec.name if server else "",
-            stand_ins=tuple(stood_in),
+            stand_ins=(
+                *stood_in,
+                *(("no limits on the size of requests",) if self.settings.lift_limits else ()),
+            ),
             facts=facts,
         )

@@ -1,0 +1,274 @@
+"""What a qcow2 file says of itself, read without following what it names.
+
+An image may come from anybody, and its header may name any file of this host, or a server, as what
+lies behind it; whoever boots it then shows that to the guest (CVE-2022-47951, CVE-2024-32498).  So
+the names are read here, and refused, before QEMU is asked anything.
+
+Source of the format: ``docs/interop/qcow2.txt`` of QEMU.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from hotplate.errors import ImageError
+
+MAGIC = b"QFI\xfb"
+SECTOR = 512
+
+OTHERS: tuple[tuple[bytes, str], ...] = (
+    (b"KDMV", "vmdk"),
+    (b"COWD", "vmdk"),
+    (b"# Disk DescriptorFile", "vmdk"),
+    (b"vhdxfile", "vhdx"),
+    (b"conectix", "vpc"),
+    (b"QED\0", "qed"),
+    (b"LUKS\xba\xbe", "luks"),
+    (b"WithoutFreeSpace", "parallels"),
+    (b"WithouFreSpacExt", "parallels"),
+    (b"Bochs Virtual HD Image", "bochs"),
+    (b"#!/bin/sh\n#V2.0 Format\n", "cloop"),
+    (b"<<< ", "vdi"),
+)
+"""How files of other formats begin (the probe functions in QEMU's ``block/``)."""
+
+DIRTY, CORRUPT, DATA_FILE, _COMPRESSION, EXTENDED_L2 = (1 << bit for bit in range(5))
+"""Incompatible features."""
+
+BACKING_FORMAT = 0xE2792ACA
+DATA_FILE_NAME = 0x44415441
+"""Header extensions."""
+
+DEEPEST = 8
+"""As many files may lie behind one another."""
+
+# Whatever QEMU takes for the name of a protocol: path_has_protocol() in its block.c.
+_PROTOCOL = re.compile(r"[^/:]*:")
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a qcow2 file.
+
+    :param virtual_size: bytes of the disk that it shows.
+    :param backing: the name of what lies behind it, "" when nothing does.
+    :param backing_format: its format, "" when the header does not say.
+    :param data_file: the name of the file that has its data, "" when it has them itself.
+    """
+
+    virtual_size: int
+    cluster_bits: int
+    l1_entries: int
+    l1_offset: int
+    incompatible: int
+    backing: str
+    backing_format: str
+    data_file: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """One file of a chain.
+
+    :param path: the file, absolute.
+    :param format: ``qcow2`` or ``raw``.
+    """
+
+    path: Path
+    format: str
+
+
+def format_of(file: Path) -> str:
+    """The format of an image file by its first bytes; what is not known is ``raw``."""
+    with file.open("rb") as stream:
+        head = stream.read(64)
+    if head.startswith(MAGIC):
+        return "qcow2"
+    return next((name for magic, name in OTHERS if head.startswith(magic)), "raw")
+
+
+def read_header(file: Path) -> Header:
+    """Read the header of a qcow2 file.
+
+    :raises ImageError: when it is damaged, or of version 1.
+    """
+    with file.open("rb") as stream:
+        head = stream.read(1 << 16)
+    try:
+        return _header(head)
+    except (struct.error, ValueError, UnicodeDecodeError) as error:
+        raise ImageError(
+            f'the image "{file}" has a damaged qcow2 header: {error}', hint="build it again"
+        ) from None
+
+
+def _header(head: bytes) -> Header:
+    magic, version, backing_at, backing_length, cluster_bits, size = struct.unpack_from(
+        ">4sIQIIQ", head
+    )
+    _crypt, l1_entries, l1_offset = struct.unpack_from(">IIQ", head, 32)
+    if magic != MAGIC or version not in (2, 3):
+        raise ValueError(f"version {version}; expected 2 or 3")
+    if not 9 <= cluster_bits <= 21:
+        raise ValueError(f"clusters of 2^{cluster_bits} bytes")
+    if l1_entries > 32 * 1024 * 1024 // 8:
+        raise ValueError(f"a table of {l1_entries} entries")
+    incompatible, length = 0, 72
+    if version == 3:
+        incompatible, length = struct.unpack_from(">Q", head, 72)[0], _word(head, 100)
+    extensions = _extensions(head, length, backing_at)
+    backing = ""
+    if backing_at:
+        if not 0 < backing_length <= 1023 or backing_at + backing_length > len(head):
+            raise ValueError(f"a backing name of {backing_length} bytes")
+        backing = head[backing_at : backing_at + backing_length].decode()
+    data_file = ""
+    if incompatible & DATA_FILE:
+        data_file = extensions.get(DATA_FILE_NAME, b"").decode() or "a name that is not told"
+    return Header(
+        virtual_size=size,
+        cluster_bits=cluster_bits,
+        l1_entries=l1_entries,
+        l1_offset=l1_offset,
+        incompatible=incompatible,
+        backing=backing,
+        backing_format=extensions.get(BACKING_FORMAT, b"").decode(),
+        data_file=data_file,
+    )
+
+
+def _word(head: bytes, at: int) -> int:
+    value: int = struct.unpack_from(">I", head, at)[0]
+    return value
+
+
+def _extensions(head: bytes, at: int, end: int) -> dict[int, bytes]:
+    """The header's extensions: they end with one of type 0, or where the backing name begins."""
+    extensions: dict[int, bytes] = {}
+    while at + 8 <= min(end or len(head), len(head)):
+        kind, length = _word(head, at), _word(head, at + 4)
+        if kind == 0:
+            break
+        if at + 8 + length > len(head):
+            raise ValueError(f"an extension of {length} bytes")
+        extensions[kind] = head[at + 8 : at + 8 + length]
+        at += 8 + (length + 7) // 8 * 8
+    return extensions
+
+
+def chain(file: Path, *, allow_backing: bool = False) -> tuple[Link, ...]:
+    """The image and the files behind it, each checked before anything opens it; the image first.
+
+    :param file: a qcow2 or raw file, absolute.
+    :param allow_backing: follow names of files also outside of the image's directory.
+    :raises ImageError: for a name that is not followed; says which, and what to do.
+    """
+    links: list[Link] = []
+    here, kind = file, ""
+    while True:
+        if len(links) > DEEPEST:
+            raise ImageError(f'more than {DEEPEST} files lie behind the image "{file}"')
+        links.append(Link(here, kind or format_of(here)))
+        if links[-1].format != "qcow2":
+            return tuple(links)
+        header = read_header(here)
+        if header.data_file:
+            raise ImageError(
+                f'the image "{here}" has its data in another file, "{header.data_file}", which is '
+                "not supported",
+                hint=_convert(here),
+            )
+        if not header.backing:
+            return tuple(links)
+        behind = _behind(here, header.backing, file.parent, allow_backing=allow_backing)
+        kind = _backing_format(here, behind, header.backing_format)
+        here = behind
+
+
+def _behind(file: Path, name: str, directory: Path, *, allow_backing: bool) -> Path:
+    """The file that a header names; only its directory entry is looked at."""
+    if _PROTOCOL.match(name) or "\0" in name:
+        raise ImageError(
+            f'the image "{file}" names "{name}" as what lies behind it; expected a file, neither '
+            "a protocol nor a JSON description",
+            hint=_convert(file),
+        )
+    path = (file.parent / name).resolve()
+    if path.parent != directory and not allow_backing:
+        raise ImageError(
+            f'the image "{file}" needs the backing file "{name}", which is outside of its '
+            "directory; the guest could read whatever is in it",
+            hint=f"if you trust the image: --allow-backing; else: {_convert(file)}",
+        )
+    if not path.exists():
+        raise ImageError(
+            f'the image "{file}" needs the backing file "{name}", which is not there',
+            hint="put it there, or make the image stand alone where it is: qemu-img convert",
+        )
+    if not path.is_file():
+        raise ImageError(
+            f'the image "{file}" names "{name}" as what lies behind it; expected a regular file'
+        )
+    return path
+
+
+def _backing_format(file: Path, behind: Path, named: str) -> str:
+    kind = named or format_of(behind)
+    if kind not in ("qcow2", "raw"):
+        raise ImageError(
+            f'the image "{file}" needs the backing file "{behind}" in the format "{kind}"; '
+            "expected qcow2 or raw",
+            hint=_convert(file),
+        )
+    return kind
+
+
+def _convert(file: Path) -> str:
+    target = file.with_name(f"{file.stem}-alone.qcow2")
+    return shlex.join(["qemu-img", "convert", "-O", "qcow2", str(file), str(target)])
+
+
+def required_length(file: Path, header: Header) -> int:
+    """How long a qcow2 file has to be at least, by the tables that it points to.
+
+    Reads the L1 table and the L2 tables.  ``qemu-img check`` finds the same, and takes as long as
+    the image is large.
+    """
+    with file.open("rb") as image:
+
+        def read(offset: int, length: int) -> bytes:
+            image.seek(offset)
+            data = image.read(length)
+            return data + bytes(length - len(data))
+
+        cluster = 1 << header.cluster_bits
+        entry = 16 if header.incompatible & EXTENDED_L2 else 8
+        end: int = header.l1_offset + header.l1_entries * 8
+        length = file.stat().st_size
+        if end > length:
+            return end
+        # Of a compressed cluster the descriptor has the offset and the number of sectors.
+        offset_bits = 62 - (header.cluster_bits - 8)
+        table = read(header.l1_offset, header.l1_entries * 8)
+        for pointer in struct.unpack(f">{header.l1_entries}Q", table):
+            l2_offset = pointer & 0x00FFFFFFFFFFFE00
+            if not l2_offset:
+                continue
+            end = max(end, l2_offset + cluster)
+            if l2_offset + cluster > length:
+                continue
+            words = struct.unpack(f">{cluster // 8}Q", read(l2_offset, cluster))
+            for descriptor in words[:: entry // 8]:
+                if descriptor & (1 << 62):
+                    # The last sector may be shorter than a sector at the end of the file.
+                    start = descriptor & ((1 << offset_bits) - 1)
+                    sectors = (descriptor & ((1 << 62) - 1)) >> offset_bits
+                    end = max(end, start // SECTOR * SECTOR + sectors * SECTOR + 1)
+                elif data := descriptor & 0x00FFFFFFFFFFFE00:
+                    # qemu lets the last cluster end with the file.
+                    end = max(end, data + 1)
+    return end

@@ -1,0 +1,194 @@
+"""What an image may name of this host: it is refused by name, before anything opens it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hotplate.errors import HostError, ImageError
+from hotplate.image import qcow2
+from hotplate.image.inspect import Image
+from hotplate.image.overlay import qemu_img
+from hotplate.image.qcow2 import Link
+
+pytestmark = pytest.mark.tool("qemu-img")
+
+SECRET = b"HOST SECRET "
+ENTRY = bytes([0x80, 0, 2, 0, 0x83, 0, 0, 0]) + struct.pack("<II", 2048, 8192)
+BOOTABLE = {0: b"\xeb\x63\x90" + b"GRUB" * 20, 446: ENTRY, 510: b"\x55\xaa"}
+EXT4 = {1080: b"\x53\xef"}
+
+
+def create(path: Path, *options: str | Path, size: str = "") -> Path:
+    command = ["qemu-img", "create", "-q", "-f", "qcow2", *options, path, *([size] if size else [])]
+    subprocess.run(command, check=True, capture_output=True)
+    return path
+
+
+def named(path: Path, name: str, kind: str = "raw") -> Path:
+    """A qcow2 file that names what need not be there."""
+    create(path, size="8M")
+    subprocess.run(["qemu-img", "rebase", "-u", "-F", kind, "-b", name, path], check=True)
+    return path
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A disk of the host's outside of the image's directory."""
+    path = tmp_path / "host-secret"
+    path.write_bytes(bytes(440) + SECRET * 100_000)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "images").mkdir()
+    return tmp_path / "images"
+
+
+def test_a_file_elsewhere_is_refused_by_name(folder: Path, secret: Path):
+    image = named(folder / "evil.qcow2", str(secret))
+    with pytest.raises(ImageError, match=f'needs the backing file "{secret}", which is outside'):
+        Image.open(image)
+
+
+@pytest.mark.parametrize("name", ["../host-secret", "link", "../images/../host-secret"])
+def test_neither_dots_nor_links_lead_out(folder: Path, secret: Path, name: str):
+    (folder / "link").symlink_to(secret)
+    with pytest.raises(ImageError, match="outside of its directory"):
+        Image.open(named(folder / "evil.qcow2", name))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'json:{"driver":"raw","file":{"driver":"file","filename":"/etc/passwd"}}',
+        "nbd://127.0.0.1:1/x",
+        "nbd:unix:/run/x",
+        "https://127.0.0.1/x",
+        "ssh://x/y",
+        "file:/etc/passwd",
+        "fat:rw:/etc",
+        "host_device:/dev/sda",
+    ],
+)
+@pytest.mark.parametrize("allow", [False, True])
+def test_a_protocol_is_refused_whatever_is_allowed(folder: Path, name: str, allow: bool):
+    with pytest.raises(ImageError, match="neither a protocol nor a JSON description"):
+        Image.open(named(folder / "evil.qcow2", name), allow_backing=allow)
+
+
+def test_nobody_is_connected_to(folder: Path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        server = f'{{"type":"inet","host":"127.0.0.1","port":"{port}"}}'
+        name = f'json:{{"driver":"raw","file":{{"driver":"nbd","server":{server}}}}}'
+        with pytest.raises(ImageError):
+            Image.open(named(folder / "evil.qcow2", name))
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_a_data_file_is_refused(folder: Path):
+    options = f"data_file={folder / 'data.raw'},data_file_raw=on"
+    image = create(folder / "evil.qcow2", "-o", options, size="8M")
+    with pytest.raises(ImageError, match=r'has its data in another file, ".*data\.raw"'):
+        Image.open(image)
+
+
+def test_behind_a_good_backing_file_it_is_refused_too(folder: Path, secret: Path):
+    named(folder / "middle.qcow2", str(secret))
+    with pytest.raises(ImageError, match=r'middle\.qcow2" needs the backing file'):
+        Image.open(named(folder / "top.qcow2", "middle.qcow2", "qcow2"))
+
+
+def test_a_chain_in_the_images_directory_is_good(folder: Path, make_image):
+    base = make_image("images/base.raw", BOOTABLE)
+    create(folder / "middle.qcow2", "-F", "raw", "-b", "base.raw")
+    top = create(folder / "top.qcow2", "-F", "qcow2", "-b", folder / "middle.qcow2")
+    image = Image.open(top)
+    assert image.chain == (
+        Link(top, "qcow2"),
+        Link(folder / "middle.qcow2", "qcow2"),
+        Link(base, "raw"),
+    )
+
+
+def test_elsewhere_is_good_when_it_is_allowed(folder: Path, make_image):
+    base = make_image("base.raw", BOOTABLE)
+    image = create(folder / "over.qcow2", "-F", "raw", "-b", base)
+    assert Image.open(image, allow_backing=True).chain[1] == Link(base, "raw")
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_what_is_no_file_is_refused(folder: Path, allow: bool):
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(ImageError, match="expected a regular file"):
+        Image.open(named(folder / "evil.qcow2", "pipe"), allow_backing=allow)
+
+
+def test_a_file_of_another_format_is_not_probed(folder: Path):
+    # A VMDK descriptor names files of its own.
+    (folder / "base").write_text('# Disk DescriptorFile\nRW 1 FLAT "/etc/passwd" 0\n')
+    for kind in ("vmdk", "luks"):
+        with pytest.raises(ImageError, match=f'in the format "{kind}"'):
+            Image.open(named(folder / "evil.qcow2", "base", kind))
+
+
+def test_a_loop_ends(folder: Path):
+    named(folder / "one.qcow2", "two.qcow2", "qcow2")
+    named(folder / "two.qcow2", "one.qcow2", "qcow2")
+    with pytest.raises(ImageError, match="more than 8 files"):
+        Image.open(folder / "one.qcow2")
+
+
+@pytest.mark.parametrize("suffix", [".vmlinuz", ".initrd"])
+def test_a_kernel_that_is_a_link_out_is_refused(make_image, tmp_path: Path, suffix: str):
+    (tmp_path / "images").mkdir(exist_ok=True)
+    image: Path = make_image("images/part.raw", EXT4)
+    for each in (".vmlinuz", ".initrd"):
+        image.with_suffix(each).write_bytes(b"it")
+    image.with_suffix(suffix).unlink()
+    image.with_suffix(suffix).symlink_to("/etc/passwd")
+    with pytest.raises(ImageError, match='is a link to "/etc/passwd"'):
+        Image.open(image)
+    assert Image.open(image, allow_backing=True).kernel is not None
+
+
+def test_qemu_img_is_bounded():
+    assert "prlimit" in str(qemu_img("info", "/nonexistent").args)
+
+
+@given(st.binary(min_size=72, max_size=300), st.sampled_from([2, 3]))
+@settings(deadline=None)
+def test_whatever_a_header_holds_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, version: int
+):
+    path = tmp_path_factory.getbasetemp() / "fuzzed.qcow2"
+    path.write_bytes(qcow2.MAGIC + struct.pack(">I", version) + data)
+    with contextlib.suppress(ImageError):
+        header = qcow2.read_header(path)
+        qcow2.required_length(path, header)
+        qcow2.chain(path)
+
+
+@given(st.integers(0, 200), st.integers(0, 2000), st.integers(9, 21), st.lists(st.integers(0, 255)))
+@settings(deadline=None)
+def test_headers_that_are_nearly_good_too(
+    tmp_path_factory: pytest.TempPathFactory, at: int, length: int, bits: int, rest: list[int]
+):
+    head = struct.pack(">4sIQIIQIIQ", qcow2.MAGIC, 3, at, length, bits, 1 << 23, 0, 1, 200)
+    head += struct.pack(">QIIQQQII", 200, 0, 0, 0, 0, 0, 4, 104)
+    path = tmp_path_factory.getbasetemp() / "nearly.qcow2"
+    path.write_bytes(head + bytes(rest) * 3)
+    with contextlib.suppress(ImageError, HostError):
+        Image.open(path)
