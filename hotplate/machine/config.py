@@ -6,17 +6,22 @@ Source of the options: qemu(1) of QEMU 7.2 and later.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hotplate.errors import HostError
+from hotplate.machine.files import HandedFiles, backing_options
 
 SHELL_PORT = "org.hotplate.shell"
 """The virtio port on which the guest may start a root shell; see :mod:`hotplate.guest.shell`."""
 
 AGENT_PORT = "org.qemu.guest_agent.0"
 """The virtio port that the QEMU guest agent opens by default."""
+
+SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn={spawn},resourcecontrol=deny"
+"""What QEMU's seccomp filter denies (qemu(1), ``-sandbox``): all that can be, and to start programs
+where the wiring needs none."""
 
 OPENSTACK_SMBIOS: Mapping[str, str] = {
     "manufacturer": "OpenStack Foundation",
@@ -84,6 +89,8 @@ class MachineConfig:
     :param uuid: the SMBIOS UUID; for a guest of Nova, the server's id.
     :param disk: the disk that is written to, so usually an overlay; None for a diskless machine.
     :param disk_format: ``qcow2`` or ``raw``.
+    :param backing: the files behind the disk and their formats, the next one first; what the
+        headers say of them is not looked at.
     :param kernel: for a direct kernel boot, with ``initrd`` and the kernel's command line
         ``append``; None boots from the disk through the firmware.
     :param memory_mib: the guest's memory in MiB.
@@ -99,6 +106,7 @@ class MachineConfig:
     uuid: str
     disk: Path | None = None
     disk_format: str = "qcow2"
+    backing: tuple[tuple[Path, str], ...] = ()
     kernel: Path | None = None
     initrd: Path | None = None
     append: str = ""
@@ -151,9 +159,22 @@ def _quoted(value: object) -> str:
     return str(value).replace(",", ",,")
 
 
+class Names:
+    """What files are called on QEMU's command line: by their paths."""
+
+    def block(self, path: Path, *, write: bool) -> str:  # noqa: ARG002
+        """The name of what is behind a block device."""
+        return _quoted(path)
+
+    def blob(self, path: Path) -> str:
+        """The name of a file that is read whole."""
+        return str(path)
+
+
 def command_line(
     config: MachineConfig,
     *,
+    names: Names | HandedFiles,
     accelerator: tuple[str, ...],
     cpu: str,
     netdev: str,
@@ -162,6 +183,7 @@ def command_line(
 ) -> list[str]:
     """Return QEMU's arguments, without the program itself.
 
+    :param names: what files are called.
     :param accelerator: the options that choose the accelerator.
     :param cpu: the CPU model, unless ``config.cpu`` names one.
     :param netdev: the value of ``-netdev``, with the id ``net0``.
@@ -226,21 +248,26 @@ def command_line(
         f"virtio-net-pci,id=nic0,netdev=net0,mac={config.mac},romfile=",
     ]
     if config.firmware is Firmware.UEFI:
+        if variables is None:
+            raise ValueError("a machine with UEFI needs a place for its variables")
         code = uefi_files(config)[0]
         arguments += [
             "-drive",
             f"if=pflash,unit=0,format=raw,readonly=on,file={_quoted(code)}",
             "-drive",
-            f"if=pflash,unit=1,format=raw,file={_quoted(variables)}",
+            f"if=pflash,unit=1,format=raw,file={names.block(variables, write=True)}",
         ]
     if config.disk is not None:
-        arguments += _drive("disk0", config.disk, config.disk_format, boot=True)
+        disk = names.block(config.disk, write=True)
+        behind = [(names.block(path, write=False), kind) for path, kind in config.backing]
+        arguments += _drive("disk0", disk, config.disk_format, boot=True, behind=behind)
     if config.config_drive is not None:
-        arguments += _drive("config0", config.config_drive, "raw", boot=False)
+        drive = names.block(config.config_drive, write=False)
+        arguments += _drive("config0", drive, "raw", boot=False)
     if config.kernel is not None:
-        arguments += ["-kernel", str(config.kernel), "-append", config.append]
+        arguments += ["-kernel", names.blob(config.kernel), "-append", config.append]
         if config.initrd is not None:
-            arguments += ["-initrd", str(config.initrd)]
+            arguments += ["-initrd", names.blob(config.initrd)]
     return [*arguments, *config.extra]
 
 
@@ -250,13 +277,19 @@ def _chardev(backend: str, name: str) -> str:
     return ",".join(part for part in (kind, f"id={name}", options) if part)
 
 
-def _drive(name: str, path: Path, kind: str, *, boot: bool) -> list[str]:
+def _drive(
+    name: str, file: str, kind: str, *, boot: bool, behind: Sequence[tuple[str, str]] = ()
+) -> list[str]:
     """Return the options of one virtio disk.
+
+    :param file: its name, as it stands in an option list.
+    :param behind: see :func:`hotplate.machine.files.backing_options`.
 
     The cache mode is ``unsafe``: the disk is thrown away, and a guest's flush still writes what
     QEMU holds to the host's page cache, so a killed QEMU loses what a power cut would lose.
     """
-    options = f"if=none,id={name},file={_quoted(path)},format={kind},cache=unsafe,discard=unmap"
+    options = f"if=none,id={name},file={file},format={kind},cache=unsafe,discard=unmap"
+    options += backing_options(behind)
     if not boot:
         options += ",readonly=on"
     device = f"virtio-blk-pci,drive={name}"

@@ -8,7 +8,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,8 +17,17 @@ from hotplate.errors import HostError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.machine import snapshot
 from hotplate.machine.accelerator import Accelerator
-from hotplate.machine.config import Firmware, MachineConfig, architecture, command_line, uefi_files
+from hotplate.machine.config import (
+    SANDBOX,
+    Firmware,
+    MachineConfig,
+    Names,
+    architecture,
+    command_line,
+    uefi_files,
+)
 from hotplate.machine.console import Console
+from hotplate.machine.files import HandedFiles
 from hotplate.machine.process import FIRST_CHILD_FD, Child, find_tool
 from hotplate.machine.qmp import Qmp
 from hotplate.machine.wiring import Wiring
@@ -26,6 +35,7 @@ from hotplate.timing.deadline import Deadline
 
 CHANNELS = ("console", "qmp", "shell", "agent")
 GREETING_SECONDS = 30.0
+_NO_SANDBOX = "sandbox support is not enabled"
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,7 @@ class Machine:
         self._qmp: Qmp | None = None
         self._channels: dict[str, socket.socket] = {}
         self._reason = ""
+        self._confined = True
         self._exit: Exit | None = None
         self._started = False
         self._program = find_tool(architecture(config).program)
@@ -116,18 +127,25 @@ class Machine:
                 theirs.enter_context(other)
                 self._channels[name] = ours
                 descriptors.append(other.fileno())
-            arguments = self.arguments(
-                {name: f"socket,fd={FIRST_CHILD_FD + i}" for i, name in enumerate(CHANNELS)}
-            )
-            if incoming is not None:
-                arguments += ["-incoming", "defer"]
             try:
+                files = theirs.enter_context(
+                    HandedFiles(first=FIRST_CHILD_FD + len(CHANNELS), directory=self.directory)
+                )
+                arguments = self.arguments(
+                    {name: f"socket,fd={FIRST_CHILD_FD + i}" for i, name in enumerate(CHANNELS)},
+                    names=files,
+                )
+                arguments += [*files.options, *self._sandbox()]
+                if incoming is not None:
+                    arguments += ["-incoming", "defer"]
                 self._child = self.wiring.keeper.spawn(
                     [self._program, *arguments],
                     directory=self.directory,
                     stderr=self.directory / "qemu.log",
-                    fds=descriptors,
+                    fds=[*descriptors, *files.descriptors],
                     on_exit=self._on_exit,
+                    confine=True,
+                    spawns=self.wiring.spawns,
                 )
             except BaseException:
                 self._close_channels()
@@ -145,6 +163,11 @@ class Machine:
             self.kill()
             if isinstance(error, MachineLostError):
                 complaint = child.complaint()
+                if _NO_SANDBOX in complaint and self._confined:
+                    # A QEMU that was built without seccomp.
+                    self._confined = False
+                    self.start(incoming=incoming)
+                    return
                 if incoming is not None:
                     raise MachineLostError(
                         f'the saved state "{incoming}" could not be restored: {complaint}'
@@ -236,7 +259,14 @@ class Machine:
 
     def screenshot(self, path: Path) -> None:
         """Write a PNG of what the guest's screen shows; the machine needs ``display``."""
-        self.qmp.execute("screendump", filename=str(path.absolute()), format="png")
+        # QEMU can write to no file of ours by its name.
+        with path.open("wb") as stream:
+            handed = self.qmp.execute("add-fd", descriptor=stream.fileno())
+            number = int(handed["fdset-id"])
+            try:
+                self.qmp.execute("screendump", filename=f"/dev/fdset/{number}", format="png")
+            finally:
+                self.qmp.execute("remove-fd", fdset_id=number)
 
     def pause(self) -> None:
         """Stop the guest's processors."""
@@ -267,10 +297,24 @@ class Machine:
 
     # -- the command line ------------------------------------------------------------------------
 
-    def arguments(self, channels: Mapping[str, str], *, netdev: str = "") -> list[str]:
-        """Return QEMU's arguments for these character devices."""
+    def arguments(
+        self,
+        channels: Mapping[str, str],
+        *,
+        netdev: str = "",
+        names: Names | HandedFiles | None = None,
+    ) -> list[str]:
+        """Return QEMU's arguments for these character devices.
+
+        :param names: what its files are called; by default by their paths.
+        """
+        config = self.config
+        if names is None:
+            # By hand QEMU finds what is behind the disk in its header.
+            names, config = Names(), replace(config, backing=())
         return command_line(
-            self.config,
+            config,
+            names=names,
             accelerator=self.accelerator.options,
             cpu=self.accelerator.cpu,
             netdev=netdev or self.wiring.netdev(),
@@ -315,6 +359,11 @@ class Machine:
         return path
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _sandbox(self) -> list[str]:
+        if not self._confined:
+            return []
+        return ["-sandbox", SANDBOX.format(spawn="allow" if self.wiring.spawns else "deny")]
 
     def _copy_uefi_variables(self) -> None:
         target = self.directory / "efi-vars.fd"

@@ -213,6 +213,8 @@ class Keeper:
         stderr: Path,
         fds: Sequence[int] = (),
         on_exit: Callable[[int], None] = lambda _: None,
+        confine: bool = False,
+        spawns: bool = False,
     ) -> Child:
         """Start a program as the helper's child.
 
@@ -221,6 +223,8 @@ class Keeper:
         :param stderr: the file that its standard output and error are appended to.
         :param fds: descriptors it gets, numbered from :data:`FIRST_CHILD_FD` on.
         :param on_exit: see :class:`Child`.
+        :param confine: where we are root, run it as a user that owns nothing.
+        :param spawns: it starts programs itself, of which there may be only so many.
         :raises HostError: when it cannot be started.
         """
         read_end, write_end = os.pipe()
@@ -232,6 +236,8 @@ class Keeper:
                 argv=list(argv),
                 env=environment(directory),
                 cwd=str(directory),
+                confine=confine,
+                spawns=spawns,
             )
         except OSError as error:
             os.close(read_end)

@@ -21,6 +21,8 @@ import errno
 import fcntl
 import json
 import os
+import pwd
+import resource
 import select
 import signal
 import socket
@@ -32,11 +34,18 @@ from typing import Any
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
+PR_SET_NO_NEW_PRIVS = 38
 SIOCGIFFLAGS = 0x8913
 SIOCSIFFLAGS = 0x8914
 IFF_UP = 0x1
 MESSAGE_BYTES = 1 << 17
 MAX_DESCRIPTORS = 32
+FIRST_USER, LAST_USER = 61184, 65519
+"""The users that systemd gives to services that need none of their own (``DynamicUser``): nobody
+logs in as one, and no file belongs to one.  Each machine of root's gets another of them."""
+NOBODY = 65534
+MOST_PROCESSES = 512
+"""As many more may a QEMU start that has to, one for each connection of its guest."""
 FIRST_CHILD_FD = 10
 """Descriptors that come with a ``spawn`` request are numbered from here in the child."""
 
@@ -90,6 +99,48 @@ def enter_namespace() -> str:
     return kind
 
 
+def choose_user() -> int:
+    """Return the user that a child of root's runs as, -1 where we are not root."""
+    if os.geteuid() != 0:
+        return -1
+    size = LAST_USER - FIRST_USER + 1
+    for number in range(size):
+        user = FIRST_USER + (os.getpid() + number) % size
+        try:
+            pwd.getpwuid(user)
+        except KeyError:
+            return user
+    return NOBODY
+
+
+def become_user(user: int) -> None:
+    """Give up root for good; KVM stays usable where its group may use it."""
+    groups = []
+    with contextlib.suppress(OSError):
+        device = os.stat("/dev/kvm")  # noqa: PTH116 - this program uses as little as it can
+        if device.st_mode & 0o060 == 0o060:
+            groups.append(device.st_gid)
+    try:
+        os.setgroups(groups)
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    except OSError:
+        # A container may have no such user.
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+
+
+def processes_of(user: int) -> int:
+    """How many processes and threads a user has now, as RLIMIT_NPROC counts them."""
+    count = 0
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid == user:  # noqa: PTH116
+                    count += len(os.listdir(f"/proc/{name}/task"))  # noqa: PTH208
+    return count
+
+
 class Keeper:
     """Answers the harness and looks after the child."""
 
@@ -98,6 +149,7 @@ class Keeper:
         self.harness = os.pidfd_open(harness)
         self.child = 0
         self.exit_pipe = -1
+        self.user = choose_user()
         self.wakeup, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -147,6 +199,12 @@ class Keeper:
     def do_namespace(self, _: list[int], __: list[int]) -> str:
         return enter_namespace()
 
+    def do_own(self, _: list[int], __: list[int], *, paths: list[str]) -> None:
+        """Let the child use files of ours that it has to open by name."""
+        if self.user >= 0:
+            for path in paths:
+                os.chown(path, self.user, -1)
+
     def do_listen(self, _: list[int], out: list[int], *, ports: list[int]) -> None:
         for port in ports:
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
@@ -168,6 +226,8 @@ class Keeper:
         argv: list[str],
         env: dict[str, str],
         cwd: str,
+        confine: bool,
+        spawns: bool,
     ) -> int:
         """Start the child: the first descriptor is told its exit, the second is its stderr."""
         if self.child:
@@ -175,9 +235,16 @@ class Keeper:
         exit_pipe, stderr, *channels = descriptors
         failure, error_pipe = os.pipe()
         parent = os.getpid()
+        processes = MOST_PROCESSES + processes_of(os.geteuid()) if spawns else 0
         child = os.fork()
         if child == 0:
-            self.become(argv, env, cwd, stderr, channels, error_pipe, parent)
+            try:
+                os.chdir(cwd)
+                self.give_up(confine=confine, processes=processes)
+            except OSError as error:
+                os.write(error_pipe, f"{error.errno} {error.strerror}".encode())
+                os._exit(127)
+            self.become(argv, env, stderr, channels, error_pipe, parent)
         os.close(error_pipe)
         problem = os.read(failure, 4096)
         os.close(failure)
@@ -190,11 +257,26 @@ class Keeper:
         out.append(os.pidfd_open(child))
         return child
 
+    def give_up(self, *, confine: bool, processes: int) -> None:
+        """In the forked child: give up what the program is not to have.
+
+        :param processes: how many its user may have in all then; 0 for any number.
+        """
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if confine and self.user >= 0:
+            become_user(self.user)
+            processes = min(processes, MOST_PROCESSES)
+        if processes:
+            hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+            if hard == resource.RLIM_INFINITY or processes < hard:
+                resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+        if confine:
+            checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+
     def become(
         self,
         argv: list[str],
         env: dict[str, str],
-        cwd: str,
         stderr: int,
         channels: list[int],
         error_pipe: int,
@@ -202,6 +284,7 @@ class Keeper:
     ) -> None:
         """In the forked child: turn into ``argv``; never returns."""
         try:
+            # After the user was changed, which makes the kernel forget it.
             checked(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "prctl")
             if os.getppid() != parent:
                 os._exit(127)
@@ -215,7 +298,6 @@ class Keeper:
                 os.dup2(number, target)
             for target, number in enumerate(high, FIRST_CHILD_FD):
                 os.dup2(number, target)
-            os.chdir(cwd)
             os.execvpe(argv[0], argv, env)  # noqa: S606
         except OSError as error:
             os.write(error_pipe, f"{error.errno} {error.strerror}".encode())

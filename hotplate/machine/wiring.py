@@ -50,9 +50,11 @@ class Wiring(ABC):
     :ivar reason: why this way was chosen, a sentence.
     :ivar listeners: by port, a listening socket on which that machine's connections arrive.
     :ivar keeper: the process that QEMU must be started by.
+    :cvar spawns: whether QEMU starts programs for it.
     """
 
     name = ""
+    spawns = False
 
     def __init__(self, ports: Iterable[int], *, guest_ports: Iterable[int] = (22,)) -> None:
         self.ports = tuple(ports)
@@ -155,6 +157,7 @@ class GuestForward(Wiring):
     """QEMU's guest forwarding to unix sockets through one relay process a connection."""
 
     name = "guestfwd"
+    spawns = True
 
     def __init__(self, ports: Iterable[int], *, guest_ports: Iterable[int] = ()) -> None:
         super().__init__(ports, guest_ports=guest_ports)
@@ -179,6 +182,9 @@ class GuestForward(Wiring):
             self.listeners[port] = listener
             listener.bind(str(self._path(port)))
             listener.listen(128)
+        # The relays run as QEMU's user.
+        paths = [self._directory.name, *(str(self._path(port)) for port in self.ports)]
+        self.keeper.request("own", paths=paths)
         self.reason = "each connection goes through a relay process to a unix socket"
 
     def _path(self, port: int) -> Path:

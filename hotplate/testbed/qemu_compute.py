@@ -23,7 +23,7 @@ from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import HostError, MachineLostError, Outcome, outcome_of, sentence_of
 from hotplate.events.log import Event, EventLog
 from hotplate.guest import shell
-from hotplate.image import config_drive
+from hotplate.image import config_drive, qcow2
 from hotplate.image.inspect import Image
 from hotplate.image.overlay import make_overlay
 from hotplate.machine import accelerator, admission, wiring
@@ -356,6 +356,10 @@ class QemuCompute:
             name=directory.name,
             uuid=spec.id,
             disk=disk,
+            # Of our own overlay; whether the image's names are good was asked when it was opened.
+            backing=tuple(
+                (link.path, link.format) for link in qcow2.chain(disk, allow_backing=True)[1:]
+            ),
             kernel=self.image.kernel,
             initrd=self.image.initrd,
             append=append,

@@ -176,15 +176,16 @@ def nothing_left(tmp_path):
 
 
 def _machines_of(directory: Path) -> list[str]:
-    """The command lines of QEMU processes that use a file below a directory."""
+    """The command lines of QEMU processes that run below a directory; none names its files."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                where = (entry / "cwd").readlink()
             except OSError:
                 continue
-            if "qemu-system" in line and str(directory) in line:
+            if "qemu-system" in line and where.is_relative_to(directory):
                 found.append(line)
     return found
 

@@ -12,6 +12,7 @@ from hotplate.machine.config import (
     ARCHITECTURES,
     Firmware,
     MachineConfig,
+    Names,
     architecture,
     command_line,
     uefi_files,
@@ -24,6 +25,7 @@ def arguments(**options: object) -> list[str]:
     settings = {"name": "web", "uuid": "6f1ed002-ab39-4e77-8b3b-0c5e9bfc9a5e"} | options
     return command_line(
         MachineConfig(**settings),  # type: ignore[arg-type]
+        names=Names(),
         accelerator=("-accel", "tcg"),
         cpu="qemu64",
         netdev="user,id=net0",

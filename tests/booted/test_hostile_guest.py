@@ -1,0 +1,147 @@
+"""A hostile guest, really booted, and a well-behaved one beside it that is to notice nothing.
+
+Prints how much the memory of this process, which is the harness, grew under each attack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hotplate.errors import MachineLostError
+from hotplate.events.log import EventLog
+from hotplate.guest.agent import Agent
+from hotplate.guest.shell import DIRECTORY, PORT
+from hotplate.image.inspect import Image
+from hotplate.machine.config import AGENT_PORT
+from hotplate.machine.console import END_BYTES, FILE_BYTES
+from hotplate.plugin.server import ServerUnderTest
+from hotplate.settings import Settings
+from hotplate.testbed import warm_state as warm
+from hotplate.testbed.testbed import Testbed
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline, retry
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.long,
+]
+
+ATTACKS = Path(__file__).parent / "attacks.py"
+GROWTH = 64 << 20
+"""Bytes: how much the harness may grow, whatever a guest does."""
+SECONDS = 20
+
+
+def resident(field: str = "VmRSS") -> int:
+    """What this process has in memory, in bytes; VmHWM is the most since :func:`begin`."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError(field)
+
+
+def begin() -> int:
+    Path("/proc/self/clear_refs").write_text("5")
+    return resident()
+
+
+@pytest.fixture(scope="module")
+def testbed(bookworm, tmp_path_factory) -> Iterator[Testbed]:
+    with Testbed(
+        Image.open(bookworm),
+        settings=Settings(),
+        directory=tmp_path_factory.mktemp("hostile"),
+        events=EventLog(),
+    ) as testbed:
+        yield testbed
+
+
+@pytest.fixture(scope="module")
+def good(testbed) -> ServerUnderTest:
+    server = ServerUnderTest(testbed, warm.boot(testbed))
+    # What is loaded at the first deployment only is no growth by an attack.
+    works(server, "first")
+    return server
+
+
+@pytest.fixture(scope="module")
+def bad(testbed, good) -> ServerUnderTest:
+    server = ServerUnderTest(testbed, warm.boot(testbed))
+    server.copy_in(ATTACKS, "/root/attacks.py")
+    return server
+
+
+def works(server: ServerUnderTest, word: str) -> None:
+    config = f"#!/bin/sh\nprintf %s {word} > $heat_outputs_path.word\n"
+    done = server.deploy(group="script", config=config, outputs=["word"], name=word).wait()
+    assert (done.status, done.outputs["word"]) == ("COMPLETE", word), server.diagnosis()
+
+
+def floods(testbed: Testbed, server: ServerUnderTest) -> list[str]:
+    return [
+        each.detail["fault"]
+        for each in testbed.events
+        if each.kind == "flood" and each.server == server.id
+    ]
+
+
+@contextlib.contextmanager
+def attack(bad: ServerUnderTest, good: ServerUnderTest, name: str, command: str) -> Iterator[None]:
+    """Begin an attack in the one guest, and let the other finish a deployment meanwhile."""
+    before = begin()
+    bad.run(f"systemd-run --quiet --collect --unit=attack-{name} sh -c '{command}'").check()
+    yield
+    works(good, name)
+    grown = resident("VmHWM") - before
+    bad_ones = ", ".join(floods(bad._testbed, bad)) or "none"
+    print(f"{name}: grown by {grown / 1e6:.1f} MB; verdicts so far: {bad_ones}")
+    assert grown <= GROWTH
+    assert floods(bad._testbed, good) == []
+
+
+@pytest.mark.parametrize("name", ["paths", "tokens", "idle", "websockets"])
+def test_the_network(testbed, bad, good, name):
+    with attack(bad, good, name, f"python3 /root/attacks.py {name} {SECONDS}"):
+        pass
+    if name in ("idle", "websockets"):
+        assert "connection-flood" in floods(testbed, bad)
+    assert list(testbed.cloud.heat().stacks.list())
+    bad.run(f"systemctl stop attack-{name}; true")
+
+
+def test_the_console(testbed, bad, good):
+    command = f'timeout {SECONDS * 30} yes "" > /dev/ttyS0'
+    with attack(bad, good, "console", command):
+        retry(
+            lambda _: "console-flood" in floods(testbed, bad) or None,
+            GuestDeadline(SECONDS * 20, "the verdict on the console"),
+        )
+    assert bad.console.path.stat().st_size <= FILE_BYTES + END_BYTES + 200
+    bad.run("systemctl stop attack-console; true")
+
+
+def test_the_ports(testbed, bad, good):
+    """Last, for the guest's own shell is what is replaced by an endless stream."""
+    server = testbed.compute.servers[bad.id]
+    endless = f"""
+        for name in /sys/class/virtio-ports/*/name; do
+            case $(cat $name) in
+                {PORT} | {AGENT_PORT}) device=${{name%/name}}
+                    yes "hotplate-reply 0 0 99999999999 0 {{}}" > /dev/${{device##*/}} & ;;
+            esac
+        done
+        wait"""
+    bad.copy_in(endless.encode(), "/root/endless.sh")
+    command = f"rm -r {DIRECTORY}; systemctl stop hotplate-shell; sleep 1; sh /root/endless.sh"
+    with attack(bad, good, "ports", command):
+        with pytest.raises((DeadlineExceeded, MachineLostError)):
+            # As a user of the plug-in meets it.
+            bad.run("true", timeout=5)
+        with pytest.raises((DeadlineExceeded, MachineLostError)):
+            Agent(server.machine.agent_channel).attach(Deadline(10, "the agent"))
