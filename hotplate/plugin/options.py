@@ -71,6 +71,16 @@ OPTIONS = (
         "pause-on-fail",
         "when a test fails, leave its guest up and print how to look into it, until Enter",
     ),
+    Option(
+        "allow-backing",
+        "follow the names of backing files in an image, and links to its kernel and initrd, out of "
+        "the image's directory: the guest can read what they name",
+    ),
+    Option(
+        "lift-limits",
+        "take requests that Heat, Keystone, Zaqar and Swift refuse by their defaults because they "
+        "are too large",
+    ),
     Option("artifacts", "where tests leave what they saw", "DIR"),
     Option("shard", "run the M-th of N parts, chosen by the test's name", "hash:M/N"),
 )

@@ -251,7 +251,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _settings(config: pytest.Config) -> Settings:
-    given = {"artifacts": options.value(config, "artifacts")}
+    given = {
+        "artifacts": options.value(config, "artifacts"),
+        # A switch that was not given leaves the word to the environment and the file.
+        "allow_backing": options.value(config, "allow-backing") or None,
+        "lift_limits": options.value(config, "lift-limits") or None,
+    }
     return Settings.load(given, environ=os.environ, directory=config.rootpath)
 
 

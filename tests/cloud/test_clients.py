@@ -21,6 +21,8 @@ from keystoneclient.v3 import client as keystone_client
 from swiftclient import client as swift_client
 from swiftclient import utils as swift_utils
 
+from hotplate.timing.deadline import Deadline, retry
+
 
 def owner_session(cloud: Any, **changes: str) -> session.Session:
     owner = cloud.credentials
@@ -185,6 +187,25 @@ def test_zaqar_client(cloud: Any) -> None:
     assert [message.body for message in queue.pop(5)] == [{"n": 2}]
     assert list(queue.pop(1)) == []
     queue.delete()
+
+
+def test_events_of_a_stack_go_to_the_queue_of_its_environment(cloud: Any, stacks: Any) -> None:
+    sink = {"event_sinks": [{"type": "zaqar-queue", "target": "events", "ttl": 600}]}
+    template = {
+        "heat_template_version": "2018-08-31",
+        "resources": {"x": {"type": "OS::Heat::TestResource"}},
+    }
+    stacks.wait(stacks.create(template, environment=sink), "CREATE_COMPLETE")
+    queue = zaqar_client(cloud).queue("events")
+    seen: list[str] = []
+
+    def look(_: bool) -> bool | None:
+        seen.extend(
+            f"{message.body['payload']['resource_status']}" for message in queue.pop(count=10)
+        )
+        return True if seen.count("COMPLETE") >= 2 else None
+
+    retry(look, Deadline(30, f"the stack's and its resource's ends: {seen}"))
 
 
 def test_zaqar_signed_url(cloud: Any) -> None:

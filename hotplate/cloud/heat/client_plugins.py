@@ -166,6 +166,15 @@ class SwiftPlugin(swift.SwiftClientPlugin):  # type: ignore[misc]
 class ZaqarPlugin(zaqar.ZaqarClientPlugin):  # type: ignore[misc]
     """Real zaqarclient over loopback."""
 
+    def _create(self) -> Any:
+        # Without a URL the client takes the public one, which is the guest's.
+        return zaqar.zaqarclient.Client(
+            url=self.url_for(service_type=self.MESSAGING),
+            version=2,
+            conf={"auth_opts": {"backend": "keystone", "options": {}}},
+            session=self.context.keystone_session,
+        )
+
     def url_for(self, **kwargs: Any) -> str:
         return super().url_for(**{**kwargs, "interface": "internal"})  # type: ignore[no-any-return]
 
