@@ -25,7 +25,7 @@ OTHERS: tuple[tuple[bytes, str], ...] = (
     (b"COWD", "vmdk"),
     (b"# Disk DescriptorFile", "vmdk"),
     (b"vhdxfile", "vhdx"),
-    (b"conectix", "vpc"),
+    (bytes.fromhex("636f6e6563746978"), "vpc"),
     (b"QED\0", "qed"),
     (b"LUKS\xba\xbe", "luks"),
     (b"WithoutFreeSpace", "parallels"),

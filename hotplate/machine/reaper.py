@@ -99,18 +99,32 @@ def enter_namespace() -> str:
     return kind
 
 
+def is_mapped(user: int) -> bool:
+    """True when our user namespace knows a user and the group of the same number."""
+    for name in ("uid_map", "gid_map"):
+        rows = [line.split() for line in Path(f"/proc/self/{name}").read_text().splitlines()]
+        if not any(int(first) <= user < int(first) + int(count) for first, _, count in rows):
+            return False
+    return True
+
+
 def choose_user() -> int:
-    """Return the user that a child of root's runs as, -1 where we are not root."""
+    """Return the user that a child of root's runs as; -1 where we are not root.
+
+    Neither are we where there is no user but us, as in the namespace of an ordinary user.
+    """
     if os.geteuid() != 0:
         return -1
     size = LAST_USER - FIRST_USER + 1
     for number in range(size):
         user = FIRST_USER + (os.getpid() + number) % size
+        if not is_mapped(user):
+            break
         try:
             pwd.getpwuid(user)
         except KeyError:
             return user
-    return NOBODY
+    return NOBODY if is_mapped(NOBODY) else -1
 
 
 def become_user(user: int) -> None:
@@ -120,14 +134,9 @@ def become_user(user: int) -> None:
         device = os.stat("/dev/kvm")  # noqa: PTH116 - this program uses as little as it can
         if device.st_mode & 0o060 == 0o060:
             groups.append(device.st_gid)
-    try:
-        os.setgroups(groups)
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
-    except OSError:
-        # A container may have no such user.
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+    os.setgroups(groups)
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
 
 
 def processes_of(user: int) -> int:
