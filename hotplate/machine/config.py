@@ -19,9 +19,12 @@ SHELL_PORT = "org.hotplate.shell"
 AGENT_PORT = "org.qemu.guest_agent.0"
 """The virtio port that the QEMU guest agent opens by default."""
 
-SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn={spawn},resourcecontrol=deny"
-"""What QEMU's seccomp filter denies (qemu(1), ``-sandbox``): all that can be, and to start programs
-where the wiring needs none."""
+SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+"""What QEMU's seccomp filter denies (qemu(1), ``-sandbox``): all that can be."""
+
+SANDBOX_THAT_SPAWNS = "on,obsolete=deny,resourcecontrol=deny"
+"""The same where the wiring starts programs, which QEMU lets begin with setsid(2), one of the calls
+that ``elevateprivileges`` denies; what they could become ``no_new_privs`` denies them."""
 
 OPENSTACK_SMBIOS: Mapping[str, str] = {
     "manufacturer": "OpenStack Foundation",

@@ -19,6 +19,7 @@ from hotplate.machine import snapshot
 from hotplate.machine.accelerator import Accelerator
 from hotplate.machine.config import (
     SANDBOX,
+    SANDBOX_THAT_SPAWNS,
     Firmware,
     MachineConfig,
     Names,
@@ -363,7 +364,7 @@ class Machine:
     def _sandbox(self) -> list[str]:
         if not self._confined:
             return []
-        return ["-sandbox", SANDBOX.format(spawn="allow" if self.wiring.spawns else "deny")]
+        return ["-sandbox", SANDBOX_THAT_SPAWNS if self.wiring.spawns else SANDBOX]
 
     def _copy_uefi_variables(self) -> None:
         target = self.directory / "efi-vars.fd"
