@@ -32,6 +32,7 @@ from typing import Self
 from hotplate import locks
 from hotplate.errors import HostError
 from hotplate.machine.process import Keeper, find_tool
+from hotplate.machine.reaper import FIRST_USER, LAST_USER
 
 METADATA_ADDRESS = "169.254.169.254"
 NETWORK = "169.254.169.0/24"
@@ -229,9 +230,14 @@ def _sweep(base: Path) -> None:
     """Remove the directories of sockets that a harness left which was killed."""
     for directory in base.glob(f"{SOCKETS}*"):
         with contextlib.suppress(OSError, locks.InUse):
-            if directory.stat().st_uid == os.geteuid():
+            if _is_ours(directory.stat().st_uid):
                 with locks.exclusive(directory, wait=False):
                     shutil.rmtree(directory)
+
+
+def _is_ours(user: int) -> bool:
+    """True for what belongs to us, or to a user that root runs QEMU as."""
+    return user == os.geteuid() or (os.geteuid() == 0 and FIRST_USER <= user <= LAST_USER)
 
 
 WIRINGS: dict[str, type[Wiring]] = {kind.name: kind for kind in (Namespace, GuestForward)}
