@@ -22,7 +22,7 @@ from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.verdict.deployment_track import WaitSignal
 from hotplate.verdict.health import AGENT
-from hotplate.verdict.stages import Stage
+from hotplate.verdict.stages import BOOT, Stage
 from hotplate.verdict.tracker import StageTracker
 
 LOOK_SECONDS = 10.0
@@ -160,6 +160,9 @@ class Rest:
 
     def _at_rest(self, server: Server, tracker: StageTracker) -> bool:
         idle = self._is_idle(server)
+        # Its metadata tell it of the shell: before, there is none to be waited for.
+        if tracker.missing() in BOOT and not self._boot_ended(server):
+            return False
         inside = _ask(server)
         if inside is None:
             return idle and self._boot_ended(server) and not _hook_runs(tracker)
