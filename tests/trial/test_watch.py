@@ -5,6 +5,8 @@ from pathlib import Path
 from hotplate.events.log import EventLog
 from hotplate.settings import Settings
 from hotplate.stacks.stack import STACK_TYPE
+from hotplate.timing.deadline import DeadlineExceeded
+from hotplate.trial.guest_probe import wait_for_boot
 from hotplate.trial.watch import NEW_REQUESTS, Watch
 
 HERE = Path("/nonexistent")
@@ -124,3 +126,49 @@ def test_ever_new_requests_are_not_news_for_ever():
         events.emit("metadata", "request", server="a", method="GET", path=f"/{number}", status=404)
     assert "nothing new was seen" in waiting.stack("s", "CREATE").reason
     assert len(waiting._seen) == NEW_REQUESTS
+
+
+def test_what_is_due_after_the_stacks_end_is_waited_for():
+    events = EventLog()
+    waiting = watch(events, patience=60)
+    done = []
+    events.subscribe(lambda event: done.append(event.kind) if event.kind == "poll" else None)
+    stack_event(events, "COMPLETE")
+    events.emit("cfn", "poll", server="a")
+    assert waiting.stack("s", "CREATE").status == "CREATE_COMPLETE"
+    assert waiting.until(lambda: bool(done)) == ""
+
+
+def test_what_does_not_come_after_the_stacks_end_is_given_up():
+    events = EventLog()
+    waiting = watch(events)
+    stack_event(events, "COMPLETE")
+    assert waiting.stack("s", "CREATE").status == "CREATE_COMPLETE"
+    assert "nothing new was seen" in waiting.until(lambda: False)
+
+
+class SlowBoot:
+    """A server whose shell answers, and whose boot ends or does not."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.commands: list[str] = []
+
+    def shell(self, *, seconds):
+        return self
+
+    def run(self, command, *, timeout):
+        self.commands.append(command)
+        if self.error:
+            raise self.error
+
+
+def test_a_boot_that_has_ended_is_not_spoken_of():
+    server = SlowBoot()
+    assert wait_for_boot(server, seconds=5) == ""
+    assert "cloud-init status --wait" in server.commands[0]
+
+
+def test_a_boot_that_does_not_end_is_said():
+    told = wait_for_boot(SlowBoot(DeadlineExceeded("waiting")), seconds=5)
+    assert told == "its boot has not ended after another 5 s"
