@@ -27,6 +27,9 @@ URL = st.sampled_from(
         "http://127.0.0.1:1/\r\nX: y",
         "https://127.0.0.1:1/",
         "ftp://127.0.0.1/",
+        "http://[::1]:1/",
+        "http://[fe80::1%25lo]:1/",
+        " http://127.0.0.1:1/x ",
         "http://127.0.0.1:1/\u2603",
         "\ud800",
     ]
@@ -42,7 +45,9 @@ NAMES = st.sampled_from(
     ]
 )
 INPUT = (
-    st.fixed_dictionaries({"name": NAMES}, optional={"value": JSON, "type": TEXT})
+    st.fixed_dictionaries(
+        {"name": NAMES}, optional={"value": JSON, "type": TEXT | st.just("String")}
+    )
     | st.fixed_dictionaries(
         {"name": st.sampled_from(["deploy_signal_id", "deploy_auth_url"]), "value": URL}
     )
@@ -163,3 +168,108 @@ def test_ten_thousand_documents(guest, runner, capfd, tmp_path_factory):
     assert "does not know" not in log
     assert all(line.startswith("heat-config: ") for line in log.splitlines())
     assert seen[0] >= DOCUMENTS
+
+
+@settings(max_examples=2000, deadline=None, database=None)
+@given(
+    st.text(max_size=40)
+    | st.builds(
+        "{}://{}:{}{}".format,
+        st.sampled_from(["http", "https", "HTTP", "socks5", ""]),
+        st.text("[]:%25@ab.1\u2603\ud800/\\", max_size=12),
+        st.text("0123456789x", max_size=6),
+        st.text(max_size=12),
+    )
+)
+def test_a_url_is_one_or_a_value_error(url):
+    sys.path.insert(0, HOOKS)
+    from heat_config import proxy, request
+
+    sys.path.remove(HOOKS)
+    request.redacted(url)
+    try:
+        target = request.Target(url)
+    except ValueError:
+        pass
+    else:
+        assert (target.authority + target.path).isascii()
+        assert not any(c <= " " for c in target.authority + target.path)
+    for names in ({"http_proxy": url}, {"all_proxy": "http://h", "no_proxy": url}):
+        try:
+            found = proxy.of("http", "heat.example", 80, names)
+        except ValueError:
+            continue
+        assert found is None or found.host
+
+
+@settings(max_examples=1000, deadline=None, database=None)
+@given(
+    record=st.binary(max_size=60)
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | st.fixed_dictionaries(
+        {"heat_config": JSON | st.fixed_dictionaries({"version": JSON, "state": JSON | TEXT})},
+        optional={"id": JSON, "name": JSON, "group": JSON, "inputs": JSON, "outputs": JSON},
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_any_file_is_a_record_a_mark_of_heat_agents_or_damaged(record, tmp_path_factory):
+    sys.path.insert(0, HOOKS)
+    from heat_config import command, state
+
+    sys.path.remove(HOOKS)
+    store = state.Store(str(tmp_path_factory.getbasetemp()))
+    Path(store.path("r-1", ".json")).write_bytes(record)
+    found = store.load(clear=False)["r-1"]
+    assert found.state in state.STATES
+    command._row(found)
+    try:
+        document = json.loads(record.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        assert found.state == (state.DAMAGED if record else state.SIGNALLED)
+    else:
+        foreign = isinstance(document, dict) and "heat_config" not in document
+        assert bool(found.mark.get("foreign")) == foreign
+
+
+@settings(max_examples=1000, deadline=None, database=None)
+@given(st.binary(max_size=200) | TEXT.map(lambda text: f"x\n{{{text}".encode("utf-8", "replace")))
+def test_what_a_hook_prints_is_read_whatever_it_is(data):
+    sys.path.insert(0, HOOKS)
+    from heat_config import result
+
+    sys.path.remove(HOOKS)
+    result.stray(data, "hook")
+    answer = result.read_answer(data, data, 0, "hook", ["r"])
+    assert isinstance(answer["deploy_status_code"], int)
+
+
+CATALOG = st.lists(
+    JSON
+    | st.fixed_dictionaries(
+        {"type": st.just("orchestration") | JSON},
+        optional={
+            "endpoints": JSON
+            | st.lists(
+                JSON
+                | st.fixed_dictionaries(
+                    {"interface": st.just("public") | JSON, "url": TEXT | JSON},
+                    optional={"region_id": JSON, "region": JSON},
+                ),
+                max_size=3,
+            )
+        },
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=1000, deadline=None, database=None)
+@given(CATALOG | JSON, TEXT | st.none())
+def test_a_catalogue_of_any_shape_is_an_endpoint_or_a_sentence(catalog, region):
+    sys.path.insert(0, HOOKS)
+    from heat_config import transport
+
+    sys.path.remove(HOOKS)
+    try:
+        assert isinstance(transport._endpoint(catalog, "orchestration", region), str)
+    except transport.NotAccepted as error:
+        assert "no public endpoint" in error.sentence
