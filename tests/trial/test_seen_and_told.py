@@ -1,0 +1,96 @@
+"""Through the real Heat: what the host lacks stays the host's, and what went wrong is noticed."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from played_guest import Guest, PlayedMachine
+
+from hotplate.errors import HostError, MachineLostError, Outcome, outcome_of
+
+SERVER = {
+    "type": "OS::Nova::Server",
+    "properties": {"image": "any", "flavor": "any", "user_data_format": "SOFTWARE_CONFIG"},
+}
+OUTPUTS = [{"name": "result"}, {"name": "url"}, {"name": "problem", "error_output": True}]
+
+
+def template(**deployment):
+    return {
+        "heat_template_version": "2018-08-31",
+        "resources": {
+            "server": SERVER,
+            "config": {
+                "type": "OS::Heat::SoftwareConfig",
+                "properties": {"group": "script", "config": "true", "outputs": OUTPUTS},
+            },
+            "deployment": {
+                "type": "OS::Heat::SoftwareDeployment",
+                "properties": {
+                    "config": {"get_resource": "config"},
+                    "server": {"get_resource": "server"},
+                    **deployment,
+                },
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (HostError("QEMU could not start the machine"), Outcome.HOST),
+        (OSError(errno.EMFILE, "Too many open files"), Outcome.HOST),
+        (OSError(errno.ENOSPC, "No space left on device"), Outcome.HOST),
+        (MachineLostError("the helper process was killed"), Outcome.LOST),
+        (KeyError("ours"), Outcome.ERROR),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_keeps_a_server_from_starting_crosses_heat_as_itself(
+    play, monkeypatch, error, outcome
+):
+    def start(self, *, incoming=None):
+        raise error
+
+    monkeypatch.setattr(PlayedMachine, "start", start)
+    with pytest.raises(type(error)) as raised:
+        play(template())
+    assert raised.value is error
+    assert outcome_of(raised.value) is outcome
+
+
+def answering(**outputs):
+    return Guest(answers={"deployment": {"deploy_status_code": 0, **outputs}})
+
+
+def test_outputs_that_were_not_sent_are_noticed(play):
+    verdict = play(template(), answering(result="x")).verdict
+    assert verdict.passed
+    assert [(each.kind, each.sentence) for each in verdict.noticed] == [
+        ("output-missing", 'the deployment "deployment" did not send its output "url"')
+    ]
+
+
+def test_outputs_that_were_sent_are_not(play):
+    # One that is empty was sent.
+    assert play(template(), answering(result="", url="x")).verdict.noticed == ()
+
+
+def test_who_wants_no_signal_gets_no_output(play):
+    assert play(template(signal_transport="NO_SIGNAL")).verdict.noticed == ()
+
+
+def test_a_hook_that_ran_twice_fails_a_complete_stack(play, monkeypatch):
+    run = PlayedMachine._run
+
+    def twice(self, deployment):
+        self._mark("started", deployment)
+        return run(self, deployment)
+
+    monkeypatch.setattr(PlayedMachine, "_run", twice)
+    verdict = play(template(), answering(result="x", url="y")).verdict
+    assert verdict.status == "CREATE_COMPLETE"
+    assert verdict.outcome is Outcome.FAILED
+    assert 'FAILED: the hook "script" ran 2 times' in verdict.last_line()
