@@ -163,6 +163,11 @@ def outcome_of(error: BaseException) -> Outcome:
     return error.outcome if isinstance(error, HotplateError) else Outcome.ERROR
 
 
+def is_unforeseen(error: BaseException) -> bool:
+    """True when it is told with its traceback: nobody thought of it."""
+    return outcome_of(error) is Outcome.ERROR and not isinstance(error, HotplateError)
+
+
 def exhaustion(error: BaseException) -> bool:
     """True for an error of the operating system that says that the host has no more to give."""
     return isinstance(error, OSError) and error.errno in _REMEDIES

@@ -24,6 +24,7 @@ from hotplate.errors import (
     HotplateError,
     Outcome,
     UsageError,
+    is_unforeseen,
     outcome_of,
     sentence_of,
 )
@@ -106,11 +107,10 @@ def _run(args: argparse.Namespace) -> int:
         print(f"hotplate {args.verb}: interrupted", file=sys.stderr)
         return Outcome.INTERRUPTED.exit_status
     except Exception as error:
-        outcome = outcome_of(error)
-        if outcome is Outcome.ERROR:
+        if is_unforeseen(error):
             traceback.print_exc()
         print(f"hotplate {args.verb}: {sentence_of(error)}", file=sys.stderr)
-        return outcome.exit_status
+        return outcome_of(error).exit_status
 
 
 def _check_directory() -> None:

@@ -21,7 +21,7 @@ from hotplate.cli.arguments import (
     load_template,
 )
 from hotplate.cli.interrupts import Interrupts
-from hotplate.errors import HostError, HotplateError, Outcome
+from hotplate.errors import HostError, Outcome, is_unforeseen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -191,18 +191,21 @@ class TestCommand:
         from hotplate.verdict.verdict import of_error
 
         events = EventLog()
+        ended: BaseException | None = None
         try:
             with self.interrupts.allowed():
                 verdict = self._try(image, folder, events)
-            if verdict.outcome is Outcome.FAILED and is_full(folder):
-                raise HostError(
-                    f'the disk of "{folder}" is full, so that nothing is known of the image',
-                    hint=f"df -h {folder}",
-                )
         except (Exception, KeyboardInterrupt) as error:
+            ended = error
             verdict = of_error(error, subject, events, now=time.monotonic(), artefacts=str(folder))
-            if verdict.outcome is Outcome.ERROR and not isinstance(error, HotplateError):
-                _keep_traceback(folder)
+        if verdict.outcome in (Outcome.FAILED, Outcome.ERROR) and is_full(folder):
+            full = HostError(
+                f'the disk of "{folder}" is full, so that nothing is known of the image',
+                hint=f"df -h {folder}",
+            )
+            verdict = of_error(full, subject, events, now=time.monotonic(), artefacts=str(folder))
+        elif ended is not None and is_unforeseen(ended):
+            _keep_traceback(ended, folder)
         return RunReport(verdict, tuple(events))
 
     def _try(self, path: Path, folder: Path, events: EventLog) -> Verdict:
@@ -281,11 +284,11 @@ class TestCommand:
         print(f"{passed} of {len(self.runs)} images passed; all of them: {path or folder.problem}")
 
 
-def _keep_traceback(folder: Path) -> None:
-    """Show where the exception that is being handled came from, and leave it with the run."""
+def _keep_traceback(error: BaseException, folder: Path) -> None:
+    """Show where an exception came from, and leave it with the run."""
     from hotplate.report.artifacts import Folder
 
-    text = traceback.format_exc()
+    text = "".join(traceback.format_exception(error))
     print(text, file=sys.stderr, end="")
     Folder(folder).write("traceback.txt", text)
 

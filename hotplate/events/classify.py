@@ -184,6 +184,11 @@ def is_stop(event: Event) -> bool:
     return event.source == "machine" and event.kind == "disk-error" and event.detail["stopped"]
 
 
+def is_fault(event: Event) -> bool:
+    """True when a server could not be started: ``detail`` has whose fault it is, and a message."""
+    return event.source == "harness" and event.kind == "fault"
+
+
 def is_flood(event: Event) -> bool:
     """True when a guest passed a bound of the harness's: ``detail`` has the fault and a text."""
     return event.source == "harness" and event.kind == "flood"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.cloud.cloud import Cloud
-from hotplate.errors import HostError, MachineLostError, TemplateError
+from hotplate.errors import HostError, MachineLostError, Outcome, TemplateError, error_of
 from hotplate.events import classify
 from hotplate.events.log import Event
 from hotplate.stacks.template import Template, load
@@ -111,17 +111,21 @@ class Stack:
         """Wait for the end of the last action.
 
         :raises DeadlineExceeded: when it has not ended by then.
-        :raises HostError: when the host's disk is full.
+        :raises HostError: when the host's disk is full, or it could not start a server.
         :raises MachineLostError: when a machine went away by itself while it was waited for.
         """
         deadline = GuestDeadline(seconds, f'{self._action} of the stack "{self.name}"')
 
         def decisive(event: Event) -> bool:
-            return self._ends(event) or classify.is_loss(event) or classify.is_stop(event)
+            ends = (self._ends, classify.is_fault, classify.is_loss, classify.is_stop)
+            return any(each(event) for each in ends)
 
         events = self._cloud.events
         while (found := events.wait(decisive, seconds=deadline.left, since=self._since)) is None:
             deadline.check()
+        if classify.is_fault(found):
+            # Heat words it as a server that failed.
+            raise error_of(Outcome(found.detail["outcome"]), str(found.detail["message"]))
         if classify.is_loss(found):
             told = found.detail.get("message") or f"QEMU ended with {found.detail.get('status')}"
             raise MachineLostError(f"the machine was lost while {deadline.what} ran: {told}")

@@ -85,6 +85,14 @@ RULES: tuple[Rule, ...] = (
         "a kernel that resets the machine at once often needs another CPU model or more memory; "
         "see console.log and the screenshot",
     ),
+    # Of a machine that went away the silence says nothing.
+    Rule(
+        "machine-lost",
+        None,
+        _EVERY,
+        detectors.machine_gone,
+        "see what QEMU wrote and the end of console.log; this says nothing about the image",
+    ),
     Rule(
         "no-bootable-kernel",
         Stage.BOOTED,
@@ -92,13 +100,6 @@ RULES: tuple[Rule, ...] = (
         detectors.nothing_booted,
         "look at the screenshot; check that the image has a kernel and a boot loader for this "
         "firmware, and that the kernel's command line has console=ttyS0",
-    ),
-    Rule(
-        "machine-lost",
-        None,
-        _EVERY,
-        detectors.machine_gone,
-        "see what QEMU wrote and the end of console.log; this says nothing about the image",
     ),
     Rule(
         "guest-stopped",

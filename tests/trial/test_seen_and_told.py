@@ -8,6 +8,11 @@ import pytest
 from played_guest import Guest, PlayedMachine
 
 from hotplate.errors import HostError, MachineLostError, Outcome, outcome_of
+from hotplate.events.log import EventLog
+from hotplate.settings import Settings
+from hotplate.stacks.stack import Stack
+from hotplate.stacks.template import Template
+from hotplate.testbed.testbed import Testbed
 
 SERVER = {
     "type": "OS::Nova::Server",
@@ -59,6 +64,18 @@ def test_what_keeps_a_server_from_starting_crosses_heat_as_itself(
         play(template())
     assert raised.value is error
     assert outcome_of(raised.value) is outcome
+
+
+def test_who_waits_for_a_stack_is_told_the_same(play, monkeypatch, tmp_path):
+    def start(self, *, incoming=None):
+        raise HostError("QEMU could not start the machine")
+
+    monkeypatch.setattr(PlayedMachine, "start", start)
+    settings = Settings.load({"accelerator": "tcg"}, environ={}, directory=tmp_path)
+    with Testbed(play.image, settings=settings, directory=tmp_path, events=EventLog()) as testbed:
+        stack = Stack.create(testbed.cloud, Template(source="a test", template=template()))
+        with pytest.raises(HostError, match="QEMU could not start the machine"):
+            stack.wait()
 
 
 def answering(**outputs):

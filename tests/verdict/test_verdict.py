@@ -57,6 +57,22 @@ def test_a_lost_machine_is_not_a_failed_image(story):
     assert verdict.last_line().startswith("MACHINE LOST: not reached: agent polled: the machine")
 
 
+def test_a_machine_that_was_lost_before_it_said_a_word_is_no_image_without_a_kernel(story):
+    story.power()
+    story.emit("machine", "exit", status=-9, reason="lost", message="")
+    assert verdict_of(story, status="CREATE_IN_PROGRESS").outcome is Outcome.LOST
+
+
+def test_a_machine_that_is_lost_while_it_is_looked_into_is_lost(passed):
+    passed.emit("machine", "exit", status=-9, reason="lost", message="")
+    asked = ['server "web": the guest could not be asked: the machine is off']
+    verdict = verdict_of(passed, problems=asked)
+    assert verdict.outcome is Outcome.LOST
+    assert (
+        verdict.last_line() == "MACHINE LOST: the machine was lost while the guest was looked into"
+    )
+
+
 @pytest.mark.parametrize("status", ["", "CREATE_FAILED"])
 def test_the_last_line_names_the_stage_and_what_to_do(story, status):
     story.up()
