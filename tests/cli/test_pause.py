@@ -17,7 +17,7 @@ import tiny_disk
 
 pytestmark = [pytest.mark.tool("qemu-img"), pytest.mark.tool("qemu-system-x86_64")]
 
-SECONDS = 120
+SECONDS = 600
 SERVER = {
     "type": "OS::Nova::Server",
     "properties": {"name": "web", "image": "any", "flavor": "any"},
