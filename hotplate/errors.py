@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import signal
+import sqlite3
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import ClassVar
@@ -170,7 +171,15 @@ def is_unforeseen(error: BaseException) -> bool:
 
 def exhaustion(error: BaseException) -> bool:
     """True for an error of the operating system that says that the host has no more to give."""
-    return isinstance(error, OSError) and error.errno in _REMEDIES
+    return _number(error) in _REMEDIES
+
+
+def _number(error: BaseException) -> int | None:
+    """The error number of the operating system behind an exception, also where SQLite met it."""
+    if isinstance(error, sqlite3.Error):
+        full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        return errno.ENOSPC if full else None
+    return error.errno if isinstance(error, OSError) else None
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -198,6 +207,6 @@ def _host_sentence(error: BaseException) -> str:
     for each in causes(error):
         if isinstance(each, HostError):
             return str(each)
-        if isinstance(each, OSError) and each.errno in _REMEDIES:
-            return f"the host has no more to give: {each}\n  hint: {_REMEDIES[each.errno]}"
+        if (number := _number(each)) in _REMEDIES:
+            return f"the host has no more to give: {each}\n  hint: {_REMEDIES[number]}"
     return f"the host has no more memory to give\n  hint: {_REMEDIES[errno.ENOMEM]}"

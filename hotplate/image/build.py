@@ -32,7 +32,9 @@ from hotplate.image.progress import TIMESTAMP, Progress
 
 OUTPUT_BYTES = 512 * 1024 * 1024
 SCRATCH_BYTES = 3 * 1024 * 1024 * 1024
-"""Bytes that have to be free beside the image, and where it is put together."""
+CACHE_BYTES = 512 * 1024 * 1024
+"""Bytes that have to be free beside the image, where it is put together, and for a base system and
+its packages where they are kept."""
 
 TMPFS_MIB = 6144
 """MiB of memory that must be free for a build to be done in memory."""
@@ -195,7 +197,9 @@ class Build:
     ) -> tuple[int, deque[str]]:
         tmp = Path(self.environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108  as mktemp(1) does
         tmpfs_mib = _tmpfs_mib()
-        check_space(staging, OUTPUT_BYTES)
+        check_space(staging.parent, OUTPUT_BYTES)
+        if base.making:
+            check_space(base.tarball.parent, CACHE_BYTES)
         if not tmpfs_mib:
             check_space(tmp, SCRATCH_BYTES)
         config = {

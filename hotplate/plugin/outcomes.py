@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Iterator
 
 import pytest
 
-from hotplate.errors import HotplateError, Outcome, UsageError, outcome_of
+from hotplate.errors import HotplateError, Outcome, UsageError, outcome_of, sentence_of
 from hotplate.timing.deadline import DeadlineExceeded
 
 PROPERTY = "hotplate_outcome"
@@ -24,9 +25,13 @@ def one_sentence() -> Iterator[None]:
         yield
     except UsageError as error:
         message, status = str(error), error.exit_status
-    except (HotplateError, DeadlineExceeded) as error:
+    except (HotplateError, DeadlineExceeded, OSError, MemoryError, sqlite3.Error) as error:
         outcome = Outcome.FAILED if isinstance(error, DeadlineExceeded) else outcome_of(error)
-        failure = pytest.fail.Exception(f"{outcome}: {error}", pytrace=False)
+        if outcome is Outcome.ERROR and not isinstance(error, HotplateError):
+            # A fault of our own is shown in full.
+            raise
+        text = sentence_of(error) if outcome is Outcome.HOST else str(error)
+        failure = pytest.fail.Exception(f"{outcome}: {text}", pytrace=False)
         setattr(failure, PROPERTY, outcome)
         raise failure from None
     else:
@@ -44,7 +49,8 @@ def of_failure(error: BaseException, *, lost: bool) -> Outcome:
         return Outcome.LOST
     if (known := getattr(error, PROPERTY, None)) is not None:
         return Outcome(known)
-    outcome = outcome_of(error) if isinstance(error, (HotplateError, OSError)) else Outcome.FAILED
+    ours = isinstance(error, (HotplateError, OSError, MemoryError, sqlite3.Error))
+    outcome = outcome_of(error) if ours else Outcome.FAILED
     return Outcome.FAILED if outcome is Outcome.ERROR else outcome
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -163,3 +165,17 @@ def test_a_full_disk_behind_the_output_is_said():
 def test_closed_standard_files_are_no_fault():
     command = f"exec {sys.executable} -m hotplate cache list <&- >&- 2>&-"
     assert subprocess.run(["sh", "-c", command], timeout=120).returncode == 0
+
+
+def test_a_database_on_a_full_disk_is_the_hosts_fault():
+    """SQLite wraps what the operating system said (SQLITE_FULL)."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(sqlite3.OperationalError) as full:
+            database.execute("CREATE TABLE t (c)")
+        with pytest.raises(sqlite3.OperationalError) as other:
+            database.execute("SELECT * FROM nowhere")
+    assert outcome_of(full.value) is Outcome.HOST
+    assert "database or disk is full" in sentence_of(full.value)
+    assert "df -h" in sentence_of(full.value)
+    assert outcome_of(other.value) is Outcome.ERROR

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
+import sys
 
 import pytest
 
@@ -375,3 +377,21 @@ def test_a_test_for_a_hook_that_is_not_there_boots_nothing(project, tmp_path, ra
     done = project.runpytest_subprocess(f"--image={image}", "-rs")
     done.assert_outcomes(skipped=1)
     assert "the image has no hook for puppet, by web.manifest.json" in done.stdout.str()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
+def test_a_full_disk_is_the_hosts_fault(project, tmp_path, raw_image):
+    image = raw_image(tmp_path / "web.raw")
+    (tmp_path / "full").mkdir()
+    project.makepyfile(test_it="def test_one(server):\n    pass\n")
+    mount = (
+        f"mount -t tmpfs -o size=200k none {tmp_path}/full && "
+        f"{{ head -c 1M /dev/zero > {tmp_path}/full/filling 2> /dev/null || true; }} && exec "
+    )
+    pytest_line = f"{sys.executable} -m pytest --image={image} --artifacts={tmp_path}/full/a --cold"
+    done = project.run("unshare", "--mount", "sh", "-c", mount + pytest_line)
+    text = done.stdout.str()
+    assert "host error: " in text
+    assert "Traceback" not in text
+    assert done.ret == 3, text
