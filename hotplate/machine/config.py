@@ -100,7 +100,8 @@ class MachineConfig:
     :param cpu: QEMU's CPU model; "" takes the accelerator's choice.
     :param config_drive: an image with a file system that is attached as a second disk.
     :param smbios: fields of SMBIOS type 1 beside the UUID and the serial number.
-    :param display: a VGA adapter, whose picture :meth:`Machine.screenshot` takes.
+    :param display: a VGA adapter, whose picture
+        :meth:`~hotplate.machine.machine.Machine.screenshot` takes.
     :param reboot: False turns a reboot of the guest into the machine's end.
     :param extra: arguments for QEMU that are appended as they are.
     """

@@ -30,7 +30,7 @@ def is_live(stream: TextIO) -> bool:
 class Progress:
     """Shows the stages of one run as they are reached.
 
-    A context manager; :meth:`reached` is what :class:`~hotplate.verdict.stages.StageTracker` is
+    A context manager; :meth:`reached` is what :class:`~hotplate.verdict.tracker.StageTracker` is
     given as ``on_reached``.
 
     :param expected: seconds from power-on to each stage in earlier runs.
