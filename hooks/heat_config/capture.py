@@ -176,7 +176,11 @@ class Stream:
 class Pump:
     """The process that reads *streams* until nobody can write to them any more."""
 
+    _left = []
+    """Those that others write to still: who ends among them is collected by the next."""
+
     def __init__(self, streams):
+        self._left[:] = [pid for pid in self._left if not _has_ended(pid)]
         self._control, theirs = socket.socketpair()
         self._pid = os.fork()
         if self._pid == 0:
@@ -207,6 +211,8 @@ class Pump:
     def close(self):
         """Leave it alone; it ends by itself."""
         self._control.close()
+        if self._pid is not None and not _has_ended(self._pid):
+            self._left.append(self._pid)
 
 
 def memory(limit):
@@ -245,6 +251,13 @@ def is_short(descriptor):
     return bool(disk.f_blocks) and disk.f_bavail * disk.f_frsize < ROOM
 
 
+def _has_ended(pid):
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
+
+
 def _shown(left_out):
     return b"\n[... %d bytes are left out here ...]\n" % left_out
 
@@ -278,7 +291,8 @@ def _be_pump(streams, control):
             for reader in list(open_streams):
                 while _take(reader, open_streams, poll):
                     pass
-            control.sendall(b"!")
+            if open_streams:  # else that it ends is answer enough
+                control.sendall(b"!")
 
 
 def _take(reader, open_streams, poll):

@@ -169,6 +169,20 @@ def test_no_pump_outlives_those_who_write(guest, heat, cfn, wait_until):
     wait_until(lambda: not pumps() - before)
 
 
+def test_many_deployments_leave_no_dead_pump_behind(guest, heat, cfn, wait_until):
+    """Each dead process that nobody collects counts against the limit of the agent's unit."""
+    seen = guest.root / "seen"
+    guest.shell_hook(
+        "shell",
+        f"grep -ls '^State:.Z' /proc/[0-9]*/status | while read f; do "
+        f'grep -q "^PPid:.$PPID$" "$f" && echo "$f"; done >>{seen}\n'
+        "echo '{\"deploy_status_code\":0}'\n",
+    )
+    guest.metadata(*(cfn(id=f"d-{n}") for n in range(8)))
+    assert guest.run().status == 0
+    assert seen.read_text() == ""
+
+
 def parent(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
