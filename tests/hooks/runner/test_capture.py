@@ -149,24 +149,25 @@ def test_who_is_left_in_the_background_writes_on_and_fills_nothing(guest, heat, 
         os.kill(pid, signal.SIGKILL)
 
 
-def pumps():
-    """The ids of the pumps on this host."""
+def pumps(guest):
+    """The ids of this guest's pumps: they have the environment of its runner."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/comm"):
         try:
             if path.read_text() == "heat-config-out\n":
-                found.add(int(path.parent.name))
+                environment = path.with_name("environ").read_bytes().split(b"\0")
+                if b"COUNT_DIR=" + os.fsencode(guest.counts) in environment:
+                    found.add(int(path.parent.name))
         except OSError:
             continue
     return found
 
 
 def test_no_pump_outlives_those_who_write(guest, heat, cfn, wait_until):
-    before = pumps()
     guest.real_hook("script", "script.py")
     guest.metadata(cfn("echo hi", group="script"), cfn(id="d-2"))
     assert guest.run().status == 0
-    wait_until(lambda: not pumps() - before)
+    wait_until(lambda: not pumps(guest))
 
 
 def test_many_deployments_leave_no_dead_pump_behind(guest, heat, cfn, wait_until):
@@ -190,14 +191,13 @@ def parent(pid):
 @pytest.mark.parametrize("which", ["runner", "hook", "both"])
 def test_a_pump_that_is_killed_fails_the_run_and_nothing_else(guest, heat, cfn, wait_until, which):
     """Who writes dies of SIGPIPE, or is not heard: a failure, once, and the next is served."""
-    before = pumps()
     guest.real_hook("script", "script.py")
     config = f"echo run >>{guest.counts}/d-1\necho one\nsleep 2\necho two\necho three\n"
     guest.metadata(cfn(config, group="script"), cfn(id="d-2"))
     process = guest.start()
     wait_until(lambda: guest.runs("d-1") == 1)
-    wait_until(lambda: len(pumps() - before) == 2)
-    for pid in pumps() - before:
+    wait_until(lambda: len(pumps(guest)) == 2)
+    for pid in pumps(guest):
         of_runner = parent(pid) == process.pid
         if which == "both" or of_runner == (which == "runner"):
             os.kill(pid, signal.SIGKILL)
