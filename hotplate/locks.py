@@ -8,6 +8,7 @@ on one that was removed is told so.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
@@ -16,6 +17,10 @@ from pathlib import Path
 
 TRIES = 100
 """How often a directory is made anew when it is removed at once, before that is an error."""
+
+
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+"""What a file system says that knows no locks; on one nothing is held."""
 
 
 class InUse(Exception):
@@ -72,6 +77,10 @@ def _locked(directory: Path, operation: int) -> Iterator[None]:
             fcntl.flock(descriptor, operation)
         except BlockingIOError:
             raise InUse(f'"{directory}" is in use') from None
+        except OSError as error:
+            # A build there is worth more than the promise that no other does the same.
+            if error.errno not in NO_LOCKS:
+                raise
         # It may have been removed, and made anew, between the two calls.
         if not os.path.samestat(os.fstat(descriptor), directory.stat()):
             raise FileNotFoundError(f'"{directory}" was removed')
