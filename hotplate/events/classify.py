@@ -282,6 +282,12 @@ def is_failure(event: Event) -> bool:
     return event.source == "stack" and event.detail.get("status") == "FAILED"
 
 
+def is_complete_stack(event: Event) -> bool:
+    """True for Heat's word that a stack is complete."""
+    kind, status = event.detail.get("type"), event.detail.get("status")
+    return event.source == "stack" and (kind, status) == ("OS::Heat::Stack", "COMPLETE")
+
+
 def is_wait_condition(event: Event) -> bool:
     """True for a stack event of a wait condition."""
     kind = str(event.detail.get("type", ""))

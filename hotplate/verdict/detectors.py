@@ -350,6 +350,8 @@ def never_started(facts: Facts) -> str:
     if failed or facts.failed:
         why = facts.stack_reason or str(failed[0].detail.get("reason", ""))
         return f"Heat failed before a machine was switched on: {why or 'it gave no reason'}"
+    if any(classify.is_complete_stack(each) for each in facts.stack):
+        return "the stack is complete, and there is no server in it"
     return "no machine was switched on"
 
 

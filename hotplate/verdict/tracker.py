@@ -69,6 +69,11 @@ class StageTracker:
         """Stop following."""
         self._unsubscribe()
 
+    @property
+    def known(self) -> bool:
+        """Whether there is such a server: Heat asked for it, or its machine was switched on."""
+        return bool(self.name) or self.started is not None
+
     # -- what is due -----------------------------------------------------------------------------
 
     @property

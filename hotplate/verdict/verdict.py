@@ -340,7 +340,7 @@ def judge(
         diagnosis=diagnosis,
         seconds=now - tracker.started if tracker.started is not None else 0.0,
         artefacts=artefacts,
-        servers=tuple(server_result(each) for each in trackers),
+        servers=tuple(server_result(each) for each in trackers if each.known),
         decided_by=tracker.server,
         noticed=seen,
     )

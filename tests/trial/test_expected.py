@@ -383,3 +383,10 @@ def test_each_server_is_shown_with_its_name(play):
     for text in texts:
         assert all(name in text for name in names)
     assert any(line.startswith(f"{names[0]}: ") for line in played.seen)
+
+
+def test_a_template_without_a_server_says_nothing_of_the_image(play):
+    verdict = play(template({"config": config()})).verdict
+    assert not verdict.passed
+    assert "there is no server in it" in verdict.last_line()
+    assert verdict.servers == ()
