@@ -84,14 +84,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = _parser(words).parse_args(words)
         status = _run(args)
         output.flush()
-    if output.problem is not None:
-        why = output.problem.strerror
-        print(
-            f"hotplate {args.verb}: the standard output cannot be written: {why}", file=sys.stderr
-        )
+        if output.problem is None:
+            return status
+        why = f"the standard output cannot be written: {output.problem.strerror}"
+        print(f"hotplate {args.verb}: {why}", file=sys.stderr)
         # The result of a test is that of the image, whoever could read of it.
         return status if args.verb == "test" else status or Outcome.HOST.exit_status
-    return status
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The standard output of a command, which may go away without taking the command with it.
+"""What a command writes to, which may go away without taking the command with it.
 
 What a verb found out does not depend on who still reads it: a reader that has gone (``| head -1``)
 is nobody's fault, and a full disk behind ``>`` is said once, at the end.
@@ -66,23 +66,26 @@ class Output:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[Output]:
-    """Let the standard output be an :class:`Output` for as long as a verb runs.
+    """Let what is written to be an :class:`Output` each for as long as a verb runs.
+
+    :return: the standard output; there is nobody to tell what became of the standard error.
 
     Characters that the terminal's encoding does not have, and file names that are no text, are
     written as escapes.
     """
     _open_standard_files()
-    before = sys.stdout
+    before = sys.stdout, sys.stderr
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    output = Output(before)
-    sys.stdout = cast(TextIO, output)
+    output, errors = Output(sys.stdout), Output(sys.stderr)
+    sys.stdout, sys.stderr = cast(TextIO, output), cast(TextIO, errors)
     try:
         yield output
     finally:
         output.flush()
-        sys.stdout = before
+        errors.flush()
+        sys.stdout, sys.stderr = before
 
 
 def _open_standard_files() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, UsageError
+from hotplate.events import classify
 from hotplate.events.log import Event, EventLog
 from hotplate.image.inspect import Image
 from hotplate.session.access import Access
@@ -200,6 +201,10 @@ class Up:
                 )
         elif event.kind == "exit":
             self._say(f"server {event.server} is off: {detail.get('reason', '')}")
+        elif classify.is_fault(event):
+            self._say(
+                f"a server cannot be started, and its image is not to blame: {detail['message']}"
+            )
         elif event.kind == "waiting":
             self._say(f'server "{detail["name"]}": {detail["text"]}')
 

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.cloud.cloud import Cloud
-from hotplate.errors import HostError, MachineLostError, Outcome, TemplateError, error_of
+from hotplate.errors import (
+    HostError,
+    HotplateError,
+    MachineLostError,
+    Outcome,
+    TemplateError,
+    error_of,
+)
 from hotplate.events import classify
 from hotplate.events.log import Event
 from hotplate.stacks.template import Template, load
@@ -19,6 +26,7 @@ STACK_TYPE = "OS::Heat::Stack"
 """The resource type under which Heat reports what happens to a stack as a whole."""
 
 SECONDS = 600.0
+HTTP_SERVER_ERROR = 500
 BEGIN_SECONDS = 60.0
 
 SIGNAL_PASSWORD_INPUT = "deploy_password"  # noqa: S105 - the name of an input
@@ -239,6 +247,8 @@ class Stack:
             call()
         except exc.HTTPException as error:
             told = " ".join(str(error).removeprefix("ERROR: ").split())
+            if isinstance(error.code, int) and error.code >= HTTP_SERVER_ERROR:
+                raise HotplateError(f"the embedded Heat itself failed: {told}") from error
             raise TemplateError(f'Heat refused "{self.template.source}": {told}') from error
 
 

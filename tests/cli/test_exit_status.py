@@ -162,6 +162,12 @@ def test_a_full_disk_behind_the_output_is_said():
     )
 
 
+def test_nobody_to_complain_to_changes_no_status():
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = hotplate("test", "nowhere", stdout=full, stderr=full, capture_output=False)
+    assert done.returncode == 2
+
+
 def test_closed_standard_files_are_no_fault():
     command = f"exec {sys.executable} -m hotplate cache list <&- >&- 2>&-"
     assert subprocess.run(["sh", "-c", command], timeout=120).returncode == 0

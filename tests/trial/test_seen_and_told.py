@@ -7,7 +7,7 @@ import errno
 import pytest
 from played_guest import Guest, PlayedMachine
 
-from hotplate.errors import HostError, MachineLostError, Outcome, outcome_of
+from hotplate.errors import HostError, HotplateError, MachineLostError, Outcome, outcome_of
 from hotplate.events.log import EventLog
 from hotplate.settings import Settings
 from hotplate.stacks.stack import Stack
@@ -76,6 +76,21 @@ def test_who_waits_for_a_stack_is_told_the_same(play, monkeypatch, tmp_path):
         stack = Stack.create(testbed.cloud, Template(source="a test", template=template()))
         with pytest.raises(HostError, match="QEMU could not start the machine"):
             stack.wait()
+
+
+def test_an_error_of_heat_itself_is_not_the_templates(play, monkeypatch, tmp_path):
+    def create_stack(*_args, **_more):
+        raise RuntimeError("a fault in Heat")
+
+    settings = Settings.load({"accelerator": "tcg"}, environ={}, directory=tmp_path)
+    with Testbed(play.image, settings=settings, directory=tmp_path, events=EventLog()) as testbed:
+        # The cloud is the one who imports Heat first.
+        from heat.engine.service import EngineService
+
+        monkeypatch.setattr(EngineService, "create_stack", create_stack)
+        with pytest.raises(HotplateError, match="the embedded Heat itself failed") as raised:
+            Stack.create(testbed.cloud, Template(source="a test", template=template()))
+    assert outcome_of(raised.value) is Outcome.ERROR
 
 
 def answering(**outputs):
