@@ -236,7 +236,8 @@ class TestCommand:
             verdict = trial.judge()
             if self.args.keep or (self.args.pause_on_fail and not verdict.passed):
                 _pause(trial, verdict)
-            trial.take_picture()
+            if verdict.outcome is Outcome.FAILED:
+                trial.take_picture()
         if verdict.passed:
             history.record(key, verdict.stages)
         return verdict
