@@ -237,15 +237,6 @@ def is_signal(event: Event) -> bool:
     return False
 
 
-def resource_of(event: Event) -> tuple[str, str]:
-    """Return (stack, resource) that a signal names in its path, ("", "") where it names none."""
-    detail = event.detail
-    if detail.get("resource"):
-        return str(detail.get("stack", "")), str(detail["resource"])
-    found = re.search(r"stacks/([^/]+)/[^/]+/resources/([^/?]+)", path(event))
-    return (found[1], found[2]) if found else ("", "")
-
-
 def resource_key(event: Event) -> tuple[str, str]:
     """Return (id of the stack, resource) of a stack event; names of stacks are not unique."""
     return str(event.detail.get("stack_id", "")), str(event.detail.get("resource", ""))
