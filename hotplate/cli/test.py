@@ -22,6 +22,7 @@ from hotplate.cli.arguments import (
 )
 from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import HostError, Outcome, is_unforeseen
+from hotplate.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,7 +180,9 @@ class TestCommand:
         lost = done.verdict.reasons[-1]
         artefacts.write_json("first-try.json", done.verdict.to_json())
         if not self.args.quiet:
-            print(f"the machine was lost, which says nothing of the image; once more ({lost})")
+            print(
+                f"the machine was lost, which says nothing of the image; once more ({clean(lost)})"
+            )
         done = self._attempt(image, artefacts.folder / "second-try", subject)
         return replace(done, verdict=after_a_loss(done.verdict, lost))
 
@@ -267,7 +270,7 @@ class TestCommand:
         from hotplate.report.terminal import summary
 
         if verdict.outcome is Outcome.USAGE:
-            print(f"hotplate test: {verdict.reasons[-1]}", file=sys.stderr)
+            print(f"hotplate test: {clean(verdict.reasons[-1])}", file=sys.stderr)
             return
         *lines, last = summary(verdict).splitlines()
         if not self.args.quiet:
@@ -312,7 +315,7 @@ def _pause(trial: Trial, verdict: Verdict) -> None:
     from hotplate.session import access
 
     def say(text: str) -> None:
-        print(f"hotplate: {text}", flush=True)
+        print(f"hotplate: {clean(text)}", flush=True)
 
     if running := [each for each in trial.testbed.servers if each.machine.running]:
         say(summary(verdict).splitlines()[-1])

@@ -30,6 +30,7 @@ from hotplate.plugin.options import pytest_addoption, pytest_load_initial_confte
 from hotplate.plugin.outcomes import one_sentence
 from hotplate.plugin.results import AGAIN, IMAGE, Results, note
 from hotplate.settings import Settings
+from hotplate.text import clean
 from hotplate.timing.deadline import DeadlineExceeded
 
 if TYPE_CHECKING:
@@ -303,7 +304,7 @@ def _say(config: pytest.Config, text: str) -> None:
     """Say something past what pytest captures."""
     capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-        print(f"\nhotplate: {text}", file=sys.stderr, flush=True)
+        print(f"\nhotplate: {clean(text)}", file=sys.stderr, flush=True)
 
 
 @pytest.fixture(scope="session")
@@ -374,7 +375,7 @@ def _look_back(request: pytest.FixtureRequest, pool: ServerPool, server: ServerU
 def _explain(server: ServerUnderTest) -> Diagnosis | None:
     """Add to the report of a test what became of its deployments, and why."""
     for deployment in server.deployments:
-        print(f"hotplate: {deployment}", file=sys.stderr)
+        print(clean(f"hotplate: {deployment}"), file=sys.stderr)
     if not server.deployments or server.deployments[-1].status == "COMPLETE":
         return None
     with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
@@ -389,7 +390,7 @@ def _pause(config: pytest.Config, server: ServerUnderTest) -> None:
     capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
         print(flush=True)
-        server.pause(say=lambda text: print(f"hotplate: {text}", flush=True))
+        server.pause(say=lambda text: print(f"hotplate: {clean(text)}", flush=True))
 
 
 @pytest.fixture

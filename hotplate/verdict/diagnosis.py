@@ -8,6 +8,7 @@ from typing import Any
 
 from hotplate.events import classify
 from hotplate.events.log import Event
+from hotplate.text import clean
 from hotplate.verdict import detectors, rules
 from hotplate.verdict.facts import Facts, gather
 from hotplate.verdict.said import Said
@@ -46,7 +47,10 @@ class Diagnosis:
 
     def __str__(self) -> str:
         where = f" ({self.among})" if self.among else ""
-        return f"{self.stage}{where}: {self.seen}. {self.advice[:1].upper()}{self.advice[1:]}"
+        # It quotes what a guest, its disk or a hook wrote.
+        return clean(
+            f"{self.stage}{where}: {self.seen}. {self.advice[:1].upper()}{self.advice[1:]}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON types."""

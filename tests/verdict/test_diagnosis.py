@@ -472,3 +472,9 @@ def test_the_advice_for_a_missing_hook_has_no_place_to_fill_in(story):
     assert "use docker-cmd" in told
     assert "heat-config-<" not in told
     assert "heat-config-kubelet" not in told
+
+
+def test_what_a_guest_wrote_cannot_write_on_the_terminal(story):
+    story.up()
+    story.emit("machine", "disk-error", full=False, stopped=True, message="\x1b]0;x\x07\u202ebad")
+    assert str(story.diagnosis()).isprintable()
