@@ -177,7 +177,7 @@ class TestCommand:
         done = self._attempt(image, artefacts.folder, subject)
         if done.verdict.outcome is not Outcome.LOST:
             return done
-        lost = done.verdict.reasons[-1]
+        lost = clean(done.verdict.reasons[-1])
         artefacts.write_json("first-try.json", done.verdict.to_json())
         if not self.args.quiet:
             print(
