@@ -1,0 +1,148 @@
+"""A hostile guest, really booted: what it does to its console, its ports and its network.
+
+Of the tiny guest, which boots in seconds; ``tests/booted`` does the same with a whole image.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tiny_guest
+from conftest import Made, attached
+
+from hotplate.cloud.http import limits
+from hotplate.cloud.http.addresses import Side
+from hotplate.cloud.http.faults import Faults
+from hotplate.cloud.http.gateway import Front, Serving
+from hotplate.cloud.http.limits import Quota
+from hotplate.errors import MachineLostError
+from hotplate.events.log import EventLog
+from hotplate.guest.agent import Agent
+from hotplate.machine import accelerator, wiring
+from hotplate.machine.config import AGENT_PORT, MachineConfig
+from hotplate.machine.console import FLOOD_LINES
+from hotplate.machine.machine import Machine
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
+
+pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
+
+Make = Callable[..., Made]
+GROWTH = 64 << 20
+"""Bytes: how much the harness may grow, whatever a guest does."""
+
+
+def resident(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError(field)
+
+
+@contextlib.contextmanager
+def bounded(what: str) -> Iterator[None]:
+    """Inside, this process grows by no more than a guest may make it grow."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident("VmRSS")
+    yield
+    grown = resident("VmHWM") - before
+    print(f"{what}: grown by {grown / 1e6:.1f} MB")
+    assert grown <= GROWTH
+
+
+def floods(made: Made) -> list[str]:
+    return [str(each.detail["fault"]) for each in made.events if each.kind == "flood"]
+
+
+def test_a_console_without_end(make: Make) -> None:
+    bad, good = make(name="bad"), make(name="good")
+    shells = [attached(made.machine) for made in (bad, good)]
+    with bounded("console"):
+        shells[0].run('yes "" >/dev/ttyS0 & true').check()
+        retry(lambda _: "console-flood" in floods(bad) or None, Deadline(240, "the verdict"))
+        assert shells[1].run("echo fine").text == "fine"
+    lines = [each for each in bad.events if each.kind == "line"]
+    assert len(lines) < FLOOD_LINES
+    assert floods(good) == []
+
+
+def stream(port: str, text: str) -> str:
+    """A command that says the same on a virtio port for ever."""
+    return f"""
+        for name in /sys/class/virtio-ports/*/name; do
+            test "$(cat $name)" = {port} || continue
+            device=${{name%/name}}
+            (sleep 1; exec yes '{text}' >/dev/${{device##*/}}) </dev/null >/dev/null 2>&1 &
+        done"""
+
+
+@pytest.mark.parametrize("text", ["x", "hotplate-reply 0 0 99999999999 0", "hotplate-hello"])
+def test_a_shell_port_without_end(make: Make, text: str) -> None:
+    made = make(name="bad")
+    shell = attached(made.machine)
+    # What the guest's shell writes goes to the port.
+    shell._send(f"exec yes '{text}'\n".encode(), Deadline(10, "the shell"))
+    with bounded(f"shell port, {text}"), pytest.raises((DeadlineExceeded, MachineLostError)):
+        shell.attach(Deadline(10, "the shell"))
+
+
+def test_an_agent_port_without_end(make: Make) -> None:
+    made = make(name="bad")
+    attached(made.machine).run(stream(AGENT_PORT, '{"return": {}}')).check()
+    with bounded("agent port"), pytest.raises((DeadlineExceeded, MachineLostError)):
+        Agent(made.machine.agent_channel).attach(Deadline(10, "the agent"))
+
+
+def test_connections_that_say_nothing(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> None:
+    events = EventLog()
+    seen: list[str] = []
+
+    def app(_environ: object, start_response: Callable[..., object]) -> list[bytes]:
+        start_response("200 OK", [])
+        return [b"fine"]
+
+    with wiring.choose([80]) as link, contextlib.ExitStack() as owned:
+        serving = Serving(threads=2, connections=limits.CONNECTIONS)
+        owned.callback(serving.stop)
+        front = Front(
+            "metadata",
+            app,
+            side=Side.GUEST,
+            server_id="bad",
+            events=events,
+            faults=Faults(),
+            quota=Quota(lambda fault, _text: seen.append(fault)),
+        )
+        owned.callback(serving.add(link.listeners[80], front))
+        config = MachineConfig(
+            name="bad",
+            uuid=str(uuid.uuid4()),
+            kernel=tiny.kernel,
+            initrd=tiny.initrd,
+            append=tiny.append,
+            memory_mib=192,
+            cpus=1,
+        )
+        machine = owned.enter_context(
+            Machine(
+                config,
+                wiring=link,
+                accelerator=accelerator.emulation("the tests shall run everywhere"),
+                directory=tmp_path / "bad",
+                events=events,
+            )
+        )
+        machine.start()
+        shell = attached(machine)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with bounded("idle connections"):
+            shell.run(
+                "for i in $(seq 120); do sleep 300 | nc 169.254.169.254 80 & done "
+                "</dev/null >/dev/null 2>&1; true",
+                timeout=120,
+            ).check()
+            retry(lambda _: "connection-flood" in seen or None, Deadline(120, "the verdict"))
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before + limits.CONNECTIONS + 20
