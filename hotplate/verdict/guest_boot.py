@@ -14,6 +14,9 @@ from hotplate.verdict.health import AGENT
 
 CLOCK_SECONDS = 3600.0
 """A clock that is further off makes signatures and certificates invalid."""
+_JOB_ENDED = re.compile(r"\b(?:Started|Finished|Failed to start|Timed out starting) ")
+_BOOT_ENDED = re.compile(r"login: ?$|Reached target .*[Mm]ulti-[Uu]ser|Cloud-init v\. .* finished")
+_SHOWN = 20
 _IN_VAIN = re.compile(rf"wait-online|(?i:wait for network)|{AGENT}")
 """Units that wait for what others do, and so are not why the boot does not go on."""
 
@@ -23,15 +26,26 @@ def boot_waits(facts: Facts) -> str:
     waits = [row[1] for row in rows if row[3] == "running" and not _IN_VAIN.search(row[1])]
     if waits and any(row[3] == "waiting" for row in rows):
         return f'the boot waits for the unit "{waits[0]}", which has not ended'
-    shown = [found for line in facts.lines[-400:] if (found := classify.job_in(line))]
-    # Once the boot has gone on, what was waited for has ended.
-    if (
-        shown
-        and not _IN_VAIN.search(shown[-1][0])
-        and any(classify.job_in(line) for line in facts.lines[-5:])
-    ):
-        return f'the boot waits for "{shown[-1][0]}" ({shown[-1][1]})'
-    return ""
+    shown = _shown_waiting(facts.lines)
+    return f'the boot waits for "{shown[0]}" ({shown[1]})' if shown else ""
+
+
+def _shown_waiting(lines: list[str]) -> tuple[str, str] | None:
+    """The job that systemd said to run, and neither that it ended nor that the boot did."""
+    waits: dict[str, str] = {}
+    for line in lines:
+        if job := classify.job_in(line):
+            waits[job[0]] = job[1]
+        elif _BOOT_ENDED.search(line):
+            waits.clear()
+        elif _JOB_ENDED.search(line):
+            # Long names are cut short.
+            waits = {name: since for name, since in waits.items() if name[:_SHOWN] not in line}
+    rows = [(name, since) for name, since in waits.items() if not _IN_VAIN.search(name)]
+    # One with a limit comes to its end by itself.
+    endless = [row for row in rows if "no limit" in row[1]]
+    named = endless or rows
+    return named[-1] if named else None
 
 
 def other_target(facts: Facts) -> str:

@@ -262,6 +262,33 @@ def test_a_unit_that_the_boot_waits_for_is_named_by_the_console(story):
     assert "site-setup.service" in told.seen
 
 
+@pytest.mark.parametrize(
+    "later",
+    [
+        "[  OK  ] Finished site-setup.service - Set up the site.",
+        "[  OK  ] Reached target multi-user.target - Multi-User System.",
+        "debian login: ",
+    ],
+)
+def test_a_unit_that_ended_or_a_boot_that_did_is_not_waited_for(story, later):
+    story.boot()
+    story.console("[   ***] Job site-setup.service/start running (2min 3s / no limit)", later)
+    assert story.diagnosis().fault != "boot-waits"
+
+
+def test_what_is_shown_no_more_is_still_waited_for(story):
+    """As long as others start, systemd shows their lines, and that of the job only at times."""
+    story.boot()
+    story.console(
+        "[   ***] (3 of 7) Job site-setup.service/start running (50s / no limit)",
+        "[ ***  ] (4 of 7) Job dev-ttyS0.device/start running (51s / 1min 30s)",
+        "[  OK  ] Started systemd-networkd.service - Network Configuration.",
+        "[  OK  ] Finished systemd-networkd-wait-onl\u2026 Wait for Network to be Configured.",
+    )
+    told = story.diagnosis()
+    assert (told.fault, "site-setup.service" in told.seen) == ("boot-waits", True)
+
+
 def test_a_cause_is_not_named_for_a_stage_that_it_keeps_from_nothing(story):
     """What went wrong is the hook; that the agent's unit is odd beside it is no reason."""
     story.finished(status=1)
