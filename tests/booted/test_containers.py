@@ -1,0 +1,104 @@
+"""Containers of both groups run in a booted guest, with docker and with podman."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hotplate.events.log import EventLog
+from hotplate.guest.shell import Shell
+from hotplate.image.inspect import Image
+from hotplate.settings import Settings
+from hotplate.stacks.stack import Stack
+from hotplate.stacks.template import load
+from hotplate.testbed.testbed import Testbed
+
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+
+TEMPLATE = Path(__file__).parent / "templates" / "containers.yaml"
+GROUPS = "script,docker-cmd,docker-compose"
+SECONDS = 600.0
+
+RELEASES = {"bookworm": ("disk", "_"), "trixie": ("partition", "-")}
+"""By release: a layout, and what stands in the names of containers: they are those of compose 1.29
+in bookworm, and of compose 2 in trixie."""
+
+READ = """
+for i in $(seq 60); do busybox wget -qO - http://127.0.0.1:8080/ && exit; sleep 1; done; exit 1
+"""
+
+
+def lines(shell: Shell, command: str) -> list[str]:
+    """What the command prints, sorted."""
+    return sorted(shell.run(command, timeout=SECONDS).check().text.splitlines())
+
+
+class Life:
+    """Containers come and go with a stack; *engine* is the program that runs them."""
+
+    def __init__(self, stack: Stack, shell: Shell) -> None:
+        self.stack = stack
+        self.shell = shell
+
+    def check(self, engine: str, compose_names: list[str]) -> None:
+        """All of them are there and do what the template says."""
+        assert self.stack.outputs["codes"] == [0, 0, 0], self.stack.outputs
+        assert self.stack.outputs["stdout"].endswith(
+            f"inside: first line\nsecond line\nonce {engine}\n"
+        )
+        running = lines(self.shell, f"{engine} ps --format '{{{{.Names}}}}'")
+        assert running == sorted(["web", *compose_names])
+        assert lines(self.shell, READ) == [f"page {engine}"]
+        (reader,) = [name for name in compose_names if "reader" in name]
+        log = f"for i in $(seq 60); do {engine} logs {reader} | grep . && exit; sleep 1; done"
+        assert lines(self.shell, log) == [f"page {engine}"]
+        profile = f"{engine} exec web busybox cat /proc/1/attr/current"
+        assert "(enforce)" in lines(self.shell, profile)[0]
+
+    def remove(self, engine: str) -> None:
+        """An update to configs without a container removes what runs."""
+        self.stack.update(parameters={"engine": engine, "running": False})
+        assert self.stack.wait(seconds=SECONDS).status == "UPDATE_COMPLETE", self.stack
+        assert lines(self.shell, f"{engine} ps --all --quiet") == []
+
+
+def whole_life(image: Path, directory: Path, separator: str, engine: str) -> None:
+    """From the first container to the last one, in one boot."""
+    names = [f"a-project{separator}{name}{separator}1" for name in ("page", "reader")]
+    with Testbed(
+        Image.open(image), settings=Settings(), directory=directory, events=EventLog()
+    ) as testbed:
+        stack = Stack.create(testbed.cloud, load(TEMPLATE, parameters={"engine": engine}))
+        assert stack.wait(seconds=SECONDS).status == "CREATE_COMPLETE", stack
+        (server,) = testbed.servers
+        life = Life(stack, server.shell())
+        life.check(engine, names)
+        life.remove(engine)
+
+
+def test_containers_run_with_docker(images, tmp_path):
+    """On both releases at once; what runs is made in the guest, and no registry is asked."""
+
+    def run(release: str) -> None:
+        layout, separator = RELEASES[release]
+        image = images.get(release, layout, GROUPS)
+        whole_life(image, tmp_path / release, separator, "docker")
+
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(run, release) for release in RELEASES]:
+            done.result()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", RELEASES)
+def test_containers_run_with_podman(release, hotplate, tmp_path, monkeypatch):
+    """In an image without docker, which would bring along what podman needs."""
+    monkeypatch.setenv("DIB_HEAT_DOCKER_PACKAGE", "podman")
+    layout, separator = RELEASES[release]
+    image = tmp_path / "image.qcow2"
+    words = ("--release", release, f"--{layout}", "--group", GROUPS, "-o", image)
+    done = hotplate("build", *words)
+    assert done.status == 0, done.stderr[-2000:]
+    whole_life(image, tmp_path / "run", separator, "podman")
