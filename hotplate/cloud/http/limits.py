@@ -79,7 +79,7 @@ REQUESTS_PER_SECOND = 50.0
 """How many requests a guest may make at once, and how many more in each second; beyond that they
 are answered with 429, and it is a flood."""
 
-THREADS = 8
+THREADS = 4
 """How many requests of a guest are answered at once."""
 
 DESCRIPTORS = 16_384
