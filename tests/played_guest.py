@@ -245,10 +245,7 @@ class Played:
 
 
 class Stage:
-    """Runs templates on played guests.
-
-    :param patience: seconds without anything new; all that a played guest does is done at once.
-    """
+    """Runs templates on played guests."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._directory = directory
@@ -264,12 +261,14 @@ class Stage:
         template: Template | Mapping[str, Any] | Path,
         guest: Guest | Callable[[str], Guest] | None = None,
         *,
-        patience: float = 4.0,
+        patience: float = 20.0,
         **trial: Any,
     ) -> Played:
         """Try a template.
 
         :param guest: how each server behaves, or who says it by the server's name.
+        :param patience: seconds without anything new; a run that ends by itself waits for none of
+            it, so that a busy host does not matter.
         """
         role = guest if callable(guest) else lambda _: guest or Guest()
         self._monkeypatch.setattr(PlayedMachine, "role", staticmethod(role))

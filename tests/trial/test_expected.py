@@ -318,7 +318,7 @@ def test_a_broken_image_fails_at_its_stage(play, row):
             return row.broken
         return next((how for part, how in row.broken.items() if f"-{part}-" in name), row.good)
 
-    verdict = play(row.template, role, patience=2.0).verdict
+    verdict = play(row.template, role, patience=5.0).verdict
     assert not verdict.passed
     assert verdict.diagnosis.stage == row.stage, verdict.last_line()
     assert row.named in verdict.last_line()
@@ -386,7 +386,7 @@ def test_each_server_is_shown_with_its_name(play):
 
 
 def test_a_template_without_a_server_says_nothing_of_the_image(play):
-    verdict = play(template({"config": config()})).verdict
+    verdict = play(template({"config": config()}), patience=1.0).verdict
     assert not verdict.passed
     assert "there is no server in it" in verdict.last_line()
     assert verdict.servers == ()
