@@ -345,7 +345,7 @@ def test_the_deployment_that_failed_is_named_and_quoted(play):
         "resources": resources,
     }
     wanted = Template(source="a test", template=hot, parameters={"key": "s3cr3t-key"})
-    played = play(wanted, Guest(answers={"second": failing}, hangs=("first", "third")))
+    played = play(wanted, Guest(answers={"second": failing}, hangs=("first",)))
     verdict = played.verdict
     told = verdict.diagnosis
     assert (told.fault, told.stage) == ("hook-failed", Stage.HOOK_FINISHED), verdict.last_line()
