@@ -29,7 +29,7 @@ def documented() -> dict[str, set[str] | None]:
         elif inside and not line.startswith("==="):
             start = re.match(r"``([a-z.]+)``", line)
             room = start[1] if start else room
-            table[room] = f"{table.get(room, '')} {line[80:].strip()}"
+            table[room] = f"{table.get(room, '')} {line[74:].strip()}"
     allowed = {}
     for room, text in table.items():
         names = {name.strip() for name in text.split(",") if name.strip()} - {"none"}
