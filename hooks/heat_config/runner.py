@@ -601,10 +601,6 @@ def _begin(work):
         return 130
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def _instead_of(group, name):
     """Say what to do about a *group* without a hook; *name* is what of it can be in a file name."""
     if group in DROPPED:
@@ -612,3 +608,7 @@ def _instead_of(group, name):
     if group != name:
         return "Correct the group: that is the name of none."
     return "Install the element heat-config-%s in the image, or correct the group." % name
+
+
+if __name__ == "__main__":
+    sys.exit(main())
