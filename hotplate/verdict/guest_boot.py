@@ -15,7 +15,7 @@ from hotplate.verdict.health import AGENT
 CLOCK_SECONDS = 3600.0
 """A clock that is further off makes signatures and certificates invalid."""
 _JOB_ENDED = re.compile(r"\b(?:Started|Finished|Failed to start|Timed out starting) ")
-_BOOT_ENDED = re.compile(r"login: ?$|Reached target .*[Mm]ulti-[Uu]ser|Cloud-init v\. .* finished")
+_BOOT_ENDED = re.compile(r"login: ?$|Reached target .*(?i:multi-user)|Cloud-init v\. .* finished")
 _SHOWN = 20
 _IN_VAIN = re.compile(rf"wait-online|(?i:wait for network)|{AGENT}")
 """Units that wait for what others do, and so are not why the boot does not go on."""
