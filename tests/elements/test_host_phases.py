@@ -107,7 +107,7 @@ def test_an_element_that_relied_on_svc_map_is_named(tmp_path: Path) -> None:
     result = run_step(CHECK, tmp_path, {"ntp": ntp})
     assert result.returncode == 1
     assert result.stderr == (
-        "os-refresh-config: ntp: the program 'svc-map', which reads its file of that name, is not"
+        "os-refresh-config: ntp: the program 'svc-map' (it reads its file of that name) is not"
         " in the image; add the element 'svc-map'\n"
     )
     svc_map = element(tmp_path, "svc-map", bin__svc_H_map="#!/bin/sh\n")
