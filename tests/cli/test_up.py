@@ -133,7 +133,7 @@ def test_it_says_how_to_reach_it(session):
 
 def test_nobody_else_can_read_what_it_writes(session):
     assert stat.S_IMODE(session.directory.stat().st_mode) == 0o700
-    for name in ("clouds.yaml", "ssh-key", "ssh-config", "control", "lock", "session.json"):
+    for name in ("clouds.yaml", "ssh-key", "ssh-config", "control", "session.json"):
         assert stat.S_IMODE((session.directory / name).stat().st_mode) == 0o600, name
 
 
