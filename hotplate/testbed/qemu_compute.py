@@ -293,7 +293,8 @@ class QemuCompute:
 
     def _remember(self, spec: ServerSpec, error: Exception) -> None:
         with self._lock:
-            if self._closed:
+            # One that was deleted while it waited is nobody's fault.
+            if self._closed or spec.id not in self._state:
                 return
             self.fault = self.fault or error
         self.events.emit(

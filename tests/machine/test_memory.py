@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hotplate.errors import HostError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine import admission
@@ -78,8 +79,8 @@ def test_heat_goes_on_while_a_server_waits(somebody_elses, testbed):
     # Its turn has come, and it cannot be started: that is its state, and so the stack's.
     testbed.image.path.unlink()
     somebody_elses.close()
-    assert stack.wait(seconds=SECONDS).status == "CREATE_FAILED"
-    assert "no disk could be made" in stack.reason
+    with pytest.raises(HostError, match="no disk could be made"):
+        stack.wait(seconds=SECONDS)
     word, reason = testbed.compute.status(waiting.server)
     assert word == "ERROR"
     assert "no disk could be made" in reason
@@ -91,6 +92,7 @@ def test_one_that_waits_can_be_deleted(somebody_elses, testbed):
     # Not by the stack's deletion: Heat lets what it has begun go on for up to four minutes.
     testbed.cloud.servers.delete(waiting)
     assert stack.wait(seconds=SECONDS).status == "CREATE_FAILED"
+    assert testbed.compute.fault is None
     assert testbed.compute.status(waiting) == ("ERROR", "there is no such server")
     somebody_elses.close()
 
