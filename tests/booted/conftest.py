@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,12 @@ class Done:
         return self.stdout.rstrip().splitlines()[-1] if self.stdout.strip() else ""
 
 
-def _hotplate(*words: object, cwd: Path | None = None, timeout: int = RUN_SECONDS) -> Done:
+def _hotplate(
+    *words: object,
+    cwd: Path | None = None,
+    timeout: int = RUN_SECONDS,
+    environment: Mapping[str, str] | None = None,
+) -> Done:
     """Run the hotplate command to its end."""
     done = subprocess.run(
         [sys.executable, "-m", "hotplate", *map(str, words)],
@@ -49,6 +55,7 @@ def _hotplate(*words: object, cwd: Path | None = None, timeout: int = RUN_SECOND
         errors="replace",
         timeout=timeout,
         cwd=cwd or REPOSITORY,
+        env=environment,
     )
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,17 +21,27 @@ def good(bookworm, tmp_path) -> Path:
     return path
 
 
-def refused(done, status: int, *said: str) -> None:
+OUTCOMES = {1: "FAILED: ", 3: "HOST ERROR: "}
+
+
+def refused(done, status: int, *parts: str) -> None:
+    """Wrong usage is one sentence on stderr; all else is a verdict, and so the last line."""
     assert done.status == status, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    sentence = done.stderr.strip().splitlines()
-    assert len(sentence) <= 2, done.stderr
-    for part in said:
-        assert part in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    sentence = done.last_line
+    if status == 2:
+        sentence = done.stderr.strip()
+        assert len(sentence.splitlines()) <= 2
+        assert not done.stdout
+    else:
+        assert sentence.startswith(OUTCOMES[status]), done.stdout
+        assert not done.stderr
+    for part in parts:
+        assert part in sentence
 
 
 def test_no_such_file(test_image, tmp_path):
-    refused(test_image(tmp_path / "gone.qcow2"), 1, "gone.qcow2")
+    refused(test_image(tmp_path / "gone.qcow2"), 2, "gone.qcow2")
 
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"\0" * 1_000_000], ids=["0", "text", "zero"])
@@ -76,8 +85,8 @@ def test_disks_that_hang_when_they_boot(hotplate, tmp_path):
     """And several images in one command, with one report of all."""
     endless = b"\xeb\xfe"
     disks = [disk(tmp_path / f"endless{number}.raw", endless) for number in (1, 2)]
-    base, told = tmp_path / "artifacts", tmp_path / "verdict.json"
-    done = hotplate("test", *disks, "--artifacts", base, "--json", told, "--patience", "5")
+    base, verdicts = tmp_path / "artifacts", tmp_path / "verdict.json"
+    done = hotplate("test", *disks, "--artifacts", base, "--json", verdicts, "--patience", "5")
     assert done.status == 1
     assert "Traceback" not in done.stderr
     # On a host that is slow at the moment it is more than five.
@@ -86,7 +95,7 @@ def test_disks_that_hang_when_they_boot(hotplate, tmp_path):
     assert done.last_line == f"0 of 2 images passed; all of them: {base}/matrix.html"
     page = (base / "matrix.html").read_text()
     assert all(each.name in page for each in disks)
-    assert [each["passed"] for each in json.loads(told.read_text())] == [False, False]
+    assert [each["passed"] for each in json.loads(verdicts.read_text())] == [False, False]
 
 
 @pytest.mark.builds
@@ -94,7 +103,7 @@ class TestTemplates:
     """Refused before anything boots."""
 
     def test_unreadable(self, test_image, bookworm, tmp_path):
-        refused(test_image(bookworm, "-t", tmp_path / "gone.yaml"), 1, "gone.yaml")
+        refused(test_image(bookworm, "-t", tmp_path / "gone.yaml"), 2, "gone.yaml")
 
     def test_missing_get_file(self, test_image, bookworm, seeds, tmp_path):
         shutil.copy(seeds / "one-template-sample" / "template.yaml", tmp_path)
@@ -144,18 +153,10 @@ def test_artefacts_that_cannot_be_written(bookworm, tmp_path, hotplate):
     refused(done, 3, "/proc/artifacts")
 
 
-def test_a_host_without_qemu_is_told_what_to_install(bookworm, tmp_path):
+def test_a_host_without_qemu_hears_what_to_install(bookworm, tmp_path, hotplate):
     """With nothing but Python on the PATH, the first tool that is missing is named."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "hotplate", "test", bookworm, "--artifacts", tmp_path / "a"],
-        capture_output=True,
-        text=True,
-        env={"PATH": str(tools), "HOME": str(tmp_path)},
-        timeout=300,
-    )
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    assert "qemu-img" in done.stderr
-    assert "apt-get install" in done.stderr
+    environment = {"PATH": str(tools), "HOME": str(tmp_path)}
+    words = ("test", bookworm, "--artifacts", tmp_path / "a")
+    refused(hotplate(*words, environment=environment), 3, "qemu-img", "apt-get install")

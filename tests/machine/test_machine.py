@@ -341,7 +341,7 @@ def test_odd_directories(make: Make, tmp_path: Path, name: str) -> None:
 def test_refused_command_line_is_a_sentence(make: Make) -> None:
     with pytest.raises(HostError, match=r'could not start the machine "tiny": .*no-such-device'):
         make(extra=("-device", "no-such-device"))
-    with pytest.raises(HostError, match='"/nowhere/disk.qcow2" of a machine cannot be opened'):
+    with pytest.raises(HostError, match=r'"/nowhere/disk\.qcow2" of a machine cannot be opened'):
         make(disk=Path("/nowhere/disk.qcow2"))
 
 
