@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -78,17 +77,12 @@ def whole_life(image: Path, directory: Path, separator: str, engine: str) -> Non
         life.remove(engine)
 
 
-def test_containers_run_with_docker(images, tmp_path):
-    """On both releases at once; what runs is made in the guest, and no registry is asked."""
-
-    def run(release: str) -> None:
-        layout, separator = RELEASES[release]
-        image = images.get(release, layout, GROUPS)
-        whole_life(image, tmp_path / release, separator, "docker")
-
-    with ThreadPoolExecutor() as pool:
-        for done in [pool.submit(run, release) for release in RELEASES]:
-            done.result()
+@pytest.mark.parametrize("release", RELEASES)
+def test_containers_run_with_docker(images, release, tmp_path):
+    """What runs is made in the guest, and no registry is asked."""
+    layout, separator = RELEASES[release]
+    image = images.get(release, layout, GROUPS)
+    whole_life(image, tmp_path / "run", separator, "docker")
 
 
 @pytest.mark.long
