@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hotplate.events import classify
 from hotplate.guest.base import COMMAND_SECONDS, CommandResult
@@ -15,7 +15,7 @@ from hotplate.guest.driver import WAIT_SECONDS, Driver
 from hotplate.guest.testinfra_backend import testinfra_host
 from hotplate.machine.console import Console
 from hotplate.session import access
-from hotplate.stacks.deployment import Deployment
+from hotplate.stacks.deployment import Config, Deployment, DeploymentSpec
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import GuestDeadline
@@ -85,10 +85,10 @@ class ServerUnderTest(Driver):
         self,
         *,
         group: str,
-        config: Any,
-        inputs: Mapping[str, Any] | None = None,
-        outputs: Sequence[str | Mapping[str, Any]] = (),
-        options: Mapping[str, Any] | None = None,
+        config: Config,
+        inputs: Mapping[str, object] | None = None,
+        outputs: Sequence[str | Mapping[str, object]] = (),
+        options: Mapping[str, object] | None = None,
         transport: str = "CFN_SIGNAL",
         actions: Sequence[str] = ("CREATE", "UPDATE"),
         name: str = "",
@@ -102,18 +102,17 @@ class ServerUnderTest(Driver):
         :param transport: Heat's ``signal_transport``.
         :raises TemplateError: when Heat refuses it.
         """
-        deployment = Deployment(
-            self._testbed.cloud,
-            self.id,
+        spec = DeploymentSpec(
             group=group,
             config=config,
-            inputs=inputs,
+            inputs=inputs or {},
             outputs=outputs,
-            options=options,
+            options=options or {},
             transport=transport,
             actions=actions,
             name=name,
         )
+        deployment = Deployment(self._testbed.cloud, self.id, spec)
         self.deployments.append(deployment)
         return deployment
 

@@ -7,6 +7,7 @@ Heat's own to the byte.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hotplate.cloud.cloud import Cloud
@@ -17,6 +18,9 @@ from hotplate.timing.deadline import DeadlineExceeded
 
 SECONDS = 300.0
 RESOURCE = "deployment"
+
+Config = str | Mapping[str, object] | Sequence[Mapping[str, object]]
+"""What a hook is given: text, a map, or the configs of a ``component``."""
 
 
 def input_type(value: object) -> str:
@@ -30,60 +34,80 @@ def input_type(value: object) -> str:
     return "String"
 
 
-def make_template(
-    server: str,
-    *,
-    group: str,
-    config: Any,
-    inputs: Mapping[str, Any] | None = None,
-    outputs: Sequence[str | Mapping[str, Any]] = (),
-    options: Mapping[str, Any] | None = None,
-    transport: str = "CFN_SIGNAL",
-    actions: Sequence[str] = ("CREATE", "UPDATE"),
-    name: str = "",
-) -> Template:
-    """The template of a stack with one deployment.
+@dataclass(frozen=True)
+class DeploymentSpec:
+    """What is deployed, as a test words it.
 
-    :param server: Nova's id of the server.
     :param group: of the config; ``component`` takes a list of configs with their actions.
     :param config: text, or a map for a group that takes one.
+    :param inputs: values by name; their types are declared by what they are.
+    :param outputs: names, or Heat's maps with ``name`` and ``error_output``.
+    :param options: of the config, for the hook.
+    :param transport: Heat's ``signal_transport``.
+    :param actions: of the stack that the deployment is done at; not for a ``component``.
+    :param name: of the deployment; Heat makes one when it is "".
     """
-    values = dict(inputs or {})
-    properties: dict[str, Any] = {
-        "inputs": [{"name": key, "type": input_type(value)} for key, value in values.items()],
-        "outputs": [{"name": each} if isinstance(each, str) else dict(each) for each in outputs],
-        "options": dict(options or {}),
-    }
-    deployment = "OS::Heat::SoftwareDeployment"
-    if group == "component":
-        kind = "OS::Heat::SoftwareComponent"
-        properties["configs"] = config
-    elif isinstance(config, Mapping):
-        kind, deployment = "OS::Heat::StructuredConfig", "OS::Heat::StructuredDeployment"
-        properties |= {"group": group, "config": dict(config)}
-    else:
-        kind = "OS::Heat::SoftwareConfig"
-        properties |= {"group": group, "config": config}
-    deployed: dict[str, Any] = {
-        "config": {"get_resource": "config"},
-        "server": server,
-        "signal_transport": transport,
-        "input_values": values,
-    }
-    if group != "component":
-        deployed["actions"] = list(actions)
-    if name:
-        deployed["name"] = name
-    return Template(
-        source=f"a deployment of the group {group}",
-        template={
-            "heat_template_version": "2018-08-31",
-            "resources": {
-                "config": {"type": kind, "properties": properties},
-                RESOURCE: {"type": deployment, "properties": deployed},
+
+    group: str
+    config: Config
+    inputs: Mapping[str, object] = field(default_factory=dict)
+    outputs: Sequence[str | Mapping[str, object]] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+    transport: str = "CFN_SIGNAL"
+    actions: Sequence[str] = ("CREATE", "UPDATE")
+    name: str = ""
+
+    def template(self, server: str) -> Template:
+        """The template of a stack with this one deployment.
+
+        :param server: Nova's id of the server.
+        """
+        return Template(
+            source=f"a deployment of the group {self.group}",
+            template={
+                "heat_template_version": "2018-08-31",
+                "resources": {
+                    "config": self._config_resource(),
+                    RESOURCE: self._deployment_resource(server),
+                },
             },
-        },
-    )
+        )
+
+    @property
+    def _is_structured(self) -> bool:
+        return self.group != "component" and isinstance(self.config, Mapping)
+
+    def _config_resource(self) -> dict[str, object]:
+        properties: dict[str, object] = {
+            "inputs": [
+                {"name": key, "type": input_type(each)} for key, each in self.inputs.items()
+            ],
+            "outputs": [
+                {"name": each} if isinstance(each, str) else dict(each) for each in self.outputs
+            ],
+            "options": dict(self.options),
+        }
+        if self.group == "component":
+            properties["configs"] = self.config
+            return {"type": "OS::Heat::SoftwareComponent", "properties": properties}
+        config = dict(self.config) if isinstance(self.config, Mapping) else self.config
+        properties |= {"group": self.group, "config": config}
+        kind = "StructuredConfig" if self._is_structured else "SoftwareConfig"
+        return {"type": f"OS::Heat::{kind}", "properties": properties}
+
+    def _deployment_resource(self, server: str) -> dict[str, object]:
+        properties: dict[str, object] = {
+            "config": {"get_resource": "config"},
+            "server": server,
+            "signal_transport": self.transport,
+            "input_values": dict(self.inputs),
+        }
+        if self.group != "component":
+            properties["actions"] = list(self.actions)
+        if self.name:
+            properties["name"] = self.name
+        kind = "StructuredDeployment" if self._is_structured else "SoftwareDeployment"
+        return {"type": f"OS::Heat::{kind}", "properties": properties}
 
 
 class Deployment:
@@ -96,17 +120,21 @@ class Deployment:
         assert done.outputs["deploy_status_code"] == 3
     """
 
-    def __init__(self, cloud: Cloud, server: str, **arguments: Any) -> None:
+    def __init__(self, cloud: Cloud, server: str, spec: DeploymentSpec) -> None:
         self.server = server
+        self.spec = spec
         self._cloud = cloud
         self._heat = cloud.heat()
-        self._arguments = arguments
-        self.stack = Stack.create(cloud, make_template(server, **arguments))
+        self.stack = Stack.create(cloud, spec.template(server))
 
-    def update(self, **arguments: Any) -> Deployment:
-        """Change what is deployed; what is not given stays as it was."""
-        self._arguments |= arguments
-        self.stack.update(make_template(self.server, **self._arguments))
+    def update(self, **changes: Any) -> Deployment:
+        """Change what is deployed; what is not given stays as it was.
+
+        :param changes: fields of :class:`DeploymentSpec`, as ``server.deploy`` takes them.
+        :raises TypeError: for a field that there is not.
+        """
+        self.spec = replace(self.spec, **changes)
+        self.stack.update(self.spec.template(self.server))
         return self
 
     def suspend(self) -> Deployment:
@@ -138,7 +166,7 @@ class Deployment:
     @property
     def group(self) -> str:
         """The hook's group."""
-        return str(self._arguments.get("group", ""))
+        return self.spec.group
 
     @property
     def status(self) -> str:

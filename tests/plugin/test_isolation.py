@@ -11,7 +11,7 @@ from hotplate.cloud.cloud import Cloud
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.events.log import EventLog
 from hotplate.plugin.pool import ServerPool
-from hotplate.stacks.deployment import Deployment
+from hotplate.stacks.deployment import Deployment, DeploymentSpec
 from hotplate.testbed.first_boot import TEMPLATE
 from hotplate.timing.deadline import Deadline, retry
 
@@ -54,9 +54,7 @@ def test_nothing_is_left_for_the_next_guest(testbed, actions, seen):
     deployment = Deployment(
         testbed.cloud,
         server_id,
-        group="script",
-        config="#!/bin/sh\n",
-        actions=actions,
+        DeploymentSpec(group="script", config="#!/bin/sh\n", actions=actions),
     )
     if seen:
         retry(lambda _: told() or None, Deadline(60, "the deployment"))

@@ -1,0 +1,72 @@
+"""What one deployment makes of Heat's template; that Heat takes it, tests/plugin tries."""
+
+import dataclasses
+
+import pytest
+
+from hotplate.stacks.deployment import DeploymentSpec, input_type
+
+
+def resources(spec):
+    return spec.template("server-id").template["resources"]
+
+
+def test_text_is_a_software_config():
+    made = resources(DeploymentSpec("script", "#!/bin/sh\n", inputs={"n": 3}, outputs=["out"]))
+    assert made["config"] == {
+        "type": "OS::Heat::SoftwareConfig",
+        "properties": {
+            "group": "script",
+            "config": "#!/bin/sh\n",
+            "inputs": [{"name": "n", "type": "Number"}],
+            "outputs": [{"name": "out"}],
+            "options": {},
+        },
+    }
+    assert made["deployment"] == {
+        "type": "OS::Heat::SoftwareDeployment",
+        "properties": {
+            "config": {"get_resource": "config"},
+            "server": "server-id",
+            "signal_transport": "CFN_SIGNAL",
+            "input_values": {"n": 3},
+            "actions": ["CREATE", "UPDATE"],
+        },
+    }
+
+
+def test_map_is_a_structured_config():
+    made = resources(DeploymentSpec("hiera", {"a": {"b": "c"}}))
+    assert made["config"]["type"] == "OS::Heat::StructuredConfig"
+    assert made["config"]["properties"]["config"] == {"a": {"b": "c"}}
+    assert made["deployment"]["type"] == "OS::Heat::StructuredDeployment"
+
+
+def test_component_takes_its_actions_from_its_configs():
+    configs = [{"actions": ["CREATE"], "config": "true\n", "tool": "script"}]
+    made = resources(DeploymentSpec("component", configs, name="both"))
+    assert made["config"]["type"] == "OS::Heat::SoftwareComponent"
+    assert made["config"]["properties"]["configs"] == configs
+    assert made["deployment"]["type"] == "OS::Heat::SoftwareDeployment"
+    assert made["deployment"]["properties"]["name"] == "both"
+    assert "actions" not in made["deployment"]["properties"]
+
+
+def test_outputs_may_be_maps_of_heats():
+    made = resources(DeploymentSpec("script", "", outputs=[{"name": "e", "error_output": True}]))
+    assert made["config"]["properties"]["outputs"] == [{"name": "e", "error_output": True}]
+
+
+def test_spec_is_not_changed_but_replaced():
+    spec = DeploymentSpec("script", "")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        spec.config = "other"
+    assert dataclasses.replace(spec, config="other").group == "script"
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [(True, "Boolean"), (1, "Number"), (1.5, "Number"), ([], "Json"), ({}, "Json"), ("", "String")],
+)
+def test_inputs_have_the_type_of_their_values(value, name):
+    assert input_type(value) == name
