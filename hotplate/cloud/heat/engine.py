@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
+import queue
 import sys
 import threading
 import time
@@ -54,7 +55,7 @@ _running = threading.Lock()
 
 
 def load() -> None:
-    """Import Heat; once in a process.
+    """Import Heat; once in a process, from any thread.
 
     :raises HostError: when it is not installed.
     """
@@ -63,6 +64,14 @@ def load() -> None:
         return
     if "heat.engine.service" in sys.modules:
         raise UsageError("Heat was imported before the cloud could choose its threading backend")
+    if threading.current_thread() is threading.main_thread():
+        _import_heat()
+    else:
+        _import_heat_elsewhere()
+    _loaded = True
+
+
+def _import_heat() -> None:
     try:
         with warnings.catch_warnings():
             # futurist warns of eventlet, which nothing here uses.
@@ -89,7 +98,29 @@ def load() -> None:
             f"OpenStack Heat cannot be imported: {error}",
             hint="pip install 'openstack-heat>=27,<28'",
         ) from error
-    _loaded = True
+
+
+def _import_heat_elsewhere() -> None:
+    """Import Heat in a thread that nobody waits for.
+
+    eventlet 0.41, which futurist imports, imports a second copy of Python's threading, and that one
+    takes the thread that it is imported in for the main thread.  Up to Python 3.12 such a thread
+    can never be joined: it must be neither the caller's nor one that the end of the process waits
+    for.
+    """
+    ends: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def import_heat() -> None:
+        try:
+            _import_heat()
+        except BaseException as error:
+            ends.put(error)
+        else:
+            ends.put(None)
+
+    threading.Thread(target=import_heat, name="import-heat", daemon=True).start()
+    if (error := ends.get()) is not None:
+        raise error
 
 
 def claim() -> Callable[[], None]:
