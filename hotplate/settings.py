@@ -135,8 +135,8 @@ class Settings:
             in_file.pop(setting.name, None)
         if in_file:
             unknown = '", "'.join(sorted(in_file))
-            known = ", ".join(f.name for f in fields(cls) if f.name != "sources")
-            raise UsageError(f'"{file}" has unknown settings: "{unknown}"', hint=f"known: {known}")
+            names = ", ".join(f.name for f in fields(cls) if f.name != "sources")
+            raise UsageError(f'"{file}" has unknown settings: "{unknown}"', hint=f"known: {names}")
         return cls(**values, sources=sources)
 
 

@@ -15,7 +15,7 @@ from hotplate.events import expected
 from hotplate.events.expected import ExpectedDeployment, Transport
 from hotplate.events.log import Event, EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
-from hotplate.verdict.said import Said
+from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
 from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
@@ -245,7 +245,7 @@ class Story:
             self.tracker,
             stack_status=status,
             stack_reason=reason,
-            said={CONFIG: Said(stderr=stderr or self.stderr)},
+            hook_outputs={CONFIG: HookOutput(stderr=stderr or self.stderr)},
         )
 
 

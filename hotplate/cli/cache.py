@@ -145,11 +145,11 @@ def ago(seconds: float) -> str:
     return "just now"
 
 
-def as_text(root: Path, found: Sequence[Entry], *, now: float) -> str:
+def as_text(root: Path, listed: Sequence[Entry], *, now: float) -> str:
     """The list for people; the last line is the whole."""
     lines = []
     for kind in KINDS:
-        mine = [entry for entry in found if entry.kind is kind]
+        mine = [entry for entry in listed if entry.kind is kind]
         if not mine:
             continue
         lines.append(f"{kind.title}: {human(sum(entry.size for entry in mine))}")
@@ -160,7 +160,7 @@ def as_text(root: Path, found: Sequence[Entry], *, now: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(root: Path, found: Sequence[Entry]) -> str:
+def as_json(root: Path, listed: Sequence[Entry]) -> str:
     """The list as JSON."""
     document = {
         "directory": str(root),
@@ -173,7 +173,7 @@ def as_json(root: Path, found: Sequence[Entry]) -> str:
                 "bytes": entry.size,
                 "used": int(entry.used),
             }
-            for entry in found
+            for entry in listed
         ],
     }
     return json.dumps(document, indent=2) + "\n"
@@ -230,11 +230,11 @@ def run(args: argparse.Namespace) -> int:
     """List or clean; 3 when something could not be removed."""
     root = cache_dir()
     if args.action != "clean":
-        found = entries(root)
+        listed = entries(root)
         print(
-            as_json(root, found)
+            as_json(root, listed)
             if getattr(args, "json", False)
-            else as_text(root, found, now=time.time()),
+            else as_text(root, listed, now=time.time()),
             end="",
         )
         return 0

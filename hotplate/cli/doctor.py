@@ -24,40 +24,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def examine() -> list[Finding]:
     """Run every probe; one that breaks is itself a finding."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for probe in PROBES:
         try:
-            found += probe()
+            findings += probe()
         except (OSError, HostError) as error:
             name = probe.__name__.replace("_", " ")
-            found.append(Finding(name, Use.EXTRA, State.FAILS, f"could not be tried: {error}"))
-    return found
+            findings.append(Finding(name, Use.EXTRA, State.FAILS, f"could not be tried: {error}"))
+    return findings
 
 
-def can(found: Sequence[Finding], use: Use) -> bool:
+def can(findings: Sequence[Finding], use: Use) -> bool:
     """True when nothing that ``use`` needs is missing."""
-    return not any(each.use is use and each.state is State.FAILS for each in found)
+    return not any(each.use is use and each.state is State.FAILS for each in findings)
 
 
-def command(found: Sequence[Finding], *states: State, root: bool) -> str:
+def command(findings: Sequence[Finding], *states: State, root: bool) -> str:
     """Return the one command that installs what is missing, "" when no package would help.
 
     :param states: of the findings to mend.
     """
-    packages = [each.package for each in found if each.state in states and each.package]
+    packages = [each.package for each in findings if each.state in states and each.package]
     if not packages:
         return ""
     words = " ".join(dict.fromkeys(packages))
     return f"{'' if root else 'sudo '}apt-get install --no-install-recommends {words}"
 
 
-def as_json(found: Sequence[Finding], *, root: bool) -> dict[str, Any]:
+def as_json(findings: Sequence[Finding], *, root: bool) -> dict[str, Any]:
     """Return the findings as JSON types."""
     return {
-        "can_test": can(found, Use.TEST),
-        "can_build": can(found, Use.BUILD),
-        "install": command(found, State.FAILS, root=root),
-        "install_also": command(found, State.OTHERWISE, root=root),
+        "can_test": can(findings, Use.TEST),
+        "can_build": can(findings, Use.BUILD),
+        "install": command(findings, State.FAILS, root=root),
+        "install_also": command(findings, State.OTHERWISE, root=root),
         "findings": [
             {
                 "name": each.name,
@@ -67,29 +67,29 @@ def as_json(found: Sequence[Finding], *, root: bool) -> dict[str, Any]:
                 "sentence": each.sentence,
                 "package": each.package,
             }
-            for each in found
+            for each in findings
         ],
     }
 
 
-def as_text(found: Sequence[Finding], *, root: bool) -> str:
+def as_text(findings: Sequence[Finding], *, root: bool) -> str:
     """Return the findings for people; the last lines say what is possible and what to install."""
-    width = max((len(each.name) for each in found), default=0)
+    width = max((len(each.name) for each in findings), default=0)
     lines = []
     for use, title in TITLES.items():
         lines.append(title)
         lines += [
             f"  {each.state}  {each.name.ljust(width)}  {each.sentence}"
-            for each in found
+            for each in findings
             if each.use is use
         ]
         lines.append("")
-    if also := command(found, State.OTHERWISE, root=root):
+    if also := command(findings, State.OTHERWISE, root=root):
         lines.append(f"for the rest: {also}")
-    if install := command(found, State.FAILS, root=root):
+    if install := command(findings, State.FAILS, root=root):
         lines.append(f"to install what is missing: {install}")
     for use in (Use.BUILD, Use.TEST):
-        missing = [each.name for each in found if each.use is use and each.state is State.FAILS]
+        missing = [each.name for each in findings if each.use is use and each.state is State.FAILS]
         if missing:
             lines.append(f"hotplate {use} cannot run here; missing: {', '.join(missing)}")
         else:
@@ -99,10 +99,10 @@ def as_text(found: Sequence[Finding], *, root: bool) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Say what was found; 0 when ``hotplate test`` can run, 3 otherwise."""
-    found = examine()
+    findings = examine()
     root = os.geteuid() == 0
     if args.json:
-        print(json.dumps(as_json(found, root=root), indent=2))
+        print(json.dumps(as_json(findings, root=root), indent=2))
     else:
-        print(as_text(found, root=root), end="")
-    return 0 if can(found, Use.TEST) else Outcome.HOST.exit_status
+        print(as_text(findings, root=root), end="")
+    return 0 if can(findings, Use.TEST) else Outcome.HOST.exit_status

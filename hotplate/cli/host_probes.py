@@ -149,11 +149,11 @@ def probe_tool(tool: Tool) -> Finding:
         return Finding(tool.name, tool.use, state, sentence, tool.package)
     done = _run(path, tool.ask)
     text = done.stdout + done.stderr
-    found = re.search(r"\d+(?:\.\d+)+\S*", text) or re.search(r"\d+", text)
-    if done.returncode in (126, 127) or found is None:
+    match = re.search(r"\d+(?:\.\d+)+\S*", text) or re.search(r"\d+", text)
+    if done.returncode in (126, 127) or match is None:
         sentence = f"does not run: {_said(done)}"
         return Finding(tool.name, tool.use, State.FAILS, sentence, tool.package)
-    return Finding(tool.name, tool.use, State.WORKS, f"version {found[0].rstrip(',')} runs")
+    return Finding(tool.name, tool.use, State.WORKS, f"version {match[0].rstrip(',')} runs")
 
 
 def tools() -> Iterator[Finding]:
@@ -199,8 +199,8 @@ def wiring() -> Iterator[Finding]:
 
     try:
         with ways.choose([80]) as chosen:
-            told = f"{chosen.name}: {chosen.reason}"
-            yield Finding("network for guests", Use.TEST, State.WORKS, told)
+            network = f"{chosen.name}: {chosen.reason}"
+            yield Finding("network for guests", Use.TEST, State.WORKS, network)
     except HostError as error:
         yield Finding("network for guests", Use.TEST, State.FAILS, error.message, "socat")
 
@@ -233,8 +233,8 @@ def firmware() -> Iterator[Finding]:
 def memory(meminfo: Path = Path("/proc/meminfo")) -> Iterator[Finding]:
     """Memory for one guest: 1 GiB of its own, and what QEMU takes to emulate it."""
     needed = 1800
-    found = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text(encoding="ascii"))
-    free = int(found[1]) // 1024 if found else 0
+    match = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text(encoding="ascii"))
+    free = int(match[1]) // 1024 if match else 0
     state = State.WORKS if free >= needed else State.FAILS
     sentence = f"{free} MiB are available, a guest takes up to {needed} MiB"
     yield Finding("memory", Use.TEST, state, sentence)

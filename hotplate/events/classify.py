@@ -76,17 +76,17 @@ def _unquoted(text: str | None) -> str:
 
 def marker_in(text: str) -> Marker | None:
     """Return the runner's marker in a console line, or None."""
-    found = _MARKER.search(clean(text))
-    if not found:
+    match = _MARKER.search(clean(text))
+    if not match:
         return None
-    status = found["status"]
+    status = match["status"]
     return Marker(
-        event=found["event"],
-        id=found["id"],
-        group=found["group"],
-        name=_unquoted(found["name"]),
+        event=match["event"],
+        id=match["id"],
+        group=match["group"],
+        name=_unquoted(match["name"]),
         status=int(status) if status is not None else None,
-        reason=_unquoted(found["reason"]),
+        reason=_unquoted(match["reason"]),
     )
 
 
@@ -109,8 +109,8 @@ def job_in(text: str) -> tuple[str, str] | None:
     Source: systemd's ``manager_print_jobs_in_progress()``; the words changed with version 249.  A
     long name is cut short, with an ellipsis.
     """
-    found = _JOB.search(text)
-    return (found[1] or found[2], found[3]) if found else None
+    match = _JOB.search(text)
+    return (match[1] or match[2], match[3]) if match else None
 
 
 def marker(event: Event) -> Marker | None:

@@ -73,10 +73,10 @@ class Channel:
 
     def skip_past(self, mark: bytes, deadline: Deadline) -> None:
         """Drop everything up to and with the last ``mark`` that there is."""
-        while (found := self._buffer.rfind(mark)) < 0:
+        while (at := self._buffer.rfind(mark)) < 0:
             self._buffer.clear()
             self._receive(deadline)
-        del self._buffer[: found + len(mark)]
+        del self._buffer[: at + len(mark)]
 
     def _receive(self, deadline: Deadline) -> None:
         self._wait(select.POLLIN, deadline)

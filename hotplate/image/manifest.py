@@ -46,8 +46,8 @@ def check_set(image: Path, beside: Mapping[str, Path]) -> None:
     :raises ImageError: when a file is not the one that the manifest names.
     """
     manifest = read(image)
-    known = manifest.get("beside")
-    expected = {suffix: str(digest) for suffix, digest in known.items()} if known else {}
+    digests = manifest.get("beside")
+    expected = {suffix: str(digest) for suffix, digest in digests.items()} if digests else {}
     files = {suffix: path for suffix, path in beside.items() if suffix in expected}
     if files and "sha256" in manifest:
         files["image"], expected["image"] = image, str(manifest["sha256"])
@@ -72,8 +72,8 @@ def groups_without_hook(
     :param others: directories of elements that bring no hook, which diskimage-builder's is.
     """
     elements = elements_of(image)
-    known = {each.name for folder in (ours, *others) for each in folder.iterdir()}
-    if elements is None or not known.issuperset(elements):
+    surveyed = {each.name for folder in (ours, *others) for each in folder.iterdir()}
+    if elements is None or not surveyed.issuperset(elements):
         return []
     missing = []
     for group in groups:

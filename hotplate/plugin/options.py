@@ -137,10 +137,10 @@ def shard(config: pytest.Config) -> tuple[int, int] | None:
     """
     if not (text := value(config, "shard")):
         return None
-    found = re.fullmatch(r"hash:(\d+)/(\d+)", text)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"hash:(\d+)/(\d+)", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise pytest.UsageError(f'--shard "{text}" is not of the form hash:M/N with 1 <= M <= N')
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def requires_image(config: pytest.Config) -> bool:

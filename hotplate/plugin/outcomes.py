@@ -47,8 +47,8 @@ def of_failure(error: BaseException, *, lost: bool) -> Outcome:
     """
     if lost:
         return Outcome.LOST
-    if (known := getattr(error, PROPERTY, None)) is not None:
-        return Outcome(known)
+    if (kept := getattr(error, PROPERTY, None)) is not None:
+        return Outcome(kept)
     ours = isinstance(error, (HotplateError, OSError, MemoryError, sqlite3.Error))
     outcome = outcome_of(error) if ours else Outcome.FAILED
     return Outcome.FAILED if outcome is Outcome.ERROR else outcome

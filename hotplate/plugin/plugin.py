@@ -222,8 +222,8 @@ def _groups(item: pytest.Item) -> list[str]:
 
 def _server_of(item: pytest.Item) -> ServerUnderTest | None:
     used = getattr(item, "funcargs", None) or {}
-    found: ServerUnderTest | None = used.get("server") or used.get("booted_server")
-    return found if hasattr(found, "leave_evidence") else None
+    server: ServerUnderTest | None = used.get("server") or used.get("booted_server")
+    return server if hasattr(server, "leave_evidence") else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -287,10 +287,10 @@ def _folder(config: pytest.Config) -> Path:
     from hotplate.report.artifacts import Artefacts
 
     if _FOLDER not in config.stash:
-        told = getattr(config, "workerinput", {}).get(FOLDER)
+        given = getattr(config, "workerinput", {}).get(FOLDER)
         worker = os.environ.get("PYTEST_XDIST_WORKER", "pytest")
-        if told is not None:
-            folder = Path(told) / worker
+        if given is not None:
+            folder = Path(given) / worker
             folder.mkdir(mode=0o700)
         else:
             artefacts = Artefacts(_settings(config).artifacts.absolute(), worker)

@@ -33,12 +33,12 @@ PAGE = "report.html"
 
 def note(item: pytest.Item, server: ServerUnderTest | None) -> None:
     """Add what the report wants to know to a test's properties, as soon as it is known."""
-    known = dict(item.user_properties)
+    properties = dict(item.user_properties)
     callspec = getattr(item, "callspec", None)
     image = callspec.params.get(IMAGE) if callspec is not None else None
-    if isinstance(image, Path) and ON not in known:
+    if isinstance(image, Path) and ON not in properties:
         item.user_properties.append((ON, str(image)))
-    if server is not None and known.get(LEFT) != str(server.directory):
+    if server is not None and properties.get(LEFT) != str(server.directory):
         item.user_properties[:] = [each for each in item.user_properties if each[0] != LEFT]
         item.user_properties.append((LEFT, str(server.directory)))
 
@@ -66,16 +66,16 @@ class Results:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in how a part of a test went."""
-        known = {key: str(value) for key, value in report.user_properties}
-        image = self._names.get(known.get(ON, ""))
+        properties = {key: str(value) for key, value in report.user_properties}
+        image = self._names.get(properties.get(ON, ""))
         if image is None:
             return
         test = self._tests.setdefault((without(report.nodeid, image), image), _Test())
         test.seconds += report.duration
-        test.folder = known.get(LEFT, test.folder)
-        test.note = known.get(AGAIN, test.note)
+        test.folder = properties.get(LEFT, test.folder)
+        test.note = properties.get(AGAIN, test.note)
         if report.failed or (report.skipped and test.outcome == "passed"):
-            test.outcome = known.get(outcomes.PROPERTY, report.outcome)
+            test.outcome = properties.get(outcomes.PROPERTY, report.outcome)
         if report.failed:
             self._failed.append(Outcome(test.outcome))
 

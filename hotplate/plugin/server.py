@@ -21,7 +21,7 @@ from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import GuestDeadline
 from hotplate.trial.guest_probe import diagnose_since
 from hotplate.verdict.diagnosis import Diagnosis
-from hotplate.verdict.said import Said
+from hotplate.verdict.hook_output import HookOutput
 
 if TYPE_CHECKING:
     from testinfra.host import Host
@@ -39,14 +39,14 @@ def written_by_failed(deployments: Sequence[Deployment]) -> list[tuple[str, str]
 
     What cannot be asked any more is left out.
     """
-    found = []
+    written = []
     for each in deployments:
         if each.status == "FAILED":
             with contextlib.suppress(Exception):
-                said = Said.of(each.outputs)
-                text = "\n".join(filter(None, (said.stderr, said.stdout)))
-                found.append((f"what the hook wrote, {each.group}", text[-WRITTEN:]))
-    return found
+                output = HookOutput.of(each.outputs)
+                text = "\n".join(filter(None, (output.stderr, output.stdout)))
+                written.append((f"what the hook wrote, {each.group}", text[-WRITTEN:]))
+    return written
 
 
 class ServerUnderTest(Driver):
@@ -216,9 +216,9 @@ class ServerUnderTest(Driver):
             assert done.status == "COMPLETE", server.diagnosis()
         """
         last = self.deployments[-1] if self.deployments else None
-        said = {}
+        hook_outputs = {}
         if last is not None and last.status == "FAILED":
-            said = {last.config_id: Said.of(last.outputs)}
+            hook_outputs = {last.config_id: HookOutput.of(last.outputs)}
         return diagnose_since(
             self._testbed.events,
             self._server,
@@ -226,7 +226,7 @@ class ServerUnderTest(Driver):
             stacks=[each.stack.name for each in self.deployments],
             status=last.stack.status if last else "",
             reason=last.reason if last else "",
-            said=said,
+            hook_outputs=hook_outputs,
         )
 
     def leave_evidence(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from hotplate.report.artifacts import Folder
-from hotplate.verdict.said import Said
+from hotplate.verdict.hook_output import HookOutput
 
 FOLDER = "deployments"
 
@@ -22,18 +22,18 @@ def _plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "unnamed"
 
 
-def write(folder: Folder, said: Said, *, server: str, label: str, group: str) -> None:
+def write(folder: Folder, output: HookOutput, *, server: str, label: str, group: str) -> None:
     """Leave it.
 
-    :param said: without secrets.
+    :param output: without secrets.
     :param server: its name; "" where there is only one.
     :param label: of the deployment.
     """
     of = f" on the server {server}" if server else ""
     text = (
         f"deployment {label} ({group}){of}\n"
-        f"deploy_status_code: {said.status_code}\n"
-        f"\n== deploy_stderr ==\n{said.stderr.rstrip()}\n"
-        f"\n== deploy_stdout ==\n{said.stdout.rstrip()}\n"
+        f"deploy_status_code: {output.status_code}\n"
+        f"\n== deploy_stderr ==\n{output.stderr.rstrip()}\n"
+        f"\n== deploy_stdout ==\n{output.stdout.rstrip()}\n"
     )
     folder.write(file_name(server, label), text)

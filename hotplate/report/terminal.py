@@ -106,10 +106,10 @@ class Progress:
                 return
             self._wipe()
             usual = self._expected.get(mark.stage)
-            told = f"  (usually {usual:.0f} s)" if usual else ""
+            estimate = f"  (usually {usual:.0f} s)" if usual else ""
             elapsed = max(0.0, mark.at - self._start)
             whose = f"{clean(server)}: " if server else ""
-            self._write(f"{self._label}{elapsed:7.1f} s  {whose}{mark.stage}{told}\n")
+            self._write(f"{self._label}{elapsed:7.1f} s  {whose}{mark.stage}{estimate}\n")
 
     def _next(self) -> Stage | None:
         """The first stage that some server is still on its way to."""

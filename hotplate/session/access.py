@@ -133,8 +133,8 @@ class Access:
         """What QEMU's monitor for people says to a command (QMP: human-monitor-command)."""
         if not server.machine.running:
             raise UsageError(f'the server "{server.spec.name}" is off')
-        said = server.machine.qmp.execute("human-monitor-command", command_line=command)
-        return 0, [in_memory(str(said).replace("\r\n", "\n").encode())]
+        reply = server.machine.qmp.execute("human-monitor-command", command_line=command)
+        return 0, [in_memory(str(reply).replace("\r\n", "\n").encode())]
 
 
 def pause(

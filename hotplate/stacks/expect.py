@@ -156,8 +156,8 @@ class Expected:
             if name not in outputs:
                 problems.append(f'there is no output "{name}"; expected {_wanted(wanted)}')
             elif not matches(outputs[name], wanted):
-                found = _shown(outputs[name])
-                problems.append(f'output "{name}" is {found}; expected {_wanted(wanted)}')
+                actual = _shown(outputs[name])
+                problems.append(f'output "{name}" is {actual}; expected {_wanted(wanted)}')
         return problems
 
     def of_guest(self, host: Host) -> list[str]:
@@ -194,39 +194,39 @@ def _look(section: Section, name: str, wanted: Mapping[str, Any], host: Host) ->
 def _compare(check: Check, thing: Any, wanted: Any) -> str:
     """What is wrong with one property, "" when nothing is."""
     try:
-        found = check.ask(thing)
+        actual = check.ask(thing)
     except (HotplateError, DeadlineExceeded):
         # Who cannot ask the guest can tell nothing else of it either.
         raise
     except Exception as error:
         # testinfra raises what it likes, NotImplementedError and ValueError among them.
         return f"cannot be told: {_why(error)}"
-    if matches(found, wanted):
+    if matches(actual, wanted):
         return ""
-    return f"is {_shown(found)}; expected {_wanted(wanted)}"
+    return f"is {_shown(actual)}; expected {_wanted(wanted)}"
 
 
 def _why(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def matches(found: Any, wanted: Any) -> bool:
+def matches(actual: Any, wanted: Any) -> bool:
     """Whether a value is what is wanted of it."""
     if isinstance(wanted, Mapping) and set(wanted) & set(WAYS) and set(wanted) <= set(WAYS):
-        text = found if isinstance(found, str) else json.dumps(found)
+        text = actual if isinstance(actual, str) else json.dumps(actual)
         return all(
-            (how != "equals" or _same(found, what))
+            (how != "equals" or _same(actual, what))
             and (how != "contains" or str(what) in text)
             and (how != "matches" or re.search(str(what), text, re.MULTILINE) is not None)
             for how, what in wanted.items()
         )
-    return _same(found, wanted)
+    return _same(actual, wanted)
 
 
-def _same(found: Any, wanted: Any) -> bool:
-    if isinstance(found, str) and isinstance(wanted, str):
-        return found.rstrip("\n") == wanted.rstrip("\n")
-    return type(found) is type(wanted) and bool(found == wanted)
+def _same(actual: Any, wanted: Any) -> bool:
+    if isinstance(actual, str) and isinstance(wanted, str):
+        return actual.rstrip("\n") == wanted.rstrip("\n")
+    return type(actual) is type(wanted) and bool(actual == wanted)
 
 
 def _shown(value: Any) -> str:
@@ -259,8 +259,8 @@ class _Loader(yaml.SafeLoader):
                     "expected each key once"
                 )
             lines[key] = line
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
+        actual: dict[Any, Any] = super().construct_mapping(node, deep)
+        return actual
 
 
 def read(path: Path) -> Any:
@@ -387,13 +387,13 @@ def _mapping(path: Path, where: str, value: Any) -> None:
         raise _wrong(path, where, value, "a map")
 
 
-def _keys(path: Path, where: str, value: Any, known: Sequence[str]) -> None:
+def _keys(path: Path, where: str, value: Any, allowed: Sequence[str]) -> None:
     _mapping(path, where or "the file", value)
     for key in value:
-        if key not in known:
+        if key not in allowed:
             place = f'"{where}.{key}"' if where else f'"{key}"'
             raise UsageError(
-                f'{place} in "{path}" is not known; expected one of {", ".join(known)}'
+                f'{place} in "{path}" is not known; expected one of {", ".join(allowed)}'
             )
 
 

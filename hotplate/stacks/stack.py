@@ -129,19 +129,19 @@ class Stack:
             return any(each(event) for each in ends)
 
         events = self._cloud.events
-        while (found := events.wait(decisive, seconds=deadline.left, since=self._since)) is None:
+        while (ended := events.wait(decisive, seconds=deadline.left, since=self._since)) is None:
             deadline.check()
-        if classify.is_fault(found):
+        if classify.is_fault(ended):
             # Heat words it as a server that failed.
-            raise error_of(Outcome(found.detail["outcome"]), str(found.detail["message"]))
-        if classify.is_loss(found):
-            told = found.detail.get("message") or f"QEMU ended with {found.detail.get('status')}"
-            raise MachineLostError(f"the machine was lost while {deadline.what} ran: {told}")
-        if classify.is_stop(found):
-            told = "the host's disk is full" if found.detail["full"] else found.detail["message"]
-            raise HostError(f"QEMU stopped the guest while {deadline.what} ran: {told}")
-        self._state = str(found.detail["status"])
-        self.reason = str(found.detail.get("reason", ""))
+            raise error_of(Outcome(ended.detail["outcome"]), str(ended.detail["message"]))
+        if classify.is_loss(ended):
+            why = ended.detail.get("message") or f"QEMU ended with {ended.detail.get('status')}"
+            raise MachineLostError(f"the machine was lost while {deadline.what} ran: {why}")
+        if classify.is_stop(ended):
+            why = "the host's disk is full" if ended.detail["full"] else ended.detail["message"]
+            raise HostError(f"QEMU stopped the guest while {deadline.what} ran: {why}")
+        self._state = str(ended.detail["status"])
+        self.reason = str(ended.detail.get("reason", ""))
         return self
 
     @property
@@ -157,34 +157,34 @@ class Stack:
     @property
     def outputs(self) -> dict[str, Any]:
         """The stack's outputs, as they are now."""
-        found = self._heat.stacks.get(self.name)
-        return {each["output_key"]: each.get("output_value") for each in found.outputs}
+        stack = self._heat.stacks.get(self.name)
+        return {each["output_key"]: each.get("output_value") for each in stack.outputs}
 
     def failed_outputs(self, servers: Iterable[str]) -> dict[str, dict[str, Any]]:
         """What each deployment that failed sent back, by the id that the guest knows it by.
 
         :param servers: the Nova ids of the servers.
         """
-        found = {}
+        outputs = {}
         for server in servers:
             for each in self._heat.software_deployments.list(server_id=server):
                 if each.status == "FAILED" and each.output_values:
-                    found[str(each.config_id)] = dict(each.output_values)
-        return found
+                    outputs[str(each.config_id)] = dict(each.output_values)
+        return outputs
 
     def secrets(self, servers: Iterable[str]) -> set[str]:
         """The values that nobody is to read: hidden parameters, and passwords for signals.
 
         :param servers: the Nova ids of the servers.
         """
-        found = self.template.hidden_values()
+        secrets = self.template.hidden_values()
         for server in servers:
             for config in self._heat.software_deployments.metadata(server_id=server):
                 inputs = config.get("inputs") or ()
-                found |= {
+                secrets |= {
                     str(each["value"]) for each in inputs if each["name"] == SIGNAL_PASSWORD_INPUT
                 }
-        return found
+        return secrets
 
     def unsent_outputs(self, servers: Iterable[str]) -> dict[str, list[str]]:
         """The outputs that a complete deployment declares and did not send, by its config's id.
@@ -193,14 +193,14 @@ class Stack:
         """
         from heatclient import exc
 
-        found = {}
+        unsent = {}
         for server in servers:
             for each in self._heat.software_deployments.list(server_id=server):
                 # Its stack may be replacing it at this moment.
                 with contextlib.suppress(exc.HTTPNotFound):
                     if each.status == "COMPLETE" and (names := self._unsent(each)):
-                        found[str(each.config_id)] = names
-        return found
+                        unsent[str(each.config_id)] = names
+        return unsent
 
     def _unsent(self, deployment: Any) -> list[str]:
         config = self._heat.software_configs.get(deployment.config_id)
@@ -246,10 +246,10 @@ class Stack:
         try:
             call()
         except exc.HTTPException as error:
-            told = " ".join(str(error).removeprefix("ERROR: ").split())
+            message = " ".join(str(error).removeprefix("ERROR: ").split())
             if isinstance(error.code, int) and error.code >= HTTP_SERVER_ERROR:
-                raise HotplateError(f"the embedded Heat itself failed: {told}") from error
-            raise TemplateError(f'Heat refused "{self.template.source}": {told}') from error
+                raise HotplateError(f"the embedded Heat itself failed: {message}") from error
+            raise TemplateError(f'Heat refused "{self.template.source}": {message}') from error
 
 
 def create_from_file(

@@ -158,11 +158,11 @@ def builtin() -> Template:
             for name, value in wanted.items()
             if outputs.get(name) != value
         ]
-        said = str(outputs.get("stdout"))
+        stdout = str(outputs.get("stdout"))
         problems += [
             f'output "stdout" does not contain {part!r}'
             for part in ("script started\n", "number=42 ", '"fruit": ["apple", "pear"]')
-            if part not in said
+            if part not in stdout
         ]
         return problems
 

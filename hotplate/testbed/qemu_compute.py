@@ -96,9 +96,9 @@ class QemuCompute:
         :raises MachineLostError: when its folder is gone.
         """
         for path in self.directory.glob(f"*/{IDENTITY}"):
-            known = json.loads(path.read_text())
-            if known["id"] == spec.id and (path.parent / DISK).exists():
-                self._begin(spec, lambda folder: folder / DISK, known["nonce"], path.parent)
+            entry = json.loads(path.read_text())
+            if entry["id"] == spec.id and (path.parent / DISK).exists():
+                self._begin(spec, lambda folder: folder / DISK, entry["nonce"], path.parent)
                 return
         raise MachineLostError(f'the disk of the server "{spec.name}" is not there any more')
 

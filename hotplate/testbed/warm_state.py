@@ -195,12 +195,12 @@ def store() -> Path:
 
 def states() -> list[WarmState]:
     """The states that are kept, the one used last first."""
-    found = []
+    kept = []
     for path in store().glob("*/about.json"):
         # Another process may remove it right now.
         with contextlib.suppress(OSError):
-            found.append((path.parent.stat().st_mtime, path.parent))
-    return [WarmState(path) for _, path in sorted(found, reverse=True)]
+            kept.append((path.parent.stat().st_mtime, path.parent))
+    return [WarmState(path) for _, path in sorted(kept, reverse=True)]
 
 
 def forget(*, keep: int = 0) -> list[WarmState]:

@@ -67,14 +67,14 @@ class FileSystem:
     def stat(self, path: str) -> tuple[str, int, str] | None:
         """The type, the mode and what a link leads to; None when there is nothing."""
         text = self._ask(f'stat "{path}"').decode(errors="replace")
-        found = re.search(r"Type: (\S+) +Mode: +(\d+)", text)
-        if not found:
+        match = re.search(r"Type: (\S+) +Mode: +(\d+)", text)
+        if not match:
             return None
         link = re.search(r'Fast link dest: "(.*)"', text)
         target = link[1] if link else ""
-        if found[1] == "symlink" and not target:
+        if match[1] == "symlink" and not target:
             target = self._ask(f'cat "{path}"').decode(errors="replace")
-        return found[1], int(found[2], 8), target
+        return match[1], int(match[2], 8), target
 
     def real(self, path: str) -> str:
         """Where a path leads to, also when nothing is there."""
@@ -217,8 +217,8 @@ def _programs(files: FileSystem) -> Iterator[str]:
     paths = []
     for directory in _UNIT_DIRECTORIES:
         text = files.read(f"{directory}/{health.AGENT}")
-        if found := re.search(r"^ExecStart=[-@:+!]*(/\S+)", text, re.MULTILINE):
-            paths.append(found[1])
+        if match := re.search(r"^ExecStart=[-@:+!]*(/\S+)", text, re.MULTILINE):
+            paths.append(match[1])
             break
     for directory in (
         *(f"{health.REFRESH}/{name}" for name in files.names(health.REFRESH)),
@@ -297,8 +297,8 @@ def _datasource_list(files: FileSystem) -> Iterator[str]:
     """The one that holds: what comes later overrides."""
     last = ""
     for path, text in _cloud_configs(files):
-        if found := re.search(r"^datasource_list: *(.*)", text, re.MULTILINE):
-            last = f"{path} {found[1]}"
+        if match := re.search(r"^datasource_list: *(.*)", text, re.MULTILINE):
+            last = f"{path} {match[1]}"
     if last:
         yield last
 
@@ -325,8 +325,8 @@ def _networks(files: FileSystem) -> Iterator[str]:
 
 def _collect_conf(files: FileSystem) -> Iterator[str]:
     text = files.read("/etc/os-collect-config.conf")
-    for found in re.finditer(r"^(\w*url) *= *\w+://(?:[^/@\s]*@)?([^/\s]*)", text, re.MULTILINE):
-        yield f"{found[1]} {found[2]}"
+    for match in re.finditer(r"^(\w*url) *= *\w+://(?:[^/@\s]*@)?([^/\s]*)", text, re.MULTILINE):
+        yield f"{match[1]} {match[2]}"
 
 
 def _packages(files: FileSystem) -> Iterator[str]:

@@ -16,7 +16,7 @@ from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.trial.guest_probe import follow, save_logs
 from hotplate.verdict.diagnosis import Diagnosis
-from hotplate.verdict.said import Said
+from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.verdict import Subject, Verdict, stage_times
 
 
@@ -87,6 +87,6 @@ def _leave_output(folder: Folder, deployment: Deployment) -> None:
     """Leave what a deployment wrote that failed."""
     if deployment.status == "FAILED":
         secrets = deployment.stack.secrets([deployment.server])
-        said = Said.of(deployment.outputs).without(secrets, redacted)
+        output = HookOutput.of(deployment.outputs).without(secrets, redacted)
         label = deployment.stack.name
-        deployment_output.write(folder, said, server="", label=label, group=deployment.group)
+        deployment_output.write(folder, output, server="", label=label, group=deployment.group)

@@ -15,8 +15,8 @@ from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.disk_probe import look_at_disk
 from hotplate.verdict import probes
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
+from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.noticed import notable
-from hotplate.verdict.said import Said
 from hotplate.verdict.stages import ORDER, Stage
 from hotplate.verdict.tracker import StageTracker
 
@@ -137,16 +137,18 @@ def diagnose_since(
     stacks: Iterable[str],
     status: str,
     reason: str = "",
-    said: dict[str, Said] | None = None,
+    hook_outputs: dict[str, HookOutput] | None = None,
 ) -> Diagnosis | None:
     """Why what was asked of a server that ran already did not come to its end; None when it did.
 
     :param since: and ``stacks``: see :func:`follow`.
     :param status: of the stack that was waited for, such as ``CREATE_IN_PROGRESS``.
     :param reason: Heat's for it.
-    :param said: see :func:`hotplate.verdict.diagnosis.diagnose`.
+    :param hook_outputs: see :func:`hotplate.verdict.diagnosis.diagnose`.
     """
     _, tracker = follow(events, server, since=since, stacks=stacks)
     ask_guest(events, server, tracker.missing())
     seen, tracker = follow(events, server, since=since, stacks=stacks)
-    return diagnose(seen, tracker, stack_status=status, stack_reason=reason, said=said)
+    return diagnose(
+        seen, tracker, stack_status=status, stack_reason=reason, hook_outputs=hook_outputs
+    )

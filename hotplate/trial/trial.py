@@ -30,7 +30,7 @@ from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.guest_probe import ask_guest, save_logs, wait_for_boot
 from hotplate.trial.rest import Rest
 from hotplate.trial.watch import StackEnd, Watch, hopeless
-from hotplate.verdict.said import Said
+from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.tracker import StageTracker, decisive
 from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
@@ -168,28 +168,30 @@ class Trial:
             reason=end.reason,
             wanted=self.template.expect_status,
             outputs=stack.outputs,
-            said=self._said(stack),
+            hook_outputs=self._hook_outputs(stack),
             unsent=stack.unsent_outputs(self.trackers),
         )
 
-    def _said(self, stack: Stack) -> dict[str, Said]:
+    def _hook_outputs(self, stack: Stack) -> dict[str, HookOutput]:
         """What failed deployments sent back, by the ids of their configs; it is left in files."""
         outputs = stack.failed_outputs(self.trackers)
         if not outputs:
             return {}
         secrets = stack.secrets(self.trackers)
-        said = {key: Said.of(each).without(secrets, redacted) for key, each in outputs.items()}
+        hook_outputs = {
+            key: HookOutput.of(each).without(secrets, redacted) for key, each in outputs.items()
+        }
         for tracker in self.trackers.values():
             for track in tracker.deployments:
-                if track.id in said:
+                if track.id in hook_outputs:
                     deployment_output.write(
                         Folder(self.folder),
-                        said[track.id],
+                        hook_outputs[track.id],
                         server=tracker.name if len(self.trackers) > 1 else "",
                         label=track.label,
                         group=track.group,
                     )
-        return said
+        return hook_outputs
 
     def _judge(self, result: StackResult, problems: list[str]) -> Verdict:
         return judge(

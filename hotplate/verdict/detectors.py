@@ -62,10 +62,10 @@ def _quoted(line: str, limit: int = 180) -> str:
     return f'"{text}"'
 
 
-def found(*names: str) -> Callable[[Facts], str]:
+def console_finding(*names: str) -> Callable[[Facts], str]:
     def sees(facts: Facts) -> str:
-        found = facts.finding(*names)
-        return f"{found.pattern.reason}: {_quoted(found.line)}" if found else ""
+        finding = facts.finding(*names)
+        return f"{finding.pattern.reason}: {_quoted(finding.line)}" if finding else ""
 
     return sees
 
@@ -78,16 +78,16 @@ def flood(name: str) -> Callable[[Facts], str]:
 
 
 def panic(facts: Facts) -> str:
-    if told := found("kernel-panic")(facts):
-        return told
+    if seen := console_finding("kernel-panic")(facts):
+        return seen
     return "the guest's kernel told the machine that it panicked" if facts.panic else ""
 
 
 def nothing_booted(facts: Facts) -> str:
     firmware = ("no-bootable-device", "uefi-shell")
     loader = ("grub-no-kernel", "grub-rescue", "boot-entry-failed", "grub-error")
-    if told := found(*firmware, *loader)(facts):
-        return told
+    if seen := console_finding(*firmware, *loader)(facts):
+        return seen
     kernel = ("Linux version", "] ", "Command line:", "systemd", "Welcome")
     if facts.powered is None or any(word in line for line in facts.lines for word in kernel):
         return ""
@@ -101,8 +101,8 @@ def machine_gone(facts: Facts) -> str:
     if facts.exit is None or facts.exit.detail.get("reason") != "lost":
         return ""
     message = facts.exit.detail.get("message")
-    told = f"the machine went away (QEMU exit status {facts.exit.detail.get('status')})"
-    return f"{told}: {_quoted(str(message))}" if message else told
+    sentence = f"the machine went away (QEMU exit status {facts.exit.detail.get('status')})"
+    return f"{sentence}: {_quoted(str(message))}" if message else sentence
 
 
 def disk_of_host(facts: Facts) -> str:
@@ -130,8 +130,8 @@ def boot_loop(facts: Facts) -> str:
 def no_dhcp(facts: Facts) -> str:
     if facts.metadata:
         return ""
-    if told := found("no-dhcp-lease")(facts):
-        return told
+    if seen := console_finding("no-dhcp-lease")(facts):
+        return seen
     addresses = facts.probes.get("network", "")
     devices = [line for line in addresses.splitlines() if line and not line.startswith("lo ")]
     if addresses and not any(part[:1].isdigit() for line in devices for part in line.split()[2:]):
@@ -144,8 +144,8 @@ def no_dhcp(facts: Facts) -> str:
 def metadata_refused(facts: Facts) -> str:
     if any(classify.status(event) for event in facts.metadata):
         return ""
-    if told := found("metadata-unreachable")(facts):
-        return told
+    if seen := console_finding("metadata-unreachable")(facts):
+        return seen
     if line := facts.log_line(rf"169\.254\.169\.254.*(?:{_REACH})", "cloud-init-log"):
         return f"cloud-init could not reach the metadata service: {_quoted(line)}"
     if facts.metadata or [each for each in facts.refused if each.source == "metadata"]:
@@ -162,8 +162,8 @@ def metadata_errors(facts: Facts) -> str:
 
 
 def no_datasource(facts: Facts) -> str:
-    if told := found("no-datasource")(facts):
-        return told
+    if seen := console_finding("no-datasource")(facts):
+        return seen
     if line := facts.log_line(r"DataSourceNone|status: disabled|not-run", "cloud-init"):
         return f"cloud-init says {_quoted(line)}"
     return ""
@@ -207,9 +207,9 @@ def agent_crashing(facts: Facts) -> str:
     # Where it takes a minute to load it has not failed often yet.
     if crashed or often > 1 or (often and re.match(r"\w*(?:Error|Exception): ", last)):
         times = f"{restarts} restarts, " if restarts not in ("", "0") else ""
-        told = f"the agent fails again and again ({times}result {result or 'unknown'})"
-        return f"{told}: {_quoted(last)}" if last else told
-    return found("agent-failed")(facts)
+        sentence = f"the agent fails again and again ({times}result {result or 'unknown'})"
+        return f"{sentence}: {_quoted(last)}" if last else sentence
+    return console_finding("agent-failed")(facts)
 
 
 def endpoint_down(facts: Facts) -> str:
@@ -256,25 +256,25 @@ def nothing_to_deliver(facts: Facts) -> str:
 
 def rejected(*words: str) -> Callable[[Facts], str]:
     def sees(facts: Facts) -> str:
-        found = facts.marker("rejected")
-        if found and (not words or any(word in found.reason.lower() for word in words)):
-            why = found.reason or "it gave no reason"
-            return f'the runner did not run a hook for group "{found.group}": {why}'
+        marker = facts.marker("rejected")
+        if marker and (not words or any(word in marker.reason.lower() for word in words)):
+            why = marker.reason or "it gave no reason"
+            return f'the runner did not run a hook for group "{marker.group}": {why}'
         return ""
 
     return sees
 
 
 def not_executable(facts: Facts) -> str:
-    if told := rejected("not executable", "permission denied")(facts):
-        return told
-    found = facts.marker("rejected")
-    if found:
+    if seen := rejected("not executable", "permission denied")(facts):
+        return seen
+    marker = facts.marker("rejected")
+    if marker:
         # ls -l: a regular file of the group's name without an x in its mode.
-        line = facts.log_line(rf"^-[rw-]{{9}}\S? .* {re.escape(found.group)}$", "hooks")
+        line = facts.log_line(rf"^-[rw-]{{9}}\S? .* {re.escape(marker.group)}$", "hooks")
         if line:
             return (
-                f'the hook for group "{found.group}" is there and not executable: {_quoted(line)}'
+                f'the hook for group "{marker.group}" is there and not executable: {_quoted(line)}'
             )
     return ""
 
@@ -291,9 +291,11 @@ def hook_hangs(facts: Facts) -> str:
 
 
 def interrupted(facts: Facts) -> str:
-    found = facts.marker("interrupted")
+    marker = facts.marker("interrupted")
     return (
-        f'the run of "{found.name}" was cut off: {found.reason or "by a reboot"}' if found else ""
+        f'the run of "{marker.name}" was cut off: {marker.reason or "by a reboot"}'
+        if marker
+        else ""
     )
 
 
@@ -301,8 +303,8 @@ def killed(facts: Facts) -> str:
     finished = facts.marker("finished")
     status = finished.status if finished else None
     number = 0
-    if told := facts.told(r"(?:ended|killed) by signal (\d+)"):
-        number = int(told[1])
+    if match := facts.search(r"(?:ended|killed) by signal (\d+)"):
+        number = int(match[1])
     elif status is not None:
         number = -status if status < 0 else status - 128 if 128 < status < 160 else 0
     if not number:
@@ -320,15 +322,15 @@ def bad_json(facts: Facts) -> str:
         r"[^\n]*(?:not (?:valid )?JSON|JSON that is not|gave no answer|answered without)[^\n]*"
     )
     finished = facts.marker("finished")
-    if told := facts.told(pattern):
+    if match := facts.search(pattern):
         group = finished.group if finished else "unknown"
-        return f'the hook of group "{group}" gave no valid JSON answer: {_quoted(told[0])}'
+        return f'the hook of group "{group}" gave no valid JSON answer: {_quoted(match[0])}'
     return ""
 
 
 def too_long(facts: Facts) -> str:
-    told = facts.told(r"[^\n]*it ran longer than[^\n]*")
-    return told[0] if told else ""
+    match = facts.search(r"[^\n]*it ran longer than[^\n]*")
+    return match[0] if match else ""
 
 
 def hook_failed(facts: Facts) -> str:
@@ -364,8 +366,8 @@ def stack_failed(facts: Facts) -> str:
 def signal_lost(facts: Facts) -> str:
     if not facts.link_up:
         return "the guest's network link is cut, and the result did not arrive"
-    if found := facts.marker("signal-failed"):
-        return f"the guest could not deliver its signal: {found.reason or 'it gave no reason'}"
+    if marker := facts.marker("signal-failed"):
+        return f"the guest could not deliver its signal: {marker.reason or 'it gave no reason'}"
     if others := [each for each in facts.refused if each.source != "metadata"]:
         return f"the guest's connections to the {others[-1].source} endpoint were refused"
     if line := facts.log_line(_REACH, "agent-log"):
@@ -402,8 +404,8 @@ def any_pattern(facts: Facts) -> tuple[str, str]:
 
     Those that end a run come first.
     """
-    findings = sorted(facts.findings.values(), key=lambda found: not found.pattern.fatal)
+    findings = sorted(facts.findings.values(), key=lambda finding: not finding.pattern.fatal)
     if not findings:
         return "", ""
-    found = findings[0]
-    return f"{found.pattern.reason}: {_quoted(found.line)}", found.pattern.advice
+    finding = findings[0]
+    return f"{finding.pattern.reason}: {_quoted(finding.line)}", finding.pattern.advice

@@ -11,7 +11,7 @@ from hotplate.events.log import Event
 from hotplate.text import clean
 from hotplate.verdict import detectors, rules
 from hotplate.verdict.facts import Facts, gather
-from hotplate.verdict.said import Said
+from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker
 
@@ -72,14 +72,14 @@ def diagnose(
     *,
     stack_status: str = "",
     stack_reason: str = "",
-    said: Mapping[str, Said] | None = None,
+    hook_outputs: Mapping[str, HookOutput] | None = None,
     now: float | None = None,
 ) -> Diagnosis | None:
     """Return why a run stopped short, None when nothing is wrong.
 
     :param stack_status: Heat's, such as ``CREATE_FAILED``; "" when there is none.
     :param stack_reason: Heat's reason for it.
-    :param said: what each failed deployment sent back, by the id of its config.
+    :param hook_outputs: what each failed deployment sent back, by the id of its config.
     :param now: seconds on the monotonic clock; by default now.
     """
     facts = gather(
@@ -87,7 +87,7 @@ def diagnose(
         tracker,
         stack_status=stack_status,
         stack_reason=stack_reason,
-        said=said,
+        hook_outputs=hook_outputs,
         now=now,
     )
     if facts.missing is None and not facts.failed:
@@ -122,7 +122,7 @@ def _silence(facts: Facts) -> str:
 
 def _evidence(facts: Facts) -> tuple[str, ...]:
     """The last of each kind, so that both ends are heard."""
-    chosen: list[str] = [f"console: {found.line}" for found in facts.findings.values()][:3]
+    chosen: list[str] = [f"console: {finding.line}" for finding in facts.findings.values()][:3]
     for group in (facts.metadata, facts.polls, facts.signals, facts.stack):
         if group:
             chosen.append(classify.describe(group[-1]))

@@ -12,7 +12,7 @@ from hotplate.events.log import Event
 from hotplate.verdict import console_patterns
 from hotplate.verdict.deployment_track import DeploymentTrack
 from hotplate.verdict.health import Health
-from hotplate.verdict.said import Said
+from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker, Track
 
@@ -26,7 +26,7 @@ class Facts:
     :param missing: the first stage that was not reached, None when all were.
     :param track: the deployment that stands there, None when it is none of them.
     :param user_data_parts: the file names of the user data's parts; None when nobody told.
-    :param said: what each failed deployment sent back, by the id of its config.
+    :param hook_outputs: what each failed deployment sent back, by the id of its config.
     :param floods: which bounds of the harness's the guest passed, and a sentence for each.
     :param link_up: False while the guest's network link is cut.
     """
@@ -48,7 +48,7 @@ class Facts:
     stack: list[Event] = field(default_factory=list)
     markers: list[classify.Marker] = field(default_factory=list)
     probes: dict[str, str] = field(default_factory=dict)
-    said: dict[str, Said] = field(default_factory=dict)
+    hook_outputs: dict[str, HookOutput] = field(default_factory=dict)
     user_data_parts: list[str] | None = None
     exit: Event | None = None
     panic: Event | None = None
@@ -70,20 +70,20 @@ class Facts:
         return self.track.failed if isinstance(self.track, DeploymentTrack) else ""
 
     @property
-    def words(self) -> list[Said]:
+    def words(self) -> list[HookOutput]:
         """What the deployments that failed wrote; of the one that this is about, if it did."""
-        own = self.said.get(self.track.id) if self.track else None
-        return [own] if own else [*self.said.values()]
+        own = self.hook_outputs.get(self.track.id) if self.track else None
+        return [own] if own else [*self.hook_outputs.values()]
 
     def marker(self, word: str) -> classify.Marker | None:
         """Return the last marker of a kind, of the deployment that stands if there is one."""
         wanted = self.track.id if self.track else ""
-        found = [
+        markers = [
             each
             for each in self.markers
             if each.event == word and (not wanted or each.id == wanted)
         ]
-        return found[-1] if found else None
+        return markers[-1] if markers else None
 
     def finding(self, *names: str) -> console_patterns.Finding | None:
         """Return the first of the named console findings that was seen."""
@@ -96,16 +96,16 @@ class Facts:
 
     def agent(self, key: str) -> str:
         """Return a property of the agent's unit as systemd answered, "" when nobody asked."""
-        found = re.search(rf"^{key}=(.*)$", self.probes.get("agent-unit", ""), re.MULTILINE)
-        return found[1].strip() if found else ""
+        match = re.search(rf"^{key}=(.*)$", self.probes.get("agent-unit", ""), re.MULTILINE)
+        return match[1].strip() if match else ""
 
-    def told(self, pattern: str) -> re.Match[str] | None:
+    def search(self, pattern: str) -> re.Match[str] | None:
         """Return where a failed deployment's own words, or the runner's, match a pattern."""
         wanted = self.track.id if self.track else ""
         reasons = [each.reason for each in self.markers if not wanted or each.id == wanted]
         for text in [*map(str, self.words), *reasons, self.stack_reason]:
-            if found := re.search(pattern, text):
-                return found
+            if match := re.search(pattern, text):
+                return match
         return None
 
     def log_line(self, pattern: str, *probes: str) -> str:
@@ -123,7 +123,7 @@ def gather(
     *,
     stack_status: str = "",
     stack_reason: str = "",
-    said: Mapping[str, Said] | None = None,
+    hook_outputs: Mapping[str, HookOutput] | None = None,
     now: float | None = None,
 ) -> Facts:
     """Return what the events say about the tracker's server.
@@ -138,7 +138,7 @@ def gather(
         stack_reason=stack_reason,
         now=time.monotonic() if now is None else now,
         powered=tracker.started,
-        said=dict(said or {}),
+        hook_outputs=dict(hook_outputs or {}),
     )
     for event in events:
         if event.source == "stack":
@@ -155,8 +155,8 @@ def _take(facts: Facts, event: Event) -> None:
         facts.last_event = event
     text = classify.console_text(event)
     if text is not None:
-        if found := classify.marker_in(text):
-            facts.markers.append(found)
+        if marker := classify.marker_in(text):
+            facts.markers.append(marker)
         facts.lines.append(text)
     elif event.source == "machine":
         _take_machine(facts, event)

@@ -59,8 +59,8 @@ def missing_device(facts: Facts) -> str:
     if not facts.finding("emergency-mode"):
         return ""
     for line in facts.lines:
-        if found := re.search(r"Timed out waiting for device (?:\S+ - )?(/\S+)", line):
-            device = found[1].rstrip(".")
+        if match := re.search(r"Timed out waiting for device (?:\S+ - )?(/\S+)", line):
+            device = match[1].rstrip(".")
             mounts = [row for row in facts.health.rows("fstab", 2) if row[0] == device]
             at = f' for "{mounts[0][1].split()[0]}"' if mounts and mounts[0][1] else ""
             return f'/etc/fstab names "{device}"{at}, a device that the machine has not'

@@ -104,7 +104,7 @@ def not_writable(facts: Facts) -> str:
 
 
 def no_exec(facts: Facts) -> str:
-    if facts.missing is None and not facts.told(r"[Pp]ermission denied"):
+    if facts.missing is None and not facts.search(r"[Pp]ermission denied"):
         return ""
     point, options = facts.health.mount("/var/lib/heat-config/heat-config-script")
     if "noexec" in options:
@@ -120,9 +120,9 @@ def script_hangs(facts: Facts) -> str:
 
 
 def no_hooks(facts: Facts) -> str:
-    found = facts.marker("rejected")
+    marker = facts.marker("rejected")
     answered = "hooks" in facts.health.sections
     names = [name for name in facts.health.lines("hooks") if not name.endswith(":")]
-    if found and answered and not names:
-        return f'there is no hook at all in "{health.HOOKS}", so none for group "{found.group}"'
+    if marker and answered and not names:
+        return f'there is no hook at all in "{health.HOOKS}", so none for group "{marker.group}"'
     return ""

@@ -46,11 +46,11 @@ def no_route(facts: Facts) -> str:
     shut = [(port, text) for port, text in rows if _SHUT.search(text)]
     if not shut:
         return ""
-    said = shut[0][1].removeprefix("RTNETLINK answers: ")
+    error = shut[0][1].removeprefix("RTNETLINK answers: ")
     if len(shut) == len(rows):
-        return f'the guest has no route to {health.CLOUD}: "{said}"'
+        return f'the guest has no route to {health.CLOUD}: "{error}"'
     rules = [line for line in facts.health.lines("rules") if "lookup" not in line]
-    why = f' by the rule "{rules[0].strip()}" (ip rule)' if rules else f': "{said}"'
+    why = f' by the rule "{rules[0].strip()}" (ip rule)' if rules else f': "{error}"'
     return f"port {shut[0][0]} of {health.CLOUD} is shut in the guest{why}"
 
 
@@ -79,12 +79,12 @@ def other_interface(facts: Facts) -> str:
         return ""
     devices = {"eth0", *(row[0] for row in _devices(facts.health))}
     for line in facts.lines:
-        if found := re.search(r" (\S+): renamed from (eth\d+)", line):
-            devices.add(found[1])
+        if match := re.search(r" (\S+): renamed from (eth\d+)", line):
+            devices.add(match[1])
     rows = [
-        (path, found[1].split())
+        (path, match[1].split())
         for path, text in facts.health.rows("networks", 2)
-        if (found := re.search(r"\bName=(.+)", text))
+        if (match := re.search(r"\bName=(.+)", text))
     ]
     # A file that matches by other means may well match.
     if not rows or len(rows) < len(facts.health.lines("networks")) or len(devices) < 2:

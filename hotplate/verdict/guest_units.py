@@ -100,8 +100,8 @@ def _hardened(state: Health, key: str, *harmless: str) -> str:
 def no_network_for_agent(facts: Facts) -> str:
     state = facts.health
     for key in ("PrivateNetwork", "IPAddressDeny"):
-        if told := _hardened(state, key, "no"):
-            return f"{told}, which keeps it from the network"
+        if setting := _hardened(state, key, "no"):
+            return f"{setting}, which keeps it from the network"
     families = state.unit(AGENT, "RestrictAddressFamilies")
     if families and families != "~" and "AF_INET" not in families.replace("AF_INET6", ""):
         return _hardened(state, "RestrictAddressFamilies") + ", which keeps it from the network"
@@ -109,10 +109,10 @@ def no_network_for_agent(facts: Facts) -> str:
 
 
 def read_only_for_agent(facts: Facts) -> str:
-    told = _hardened(facts.health, "ProtectSystem", "no", "yes")
-    return f"{told}, which makes directories read-only for all that it runs" if told else ""
+    setting = _hardened(facts.health, "ProtectSystem", "no", "yes")
+    return f"{setting}, which makes directories read-only for all that it runs" if setting else ""
 
 
 def other_user(facts: Facts) -> str:
-    told = _hardened(facts.health, "User", "root")
-    return f"{told}, which may neither write its state nor run hooks as root" if told else ""
+    setting = _hardened(facts.health, "User", "root")
+    return f"{setting}, which may neither write its state nor run hooks as root" if setting else ""

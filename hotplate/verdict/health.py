@@ -215,13 +215,13 @@ class Health:
     @property
     def space(self) -> list[tuple[str, list[int]]]:
         """Of each directory: inodes, free inodes, free blocks, those for anybody, blocks."""
-        found = [re.fullmatch(r"(/\S*)((?: \d{1,18}){5})", line) for line in self.lines("space")]
-        return [(each[1], [int(word) for word in each[2].split()]) for each in found if each]
+        rows = [re.fullmatch(r"(/\S*)((?: \d{1,18}){5})", line) for line in self.lines("space")]
+        return [(each[1], [int(word) for word in each[2].split()]) for each in rows if each]
 
     def seconds(self, section: str) -> int | None:
         """A time since the epoch, None when there is none that a clock can have."""
-        found = re.fullmatch(r"-?\d{1,10}", "".join(self.lines(section)))
-        return int(found[0]) if found else None
+        match = re.fullmatch(r"-?\d{1,10}", "".join(self.lines(section)))
+        return int(match[0]) if match else None
 
     def drop_in(self, directive: str) -> str:
         """The file that gives the agent's unit a directive, "" when none of its drop-ins does."""

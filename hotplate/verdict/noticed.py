@@ -105,7 +105,7 @@ class _Seen:
     starts: dict[str, list[classify.Marker]] = field(default_factory=dict)
     kernel: bool = False
     resets: int = 0
-    found: dict[tuple[str, str], Noticed] = field(default_factory=dict)
+    by_kind: dict[tuple[str, str], Noticed] = field(default_factory=dict)
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
 
@@ -137,8 +137,8 @@ def notice(
 def notable(journal: str) -> list[str]:
     """Return the lines of a guest's journal that :func:`notice` reads, a bounded number."""
     lines = (clean(line)[:NOTABLE_WIDTH] for line in journal.splitlines())
-    found = [line for line in lines if any(row.line.search(line) for row in PATTERNS)]
-    return found[:NOTABLE_LINES]
+    wanted = [line for line in lines if any(row.line.search(line) for row in PATTERNS)]
+    return wanted[:NOTABLE_LINES]
 
 
 def _see(seen: _Seen, event: Event) -> None:
@@ -146,9 +146,9 @@ def _see(seen: _Seen, event: Event) -> None:
     if text is not None:
         _see_line(seen, text)
         seen.kernel = seen.kernel or bool(_KERNEL.search(text))
-        found = classify.marker(event)
-        if found and found.event == "started" and not _FORWARDED.search(text):
-            seen.starts.setdefault(found.id, []).append(found)
+        marker = classify.marker(event)
+        if marker and marker.event == "started" and not _FORWARDED.search(text):
+            seen.starts.setdefault(marker.id, []).append(marker)
     elif event.source == "guest" and event.kind == "journal":
         for line in event.detail.get("lines", []):
             _see_line(seen, str(line))
@@ -165,10 +165,10 @@ def _see(seen: _Seen, event: Event) -> None:
 
 def _see_line(seen: _Seen, line: str) -> None:
     for row in PATTERNS:
-        if found := row.line.search(line):
-            what = found["what"].strip()
+        if match := row.line.search(line):
+            what = match["what"].strip()
             noticed = Noticed(row.kind, row.sentence.format(what=what))
-            seen.found.setdefault((row.kind, what), noticed)
+            seen.by_kind.setdefault((row.kind, what), noticed)
 
 
 def _of(seen: _Seen, name: str) -> Iterator[Noticed]:
@@ -180,7 +180,7 @@ def _of(seen: _Seen, name: str) -> Iterator[Noticed]:
     if seen.resets:
         times = "once" if seen.resets == 1 else f"{seen.resets} times"
         yield Noticed("guest-reset", f"the guest reset by itself {times}", name, fails=True)
-    for each in seen.found.values():
+    for each in seen.by_kind.values():
         yield Noticed(each.kind, each.sentence, name)
     for (path, status), count in seen.refused.items():
         times = "" if count == 1 else f", {count} times"

@@ -66,7 +66,7 @@ RULES: tuple[Rule, ...] = (
         "root-not-found",
         Stage.BOOTED,
         (Stage.BOOTED,),
-        detectors.found("initramfs-shell", "no-root-filesystem", "root-waited-for"),
+        detectors.console_finding("initramfs-shell", "no-root-filesystem", "root-waited-for"),
         "compare root= on the kernel command line with the label or UUID of the image's root file "
         "system; check that the initrd has the disk's driver",
     ),

@@ -26,27 +26,27 @@ class ToolError:
 
     tool: str
     pattern: re.Pattern[str]
-    quote: Callable[[re.Match[str]], str] = lambda found: found[0]
+    quote: Callable[[re.Match[str]], str] = lambda match: match[0]
 
     def find(self, text: str) -> str:
         """The first error that the tool told, "" when there is none."""
         return next(filter(None, (self.quote(each) for each in self.pattern.finditer(text))), "")
 
 
-def _ansible(found: re.Match[str]) -> str:
+def _ansible(match: re.Match[str]) -> str:
     try:
-        result: Any = json.loads(found["result"])
+        result: Any = json.loads(match["result"])
     except ValueError:
-        result = found["result"]
+        result = match["result"]
     if isinstance(result, dict):
-        told = result.get("stderr") or result.get("module_stderr") or result.get("msg")
-        result = _last_line(str(told or "")) or found["result"]
-    task = f"TASK [{found['task']}]: " if found["task"] else ""
+        message = result.get("stderr") or result.get("module_stderr") or result.get("msg")
+        result = _last_line(str(message or "")) or match["result"]
+    task = f"TASK [{match['task']}]: " if match["task"] else ""
     return f"{task}{result}"
 
 
-def _salt(found: re.Match[str]) -> str:
-    return f"{found['state']}: {' '.join(found['comment'].split())}"
+def _salt(match: re.Match[str]) -> str:
+    return f"{match['state']}: {' '.join(match['comment'].split())}"
 
 
 TOOL_ERRORS = (
@@ -72,12 +72,12 @@ TOOL_ERRORS = (
     ToolError(
         "salt",
         re.compile(r"^\[ERROR +\] stderr: (?P<error>\S.*)$", re.MULTILINE),
-        lambda found: found["error"],
+        lambda match: match["error"],
     ),
     ToolError(
         "salt",
         re.compile(r"^\[(?:ERROR|CRITICAL) *\] (?P<error>\S.*)$", re.MULTILINE),
-        lambda found: found["error"],
+        lambda match: match["error"],
     ),
     # Facter says the same of files of the host that it may not read, and goes on.
     ToolError("puppet", re.compile(r"^Error: (?!Facter: ).*$", re.MULTILINE)),
@@ -97,7 +97,7 @@ TOOL_ERRORS = (
             r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(?P<error>\S.*)$",
             re.MULTILINE,
         ),
-        lambda found: found["error"],
+        lambda match: match["error"],
     ),
 )
 
@@ -109,14 +109,14 @@ def error_in(*texts: str) -> str:
 
     :param texts: what it wrote, on stderr and on stdout; the first that tells is quoted.
     """
-    known = (each.find(text) for text in texts for each in TOOL_ERRORS)
+    errors = (each.find(text) for text in texts for each in TOOL_ERRORS)
     last = (_last_line(text) for text in texts)
-    quoted = " ".join(next(filter(None, (*known, *last)), "").split())
+    quoted = " ".join(next(filter(None, (*errors, *last)), "").split())
     return quoted if len(quoted) <= LIMIT else f"{quoted[: LIMIT // 2]} ... {quoted[-LIMIT // 2 :]}"
 
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
-    told = [line for line in lines if not re.match(r"\++ ", line)]
+    output = [line for line in lines if not re.match(r"\++ ", line)]
     # A command that fails without a word is the last that was traced.
-    return (told or lines or [""])[-1]
+    return (output or lines or [""])[-1]

@@ -70,7 +70,7 @@ class StageTracker:
         self._unsubscribe()
 
     @property
-    def known(self) -> bool:
+    def exists(self) -> bool:
         """Whether there is such a server: Heat asked for it, or its machine was switched on."""
         return bool(self.name) or self.started is not None
 
@@ -199,8 +199,8 @@ class StageTracker:
     def _see_deployments(self, event: Event, fresh: list[Mark]) -> None:
         if (listed := expected.deployments(event)) is not None:
             self._expect(listed)
-        elif found := classify.marker(event):
-            self._see_marker(found, event, fresh)
+        elif marker := classify.marker(event):
+            self._see_marker(marker, event, fresh)
         elif classify.is_poll(event):
             if classify.answered(event):
                 for each in classify.deployment_ids(event) or ():
@@ -222,15 +222,15 @@ class StageTracker:
                 self.deployments.append(served)
             served.expect(each)
 
-    def _see_marker(self, found: classify.Marker, event: Event, fresh: list[Mark]) -> None:
-        track = self._by_id(found.id)
+    def _see_marker(self, marker: classify.Marker, event: Event, fresh: list[Mark]) -> None:
+        track = self._by_id(marker.id)
         if track is None:
             return
-        if found.event == "finished":
-            track.finish(found.status, event.at)
-        if found.event == "rejected":
-            track.rejected = found.reason or "the runner gave no reason"
-        if stage := classify.MARKED.get(found.event):
+        if marker.event == "finished":
+            track.finish(marker.status, event.at)
+        if marker.event == "rejected":
+            track.rejected = marker.reason or "the runner gave no reason"
+        if stage := classify.MARKED.get(marker.event):
             self._advance(track, Stage(stage), event, fresh)
 
     def _see_signal(self, event: Event, fresh: list[Mark]) -> None:

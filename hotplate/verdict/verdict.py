@@ -11,8 +11,8 @@ from hotplate.errors import Interrupted, Outcome, outcome_of, sentence_of
 from hotplate.events import classify
 from hotplate.events.log import Event, EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
+from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.noticed import Noticed, notice
-from hotplate.verdict.said import Said
 from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker, decisive
 
@@ -107,7 +107,7 @@ class StackResult:
     :param reason: Heat's words, or why it was not waited for any longer.
     :param wanted: the status that was to be reached; by default any that ends in ``_COMPLETE``.
     :param outputs: of the stack.
-    :param said: what each failed deployment sent back, by the id of its config.
+    :param hook_outputs: what each failed deployment sent back, by the id of its config.
     :param unsent: the outputs that a deployment was to send and did not, by its config's id.
     """
 
@@ -115,7 +115,7 @@ class StackResult:
     reason: str = ""
     wanted: str = ""
     outputs: Mapping[str, Any] = field(default_factory=dict)
-    said: Mapping[str, Said] = field(default_factory=dict)
+    hook_outputs: Mapping[str, HookOutput] = field(default_factory=dict)
     unsent: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
@@ -312,7 +312,7 @@ def judge(
         # A failure that was wanted is nothing to explain.
         stack_status="" if stack.as_wanted else stack.status,
         stack_reason=stack.reason,
-        said=stack.said,
+        hook_outputs=stack.hook_outputs,
         now=now,
     )
     reasons = [*filter(None, [stack.problem()]), *problems]
@@ -340,7 +340,7 @@ def judge(
         diagnosis=diagnosis,
         seconds=now - tracker.started if tracker.started is not None else 0.0,
         artefacts=artefacts,
-        servers=tuple(server_result(each) for each in trackers if each.known),
+        servers=tuple(server_result(each) for each in trackers if each.exists),
         decided_by=tracker.server,
         noticed=seen,
     )

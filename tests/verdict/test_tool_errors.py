@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotplate.verdict.said import Said
+from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.tool_errors import LIMIT, error_in
 
 SAID = Path(__file__).parent / "said"
@@ -41,12 +41,14 @@ def test_the_error_is_quoted_from_where_it_stands(path):
 
 def test_a_known_error_on_stdout_goes_before_noise_on_stderr():
     playbook = (SAID / "ansible.txt").read_text()
-    said = Said(stdout=playbook, stderr="[WARNING]: Skipping unexpected key\n", status_code="2")
-    assert said.error == QUOTED["ansible"]
+    output = HookOutput(
+        stdout=playbook, stderr="[WARNING]: Skipping unexpected key\n", status_code="2"
+    )
+    assert output.error == QUOTED["ansible"]
 
 
 def test_a_hook_that_wrote_nothing_has_no_error():
-    assert Said(stdout="\n", stderr=" \n---\n").error == ""
+    assert HookOutput(stdout="\n", stderr=" \n---\n").error == ""
 
 
 @given(st.text(max_size=400), st.text(max_size=400))

@@ -212,8 +212,8 @@ class _Session:
             messages = queues.pop(self._project, queue, _count(body.get("pop", 1)))
             return action, 200, {"messages": messages}
         if action == "message_list":
-            found = queues.peek(self._project, queue, _count(body.get("limit", 10)))
-            return action, 200, {"messages": found}
+            messages = queues.peek(self._project, queue, _count(body.get("limit", 10)))
+            return action, 200, {"messages": messages}
         if action == "message_post":
             return (
                 action,

@@ -13,7 +13,7 @@ SHORTEST = 4
 
 
 @dataclass(frozen=True)
-class Said:
+class HookOutput:
     """What the hook of one deployment wrote.
 
     :param stdout: Heat's ``deploy_stdout``, and so on.
@@ -24,7 +24,7 @@ class Said:
     status_code: str = ""
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Said:
+    def of(cls, values: Mapping[str, Any]) -> HookOutput:
         """Read Heat's ``output_values`` of a deployment."""
         return cls(
             *(
@@ -36,7 +36,7 @@ class Said:
     def __str__(self) -> str:
         return f"{self.stderr}\n{self.stdout}"
 
-    def without(self, secrets: Iterable[str], redact: Callable[[str], str]) -> Said:
+    def without(self, secrets: Iterable[str], redact: Callable[[str], str]) -> HookOutput:
         """Return it without the secrets, however they came into it.
 
         :param secrets: values; those that are too short to be told from other words stay.
