@@ -194,7 +194,9 @@ def _deployments(verdict: Verdict) -> list[str]:
 
 def summary(verdict: Verdict) -> str:
     """Return the final block; its last line is PASSED, or the stage and what to look at."""
-    lines = ["", *_servers(verdict), *_deployments(verdict)]
+    lines = [*_servers(verdict), *_deployments(verdict)]
+    if lines:
+        lines.insert(0, "")
     if verdict.outputs:
         lines += ["", "outputs"]
         for name, value in sorted(verdict.outputs.items()):
@@ -210,7 +212,8 @@ def summary(verdict: Verdict) -> str:
     if verdict.diagnosis is not None and verdict.diagnosis.evidence:
         lines += ["", "evidence"]
         lines += [f"  {clean(line)[:VALUE_WIDTH]}" for line in verdict.diagnosis.evidence]
-    lines.append("")
+    if lines:
+        lines.append("")
     # Of a run that did not pass, the last reason is in the last line.
     shown = verdict.reasons if verdict.passed else verdict.reasons[:-1]
     lines += [clean(one_line(reason)) for reason in shown]

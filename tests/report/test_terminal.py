@@ -3,8 +3,11 @@ from __future__ import annotations
 import io
 import time
 
+from hotplate.errors import HostError
+from hotplate.events.log import EventLog
 from hotplate.report.terminal import Progress, summary
 from hotplate.verdict.stages import ORDER, Mark, Stage
+from hotplate.verdict.verdict import Subject, of_error
 
 
 class Terminal(io.StringIO):
@@ -92,3 +95,9 @@ def test_the_last_line_of_a_failure_is_the_stage_and_what_to_look_at(story):
     )
     assert "evidence" in lines
     assert "         -  agent polled" in lines
+
+
+def test_what_ended_before_anything_was_seen_is_told_without_empty_lines():
+    error = HostError("there is no room", hint="df -h")
+    text = summary(of_error(error, Subject(image="web"), EventLog(), now=0.0, artefacts="/left"))
+    assert text == "artefacts: /left\nHOST ERROR: there is no room (hint: df -h)\n"
