@@ -1,8 +1,8 @@
 """What went wrong in a run without keeping it from its end.
 
-A stack can be complete while a hook ran twice, the guest reset by itself or an output never came.
-Each is read off the events: what nobody may rely on (:attr:`Noticed.fails`) fails the run, the rest
-is listed, and fails it under ``--strict``.
+A stack can be complete while a hook ran twice, the guest reset by itself, wrote without end or sent
+no output.  Each is read off the events: what nobody may rely on (:attr:`Noticed.fails`) fails the
+run, the rest is listed, and fails it under ``--strict``.
 """
 
 from __future__ import annotations
@@ -155,6 +155,9 @@ def _see(seen: _Seen, event: Event) -> None:
     elif event.source == "machine" and event.kind == "reset" and event.detail.get("by_guest"):
         # Firmware may reset before it starts anything.
         seen.resets += seen.kernel
+    elif classify.is_flood(event):
+        fault = str(event.detail["fault"])
+        seen.found.setdefault((fault, ""), Noticed(fault, str(event.detail["text"])))
     elif classify.is_signal(event):
         path, status = classify.path(event).partition("?")[0], classify.status(event)
         if status is not None and status >= 400:

@@ -104,6 +104,15 @@ def test_what_is_listed(passed, line, way):
     assert strict.last_line() == f"FAILED: {sentence}"
 
 
+def test_a_guest_that_floods_when_all_is_done_is_listed(passed):
+    text = "the guest wrote more than 30000 lines on its console"
+    passed.emit("harness", "flood", fault="console-flood", text=text)
+    verdict = verdict_of(passed)
+    assert verdict.passed
+    assert [(each.kind, each.sentence) for each in verdict.noticed] == [("console-flood", text)]
+    assert verdict_of(passed, strict=True).last_line() == f"FAILED: {text}"
+
+
 def test_signals_that_were_refused_or_repeated(story):
     story.finished()
     story.signal(500)
