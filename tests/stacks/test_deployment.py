@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from hotplate.stacks.deployment import DeploymentSpec, input_type
+from hotplate.stacks.deployment import Deployment, DeploymentSpec, input_type
+from hotplate.stacks.stack import Stack
 
 
 def resources(spec):
@@ -70,3 +71,24 @@ def test_spec_is_not_changed_but_replaced():
 )
 def test_inputs_have_the_type_of_their_values(value, name):
     assert input_type(value) == name
+
+
+class NoCloud:
+    def heat(self):
+        return None
+
+
+class MadeStack:
+    state = "FAILED"
+
+    def __str__(self):
+        return "CREATE_FAILED: the script ended with 3"
+
+
+def test_an_assertion_shows_how_it_ended(monkeypatch):
+    """pytest shows of ``assert ..., done`` what ``repr()`` says, which was an address in memory."""
+    monkeypatch.setattr(Stack, "create", lambda cloud, template: MadeStack())
+    done = Deployment(NoCloud(), "server-id", DeploymentSpec("script", "exit 3\n"))
+    with pytest.raises(AssertionError) as failed:
+        assert done.status == "COMPLETE", done
+    assert "script: CREATE_FAILED: the script ended with 3" in str(failed.value)
