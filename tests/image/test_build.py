@@ -146,6 +146,30 @@ def test_a_full_disk_is_the_hosts_fault(builder: Builder, fake_elements: Path, a
     assert builder.leftovers() == []
 
 
+@pytest.fixture
+def small_cache(builder: Builder):
+    """The builder's cache is on a disk of 1 MiB."""
+    cache = builder.out.with_name("cache")
+    cache.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", cache], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("no tmpfs can be mounted here")
+    yield cache
+    subprocess.run(["umount", cache], check=True)
+
+
+def test_a_cache_without_room_is_the_hosts_fault_before_anything_is_built(
+    builder: Builder, small_cache: Path
+):
+    done = builder.run()
+    assert done.returncode == 3
+    assert f'MB free in "{small_cache}' in done.stderr
+    assert "at least 536 MB are needed" in done.stderr
+    assert list(builder.out.iterdir()) == []
+
+
 MOMENTS = [
     ("root.d/50-wait", signal.SIGKILL),
     ("extra-data.d/50-wait", signal.SIGINT),
