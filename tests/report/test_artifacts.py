@@ -43,6 +43,24 @@ def test_everything_is_there_and_private(passed, tmp_path):
     assert {json.loads(line)["source"] for line in requests} == {"metadata", "cfn"}
 
 
+def no_json(word):
+    raise ValueError(f"{word} is no JSON")
+
+
+def test_numbers_that_json_does_not_know_are_text(passed, tmp_path):
+    """RFC 8259, 6: readers such as jq refuse the words that Python writes for them."""
+    artefacts = Artefacts(tmp_path, "x")
+    outputs = {"load": float("nan"), "limits": [{"most": float("inf")}, 1.5]}
+    passed.console(f"{float('-inf')}")
+    passed.emit("guest", "probe", name="x", seconds=float("nan"))
+    artefacts.finish(passed.result(outputs=outputs), passed.events)
+    for name in ("verdict.json", "timeline.json"):
+        content = (artefacts.folder / name).read_text()
+        document = json.loads(content, parse_constant=no_json)
+        if name == "verdict.json":
+            assert document["outputs"] == {"load": "nan", "limits": [{"most": "inf"}, 1.5]}
+
+
 def test_last_is_swapped_and_never_missing(tmp_path):
     base = tmp_path / "base"
 
