@@ -157,7 +157,7 @@ def _see(seen: _Seen, event: Event) -> None:
         seen.resets += seen.kernel
     elif classify.is_flood(event):
         fault = str(event.detail["fault"])
-        seen.found.setdefault((fault, ""), Noticed(fault, str(event.detail["text"])))
+        seen.by_kind.setdefault((fault, ""), Noticed(fault, str(event.detail["text"])))
     elif classify.is_signal(event):
         path, status = classify.path(event).partition("?")[0], classify.status(event)
         if status is not None and status >= 400:
