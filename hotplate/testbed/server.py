@@ -30,6 +30,7 @@ class Server:
         self.machine = machine
         self.nonce = nonce
         self.restored = False
+        self.was_rebooted = False
         self.owned = owned
         # cloud-init gives the guest this one again whenever it boots.
         self._boot_nonce = nonce
@@ -79,6 +80,7 @@ class Server:
         """Reboot the guest in an orderly way and wait until its shell answers again."""
         before = self.shell()
         boot = before.run(BOOT_ID).check().text
+        self.was_rebooted = True
         before.run("systemctl --no-block reboot")
         with self._lock:
             self._shell = None

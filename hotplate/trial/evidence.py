@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from hotplate.errors import Outcome
+from hotplate.events.log import Event
 from hotplate.report import deployment_output
 from hotplate.report.artifacts import Folder, redacted
 from hotplate.report.html import report
@@ -17,6 +18,7 @@ from hotplate.testbed.testbed import Testbed
 from hotplate.trial.guest_probe import follow, save_logs
 from hotplate.verdict.diagnosis import Diagnosis
 from hotplate.verdict.hook_output import HookOutput
+from hotplate.verdict.noticed import Noticed, notice
 from hotplate.verdict.verdict import Subject, Verdict, stage_times
 
 
@@ -64,6 +66,7 @@ def leave(
         diagnosis=diagnosis,
         seconds=now - (tracker.started if tracker.started is not None else now),
         artefacts=str(server.directory),
+        noticed=_noticed(seen, server),
     )
     folder = Folder(server.directory)
     folder.write_json(
@@ -81,6 +84,15 @@ def leave(
     if not problem and not keep_disk:
         (server.directory / DISK).unlink(missing_ok=True)
     return verdict
+
+
+def _noticed(seen: Sequence[Event], server: Server) -> tuple[Noticed, ...]:
+    """What went wrong on the way; a test may well have done it on purpose."""
+    return tuple(
+        each
+        for each in notice(seen, {server.spec.id: ""})
+        if each.kind != "guest-reset" or not server.was_rebooted
+    )
 
 
 def _leave_output(folder: Folder, deployment: Deployment) -> None:

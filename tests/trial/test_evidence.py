@@ -1,0 +1,54 @@
+"""What a test leaves of its server, of events that nobody had to boot a guest for."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from hotplate.trial import evidence
+
+
+@pytest.fixture
+def server(passed, tmp_path):
+    """A server that is off, of which the story was seen."""
+    spec = SimpleNamespace(id=passed.tracker.server, name="web")
+    machine = SimpleNamespace(wiring=None, running=False)
+    return SimpleNamespace(
+        spec=spec, machine=machine, directory=tmp_path, restored=True, was_rebooted=False
+    )
+
+
+@pytest.fixture
+def testbed(passed):
+    accelerator = SimpleNamespace(name="tcg")
+    return SimpleNamespace(
+        events=passed.events,
+        image=SimpleNamespace(path="web.qcow2"),
+        compute=SimpleNamespace(accelerator=accelerator),
+    )
+
+
+def leave(testbed, server):
+    verdict = evidence.leave(testbed, server, [], since=0, test="test_a")
+    left = json.loads((server.directory / "verdict.json").read_text())
+    page = (server.directory / "report.html").read_text()
+    return verdict, [each["kind"] for each in left["noticed"]], page
+
+
+def test_what_was_noticed_is_in_the_report_of_a_test(testbed, server, passed):
+    passed.console("[FAILED] Failed to start chrony.service - chrony.")
+    verdict, kinds, page = leave(testbed, server)
+    assert verdict.passed
+    assert kinds == ["failed-unit"]
+    assert "chrony.service" in page.partition("<h2>Noticed</h2>")[2].partition("</section>")[0]
+
+
+@pytest.mark.parametrize(("was_rebooted", "kinds"), [(True, []), (False, ["guest-reset"])])
+def test_a_reboot_that_the_test_asked_for_is_not_noticed(
+    testbed, server, passed, was_rebooted, kinds
+):
+    passed.emit("machine", "reset", reason="guest-reset", by_guest=True)
+    server.was_rebooted = was_rebooted
+    assert leave(testbed, server)[1] == kinds
