@@ -194,7 +194,7 @@ class Up:
             what = f'stack "{detail["stack"]}"' if detail["type"] == STACK_TYPE else name
             self._say(f"{what}: {detail['action']}_{detail['status']}{reason}")
         elif event.kind == "power-on":
-            server = self.testbed.compute.servers.get(event.server)
+            server = self.testbed.server(event.server)
             if server is not None:
                 self._say(
                     f'server "{server.machine.config.name}" is on\n{self._doors.ways_into(server)}'

@@ -16,6 +16,7 @@ from hotplate.cloud.options import CloudOptions
 from hotplate.errors import MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
+from hotplate.machine.accelerator import Accelerator
 from hotplate.settings import Settings
 from hotplate.testbed import descriptors
 from hotplate.testbed.qemu_compute import QemuCompute
@@ -89,6 +90,20 @@ class Testbed:
     def servers(self) -> list[Server]:
         """The servers that there are, oldest first."""
         return list(self.compute.servers.values())
+
+    def server(self, server_id: str) -> Server | None:
+        """The server that Nova knows by this id; None when there is none."""
+        return self.compute.servers.get(server_id)
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """What runs the servers' processors, and why that."""
+        return self.compute.accelerator
+
+    @property
+    def fault(self) -> Exception | None:
+        """Why the first server that could not be started could not; see :class:`QemuCompute`."""
+        return self.compute.fault
 
     def go_on(self) -> list[str]:
         """Switch on the servers that an earlier session in this directory left.

@@ -54,7 +54,7 @@ def leave(
             template=test,
             server=server.spec.name,
             facts={
-                "accelerator": testbed.compute.accelerator.name,
+                "accelerator": testbed.accelerator.name,
                 "network": wiring.name if wiring is not None else "none",
                 "start": "restored from its warm state" if server.restored else "booted",
             },

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,18 +123,18 @@ class InGuest:
 class Rest:
     """Looks whether the guests of a run have come to rest.
 
-    :param servers: the machines, by Nova's id.
+    :param server: gives a server by Nova's id, None when there is none of it.
     :param trackers: what is known of each.
     """
 
     def __init__(
         self,
         events: EventLog,
-        servers: Mapping[str, Server],
+        server: Callable[[str], Server | None],
         trackers: Mapping[str, StageTracker],
     ) -> None:
         self._events = events
-        self._servers = servers
+        self._server = server
         self._trackers = trackers
         self._work: dict[str, tuple[float, dict[str, Work]]] = {}
 
@@ -145,7 +145,7 @@ class Rest:
         """
         waited_for = []
         for identity, tracker in list(self._trackers.items()):
-            server = self._servers.get(identity)
+            server = self._server(identity)
             if server is None or not server.machine.running:
                 return ""
             if not is_waited_for(tracker):

@@ -89,10 +89,10 @@ class Trial:
                     options=self._options,
                 )
             )
-            accelerator = self.testbed.compute.accelerator
+            accelerator = self.testbed.accelerator
             self._say(f"accelerator: {accelerator.name}, because {accelerator.reason}")
             self._say(f"Heat answers after {time.monotonic() - began:.1f} s")
-            rest = Rest(self.events, self.testbed.compute.servers, self.trackers)
+            rest = Rest(self.events, self.testbed.server, self.trackers)
             self._watch = Watch(self.events, self.settings, on_server=self._track, at_rest=rest.why)
             owned.callback(self._watch.close)
             owned.callback(self._stop_tracking)
@@ -127,7 +127,7 @@ class Trial:
         :return: the picture, None when the guest booted or has no screen to show.
         """
         tracker = decisive(self._followed())
-        server = self.testbed.compute.servers.get(tracker.server)
+        server = self.testbed.server(tracker.server)
         picture = self.folder / SCREENSHOT
         if server is None or tracker.missing() is not Stage.BOOTED or picture.exists():
             return None
@@ -156,7 +156,7 @@ class Trial:
 
     def _check_host(self) -> None:
         """Look at ourselves first: Heat words a server that we could not start as a failed one."""
-        if (fault := self.testbed.compute.fault) is not None:
+        if (fault := self.testbed.fault) is not None:
             raise fault
 
     def _nothing_is_due(self) -> bool:
@@ -236,7 +236,7 @@ class Trial:
             self.trackers[server_id] = StageTracker(
                 self.events, server_id, on_reached=lambda mark: self._tell(server_id, mark)
             )
-        server = self.testbed.compute.servers.get(server_id)
+        server = self.testbed.server(server_id)
         if not self._told_wiring and server is not None and server.machine.wiring is not None:
             self._told_wiring = True
             wiring = server.machine.wiring
@@ -244,7 +244,7 @@ class Trial:
 
     def _tell(self, server_id: str, mark: Mark) -> None:
         several = len(self.testbed.servers) > 1
-        server = self.testbed.compute.servers.get(server_id)
+        server = self.testbed.server(server_id)
         self._on_reached(mark, server.spec.name if several and server is not None else "")
 
     def _stop_tracking(self) -> None:
@@ -260,7 +260,7 @@ class Trial:
     def _ask_guests(self, result: StackResult) -> None:
         """Where guests can be asked, let them say what is wrong, and leave their logs."""
         tracker = decisive(self._followed())
-        server = self.testbed.compute.servers.get(tracker.server)
+        server = self.testbed.server(tracker.server)
         well = result.as_wanted and tracker.missing() is None
         if server is not None and server.machine.running and not well:
             self._ask_guest(server, tracker)
@@ -276,8 +276,8 @@ class Trial:
             server.machine.screenshot(self.folder / SCREENSHOT)
 
     def _subject(self) -> Subject:
-        server = self.testbed.compute.servers.get(decisive(self._followed()).server)
-        accelerator = self.testbed.compute.accelerator
+        server = self.testbed.server(decisive(self._followed()).server)
+        accelerator = self.testbed.accelerator
         facts: dict[str, str] = {
             "accelerator": f"{accelerator.name} ({accelerator.reason})",
             "datasource": self.settings.datasource.value,
