@@ -127,6 +127,14 @@ class MachineLostError(HotplateError):
     outcome = Outcome.LOST
 
 
+class WaitedTooLong(Exception):
+    """Something took longer than is waited for.
+
+    Who waits for a guest says what that means; one that comes as far as the end of a command waited
+    for what this host does by itself (exit status 3).
+    """
+
+
 def error_of(outcome: Outcome, message: str, *, hint: str = "") -> HotplateError:
     """The error that another process had and put into words.
 
@@ -161,6 +169,8 @@ def outcome_of(error: BaseException) -> Outcome:
     for each in causes(error):
         if isinstance(each, (HostError, MemoryError)) or exhaustion(each):
             return Outcome.HOST
+    if isinstance(error, WaitedTooLong):
+        return Outcome.HOST
     return error.outcome if isinstance(error, HotplateError) else Outcome.ERROR
 
 
@@ -209,4 +219,6 @@ def _host_sentence(error: BaseException) -> str:
             return str(each)
         if (number := _number(each)) in _REMEDIES:
             return f"the host has no more to give: {each}\n  hint: {_REMEDIES[number]}"
+    if isinstance(error, WaitedTooLong):
+        return f"the host is too slow or too busy: {error}\n  hint: uptime"
     return f"the host has no more memory to give\n  hint: {_REMEDIES[errno.ENOMEM]}"

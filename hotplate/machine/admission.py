@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hotplate.errors import HostError
-from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, HostTooSlow, retry
 
 SHARE = 0.8
 """The part of the host's memory that all machines together may use."""
@@ -59,7 +59,7 @@ def reserve(
     :param directory: where all processes on this host that shall know of each other look.
     :param budget_mib: what all may use together; :data:`SHARE` of the host's memory.
     :param waiting: told once, as a sentence, when there is not enough.
-    :raises DeadlineExceeded: when there is not enough in time.
+    :raises HostTooSlow: when there is not enough in time.
     :raises HostError: when the directory cannot be used.
     """
     budget = int(host_mib() * SHARE) if budget_mib is None else budget_mib
@@ -98,7 +98,7 @@ def reserve(
         retry(first_in_the_queue, deadline, every=POLL_SECONDS)
         descriptor = retry(admitted, deadline, every=POLL_SECONDS)
     except DeadlineExceeded as error:
-        raise DeadlineExceeded(
+        raise HostTooSlow(
             f"{error}: the machines that run hold {sum(held(directory))} of {budget} MiB"
         ) from None
     finally:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hotplate.errors import HotplateError, MachineLostError
-from hotplate.timing.deadline import Deadline, DeadlineExceeded
+from hotplate.timing.deadline import Deadline, HostTooSlow
 
 
 class QmpError(HotplateError):
@@ -70,7 +70,7 @@ class Qmp:
         :param descriptor: a file descriptor that goes along, for ``getfd``.
         :raises QmpError: when QEMU refuses.
         :raises MachineLostError: when QEMU has ended.
-        :raises DeadlineExceeded: when it does not answer in time.
+        :raises HostTooSlow: when it does not answer in time.
         """
         message: dict[str, Any] = {"execute": command}
         if arguments:
@@ -99,7 +99,7 @@ class Qmp:
         except queue.Empty:
             # A late answer must not be taken for the next command's: this monitor is done with.
             self._channel.shutdown(socket.SHUT_RDWR)
-            raise DeadlineExceeded(
+            raise HostTooSlow(
                 f"gave up waiting for {deadline.what} after {deadline.seconds:.0f} s"
             ) from None
         if reply is None:

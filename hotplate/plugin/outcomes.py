@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from hotplate.errors import HotplateError, Outcome, UsageError, outcome_of, sentence_of
-from hotplate.timing.deadline import DeadlineExceeded
+from hotplate.timing.deadline import DeadlineExceeded, HostTooSlow
 
 PROPERTY = "hotplate_outcome"
 """The property of a test that failed, in its report and in JUnit."""
@@ -26,7 +26,7 @@ def one_sentence() -> Iterator[None]:
     except UsageError as error:
         message, status = str(error), error.exit_status
     except (HotplateError, DeadlineExceeded, OSError, MemoryError, sqlite3.Error) as error:
-        outcome = Outcome.FAILED if isinstance(error, DeadlineExceeded) else outcome_of(error)
+        outcome = _outcome(error)
         if outcome is Outcome.ERROR and not isinstance(error, HotplateError):
             # A fault of our own is shown in full.
             raise
@@ -40,6 +40,12 @@ def one_sentence() -> Iterator[None]:
     pytest.exit(message, returncode=status)
 
 
+def _outcome(error: BaseException) -> Outcome:
+    """Whose fault an error is that the harness itself raised."""
+    of_guest = isinstance(error, DeadlineExceeded) and not isinstance(error, HostTooSlow)
+    return Outcome.FAILED if of_guest else outcome_of(error)
+
+
 def of_failure(error: BaseException, *, lost: bool) -> Outcome:
     """Whose fault it is that a test, or a fixture, raised an exception.
 
@@ -49,7 +55,7 @@ def of_failure(error: BaseException, *, lost: bool) -> Outcome:
         return Outcome.LOST
     if (kept := getattr(error, PROPERTY, None)) is not None:
         return Outcome(kept)
-    ours = isinstance(error, (HotplateError, OSError, MemoryError, sqlite3.Error))
+    ours = isinstance(error, (HotplateError, HostTooSlow, OSError, MemoryError, sqlite3.Error))
     outcome = outcome_of(error) if ours else Outcome.FAILED
     return Outcome.FAILED if outcome is Outcome.ERROR else outcome
 

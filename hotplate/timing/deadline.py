@@ -10,13 +10,18 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from hotplate.errors import WaitedTooLong
 from hotplate.timing import host_speed
 
 T = TypeVar("T")
 
 
-class DeadlineExceeded(Exception):
+class DeadlineExceeded(WaitedTooLong):
     """A deadline passed; ``str()`` says which."""
+
+
+class HostTooSlow(DeadlineExceeded):
+    """A deadline for what no guest has a part in, such as QEMU's own answers."""
 
 
 class Deadline:

@@ -25,6 +25,7 @@ from hotplate.errors import (
     outcome_of,
     sentence_of,
 )
+from hotplate.timing.deadline import DeadlineExceeded
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,6 +51,8 @@ ERRORS = [
     (MachineLostError("x"), Outcome.LOST, 4),
     (HotplateError("x"), Outcome.ERROR, 4),
     (KeyError("x"), Outcome.ERROR, 4),
+    (DeadlineExceeded("gave up waiting for the moon after 3 s"), Outcome.HOST, 3),
+    (caused(MachineLostError("x"), DeadlineExceeded("y")), Outcome.LOST, 4),
     (ConnectionResetError(errno.ECONNRESET, "reset"), Outcome.ERROR, 4),
     (KeyboardInterrupt(), Outcome.INTERRUPTED, 130),
 ]

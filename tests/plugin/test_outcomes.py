@@ -1,0 +1,32 @@
+"""Whose fault it is that a test or a fixture failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from hotplate.errors import Outcome
+from hotplate.plugin.outcomes import of_failure, one_sentence
+from hotplate.timing.deadline import DeadlineExceeded, HostTooSlow
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "message"),
+    [
+        (
+            HostTooSlow("gave up waiting for QEMU's greeting after 30 s"),
+            Outcome.HOST,
+            "host error: the host is too slow or too busy: gave up waiting for QEMU's greeting",
+        ),
+        (
+            DeadlineExceeded("gave up waiting for the agent to be idle after 180 s"),
+            Outcome.FAILED,
+            "failed: gave up waiting for the agent to be idle",
+        ),
+    ],
+    ids=["host", "guest"],
+)
+def test_a_wait_for_this_host_is_no_fault_of_the_image(error, outcome, message):
+    with pytest.raises(pytest.fail.Exception, match=message) as failure, one_sentence():
+        raise error
+    assert of_failure(failure.value, lost=False) is outcome
+    assert of_failure(error, lost=False) is outcome
