@@ -211,7 +211,7 @@ class Story:
         self.emit("guest", "probe", probe=name, status=status, text=text)
 
     def agent(self, log: str = "", **properties: str) -> None:
-        known = {
+        unit = {
             "LoadState": "loaded",
             "UnitFileState": "enabled",
             "ActiveState": "active",
@@ -219,7 +219,7 @@ class Story:
             "Result": "success",
             "NRestarts": "0",
         } | properties
-        self.probe("agent-unit", "".join(f"{key}={value}\n" for key, value in known.items()))
+        self.probe("agent-unit", "".join(f"{key}={value}\n" for key, value in unit.items()))
         self.probe("agent-log", log)
 
     def result(self, status: str = "CREATE_COMPLETE", **more: Any) -> Verdict:
@@ -232,7 +232,7 @@ class Story:
             return {name: more.pop(name) for name in names if name in more}
 
         subject = Subject(**{"image": "a.qcow2"} | taken("image", "template", "facts", "stand_ins"))
-        stack = StackResult(status, **taken("reason", "wanted", "outputs", "said"))
+        stack = StackResult(status, **taken("reason", "wanted", "outputs", "hook_outputs"))
         return judge(subject, self.events, [self.tracker], stack, now=time.monotonic(), **more)
 
     # -- what is made of it ----------------------------------------------------------------------

@@ -193,8 +193,8 @@ class PlayedMachine(Machine):
             return []
         path = "DescribeStackResourceResult/StackResourceDetail/Metadata"
         metadata = json.loads(ET.fromstring(answer.text).findtext(path) or "{}")
-        found: list[dict[str, Any]] = metadata.get("deployments") or []
-        return found
+        listed: list[dict[str, Any]] = metadata.get("deployments") or []
+        return listed
 
     def _take(self, deployments: list[dict[str, Any]]) -> None:
         """One round of the runner: all are received, then each is done in its turn."""

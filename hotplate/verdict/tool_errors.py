@@ -1,6 +1,7 @@
 """The line of a failed tool's output that tells why, for each tool stands it elsewhere.
 
-The formats are those that the tools were seen to write; ``tests/verdict/said`` has their outputs.
+The formats are those that the tools were seen to write; ``tests/verdict/written`` has what they
+wrote.
 """
 
 from __future__ import annotations

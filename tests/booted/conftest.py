@@ -163,9 +163,9 @@ def test_image(tmp_path):
 
     def run(image: Path, *words: object, name: str = "artifacts") -> Done:
         base = tmp_path / name
-        told = tmp_path / f"{name}.json"
-        done = _hotplate("test", image, "--artifacts", base, "--json", told, *words)
-        verdict = json.loads(told.read_text()) if told.exists() else {}
+        document = tmp_path / f"{name}.json"
+        done = _hotplate("test", image, "--artifacts", base, "--json", document, *words)
+        verdict = json.loads(document.read_text()) if document.exists() else {}
         folder = (base / "last").resolve() if (base / "last").exists() else base
         return Done(done.status, done.stdout, done.stderr, verdict, folder)
 
@@ -184,7 +184,7 @@ def nothing_left(tmp_path):
 
 def _machines_of(directory: Path) -> list[str]:
     """The command lines of QEMU processes that run below a directory; none names its files."""
-    found = []
+    lines = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -193,8 +193,8 @@ def _machines_of(directory: Path) -> list[str]:
             except OSError:
                 continue
             if "qemu-system" in line and where.is_relative_to(directory):
-                found.append(line)
-    return found
+                lines.append(line)
+    return lines
 
 
 @pytest.fixture

@@ -116,9 +116,9 @@ def test_the_whole_life_of_a_stack_with_every_hook(release, request, tmp_path):
 
         assert stack.delete().wait(seconds=SECONDS).status == "DELETE_COMPLETE", stack
         assert witness.groups() == Counter(["script"])
-        said = [line for line in server.machine.console.lines if "all-hooks: component" in line]
-        told = [line.partition("all-hooks: ")[2] for line in said]
-        assert told == [
+        lines = [line for line in server.machine.console.lines if "all-hooks: component" in line]
+        steps = [line.partition("all-hooks: ")[2] for line in lines]
+        assert steps == [
             "component CREATE first",
             "component SUSPEND second",
             "component RESUME second",

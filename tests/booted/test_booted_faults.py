@@ -77,9 +77,9 @@ def boot(tmp_path: Path) -> Iterator[Boot]:
             )
             machine.start()
             assert events.wait(hopeless, seconds=PATIENCE), machine.console.text()
-            told = diagnose(events, tracker, stack_status="CREATE_IN_PROGRESS")
-            assert told is not None
-            return told
+            diagnosis = diagnose(events, tracker, stack_status="CREATE_IN_PROGRESS")
+            assert diagnosis is not None
+            return diagnosis
 
         yield run
 
@@ -94,25 +94,25 @@ def disk(tmp_path: Path) -> Path:
 
 
 def test_a_disk_with_nothing_to_boot(boot, disk):
-    told = boot(disk)
-    assert (told.fault, told.stage) == ("no-bootable-kernel", Stage.BOOTED)
-    assert "nothing to boot" in told.seen
+    diagnosis = boot(disk)
+    assert (diagnosis.fault, diagnosis.stage) == ("no-bootable-kernel", Stage.BOOTED)
+    assert "nothing to boot" in diagnosis.seen
 
 
 def test_a_disk_with_nothing_to_boot_under_uefi(boot, disk):
-    told = boot(disk, firmware=Firmware.UEFI)
-    assert (told.fault, told.stage) == ("no-bootable-kernel", Stage.BOOTED)
+    diagnosis = boot(disk, firmware=Firmware.UEFI)
+    assert (diagnosis.fault, diagnosis.stage) == ("no-bootable-kernel", Stage.BOOTED)
 
 
 def test_a_kernel_that_finds_no_root(boot, disk):
     guest = tiny_guest.make()
-    told = boot(disk, kernel=guest.kernel, append="console=ttyS0 panic=0 root=/dev/vda1")
-    assert (told.fault, told.stage) == ("root-not-found", Stage.BOOTED)
+    diagnosis = boot(disk, kernel=guest.kernel, append="console=ttyS0 panic=0 root=/dev/vda1")
+    assert (diagnosis.fault, diagnosis.stage) == ("root-not-found", Stage.BOOTED)
 
 
 def test_a_kernel_whose_init_dies(boot, disk):
     guest = tiny_guest.make()
     append = "console=ttyS0 panic=0 quiet rdinit=/dhcp"
-    told = boot(disk, kernel=guest.kernel, initrd=guest.initrd, append=append)
-    assert (told.fault, told.stage) == ("kernel-panic", Stage.BOOTED)
-    assert "Attempted to kill init" in told.seen
+    diagnosis = boot(disk, kernel=guest.kernel, initrd=guest.initrd, append=append)
+    assert (diagnosis.fault, diagnosis.stage) == ("kernel-panic", Stage.BOOTED)
+    assert "Attempted to kill init" in diagnosis.seen

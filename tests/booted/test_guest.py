@@ -163,9 +163,9 @@ printf %s "$label" > "$heat_outputs_path.label"
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"), [("refuse", "connect|refused|reset|closed"), ("status", "500")]
+    ("kind", "words"), [("refuse", "connect|refused|reset|closed"), ("status", "500")]
 )
-def test_a_signal_that_is_not_taken_arrives_when_it_can(kind, told, guest, testbed):
+def test_a_signal_that_is_not_taken_arrives_when_it_can(kind, words, guest, testbed):
     since = len(testbed.events)
     line = guest.console.position
     deployment = guest.deploy(
@@ -191,7 +191,7 @@ def test_a_signal_that_is_not_taken_arrives_when_it_can(kind, told, guest, testb
         if (marker := classify.marker(each)) and marker.name == f"fault-{kind}"
     ]
     reasons = [marker.reason.lower() for marker in markers if marker.event == "signal-failed"]
-    assert any(word in reason for reason in reasons for word in told.split("|")), reasons
+    assert any(word in reason for reason in reasons for word in words.split("|")), reasons
     counted = Counter(marker.event for marker in markers)
     assert counted.pop("signal-failed") >= 1
     assert counted == Counter(["received", "started", "finished", "signalled"])

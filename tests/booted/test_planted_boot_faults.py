@@ -85,13 +85,13 @@ def boot(trixie, tmp_path):
 
 
 def test_root_not_found(boot):
-    told = boot(append="root=/dev/vdz rootdelay=1")
-    assert (told.fault, told.stage) == ("root-not-found", Stage.BOOTED)
+    diagnosis = boot(append="root=/dev/vdz rootdelay=1")
+    assert (diagnosis.fault, diagnosis.stage) == ("root-not-found", Stage.BOOTED)
 
 
 def test_kernel_panic(boot):
-    told = boot(append="init=/bin/false panic=0")
-    assert (told.fault, told.stage) == ("kernel-panic", Stage.BOOTED)
+    diagnosis = boot(append="init=/bin/false panic=0")
+    assert (diagnosis.fault, diagnosis.stage) == ("kernel-panic", Stage.BOOTED)
 
 
 @pytest.mark.long
@@ -102,27 +102,27 @@ def test_no_bootable_kernel(boot, tmp_path):
     disk[0:4], disk[510:512] = b"\xfa\xf4\xeb\xfd", b"\x55\xaa"
     disk[446:462] = bytes([0x80, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 24, 0, 0])
     (tmp_path / "empty.raw").write_bytes(disk)
-    told = boot(path=tmp_path / "empty.raw", patience=20)
-    assert (told.fault, told.stage) == ("no-bootable-kernel", Stage.BOOTED)
+    diagnosis = boot(path=tmp_path / "empty.raw", patience=20)
+    assert (diagnosis.fault, diagnosis.stage) == ("no-bootable-kernel", Stage.BOOTED)
 
 
 @pytest.mark.long
 def test_no_dhcp(boot):
     """The cable is out from the first second on."""
-    told = boot(cable=False, patience=90)
-    assert (told.fault, told.stage) == ("no-dhcp", Stage.NETWORK_UP)
+    diagnosis = boot(cable=False, patience=90)
+    assert (diagnosis.fault, diagnosis.stage) == ("no-dhcp", Stage.NETWORK_UP)
 
 
 @pytest.mark.long
 def test_metadata_refused(boot):
-    told = boot(fault={"endpoint": "metadata", "kind": "refuse"})
-    assert (told.fault, told.stage) == ("metadata-refused", Stage.METADATA_SERVED)
+    diagnosis = boot(fault={"endpoint": "metadata", "kind": "refuse"})
+    assert (diagnosis.fault, diagnosis.stage) == ("metadata-refused", Stage.METADATA_SERVED)
 
 
 @pytest.mark.long
 def test_metadata_404(boot):
-    told = boot(fault={"endpoint": "metadata", "kind": "status", "status": 404})
-    assert (told.fault, told.stage) == ("metadata-404", Stage.METADATA_SERVED)
+    diagnosis = boot(fault={"endpoint": "metadata", "kind": "status", "status": 404})
+    assert (diagnosis.fault, diagnosis.stage) == ("metadata-404", Stage.METADATA_SERVED)
 
 
 @pytest.mark.long
@@ -147,11 +147,11 @@ def test_user_data_without_cfn_init_data(boot):
             },
         },
     }
-    told = boot(Template(source="raw", template=template, files={"waits": "Deployment"}))
-    assert (told.fault, told.stage) == ("no-cfn-init-data", Stage.AGENT_POLLED)
+    diagnosis = boot(Template(source="raw", template=template, files={"waits": "Deployment"}))
+    assert (diagnosis.fault, diagnosis.stage) == ("no-cfn-init-data", Stage.AGENT_POLLED)
 
 
 @pytest.mark.long
 def test_datasource_not_detected(boot):
-    told = boot(append="ds=None")
-    assert (told.fault, told.stage) == ("no-datasource", Stage.METADATA_SERVED)
+    diagnosis = boot(append="ds=None")
+    assert (diagnosis.fault, diagnosis.stage) == ("no-datasource", Stage.METADATA_SERVED)

@@ -65,10 +65,10 @@ def named(server: ServerUnderTest, *, group="script", config=NOTHING, seconds=GI
         assert deployment.status == "IN_PROGRESS"
     else:
         assert deployment.status == "FAILED", deployment
-    told = server.diagnosis()
-    assert told is not None
-    print(f"{told.fault}: {told}")
-    return told
+    diagnosis = server.diagnosis()
+    assert diagnosis is not None
+    print(f"{diagnosis.fault}: {diagnosis}")
+    return diagnosis
 
 
 # -- in a guest that runs ------------------------------------------------------------------------
@@ -83,14 +83,14 @@ def test_nothing_is_named_where_nothing_is_wrong(server):
 def test_agent_not_installed(server):
     server.run(f"systemctl stop {AGENT}; rm -f /etc/systemd/system/{AGENT}.service").check()
     server.run("systemctl daemon-reload; systemctl reset-failed")
-    told = named(server)
-    assert (told.fault, told.stage) == ("agent-missing", Stage.AGENT_POLLED)
+    diagnosis = named(server)
+    assert (diagnosis.fault, diagnosis.stage) == ("agent-missing", Stage.AGENT_POLLED)
 
 
 def test_agent_disabled(server):
     server.run(f"systemctl disable --now {AGENT}").check()
-    told = named(server)
-    assert (told.fault, told.stage) == ("agent-disabled", Stage.AGENT_POLLED)
+    diagnosis = named(server)
+    assert (diagnosis.fault, diagnosis.stage) == ("agent-disabled", Stage.AGENT_POLLED)
 
 
 def test_agent_crashing(server):
@@ -103,8 +103,8 @@ def test_agent_crashing(server):
         "> /run/systemd/system/os-collect-config.service.d/broken.conf && "
         f"systemctl daemon-reload && systemctl restart --no-block {AGENT}"
     ).check()
-    told = named(server)
-    assert (told.fault, told.stage) == ("agent-crashing", Stage.AGENT_POLLED)
+    diagnosis = named(server)
+    assert (diagnosis.fault, diagnosis.stage) == ("agent-crashing", Stage.AGENT_POLLED)
 
 
 def test_poll_refused_for_a_wrong_secret(server, events):
@@ -121,54 +121,54 @@ def test_poll_refused_for_a_wrong_secret(server, events):
         return len(refused) == 3
 
     assert events.wait(third, seconds=120, since=since)
-    told = named(server)
-    assert (told.fault, told.stage) == ("poll-refused", Stage.DEPLOYMENT_DELIVERED)
+    diagnosis = named(server)
+    assert (diagnosis.fault, diagnosis.stage) == ("poll-refused", Stage.DEPLOYMENT_DELIVERED)
 
 
 def test_endpoint_down(server, cloud):
     with cloud.fault(endpoint="cfn", kind="refuse"):
-        told = named(server)
-    assert told.fault == "endpoint-down"
+        diagnosis = named(server)
+    assert diagnosis.fault == "endpoint-down"
 
 
 def test_endpoint_that_answers_503(server, cloud):
     with cloud.fault(endpoint="cfn", kind="status", status=503):
-        told = named(server)
-    assert told.fault == "endpoint-down"
+        diagnosis = named(server)
+    assert diagnosis.fault == "endpoint-down"
 
 
 def test_hook_missing(server):
-    told = named(server, group="puppet", config="notice('hello')", seconds=60)
-    assert (told.fault, told.stage) == ("hook-missing", Stage.HOOK_STARTED)
-    assert "puppet" in told.seen
+    diagnosis = named(server, group="puppet", config="notice('hello')", seconds=60)
+    assert (diagnosis.fault, diagnosis.stage) == ("hook-missing", Stage.HOOK_STARTED)
+    assert "puppet" in diagnosis.seen
 
 
 def test_hook_not_executable(server):
     server.run(["chmod", "a-x", HOOK]).check()
-    told = named(server, seconds=60)
-    assert (told.fault, told.stage) == ("hook-not-executable", Stage.HOOK_STARTED)
+    diagnosis = named(server, seconds=60)
+    assert (diagnosis.fault, diagnosis.stage) == ("hook-not-executable", Stage.HOOK_STARTED)
 
 
 def test_hook_hanging(server):
-    told = named(server, config="#!/bin/sh\nsleep 1000\n", seconds=15)
-    assert (told.fault, told.stage) == ("hook-hanging", Stage.HOOK_FINISHED)
+    diagnosis = named(server, config="#!/bin/sh\nsleep 1000\n", seconds=15)
+    assert (diagnosis.fault, diagnosis.stage) == ("hook-hanging", Stage.HOOK_FINISHED)
 
 
 def test_hook_killed(server):
-    told = named(server, config="#!/bin/sh\nkill -KILL $PPID\n", seconds=60)
-    assert (told.fault, told.stage) == ("hook-killed", Stage.HOOK_FINISHED)
+    diagnosis = named(server, config="#!/bin/sh\nkill -KILL $PPID\n", seconds=60)
+    assert (diagnosis.fault, diagnosis.stage) == ("hook-killed", Stage.HOOK_FINISHED)
 
 
 def test_hook_that_answers_with_invalid_json(server):
     server.copy_in(b"#!/bin/sh\necho '[1, 2]'\n", HOOK, mode=0o755)
-    told = named(server, seconds=60)
-    assert (told.fault, told.stage) == ("hook-invalid-json", Stage.HOOK_FINISHED)
+    diagnosis = named(server, seconds=60)
+    assert (diagnosis.fault, diagnosis.stage) == ("hook-invalid-json", Stage.HOOK_FINISHED)
 
 
 def test_signal_refused(server, cloud):
     with cloud.fault(endpoint="cfn", kind="status", status=403, method="POST", path="/signal/"):
-        told = named(server, seconds=15)
-    assert (told.fault, told.stage) == ("signal-refused", Stage.SIGNAL_ACCEPTED)
+        diagnosis = named(server, seconds=15)
+    assert (diagnosis.fault, diagnosis.stage) == ("signal-refused", Stage.SIGNAL_ACCEPTED)
 
 
 def test_signal_lost(server, events):
@@ -176,14 +176,14 @@ def test_signal_lost(server, events):
     deployment = server.deploy(group="script", config="#!/bin/sh\nsleep 3\n")
 
     def word(wanted):
-        return lambda event: (found := classify.marker(event)) and found.event == wanted
+        return lambda event: (marker := classify.marker(event)) and marker.event == wanted
 
     assert events.wait(word("started"), seconds=60, since=since)
     server.block()
     assert events.wait(word("finished"), seconds=60, since=since)
     with pytest.raises(DeadlineExceeded):
         deployment.wait(seconds=2)
-    told = server.diagnosis()
-    assert (told.fault, told.stage) == ("signal-lost", Stage.SIGNAL_RECEIVED)
+    diagnosis = server.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == ("signal-lost", Stage.SIGNAL_RECEIVED)
     server.unblock()
     assert deployment.wait(seconds=180).status == "COMPLETE"

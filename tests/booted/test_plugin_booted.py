@@ -236,8 +236,8 @@ def test_a_failure_says_why_leaves_evidence_and_pauses_on_request(run, pytester)
     assert "hook finished" in text
     assert "status 3" in text
     assert "sorry" in text
-    told = re.search(r"evidence of \S+ is in (\S+)", text)
-    folder = Path(told[1])
+    evidence = re.search(r"evidence of \S+ is in (\S+)", text)
+    folder = Path(evidence[1])
     for name in (
         *("console.log", "timeline.json", "requests.jsonl", "report.html", "qemu.sh"),
         *("journal.txt", "cloud-init.log", "heat-config.txt", "disk.qcow2", "templates.json"),

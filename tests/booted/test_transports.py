@@ -79,11 +79,11 @@ def make_template(polling: str, signals: tuple[str, ...]) -> dict[str, object]:
                 "input_values": {"way": signal},
             },
         }
-    told = [signal for signal in signals if signal != "NO_SIGNAL"]
+    sent = [signal for signal in signals if signal != "NO_SIGNAL"]
     return {
         "heat_template_version": "2018-08-31",
         "resources": resources,
-        "outputs": {each: {"value": {"get_attr": [each.lower(), "said"]}} for each in told},
+        "outputs": {each: {"value": {"get_attr": [each.lower(), "said"]}} for each in sent},
     }
 
 
@@ -106,13 +106,13 @@ def test_a_guest_polls_and_signals_so(polling, trixie, test_image, tmp_path):
     template.write_text(json.dumps(make_template(polling, signals)))
     done = test_image(trixie, "-t", template)
     assert done.verdict["status"] == "CREATE_COMPLETE", done.stdout
-    told = [signal for signal in signals if signal != "NO_SIGNAL"]
-    assert done.verdict["outputs"] == {signal: f"by {signal}" for signal in told}
+    sent = [signal for signal in signals if signal != "NO_SIGNAL"]
+    assert done.verdict["outputs"] == {signal: f"by {signal}" for signal in sent}
     (log,) = (done.folder / "servers").glob("*/console.log")
     console = log.read_text(errors="replace")
     assert all(f"transports: {signal} ran" in console for signal in signals)
     lines = (done.folder / "requests.jsonl").read_text().splitlines()
     requests = [json.loads(line) for line in lines]
     assert seen(requests, *POLLS[polling]), requests
-    for signal in told:
+    for signal in sent:
         assert seen(requests, *SIGNALS[signal]), signal

@@ -74,25 +74,25 @@ class Session:
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
 
-    def told(self) -> str:
+    def output(self) -> str:
         """What this session has said so far; it must be running."""
-        told = self.log.read_bytes()[self._before :].decode()
-        assert self.process.poll() is None, told
-        return told
+        output = self.log.read_bytes()[self._before :].decode()
+        assert self.process.poll() is None, output
+        return output
 
     def wait_for(self, text: str) -> None:
         """Until ``up`` has said something."""
 
-        def said(_: bool) -> bool | None:
-            return text in self.told() or None
+        def printed(_: bool) -> bool | None:
+            return text in self.output() or None
 
-        retry(said, Deadline(BOOT_SECONDS, f'"{text}"'), every=0.5)
+        retry(printed, Deadline(BOOT_SECONDS, f'"{text}"'), every=0.5)
 
     def in_guest(self, command: str) -> str:
         """The output of a command in the guest, as soon as it has a shell."""
 
         def ran(last: bool) -> str | None:
-            self.told()
+            self.output()
             done = self.hotplate("shell", SERVER, command)
             assert not last or done.returncode == 0, done.stderr
             return done.stdout if done.returncode == 0 else None

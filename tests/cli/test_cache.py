@@ -88,10 +88,10 @@ def test_the_list_has_names_sizes_and_times(root, words):
 
 def test_the_sizes_are_those_of_the_disk(root):
     state(root)
-    told = json.loads(hotplate("list", "--json").stdout)
+    listing = json.loads(hotplate("list", "--json").stdout)
     used = subprocess.run(["du", "-s", "-B1", root], capture_output=True, text=True).stdout
-    assert told["bytes"] == int(used.split()[0])
-    assert told["entries"][0]["bytes"] >= 100_000
+    assert listing["bytes"] == int(used.split()[0])
+    assert listing["entries"][0]["bytes"] >= 100_000
 
 
 def test_clean_takes_states_and_what_is_old_and_leaves_the_rest(root):

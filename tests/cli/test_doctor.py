@@ -34,15 +34,15 @@ def loops() -> str:
 def test_this_host_is_examined_and_left_as_it_was():
     before = loops()
     done = doctor_with(os.environ["PATH"], "--json")
-    told = json.loads(done.stdout)
-    assert done.returncode == (0 if told["can_test"] else 3)
+    document = json.loads(done.stdout)
+    assert done.returncode == (0 if document["can_test"] else 3)
     assert done.stderr == ""
-    names = {each["name"] for each in told["findings"]}
+    names = {each["name"] for each in document["findings"]}
     assert {tool.name for tool in TOOLS} <= names
     assert {"accelerator", "network for guests", "memory", "disk for tests", "root"} <= names
     assert {"device-mapper", "namespaces", "loop devices"} <= names
-    assert all(each["sentence"] and "\n" not in each["sentence"] for each in told["findings"])
-    assert [each["name"] for each in told["findings"] if each["works"]]
+    assert all(each["sentence"] and "\n" not in each["sentence"] for each in document["findings"])
+    assert [each["name"] for each in document["findings"] if each["works"]]
     assert "hotplate-doctor-" not in loops().replace(before, "")
 
 
@@ -70,9 +70,9 @@ def test_a_host_without_qemu_gets_status_3_and_the_command(tmp_path):
 def test_each_tool_that_is_here_says_its_version(tool):
     if shutil.which(tool.name, path=host_probes._search_path()) is None:
         pytest.skip(f"{tool.name} is not installed")
-    found = host_probes.probe_tool(tool)
-    assert found.state is State.WORKS
-    assert found.sentence.startswith("version ")
+    finding = host_probes.probe_tool(tool)
+    assert finding.state is State.WORKS
+    assert finding.sentence.startswith("version ")
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_a_program_that_does_not_run_is_not_believed(tmp_path, monkeypatch, text
     program.write_text(text)
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = host_probes.probe_tool(Tool("broken", "--version", "pkg", Use.TEST, "it matters"))
-    assert (found.state, found.package) == (State.FAILS, "pkg")
-    assert "\n" not in found.sentence
+    finding = host_probes.probe_tool(Tool("broken", "--version", "pkg", Use.TEST, "it matters"))
+    assert (finding.state, finding.package) == (State.FAILS, "pkg")
+    assert "\n" not in finding.sentence
 
 
 def test_a_program_that_hangs_does_not_hang_the_doctor():
@@ -97,9 +97,9 @@ def test_a_program_that_hangs_does_not_hang_the_doctor():
 def test_too_little_memory_is_said(tmp_path):
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 1000000 kB\nMemAvailable:  512000 kB\n")
-    (found,) = host_probes.memory(meminfo)
-    assert found.state is State.FAILS
-    assert found.sentence.startswith("500 MiB are available")
+    (finding,) = host_probes.memory(meminfo)
+    assert finding.state is State.FAILS
+    assert finding.sentence.startswith("500 MiB are available")
 
 
 def test_a_probe_that_breaks_is_a_finding_and_no_traceback(monkeypatch):
@@ -108,9 +108,9 @@ def test_a_probe_that_breaks_is_a_finding_and_no_traceback(monkeypatch):
         yield
 
     monkeypatch.setattr(doctor, "PROBES", (breaks,))
-    (found,) = doctor.examine()
-    assert found.state is State.FAILS
-    assert "Permission denied" in found.sentence
+    (finding,) = doctor.examine()
+    assert finding.state is State.FAILS
+    assert "Permission denied" in finding.sentence
 
 
 MISSING = [

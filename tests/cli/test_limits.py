@@ -61,8 +61,8 @@ def verdict(tmp_path):
 
 def test_user_data_that_is_too_large(verdict):
     size = 49150
-    found, text = verdict(size)
-    assert found["status"] == "CREATE_FAILED"
+    stack, text = verdict(size)
+    assert stack["status"] == "CREATE_FAILED"
     encoded = len(base64.b64encode(b"x" * size))
     assert encoded > 65535
     assert (
@@ -72,8 +72,8 @@ def test_user_data_that_is_too_large(verdict):
 
 
 def test_a_request_that_is_too_large(verdict):
-    found, text = verdict(30000, "--request-limit", "32768")
-    assert found["status"] == "CREATE_FAILED"
+    stack, text = verdict(30000, "--request-limit", "32768")
+    assert stack["status"] == "CREATE_FAILED"
     assert "Over limit" in text
     assert "32768 bytes (osapi_max_request_body_size)" in text
     assert "(HTTP 413)" in text

@@ -45,14 +45,14 @@ def test_others_get_in_until_enter_is_pressed(command):
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     try:
-        said = ""
+        output = ""
         for line in running.stdout:
-            said += line
+            output += line
             if "press Enter" in line:
                 break
-        assert 'hotplate: the server "web" is up' in said, said
-        assert re.search(r"hotplate: .*FAILED", said)
-        where = re.search(r"hotplate monitor --directory (\S+) web", said)[1]
+        assert 'hotplate: the server "web" is up' in output, output
+        assert re.search(r"hotplate: .*FAILED", output)
+        where = re.search(r"hotplate monitor --directory (\S+) web", output)[1]
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "hotplate", "monitor"),

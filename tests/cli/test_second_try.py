@@ -19,18 +19,18 @@ def verdict(outcome: Outcome, *reasons: str) -> Verdict:
 
 
 def test_a_second_try_that_passes_has_passed_and_tells_of_the_first():
-    told = after_a_loss(verdict(Outcome.PASSED), "QEMU was killed")
-    assert told.passed
-    assert told.exit_status == 0
-    assert told.reasons == ("a first try lost its machine: QEMU was killed",)
-    assert told.subject.facts["first try"] == "the machine was lost: QEMU was killed"
-    assert told.subject.facts["memory"] == "1024 MiB"
-    text = summary(told)
+    final = after_a_loss(verdict(Outcome.PASSED), "QEMU was killed")
+    assert final.passed
+    assert final.exit_status == 0
+    assert final.reasons == ("a first try lost its machine: QEMU was killed",)
+    assert final.subject.facts["first try"] == "the machine was lost: QEMU was killed"
+    assert final.subject.facts["memory"] == "1024 MiB"
+    text = summary(final)
     assert "a first try lost its machine: QEMU was killed" in text
     assert text.splitlines()[-1] == "PASSED"
 
 
 def test_a_second_try_that_fails_fails():
-    told = after_a_loss(verdict(Outcome.FAILED, "Heat says CREATE_FAILED"), "QEMU was killed")
-    assert told.exit_status == 1
-    assert len(told.reasons) == 2
+    final = after_a_loss(verdict(Outcome.FAILED, "Heat says CREATE_FAILED"), "QEMU was killed")
+    assert final.exit_status == 1
+    assert len(final.reasons) == 2

@@ -54,18 +54,18 @@ class Session:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        self.said = ""
+        self.output = ""
 
     def wait_until_up(self) -> Session:
         for line in self.process.stdout:
-            self.said += line
+            self.output += line
             if line.startswith("hotplate down"):
                 return self
-        raise AssertionError(self.said)
+        raise AssertionError(self.output)
 
     def end(self) -> tuple[int, str]:
         rest, _ = self.process.communicate(timeout=END_SECONDS)
-        return self.process.returncode, self.said + rest
+        return self.process.returncode, self.output + rest
 
 
 @contextlib.contextmanager
@@ -127,8 +127,8 @@ def openstack(session):
 
 def test_it_says_how_to_reach_it(session):
     config = session.directory / "clouds.yaml"
-    assert f"export OS_CLIENT_CONFIG_FILE={config} OS_CLOUD=hotplate\n" in session.said
-    assert f"hotplate down --directory {session.directory}\n" in session.said
+    assert f"export OS_CLIENT_CONFIG_FILE={config} OS_CLOUD=hotplate\n" in session.output
+    assert f"hotplate down --directory {session.directory}\n" in session.output
 
 
 def test_nobody_else_can_read_what_it_writes(session):
@@ -243,13 +243,13 @@ def test_what_is_kept_is_there_again(disk, tmp_path, template):
     directory = tmp_path / "a directory with a long name, longer than a socket's address" / "up"
     with up(disk, directory, "-t", template, "-P", "word=kept", "--keep") as session:
         session.process.send_signal(signal.SIGTERM)
-        status, said = session.end()
-    assert status == 0, said
-    assert "going down, and keeping what is there" in said
+        status, output = session.end()
+    assert status == 0, output
+    assert "going down, and keeping what is there" in output
     with up(disk, directory, "-t", template) as session:
         shown = openstack_in(directory, "stack", "output", "show", "hotplate", "word", "-f", "json")
         assert shown["output_value"] == "kept"
-        assert 'the stack "hotplate" is there already' in session.said
+        assert 'the stack "hotplate" is there already' in session.output
         done = hotplate("down", "--directory", directory, "--keep")
         assert done.stdout == f'ended; its state is in "{directory}"\n'
     other = tiny_disk.make(tmp_path / "other.raw")
@@ -277,8 +277,8 @@ def test_one_that_was_killed_is_not_gone_on_with_unless_it_was_to_be_kept(disk, 
             session.process.kill()
             session.end()
         with up(disk, tmp_path / "up", *words) as session:
-            assert ('the stack "hotplate" is there already' in session.said) is expected
-            assert ("was killed; it was not to be kept" in session.said) is not expected
+            assert ('the stack "hotplate" is there already' in session.output) is expected
+            assert ("was killed; it was not to be kept" in session.output) is not expected
             hotplate("down", "--directory", tmp_path / "up")
 
 

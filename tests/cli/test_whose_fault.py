@@ -224,13 +224,13 @@ def machines_of(process: subprocess.Popen[str]) -> list[int]:
             return [int(each) for task in tasks for each in (task / "children").read_text().split()]
         return []
 
-    found = []
+    machines = []
     for keeper in children(process.pid):
         for pid in children(keeper):
             with contextlib.suppress(OSError):
                 if "qemu-system" in Path(f"/proc/{pid}/cmdline").read_text():
-                    found.append(pid)
-    return found
+                    machines.append(pid)
+    return machines
 
 
 def waited(what: Callable[[], object], process: subprocess.Popen[str]) -> Iterator[None]:

@@ -73,13 +73,13 @@ def booted_guest(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> Any:
     stack_id = stacks.create(TEMPLATE, parameters={"Content": "grüß ☃"})
     name = stacks.client.stacks.get(stack_id).stack_name
     end = time.monotonic() + 20
-    while not (found := [s.id for s in list(compute.specs.values()) if s.stack_name == name]):
+    while not (servers := [s.id for s in list(compute.specs.values()) if s.stack_name == name]):
         assert time.monotonic() < end, "no server was booted"
         time.sleep(0.05)
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(_SITE)
-    with guest(cloud, found[0]) as vm:
+    with guest(cloud, servers[0]) as vm:
         state = tmp_path / "state"
         state.mkdir()
         text = vm.user_data().decode()

@@ -39,8 +39,8 @@ def owner_session(cloud: Any, **changes: str) -> session.Session:
 
 
 def test_keystone_discovery_and_token(cloud: Any) -> None:
-    found = discover.Discover(auth_url=cloud.endpoints["keystone"] + "/")
-    assert found.url_for("3.0") == cloud.endpoints["keystone"] + "/v3/"
+    discovery = discover.Discover(auth_url=cloud.endpoints["keystone"] + "/")
+    assert discovery.url_for("3.0") == cloud.endpoints["keystone"] + "/v3/"
     made = owner_session(cloud)
     assert made.get_endpoint(service_type="orchestration").startswith(cloud.endpoints["heat"])
     client = keystone_client.Client(session=made)

@@ -84,16 +84,16 @@ def test_password_is_set_once(vm: Guest) -> None:
 
 def test_vendor_data(cloud: Any, vm: Guest) -> None:
     cloud.metadata.set_vendor_data(SPEC.id, "#cloud-config\nx: 1\n")
-    found = vm.get("/openstack/latest/vendor_data.json").json()
-    assert found == {"cloud-init": "#cloud-config\nx: 1\n"}
+    document = vm.get("/openstack/latest/vendor_data.json").json()
+    assert document == {"cloud-init": "#cloud-config\nx: 1\n"}
 
 
 def test_real_agent_reads_the_ec2_tree(vm: Guest, tmp_path: Path) -> None:
     collected = collect(vm, tmp_path, {}, "ec2")
-    found = collected.documents["ec2"]
-    assert found["hostname"] == "web-server-1.novalocal"
-    assert found["public-keys"] == {"0": {"openssh-key": "ssh-ed25519 AAAA me"}}
-    assert found["placement"] == {"availability-zone": "nova"}
+    document = collected.documents["ec2"]
+    assert document["hostname"] == "web-server-1.novalocal"
+    assert document["public-keys"] == {"0": {"openssh-key": "ssh-ed25519 AAAA me"}}
+    assert document["placement"] == {"availability-zone": "nova"}
 
 
 def test_config_drive_tree(cloud: Any, vm: Guest) -> None:
@@ -168,5 +168,5 @@ def test_cloud_init_reads_it(vm: Guest, cloud_init: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found == {"uuid": SPEC.id, "version": 2, "ec2": "web-server-1.novalocal"}
+    document = json.loads(done.stdout)
+    assert document == {"uuid": SPEC.id, "version": 2, "ec2": "web-server-1.novalocal"}

@@ -57,8 +57,8 @@ def metadata_of(response: Any) -> dict[str, Any]:
         "DescribeStackResourceResult/StackResourceDetail/Metadata"
     )
     assert text is not None
-    found: dict[str, Any] = json.loads(text)
-    return found
+    metadata: dict[str, Any] = json.loads(text)
+    return metadata
 
 
 def inputs_of(deployment: dict[str, Any]) -> dict[str, Any]:
@@ -72,8 +72,8 @@ def booted(stacks: Any, compute: Any, stack_id: str) -> str:
         name = stacks.client.stacks.get(stack_id).stack_name
         for spec in list(compute.specs.values()):
             if spec.stack_name == name:
-                found: str = spec.id
-                return found
+                server_id: str = spec.id
+                return server_id
         time.sleep(0.05)
     raise AssertionError("no server was booted")
 
@@ -165,7 +165,7 @@ def test_nothing_secret_in_the_events(cloud: Any, compute: Any, stacks: Any) -> 
         deployment = poll_for_deployment(vm, cfn)
         vm.request("POST", inputs_of(deployment)["deploy_signal_id"])
         stacks.wait(stack_id, "CREATE_COMPLETE")
-        told = json.dumps([event.detail for event in cloud.events])
-        assert cfn["secret_access_key"] not in told
-        assert cfn["access_key_id"] not in told
-        assert "Signature=" not in told
+        details = json.dumps([event.detail for event in cloud.events])
+        assert cfn["secret_access_key"] not in details
+        assert cfn["access_key_id"] not in details
+        assert "Signature=" not in details

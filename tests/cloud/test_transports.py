@@ -104,9 +104,9 @@ def collect_deployment(
     collected = None
     while time.monotonic() < end:
         collected = collect(vm, state, section, kind)
-        found = collected.deployments(kind)
-        if found:
-            return found[0]
+        deployments = collected.deployments(kind)
+        if deployments:
+            return deployments[0]
     raise AssertionError(f"nothing was collected: {collected}")
 
 
@@ -123,8 +123,8 @@ def test_poll_and_signal(
         deployment = collect_deployment(vm, tmp_path / "occ", agent[kind], kind)
         inputs = inputs_of(deployment)
         assert inputs["deploy_signal_transport"] == how
-        told = notify(vm, tmp_path / "notify", deployment, RESULT)
-        assert told.returncode == 0, told.stderr
+        reply = notify(vm, tmp_path / "notify", deployment, RESULT)
+        assert reply.returncode == 0, reply.stderr
         stacks.wait(stack_id, "CREATE_COMPLETE")
     outputs = stacks.outputs(stack_id)
     if how == "NO_SIGNAL":

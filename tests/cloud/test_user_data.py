@@ -59,9 +59,9 @@ def test_the_handles_whose_addresses_it_has():
     arn = f"arn%3Aopenstack%3Aheat%3A%3At1%3Astacks/web/{stack}/resources/handle"
     url = f"http://169.254.169.254:8004/v1/t1/stacks/web/{stack}/resources/other/signal"
     data = whole(user_data=f"curl -X PUT 'http://x/v1/waitcondition/{arn}?Signature=S'\ncurl {url}")
-    told = user_data.describe(data)
-    assert told["handles"] == [f"{stack}/handle", f"{stack}/other"]
-    assert "Signature" not in str(told)
+    description = user_data.describe(data)
+    assert description["handles"] == [f"{stack}/handle", f"{stack}/other"]
+    assert "Signature" not in str(description)
 
 
 @given(strategies.binary(max_size=300), strategies.text(max_size=200))

@@ -74,8 +74,8 @@ class Guest:
         """The part of the user data that tells the agent where to poll."""
         for part in email.message_from_bytes(self.user_data()).walk():
             if part.get_filename() == "cfn-init-data":
-                found: dict[str, Any] = json.loads(part.get_payload(decode=True))
-                return found
+                document: dict[str, Any] = json.loads(part.get_payload(decode=True))
+                return document
         raise AssertionError("there is no cfn-init-data in the user data")
 
 
@@ -120,8 +120,8 @@ class Collected:
     errors: str
 
     def deployments(self, key: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.documents.get(key, {}).get("deployments", [])
-        return found
+        deployments: list[dict[str, Any]] = self.documents.get(key, {}).get("deployments", [])
+        return deployments
 
 
 #: Turns the guest's address into the listeners of one guest, below everything the agent uses.

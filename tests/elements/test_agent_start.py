@@ -195,10 +195,10 @@ def test_forget_for_a_capture_leaves_no_credential(guest: Guest) -> None:
     (guest.cache / "cfn.json").write_text("SECRET")
     result = guest.run("heat-agent-forget", "--capture")
     assert result.returncode == 0, result.stderr
-    found = subprocess.run(
+    grep = subprocess.run(
         ["grep", "-r", "SECRET", guest.root], capture_output=True, text=True, check=False
     )
-    assert found.stdout == ""
+    assert grep.stdout == ""
     assert "command = os-refresh-config\n" in guest.conf.read_text()
 
 
@@ -316,10 +316,10 @@ OTHER = json.loads(json.dumps(BOOT).replace("SECRET", "OTHER"))
 
 def secrets(guest: Guest) -> list[str]:
     """The files of the tree that hold the planted secret, by content or by name."""
-    found = subprocess.run(
+    grep = subprocess.run(
         ["grep", "-rl", "SECRET", guest.root], capture_output=True, text=True, check=False
     )
-    return sorted(os.path.relpath(line, guest.root) for line in found.stdout.splitlines())
+    return sorted(os.path.relpath(line, guest.root) for line in grep.stdout.splitlines())
 
 
 def test_a_capture_leaves_nothing_of_the_server(guest: Guest) -> None:
@@ -586,9 +586,9 @@ def test_what_ends_the_agent_is_said_without_signatures(tmp_path: Path) -> None:
 def test_no_text_around_it_saves_a_signature(before: str, query: str, after: str) -> None:
     url = f"http://h/v1/?{query}&Signature=PLANTED{query}"
     for start in ("?", "?AWSAccessKeyId=KEY&"):
-        said = unsigned(f"{before}{url.replace('?', start, 1)} {after}")
-        assert "PLANTED" not in said
-        assert "KEY" not in said.replace(before, "").replace(after, "")
+        redacted = unsigned(f"{before}{url.replace('?', start, 1)} {after}")
+        assert "PLANTED" not in redacted
+        assert "KEY" not in redacted.replace(before, "").replace(after, "")
 
 
 @pytest.mark.parametrize(

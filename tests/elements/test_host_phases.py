@@ -221,8 +221,8 @@ def test_leftovers_of_git_and_editors_become_no_templates(tmp_path: Path) -> Non
         path.touch()
     install(ELEMENTS / "os-apply-config/install.d/60-os-apply-config-templates", tmp_path)
     templates = tmp_path / "usr/libexec/os-apply-config/templates"
-    found = (path for path in templates.rglob("*") if path.is_file())
-    assert sorted(str(path.relative_to(templates)) for path in found) == meant
+    installed = (path for path in templates.rglob("*") if path.is_file())
+    assert sorted(str(path.relative_to(templates)) for path in installed) == meant
 
 
 def test_the_collector_runs_in_its_phase(tmp_path: Path) -> None:

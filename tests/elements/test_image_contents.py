@@ -161,13 +161,13 @@ def test_the_network_and_the_data_source_are_found(tree: Tree) -> None:
 
 
 def test_no_build_tool_and_no_trace_of_the_build(tree: Tree) -> None:
-    found = [
+    traces = [
         str(path.relative_to(tree.root))
         for folder in ("usr/bin", "usr/local/bin", "opt/heat-agent/bin")
         for path in sorted((tree / folder).glob("*"))
         if path.name.startswith(("pip", "gcc", "g++", "cc", "make", "git", "pkg-map", "package-"))
     ]
-    assert found == []
+    assert traces == []
     assert list((tree.root / "opt").glob("heat-agent/lib/python3*/site-packages/pip*")) == []
     assert list((tree / "etc").glob("resolv.conf.*")) == []
 

@@ -137,9 +137,9 @@ def test_a_mistake_is_found_once_and_named(tmp_path: Path, mistake: str):
     hooks = tmp_path / "hooks"
     hooks.mkdir()
     (hooks / "there").touch()
-    found = messages(write(tmp_path, files), hooks=hooks)
-    assert len(found) == 1, found
-    assert sentence in found[0]
+    findings = messages(write(tmp_path, files), hooks=hooks)
+    assert len(findings) == 1, findings
+    assert sentence in findings[0]
 
 
 def test_alternatives_may_bring_the_same_file(tmp_path: Path):
@@ -159,8 +159,8 @@ def test_links(tmp_path: Path, target: str, sentence: str):
     (elements / "a" / "data" / "link").symlink_to(
         target if target == "nowhere" else "../../b/README.rst"
     )
-    (found,) = messages(elements)
-    assert sentence in found
+    (finding,) = messages(elements)
+    assert sentence in finding
 
 
 def test_a_directory_link_at_the_top_is_followed_by_diskimage_builder(tmp_path: Path):

@@ -102,10 +102,10 @@ def test_names_and_order_are_those_of_dib_run_parts(phases: Phases) -> None:
         phases.script(name, f"echo '{name}'")
     phases.script("30-off", "echo off").chmod(0o644)
     (phases.base / "configure.d/40-directory").mkdir()
-    status, stdout, said = phases.forked()
+    status, stdout, stderr = phases.forked()
     assert stdout.split() != []
     assert sorted(stdout.split()) == sorted(names)
-    assert (status, stdout, said) == phases.by_processes()
+    assert (status, stdout, stderr) == phases.by_processes()
     only = {"RUN_PARTS_REGEX": "^[a-z]+$"}
     assert phases.forked(**only) == phases.by_processes(**only)
 
@@ -126,13 +126,13 @@ def test_names_and_order_are_those_of_dib_run_parts(phases: Phases) -> None:
 def test_a_script_that_fails_fails_its_phase_and_no_other_script(phases: Phases, text: str) -> None:
     phases.script("10-fails", text)
     phases.script("20-after", "echo reached; exit 77")
-    status, stdout, said = phases.forked()
+    status, stdout, stderr = phases.forked()
     assert status not in (0, 77)
     assert stdout.endswith("reached\n")
     expected = phases.by_processes()
     assert (status, stdout) == expected[:2]
     # Of a killed child, the shell says a line more.
-    assert [line for line in said.splitlines() if line not in expected[2]] == []
+    assert [line for line in stderr.splitlines() if line not in expected[2]] == []
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_a_script_that_cannot_be_started_fails_alone(
     phases.script("20-odd", "").write_bytes(content)
     phases.script("30-last", "echo last")
     ways = [phases.forked(), phases.by_processes()]
-    for status, stdout, said in ways:
+    for status, stdout, stderr in ways:
         assert stdout.splitlines()[:: max(1, len(stdout.splitlines()) - 1)] == ["first", "last"]
-        assert f"dib-run-parts: configure.d/20-odd status {expected} after" in said
-        assert "Traceback" not in said
+        assert f"dib-run-parts: configure.d/20-odd status {expected} after" in stderr
+        assert "Traceback" not in stderr
         assert status == expected
     assert ways[0][1] == ways[1][1]
 
@@ -172,9 +172,9 @@ def test_a_script_that_is_taken_away_fails_alone(phases: Phases) -> None:
     phases.script("10-takes", f"rm {taken}")
     phases.script("30-last", "echo last")
     for way in (phases.forked, phases.by_processes):
-        status, stdout, said = way()
+        status, stdout, stderr = way()
         assert (status, stdout) == (127, "last\n")
-        assert "20-gone status 127" in said
+        assert "20-gone status 127" in stderr
         phases.script("20-gone", "echo never")
 
 
@@ -193,8 +193,8 @@ def test_what_a_python_does_at_its_end_is_done_in_a_fork(phases: Phases, tmp_pat
     room.mkdir()
     phases.script("10-forked", PYTHON + text)
     phases.script("20-own", "#!/usr/bin/python3\n" + text)
-    status, stdout, said = phases.forked(ROOM=str(room))
-    assert (status, list(room.iterdir())) == (0, []), said
+    status, stdout, stderr = phases.forked(ROOM=str(room))
+    assert (status, list(room.iterdir())) == (0, []), stderr
     lines = stdout.splitlines()
     assert sorted(lines[:4]) == sorted(["first", "a thread", "at exit", "a record"])
     assert lines[:4] == lines[4:]
@@ -202,10 +202,10 @@ def test_what_a_python_does_at_its_end_is_done_in_a_fork(phases: Phases, tmp_pat
 
 def test_an_exception_is_a_failure_with_its_traceback(phases: Phases) -> None:
     phases.script("10-raises", PYTHON + "print('before')\nraise OSError('what happened')\n")
-    status, stdout, said = phases.forked()
+    status, stdout, stderr = phases.forked()
     assert (status, stdout) == (1, "before\n")
-    assert "OSError: what happened" in said
-    assert "10-raises status 1" in said
+    assert "OSError: what happened" in stderr
+    assert "10-raises status 1" in stderr
 
 
 def test_a_python_script_that_asks_for_nothing_is_run_in_a_fork(phases: Phases) -> None:

@@ -111,7 +111,7 @@ def test_missing_package_stops_the_build_with_the_choices(script):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "installs", "status", "said"),
+    ("wanted", "installs", "status", "message"),
     [
         ("", "exit 1", 0, ""),
         ("none", "exit 1", 0, ""),
@@ -119,11 +119,11 @@ def test_missing_package_stops_the_build_with_the_choices(script):
         ("name", "exit 100", 1, "'name' cannot be installed. Choose."),
     ],
 )
-def test_install_by_name(script, wanted, installs, status, said):
+def test_install_by_name(script, wanted, installs, status, message):
     replace = {"install-packages": installs, "the-tool": "true"}
     done = script(TOOL / "install-tool", "e", wanted, "Choose.", "the-tool", replace=replace)
     assert done.returncode == status
-    assert said in done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
 
 
 def test_no_program_at_the_end_stops_the_build_with_the_choices(script):

@@ -14,12 +14,12 @@ UNIT = ELEMENTS / "os-collect-config/os-collect-config-files/os-collect-config.s
 
 def settings() -> dict[str, list[str]]:
     """All settings of the unit; a unit file may repeat one."""
-    found: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     for line in UNIT.read_text().splitlines():
         if "=" in line and not line.startswith("#"):
             key, _, value = line.partition("=")
-            found.setdefault(key, []).append(value)
-    return found
+            options.setdefault(key, []).append(value)
+    return options
 
 
 def unit_environment() -> dict[str, str]:

@@ -8,9 +8,9 @@ from hotplate.events.log import EventLog
 def test_wait_finds_what_was_there_before():
     events = EventLog()
     events.emit("cfn", "request", server="a", status=200)
-    found = events.wait(lambda e: e.server == "a", seconds=0)
-    assert found is not None
-    assert found.detail == {"status": 200}
+    event = events.wait(lambda e: e.server == "a", seconds=0)
+    assert event is not None
+    assert event.detail == {"status": 200}
 
 
 def test_wait_from_an_index_ignores_what_was_before():
@@ -23,9 +23,9 @@ def test_wait_wakes_on_a_later_event():
     events = EventLog()
     timer = threading.Timer(0.05, events.emit, ("cfn", "signal"))
     timer.start()
-    found = events.wait(lambda e: e.kind == "signal", seconds=30)
+    event = events.wait(lambda e: e.kind == "signal", seconds=30)
     timer.join()
-    assert found is not None
+    assert event is not None
 
 
 def test_a_subscriber_hears_until_it_unsubscribes():
@@ -69,9 +69,9 @@ def test_of_very_many_the_first_and_the_last_are_kept_under_their_numbers():
     assert "signal" in kept
     assert len(kept) < 20
     assert events.since(mark)[0].kind == "signal"
-    found = events.wait(lambda e: e.kind == "request", seconds=0, since=mark)
-    assert found is not None
-    assert found.detail["number"] > 500
+    event = events.wait(lambda e: e.kind == "request", seconds=0, since=mark)
+    assert event is not None
+    assert event.detail["number"] > 500
     assert events.wait(lambda e: e.kind == "none", seconds=0) is None
 
 

@@ -10,15 +10,16 @@ ROOT = Path(__file__).parents[2]
 NO_NAMES = {"told", "said", "found", "known"}
 
 
-def programs() -> list[Path]:
-    """The package, the tools and this project's own Python programs among them."""
-    files = [*(ROOT / "hotplate").rglob("*.py"), *(ROOT / "tools").iterdir()]
-    return sorted(path for path in files if path.is_file() and is_python(path))
+def programs(folder: str) -> list[Path]:
+    """The Python files of a folder, programs without a suffix among them."""
+    return sorted(path for path in (ROOT / folder).rglob("*") if path.is_file() and is_python(path))
 
 
 def is_python(path: Path) -> bool:
-    first = path.read_text(encoding="utf-8").partition("\n")[0]
-    return path.suffix == ".py" or (first.startswith("#!") and "python" in first)
+    if path.suffix == ".py":
+        return True
+    first = path.read_bytes().partition(b"\n")[0]
+    return not path.suffix and first.startswith(b"#!") and b"python" in first
 
 
 def names(tree: ast.AST) -> Iterator[str]:
@@ -34,8 +35,16 @@ def names(tree: ast.AST) -> Iterator[str]:
             yield node.name
 
 
-@pytest.mark.parametrize("path", programs(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_name_could_mean_anything(path):
-    assert path.stem not in NO_NAMES
-    used = {name.lower() for name in names(ast.parse(path.read_text(encoding="utf-8")))}
-    assert not used & NO_NAMES
+def words(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {path.stem, *(name.lower() for name in names(tree))}
+
+
+@pytest.mark.parametrize("folder", ["hotplate", "tools", "tests"])
+def test_no_name_could_mean_anything(folder):
+    bad = [
+        f"{path.relative_to(ROOT)}: {word}"
+        for path in programs(folder)
+        for word in sorted(words(path) & NO_NAMES)
+    ]
+    assert not bad

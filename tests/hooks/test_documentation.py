@@ -25,8 +25,8 @@ TESTS_ONLY = {"HEAT_CONFIG_LIB", "HEAT_CONFIG_CAPTURE"}
 
 def strings(path: Path) -> set[str]:
     """Every text in a Python file."""
-    found = ast.walk(ast.parse(path.read_text()))
-    constants = (each.value for each in found if isinstance(each, ast.Constant))
+    nodes = ast.walk(ast.parse(path.read_text()))
+    constants = (each.value for each in nodes if isinstance(each, ast.Constant))
     return {value for value in constants if isinstance(value, str)}
 
 
@@ -43,8 +43,8 @@ def test_variables_of_a_hook_are_told(group):
 
 
 def test_variables_of_the_runner_are_told():
-    found = strings(HOOKS / "heat_config" / "settings.py") - TESTS_ONLY
-    names = {name for name in found if re.fullmatch(r"HEAT_[A-Z_]+", name)}
+    texts = strings(HOOKS / "heat_config" / "settings.py") - TESTS_ONLY
+    names = {name for name in texts if re.fullmatch(r"HEAT_[A-Z_]+", name)}
     assert len(names) > 5
     assert [name for name in sorted(names) if f"``{name}``" not in PAGE] == []
 

@@ -256,8 +256,8 @@ def test_what_counts_as_failure(run_salt, tmp_path: Path, returned, code, status
     document = json.dumps({"local": {"return": returned, "retcode": code}})
     answer = run_salt("x: y", env=fake(tmp_path, f"cat > $out <<'E'\n{document}\nE"))
     assert answer.status == status
-    said = answer.stderr if status else answer.stdout
-    assert said == json.dumps(returned, indent=2) + "\n"
+    output = answer.stderr if status else answer.stdout
+    assert output == json.dumps(returned, indent=2) + "\n"
 
 
 @pytest.mark.defect("K8")

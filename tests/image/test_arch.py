@@ -66,7 +66,7 @@ def test_the_kernel_goes_before_the_manifest(image: Path) -> None:
 
 @pytest.mark.tool("qemu-img")
 def test_a_person_goes_before_both(image: Path, tmp_path: Path) -> None:
-    found = Image.open(image)
+    opened = Image.open(image)
     settings = Settings.load({"arch": "aarch64"}, environ={}, directory=tmp_path)
-    assert arch_of(found, settings) == "aarch64"
-    assert arch_of(found, Settings()) == "x86_64"
+    assert arch_of(opened, settings) == "aarch64"
+    assert arch_of(opened, Settings()) == "x86_64"

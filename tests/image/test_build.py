@@ -68,23 +68,23 @@ class Builder:
 
     def leftovers(self) -> list[str]:
         """What a build has left behind, besides its output and log."""
-        found = [str(path) for path in self.tmp.iterdir()]
-        found += [str(path) for path in self.out.glob(".*")]
+        left = [str(path) for path in self.tmp.iterdir()]
+        left += [str(path) for path in self.out.glob(".*")]
         mounts = Path("/proc/mounts").read_text().splitlines()
-        found += [line for line in mounts if str(self.tmp) in line]
+        left += [line for line in mounts if str(self.tmp) in line]
         for loop in Path("/sys/block").glob("loop*/loop/backing_file"):
             try:
                 if supervise.PREFIX in (backing := loop.read_text()):
-                    found.append(backing.strip())
+                    left.append(backing.strip())
             except OSError:
                 continue
         for environ in Path("/proc").glob("[0-9]*/environ"):
             try:
                 if f"{self.tmp}/{supervise.PREFIX}".encode() in environ.read_bytes():
-                    found.append(environ.parent.name)
+                    left.append(environ.parent.name)
             except OSError:
                 continue
-        return found
+        return left
 
     def wait_until_clean(self) -> None:
         end = time.monotonic() + 30

@@ -142,10 +142,10 @@ def test_for_which_groups_there_is_no_hook_by_the_manifest(request_, built, elem
     path.write_text(json.dumps(document))
     groups = ["puppet", "salt", "chef-solo", "cobol"]
     others = (dib_elements_dir(),)
-    found = manifest.groups_without_hook(
+    lacking = manifest.groups_without_hook(
         request_.image, groups, ours=paths.elements_dir(), others=others
     )
-    assert found == missing
+    assert lacking == missing
 
 
 def test_the_directory_that_a_build_holds_is_its_own(request_):

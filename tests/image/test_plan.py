@@ -223,7 +223,7 @@ def test_names_beside_the_image(tmp_path: Path, output: str, image: str, log: st
 
 
 def test_what_the_host_tells_its_apt_is_told_to_the_build(tmp_path: Path) -> None:
-    told = Mirrors("http://m.example/debian", options=('Acquire::Check-Valid-Until "false"',))
-    extra = made(tmp_path, mirrors=told).environment["DIB_MMDEBSTRAP_EXTRA_ARGS"]
+    configured = Mirrors("http://m.example/debian", options=('Acquire::Check-Valid-Until "false"',))
+    extra = made(tmp_path, mirrors=configured).environment["DIB_MMDEBSTRAP_EXTRA_ARGS"]
     assert """--aptopt='Acquire::Check-Valid-Until "false"'""" in extra
     assert "--aptopt" not in made(tmp_path).environment["DIB_MMDEBSTRAP_EXTRA_ARGS"]

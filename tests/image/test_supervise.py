@@ -96,12 +96,12 @@ class Supervised:
 
 
 def processes_below(directory: Path) -> list[str]:
-    found = []
+    processes = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if str(directory).encode() in environ.read_bytes():
-                found.append(environ.parent.name)
-    return found
+                processes.append(environ.parent.name)
+    return processes
 
 
 @pytest.mark.parametrize("tmpfs_mib", [0, 64], ids=["disk", "memory"])

@@ -77,11 +77,11 @@ def test_table_says_what_the_bytes_are(tmp_path: Path, mode: str, first: int, en
         check=True,
     ).stdout
     rows = [line.split("\t") for line in shown.splitlines() if line.count("\t") >= 2]
-    found = {int(row[0].strip(" :"), 16): " ".join(row[2].split()) for row in rows}
+    decoded = {int(row[0].strip(" :"), 16): " ".join(row[2].split()) for row in rows}
     for offset, _, text in kvm_probe.CODE:
         if first <= offset < end:
             # objdump names the 32-bit register in moves to segment registers.
-            assert found[offset].split("#")[0].strip().replace("%eax,%", "%ax,%") in (
+            assert decoded[offset].split("#")[0].strip().replace("%eax,%", "%ax,%") in (
                 text,
                 text.replace("%eax,%", "%ax,%"),
             )
@@ -95,9 +95,9 @@ def test_choice_is_made_in_time_and_remembered(tmp_path: Path) -> None:
     assert chosen.name in ("kvm", "tcg")
     assert chosen.reason
     if cache.exists():
-        known = json.loads(cache.read_text())
+        cached = json.loads(cache.read_text())
         # What is remembered is believed: the verdicts are turned round, and so is the choice.
-        turned = {key: [not works, "turned round"] for key, (works, _) in known.items()}
+        turned = {key: [not works, "turned round"] for key, (works, _) in cached.items()}
         cache.write_text(json.dumps(turned))
         assert accelerator.choose(cache=cache).name != chosen.name
 

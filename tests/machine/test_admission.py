@@ -37,15 +37,15 @@ def ask(directory: Path, mib: int = 500, *, seconds: float = 0.5, **options: obj
 
 
 def test_two_fit_and_the_third_waits_and_says_so(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     with ask(tmp_path), ask(tmp_path):
         assert held(tmp_path) == [500 + OVERHEAD_MIB] * 2
         with (
             pytest.raises(DeadlineExceeded, match=f"hold {BUDGET} of {BUDGET} MiB"),
-            ask(tmp_path, waiting=said.append),
+            ask(tmp_path, waiting=messages.append),
         ):
             pass
-    assert said == [
+    assert messages == [
         f"waiting for memory: 2 machines hold {BUDGET} of {BUDGET} MiB, "
         f"and {500 + OVERHEAD_MIB} MiB are needed"
     ]

@@ -127,5 +127,5 @@ def test_since_counts_lines_that_are_not_kept_any_more(guest: Guest):
     guest.console.wait_for(f"^{many - 1}$", Deadline(30, "the last number"))
     assert guest.console.position == many
     mark = many - 10
-    found = guest.console.wait_for(r"^\d+$", Deadline(5, "the next one"), since=mark)
-    assert found[0] == str(mark)
+    match = guest.console.wait_for(r"^\d+$", Deadline(5, "the next one"), since=mark)
+    assert match[0] == str(mark)

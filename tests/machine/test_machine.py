@@ -267,9 +267,9 @@ def test_a_guest_that_cannot_write_for_want_of_space_is_told_of(make: Make, tmp_
         shell = attached(made.machine)
         since = len(made.events)
         shell.run("dd if=/dev/urandom of=/dev/vda bs=64k count=200 >/dev/null 2>&1 &").check()
-        found = made.events.wait(classify.is_stop, seconds=60, since=since)
-        assert found is not None
-        assert found.detail["full"] is True
+        stop = made.events.wait(classify.is_stop, seconds=60, since=since)
+        assert stop is not None
+        assert stop.detail["full"] is True
         made.machine.kill()
     finally:
         subprocess.run(["umount", small], check=True)

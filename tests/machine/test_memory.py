@@ -63,9 +63,9 @@ def somebody_elses(memory):
 
 
 def event(testbed: Testbed, kind: str, *, since: int = 0):
-    found = testbed.events.wait(lambda each: each.kind == kind, seconds=SECONDS, since=since)
-    assert found is not None, kind
-    return found
+    first = testbed.events.wait(lambda each: each.kind == kind, seconds=SECONDS, since=since)
+    assert first is not None, kind
+    return first
 
 
 def test_heat_goes_on_while_a_server_waits(somebody_elses, testbed):
@@ -106,8 +106,8 @@ def test_the_end_does_not_wait_for_one_that_waits(somebody_elses, testbed):
 def test_what_the_user_data_is_made_of_is_told(somebody_elses, testbed):
     properties = {**SERVER["properties"], "user_data_format": "SOFTWARE_CONFIG"}
     Stack.create(testbed.cloud, template(one={**SERVER, "properties": properties}))
-    told = event(testbed, "user-data").detail["parts"]
-    assert "cfn-init-data" in told
+    parts = event(testbed, "user-data").detail["parts"]
+    assert "cfn-init-data" in parts
     event(testbed, "waiting")
     somebody_elses.close()
 

@@ -84,15 +84,15 @@ def test_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
 
 
 def test_exit_status_and_last_words(tmp_path: Path) -> None:
-    told: list[int] = []
+    statuses: list[int] = []
     with Keeper() as keeper:
-        child = spawn(keeper, tmp_path, "echo no disk >&2; exit 7", on_exit=told.append)
+        child = spawn(keeper, tmp_path, "echo no disk >&2; exit 7", on_exit=statuses.append)
         assert child.wait(Deadline(10, "the child")) == 7
         assert child.complaint() == "no disk"
         child.send_signal(signal.SIGKILL)  # nothing is hit
         # One child after the other is what a restart of the machine is.
         assert spawn(keeper, tmp_path, "exit 0").wait(Deadline(10, "the child")) == 0
-    assert told == [7]
+    assert statuses == [7]
 
 
 def test_environment_and_descriptors_are_built(

@@ -188,11 +188,11 @@ def build(work: Path, target: Path, *, ways_in: bool, arch: str) -> None:
 
 def resolve(modules: Path, wanted: tuple[str, ...]) -> list[Path]:
     """Return the modules and what they depend on, in the order in which they are loaded."""
-    found = {path.name.split(".ko")[0].replace("-", "_"): path for path in modules.rglob("*.ko*")}
+    files = {path.name.split(".ko")[0].replace("-", "_"): path for path in modules.rglob("*.ko*")}
     order: list[Path] = []
 
     def add(name: str) -> None:
-        path = found.get(name.replace("-", "_"))
+        path = files.get(name.replace("-", "_"))
         if path is None or path in order:
             return  # built into the kernel, or there already
         match = re.search(rb"\0depends=([^\0]*)\0", b"\0" + path.read_bytes())

@@ -47,7 +47,7 @@ def test_nothing_is_left_for_the_next_guest(testbed, actions, seen):
     server_id = next(iter(testbed.compute.specs))
     heat = testbed.cloud.heat()
 
-    def told() -> list[str]:
+    def deployments() -> list[str]:
         return [each["id"] for each in heat.software_deployments.metadata(server_id)]
 
     # Nobody answers: it stays IN_PROGRESS, as that of a guest that was cut off.
@@ -57,11 +57,11 @@ def test_nothing_is_left_for_the_next_guest(testbed, actions, seen):
         DeploymentSpec(group="script", config="#!/bin/sh\n", actions=actions),
     )
     if seen:
-        retry(lambda _: told() or None, Deadline(60, "the deployment"))
+        retry(lambda _: deployments() or None, Deadline(60, "the deployment"))
     server = SimpleNamespace(id=server_id, deployments=[deployment])
     ServerPool(testbed, None).give_back(server)
     # Also when Heat goes on with what it was asked: a DELETE that the guest would have to run.
     end = time.monotonic() + 3
     while time.monotonic() < end:
-        assert told() == []
+        assert deployments() == []
         time.sleep(0.2)

@@ -133,8 +133,8 @@ def test_every_test_is_in_exactly_one_shard(project, parts):
     if parts == 100:
         # More parts than tests: only a few of them are looked at.
         shards = [names(project, "--shard", f"hash:{part}/100") for part in (1, 50, 100)]
-        found = [name for shard in shards for name in shard]
-        assert len(found) == len(set(found))
+        run = [name for shard in shards for name in shard]
+        assert len(run) == len(set(run))
         return
     shards = [names(project, "--shard", f"hash:{part}/{parts}") for part in range(1, parts + 1)]
     assert sorted(name for shard in shards for name in shard) == sorted(whole)
@@ -172,8 +172,8 @@ def test_a_shard_that_is_none_is_said(project, shard):
 def test_the_images_are_a_matrix_with_their_names_as_ids(project, tmp_path, raw_image):
     one, two = raw_image(tmp_path / "web.raw"), raw_image(tmp_path / "db.img")
     project.makepyfile(test_it=USES_IMAGE)
-    found = names(project, f"--image={one}", f"--image={two}")
-    assert sorted(found) == [
+    ids = names(project, f"--image={one}", f"--image={two}")
+    assert sorted(ids) == [
         "test_it.py::test_none",
         "test_it.py::test_one[db]",
         "test_it.py::test_one[web]",

@@ -186,13 +186,13 @@ def test_the_results_are_a_table_of_tests_by_images():
 
 
 def test_the_picture_has_both_ends_in_order(passed):
-    told = timeline.build(passed.events, passed.tracker.server)
-    sides = [lane.side for lane in told.lanes]
+    steps = timeline.build(passed.events, passed.tracker.server)
+    sides = [lane.side for lane in steps.lanes]
     assert sides == sorted(sides)
-    titles = {lane.title for lane in told.lanes}
+    titles = {lane.title for lane in steps.lanes}
     assert {"machine", "firmware, kernel, init", "hooks", "polls", "signals", "stack"} <= titles
-    assert [name for name, _ in told.flags] == [mark.stage for mark in passed.tracker.marks()]
-    assert told.first <= 0.0 < told.last
+    assert [name for name, _ in steps.flags] == [mark.stage for mark in passed.tracker.marks()]
+    assert steps.first <= 0.0 < steps.last
 
 
 def test_a_hook_is_a_bar_from_its_start_to_its_end():
@@ -215,9 +215,9 @@ def test_a_hook_is_a_bar_from_its_start_to_its_end():
 
 @pytest.mark.parametrize(("first", "last"), [(0, 1), (-1.4, 46), (0, 0.003), (0, 7200), (5, 5)])
 def test_ticks_are_round_few_and_inside(first, last):
-    found = picture.ticks(first, last)
-    assert 1 <= len(found) <= picture.MOST_TICKS + 2
-    assert all(first - 1e-6 <= tick <= last + 1e-6 for tick in found)
+    ticks = picture.ticks(first, last)
+    assert 1 <= len(ticks) <= picture.MOST_TICKS + 2
+    assert all(first - 1e-6 <= tick <= last + 1e-6 for tick in ticks)
 
 
 def test_a_long_run_gives_a_picture_that_is_not_too_large():
@@ -296,10 +296,10 @@ def test_a_browser_shows_it_legibly(passed, browser, tmp_path):
     measured = text.replace("default-src 'none'; ", "default-src 'unsafe-inline'; ")
     page.write_text(measured.replace("</main>", f"</main>{MEASURE}"))
     dom = browser(page, "--dump-dom", "--window-size=1300,1000")
-    found = re.search(r'data-measured="([^"]*)"', dom)
-    assert found, dom[:2000]
-    told = json.loads(found[1].replace("&quot;", '"'))
-    assert told == {
+    match = re.search(r'data-measured="([^"]*)"', dom)
+    assert match, dom[:2000]
+    sizes = json.loads(match[1].replace("&quot;", '"'))
+    assert sizes == {
         "title": "passed: a.qcow2",
         "wide": True,
         "svg": True,
@@ -326,9 +326,9 @@ def test_a_browser_shows_the_results_as_a_table(browser, tmp_path):
         )
     )
     dom = browser(page, "--dump-dom", "--window-size=1300,1000")
-    found = re.search(r'data-measured="([^"]*)"', dom)
-    assert found, dom[:2000]
-    rows = json.loads(unescape(found[1]))
+    match = re.search(r'data-measured="([^"]*)"', dom)
+    assert match, dom[:2000]
+    rows = json.loads(unescape(match[1]))
     assert rows == [
         ["test", "web", EVIL],
         ["test_motd.py::test_motd", "yes", "yes"],

@@ -210,8 +210,8 @@ def test_nonsense_does_not_end_it(directory, message):
             channel.connect(str(directory.path / "control"))
             channel.sendall(message or b" ")
             assert b'"error"' in channel.recv(1000)
-        with directory.asked("still there?") as (said, _, _):
-            return said
+        with directory.asked("still there?") as (status, _, _):
+            return status
 
     with Control(directory, answer) as control:
         assert while_it_runs(control, client) == "still there?"
@@ -222,14 +222,14 @@ def test_signals_end_it(directory, number):
     def before(*_: object) -> None:
         """What a program had; one that was started in the background may ignore it."""
 
-    found = signal.signal(number, before)
+    handler = signal.signal(number, before)
     try:
         with Control(directory, lambda _: (None, [])) as control:
             threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
             control.run()
         assert signal.getsignal(number) is before
     finally:
-        signal.signal(number, found)
+        signal.signal(number, handler)
 
 
 def test_the_end_is_waited_for(tmp_path):

@@ -95,7 +95,7 @@ def test_a_template_is_no_expectation(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("expect: {}", '"template" in "{}" is null; expected the name of a file, or a template'),
         ("template: web.yaml\nexpect: {}\nother: 1", '"other" in "{}" is not known'),
@@ -140,16 +140,16 @@ def test_a_template_is_no_expectation(tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(write, text, said):
+def test_what_is_wrong_is_said_with_its_place(write, text, message):
     path = write(text)
     with pytest.raises(UsageError) as caught:
         expect.load(path)
-    assert said.replace("{}", str(path), 1) in str(caught.value)
+    assert message.replace("{}", str(path), 1) in str(caught.value)
     assert "\n" not in caught.value.message
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted", "right"),
+    ("actual", "wanted", "right"),
     [
         ("a\n", "a", True),
         ("a\n", "b", False),
@@ -168,14 +168,14 @@ def test_what_is_wrong_is_said_with_its_place(write, text, said):
         (None, "", False),
     ],
 )
-def test_how_values_are_compared(found, wanted, right):
-    assert expect.matches(found, wanted) is right
+def test_how_values_are_compared(actual, wanted, right):
+    assert expect.matches(actual, wanted) is right
 
 
 def test_outputs(write):
-    told = expected(write, "outputs: {url: {contains: http}, code: 0, gone: 1}")
-    assert told.of_outputs({"url": "http://x", "code": 0, "gone": 1}) == []
-    assert told.of_outputs({"url": "ftp://x", "code": 1}) == [
+    expectation = expected(write, "outputs: {url: {contains: http}, code: 0, gone: 1}")
+    assert expectation.of_outputs({"url": "http://x", "code": 0, "gone": 1}) == []
+    assert expectation.of_outputs({"url": "ftp://x", "code": 1}) == [
         'output "url" is "ftp://x"; expected that it contains "http"',
         'output "code" is 1; expected 0',
         'there is no output "gone"; expected 1',
@@ -185,7 +185,7 @@ def test_outputs(write):
 def test_files_that_are_as_expected(write, host, tmp_path):
     (tmp_path / "motd").write_text("hello there\n")
     (tmp_path / "motd").chmod(0o640)
-    told = expected(
+    expectation = expected(
         write,
         f"""
         files:
@@ -194,13 +194,13 @@ def test_files_that_are_as_expected(write, host, tmp_path):
           {tmp_path}/none: absent
         """,
     )
-    assert told.of_guest(host) == []
+    assert expectation.of_guest(host) == []
 
 
 def test_files_that_are_not(write, host, tmp_path):
     (tmp_path / "motd").write_text("bye\n")
     (tmp_path / "motd").chmod(0o600)
-    told = expected(
+    expectation = expected(
         write,
         f"""
         files:
@@ -209,7 +209,7 @@ def test_files_that_are_not(write, host, tmp_path):
           {tmp_path}: absent
         """,
     )
-    assert told.of_guest(host) == [
+    assert expectation.of_guest(host) == [
         f'the file "{tmp_path}/motd": its mode is "0600"; expected "0644"',
         f'the file "{tmp_path}/motd": its content is "bye\\n"; expected that it contains "hello"',
         f'the file "{tmp_path}/none" does not exist',
@@ -218,7 +218,7 @@ def test_files_that_are_not(write, host, tmp_path):
 
 
 def test_commands(write, host):
-    told = expected(
+    expectation = expected(
         write,
         """
         commands:
@@ -227,7 +227,7 @@ def test_commands(write, host):
           "echo sorry >&2; false": {status: 0, stderr: {contains: sorry}}
         """,
     )
-    assert told.of_guest(host) == [
+    assert expectation.of_guest(host) == [
         'the command "echo sorry >&2; false": its status is 1; expected 0'
     ]
 
@@ -237,7 +237,7 @@ def test_packages(write, host):
     version = subprocess.run(
         ["dpkg-query", "-f", "${Version}", "-W", "dpkg"], capture_output=True, text=True
     ).stdout
-    told = expected(
+    expectation = expected(
         write,
         f"""
         packages:
@@ -247,10 +247,10 @@ def test_packages(write, host):
           no-such-third: {{version: "1"}}
         """,
     )
-    problems = told.of_guest(host)
-    assert problems[0] == ('the package "no-such-either": its installed is false; expected true')
-    assert problems[1].startswith('the package "no-such-third": its version cannot be told')
-    assert len(problems) == 2
+    expectation = expectation.of_guest(host)
+    assert expectation[0] == ('the package "no-such-either": its installed is false; expected true')
+    assert expectation[1].startswith('the package "no-such-third": its version cannot be told')
+    assert len(expectation) == 2
 
 
 def test_a_key_that_is_there_twice_is_refused(write):

@@ -16,7 +16,7 @@ def test_the_sample_brings_the_file_it_names():
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "does not exist"),
         (b"heat_template_version: [", "cannot be"),
@@ -32,7 +32,7 @@ def test_the_sample_brings_the_file_it_names():
     ],
     ids=["missing", "broken-yaml", "binary", "no-map", "empty", "get_file"],
 )
-def test_a_template_that_cannot_be_used_is_one_sentence(tmp_path, content, said):
+def test_a_template_that_cannot_be_used_is_one_sentence(tmp_path, content, message):
     path = tmp_path / "template.yaml"
     if content is not None:
         path.write_bytes(content)
@@ -40,7 +40,7 @@ def test_a_template_that_cannot_be_used_is_one_sentence(tmp_path, content, said)
     kind = UsageError if content is None else TemplateError
     with pytest.raises(kind) as caught:
         template.load(path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in caught.value.message
 
@@ -71,7 +71,9 @@ def test_the_builtin_template_checks_what_comes_back():
     }
     assert builtin.expect(good) == []
     for name in good:
-        assert any(f'"{name}"' in said for said in builtin.expect({**good, name: "other"})), name
+        assert any(f'"{name}"' in problem for problem in builtin.expect({**good, name: "other"})), (
+            name
+        )
 
 
 @pytest.mark.parametrize(

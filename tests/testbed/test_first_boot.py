@@ -21,37 +21,37 @@ POWER = Event("machine", "power-on", "web")
 
 
 @pytest.fixture
-def told(monkeypatch):
+def lines(monkeypatch):
     """What was said, by a clock that goes on by ten seconds each time that it is read."""
     clock = count(0, 10)
     monkeypatch.setattr(first_boot.time, "monotonic", lambda: float(next(clock)))
     return []
 
 
-def test_each_step_is_told_once_and_in_order(told):
-    narrator = Narrator(told.append)
+def test_each_step_is_told_once_and_in_order(lines):
+    narrator = Narrator(lines.append)
     for event in (POWER, LINE, LINE, METADATA, METADATA):
         narrator.see(event)
-    assert [words.partition(" s  ")[2] for words in told] == [
+    assert [words.partition(" s  ")[2] for words in lines] == [
         "the console talks",
         "the network is up",
         "metadata was served",
     ]
 
 
-def test_a_step_that_was_passed_over_comes_no_more(told):
-    narrator = Narrator(told.append)
+def test_a_step_that_was_passed_over_comes_no_more(lines):
+    narrator = Narrator(lines.append)
     for event in (METADATA, LINE):
         narrator.see(event)
-    assert [words.partition(" s  ")[2] for words in told] == ["the network is up"]
+    assert [words.partition(" s  ")[2] for words in lines] == ["the network is up"]
 
 
-def test_when_no_step_comes_what_the_console_shows_is_told_without_its_escapes(told):
-    narrator = Narrator(told.append)
+def test_when_no_step_comes_what_the_console_shows_is_told_without_its_escapes(lines):
+    narrator = Narrator(lines.append)
     narrator.see(LINE)
     for _ in range(6):
         narrator.remind()
-    waiting = [words for words in told if "waiting until the network is up" in words]
+    waiting = [words for words in lines if "waiting until the network is up" in words]
     assert waiting
     assert all('the console: "[    0.000000] Linux version 6.1"' in words for words in waiting)
     # Not at every look.

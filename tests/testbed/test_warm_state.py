@@ -139,13 +139,13 @@ def test_under_kvm_a_state_is_of_the_hosts_processor(store, image, monkeypatch):
 
 def test_of_the_hosts_processor_its_speed_does_not_count(tmp_path):
     text = "processor\t: {}\nmodel name\t: Some CPU\ncpu MHz\t\t: {}\nflags\t\t: fpu sse2\n\n"
-    found = []
+    cpus = []
     for number, speed in enumerate(("2000.0", "3100.5")):
         file = tmp_path / f"cpuinfo-{number}"
         file.write_text(text.format(0, speed) + text.format(1, speed))
-        found.append(warm._host_cpu(file))
-    assert found[0] == found[1]
-    assert "sse2" in found[0]
+        cpus.append(warm._host_cpu(file))
+    assert cpus[0] == cpus[1]
+    assert "sse2" in cpus[0]
 
 
 # -- in use -------------------------------------------------------------------------------------

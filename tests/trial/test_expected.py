@@ -347,12 +347,14 @@ def test_the_deployment_that_failed_is_named_and_quoted(play):
     wanted = Template(source="a test", template=hot, parameters={"key": "s3cr3t-key"})
     played = play(wanted, Guest(answers={"second": failing}, hangs=("first",)))
     verdict = played.verdict
-    told = verdict.diagnosis
-    assert (told.fault, told.stage) == ("hook-failed", Stage.HOOK_FINISHED), verdict.last_line()
-    assert (told.deployment, told.group) == ("second", "script")
-    assert told.server.startswith("hotplate-two-")
-    assert f'(server "{told.server}", deployment "second", script)' in verdict.last_line()
-    assert "cannot reach db: http://x/?Signature=REDACTED" in told.seen
+    diagnosis = verdict.diagnosis
+    assert (diagnosis.fault, diagnosis.stage) == ("hook-failed", Stage.HOOK_FINISHED), (
+        verdict.last_line()
+    )
+    assert (diagnosis.deployment, diagnosis.group) == ("second", "script")
+    assert diagnosis.server.startswith("hotplate-two-")
+    assert f'(server "{diagnosis.server}", deployment "second", script)' in verdict.last_line()
+    assert "cannot reach db: http://x/?Signature=REDACTED" in diagnosis.seen
     files = [*(played.folder / "deployments").rglob("*.txt")]
     assert [each.name for each in files] == ["second.txt"]
     text = files[0].read_text()

@@ -170,5 +170,5 @@ def test_a_boot_that_has_ended_is_not_spoken_of():
 
 
 def test_a_boot_that_does_not_end_is_said():
-    told = wait_for_boot(SlowBoot(DeadlineExceeded("waiting")), seconds=5)
-    assert told == "its boot has not ended after another 5 s"
+    why = wait_for_boot(SlowBoot(DeadlineExceeded("waiting")), seconds=5)
+    assert why == "its boot has not ended after another 5 s"

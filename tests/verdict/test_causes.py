@@ -168,10 +168,10 @@ IN_A_GUEST = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("happened", "found", "fault", "words"), IN_A_GUEST)
-def test_what_a_guest_says_of_itself_is_named(story, happened, found, fault, words):
+@pytest.mark.parametrize(("happened", "sections", "fault", "words"), IN_A_GUEST)
+def test_what_a_guest_says_of_itself_is_named(story, happened, sections, fault, words):
     happened(story)
-    story.probe("health", answer(**found))
+    story.probe("health", answer(**sections))
     diagnosis = story.diagnosis()
     if fault is None:
         assert diagnosis.fault not in {rule.fault for rule in CAUSES}
@@ -183,8 +183,8 @@ def test_a_firewall_is_named_when_the_agent_reaches_nothing(story):
     silent(story)
     story.agent(log="cfn: HTTPConnectionPool(host='169.254.169.254'): Read timed out.")
     story.probe("health", answer(firewall="tcp dport 8000 drop"))
-    told = story.diagnosis()
-    assert (told.fault, told.seen) == (
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.seen) == (
         "firewall",
         'the guest has a firewall: "tcp dport 8000 drop"',
     )
@@ -226,10 +226,10 @@ ON_A_DISK = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("found", "fault", "words"), ON_A_DISK)
-def test_what_the_disk_of_a_guest_shows_that_lets_nobody_in(story, found, fault, words):
+@pytest.mark.parametrize(("shown", "fault", "words"), ON_A_DISK)
+def test_what_the_disk_of_a_guest_shows_that_lets_nobody_in(story, shown, fault, words):
     unheard(story)
-    sections = {"units": unit(), "mounts": "LABEL=img-rootfs / ext4 defaults 0 1"} | found
+    sections = {"units": unit(), "mounts": "LABEL=img-rootfs / ext4 defaults 0 1"} | shown
     story.probe("disk", "".join(f"=== {name}\n{text}\n" for name, text in sections.items()))
     diagnosis = story.diagnosis()
     if fault is None:
@@ -246,9 +246,9 @@ def test_a_device_of_fstab_that_is_not_there(story):
         'You are in emergency mode. After logging in, type "journalctl -xb" to view',
     )
     story.probe("disk", "=== fstab\nLABEL=img-rootfs /\n/dev/vdb /data\n")
-    told = story.diagnosis()
-    assert told.fault == "missing-device"
-    assert 'names "/dev/vdb" for "/data"' in told.seen
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == "missing-device"
+    assert 'names "/dev/vdb" for "/data"' in diagnosis.seen
 
 
 def test_a_unit_that_the_boot_waits_for_is_named_by_the_console(story):
@@ -257,9 +257,9 @@ def test_a_unit_that_the_boot_waits_for_is_named_by_the_console(story):
         "[   ***] Job site-setup.service/start running (2min 3s / no limit)",
         "[  *** ] A start job is running for site-setup.service (2min 4s / no limit)",
     )
-    told = story.diagnosis()
-    assert told.fault == "boot-waits"
-    assert "site-setup.service" in told.seen
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == "boot-waits"
+    assert "site-setup.service" in diagnosis.seen
 
 
 @pytest.mark.parametrize(
@@ -285,8 +285,8 @@ def test_what_is_shown_no_more_is_still_waited_for(story):
         "[  OK  ] Started systemd-networkd.service - Network Configuration.",
         "[  OK  ] Finished systemd-networkd-wait-onl\u2026 Wait for Network to be Configured.",
     )
-    told = story.diagnosis()
-    assert (told.fault, "site-setup.service" in told.seen) == ("boot-waits", True)
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, "site-setup.service" in diagnosis.seen) == ("boot-waits", True)
 
 
 def test_a_cause_is_not_named_for_a_stage_that_it_keeps_from_nothing(story):
@@ -318,15 +318,15 @@ def test_a_script_that_may_not_be_run(story, stderr, fault):
     failed(story, 126, stderr)
     mounts = "/dev/vda / ext4 rw 0 0\n/dev/vdb /var ext4 rw,noexec 0 0"
     story.probe("health", answer(mounts=mounts))
-    told = story.diagnosis("CREATE_FAILED", "it failed")
-    assert (told.fault, told.stage) == (fault, Stage.HOOK_FINISHED)
+    diagnosis = story.diagnosis("CREATE_FAILED", "it failed")
+    assert (diagnosis.fault, diagnosis.stage) == (fault, Stage.HOOK_FINISHED)
 
 
 def test_a_hook_that_failed_for_want_of_space(story):
     failed(story, 1, "cp: error writing 'x': No space left on device")
     story.probe("health", answer(space="/ 196128 177272 3921 0 167133"))
-    told = story.diagnosis("CREATE_FAILED", "it failed")
-    assert (told.fault, told.stage) == ("disk-full", Stage.HOOK_FINISHED)
+    diagnosis = story.diagnosis("CREATE_FAILED", "it failed")
+    assert (diagnosis.fault, diagnosis.stage) == ("disk-full", Stage.HOOK_FINISHED)
 
 
 def test_a_hook_whose_interpreter_is_gone(story):
@@ -336,9 +336,9 @@ def test_a_hook_whose_interpreter_is_gone(story):
     story.deployment("FAILED", "Deployment exited with non-zero status code: 126")
     hook = "/usr/libexec/heat-config/hooks/script"
     story.probe("health", answer(programs=f"no-interpreter {hook} /usr/bin/python3.8"))
-    told = story.diagnosis("CREATE_FAILED", "it failed")
-    assert told.fault == "program-missing"
-    assert f'"/usr/bin/python3.8", which runs "{hook}", is not there' in told.seen
+    diagnosis = story.diagnosis("CREATE_FAILED", "it failed")
+    assert diagnosis.fault == "program-missing"
+    assert f'"/usr/bin/python3.8", which runs "{hook}", is not there' in diagnosis.seen
 
 
 SECTIONS = [*GOOD, "drop-ins", "environment", "firewall", "unwritable", "running", "packages",

@@ -166,10 +166,10 @@ LINES = [(name, line) for name, lines in SAMPLES.items() for line in lines]
 
 @pytest.mark.parametrize(("name", "line"), LINES)
 def test_a_real_line_is_known(name, line):
-    found = match(line)
-    assert found is not None
+    finding = match(line)
+    assert finding is not None
     assert BY_NAME[name].regex.search(line), "the pattern itself does not know the line"
-    assert found.name == name
+    assert finding.name == name
 
 
 def test_every_pattern_has_a_sample_and_says_what_to_do():
@@ -222,8 +222,8 @@ def test_a_good_boot_is_silent(line):
     ],
 )
 def test_a_line_that_quotes_what_ends_a_run_does_not_end_it(line):
-    found = match(line)
-    assert found is None or not found.fatal
+    finding = match(line)
+    assert finding is None or not finding.fatal
 
 
 def test_colours_do_not_hide_a_failure():
@@ -233,12 +233,12 @@ def test_colours_do_not_hide_a_failure():
 
 
 def test_scan_puts_the_specific_first_and_says_where():
-    found = scan(
+    findings = scan(
         [
             "[    1.0] booting",
             "[    2.0] Kernel panic - not syncing: VFS: Unable to mount root fs on "
             "unknown-block(0,0)",
         ]
     )
-    assert [each.pattern.name for each in found] == ["no-root-filesystem", "kernel-panic"]
-    assert found[0].number == 2
+    assert [each.pattern.name for each in findings] == ["no-root-filesystem", "kernel-panic"]
+    assert findings[0].number == 2

@@ -235,12 +235,12 @@ def status_of(fault: str) -> str:
 )
 def test_planted_fault_is_named(story, fault, stage, happens, seen):
     happens(story)
-    told = story.diagnosis(status_of(fault))
-    assert told is not None
-    assert (told.fault, told.stage) == (fault, stage)
-    assert seen in told.seen
-    assert told.advice
-    assert told.evidence
+    diagnosis = story.diagnosis(status_of(fault))
+    assert diagnosis is not None
+    assert (diagnosis.fault, diagnosis.stage) == (fault, stage)
+    assert seen in diagnosis.seen
+    assert diagnosis.advice
+    assert diagnosis.evidence
 
 
 def test_there_are_twenty_of_them_and_each_has_a_rule():
@@ -258,9 +258,9 @@ def without_a_way_in(happens: Callable, story) -> None:
 @pytest.mark.parametrize("happens", [agent_missing, agent_disabled])
 def test_a_silent_agent_is_said_to_be_unknown_without_a_way_in(story, happens):
     without_a_way_in(happens, story)
-    told = story.diagnosis()
-    assert (told.fault, told.stage) == ("unknown", Stage.AGENT_POLLED)
-    assert "os-collect-config" in told.advice
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == ("unknown", Stage.AGENT_POLLED)
+    assert "os-collect-config" in diagnosis.advice
 
 
 def test_a_good_run_has_no_diagnosis(passed):
@@ -271,10 +271,12 @@ def test_a_script_that_fails_is_the_scripts_failure(story):
     story.finished(status=3)
     story.signal()
     story.deployment("FAILED", EXITED.format(3))
-    told = story.diagnosis("CREATE_FAILED", EXITED.format(3), "trying\nno such package: apache\n")
-    assert (told.fault, told.stage) == ("hook-failed", Stage.HOOK_FINISHED)
-    assert "status 3" in told.seen
-    assert told.seen.endswith('it said "no such package: apache"')
+    diagnosis = story.diagnosis(
+        "CREATE_FAILED", EXITED.format(3), "trying\nno such package: apache\n"
+    )
+    assert (diagnosis.fault, diagnosis.stage) == ("hook-failed", Stage.HOOK_FINISHED)
+    assert "status 3" in diagnosis.seen
+    assert diagnosis.seen.endswith('it said "no such package: apache"')
 
 
 def test_a_hook_that_was_stopped_for_its_time(story):
@@ -282,9 +284,9 @@ def test_a_hook_that_was_stopped_for_its_time(story):
     story.signal()
     story.deployment("FAILED", EXITED.format(124))
     sentence = 'The hook "script" was stopped: it ran longer than 5 seconds.'
-    told = story.diagnosis("CREATE_FAILED", EXITED.format(124), sentence)
-    assert told.fault == "hook-hanging"
-    assert "5 seconds" in told.seen
+    diagnosis = story.diagnosis("CREATE_FAILED", EXITED.format(124), sentence)
+    assert diagnosis.fault == "hook-hanging"
+    assert "5 seconds" in diagnosis.seen
 
 
 @pytest.mark.parametrize(
@@ -294,25 +296,25 @@ def test_a_hook_that_was_stopped_for_its_time(story):
 def test_a_machine_that_ends_is_lost_only_when_nobody_ended_it(story, reason, fault):
     story.up()
     story.emit("machine", "exit", status=1, reason=reason, message="qemu: aborted")
-    told = story.diagnosis()
-    assert told.fault == fault
-    assert told.stage == Stage.AGENT_POLLED
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == fault
+    assert diagnosis.stage == Stage.AGENT_POLLED
 
 
 def test_an_agent_that_asks_for_metadata_does_not_hide_that_cloud_init_did_not(story):
     no_datasource(story)
     story.request("metadata", "GET", "/latest/meta-data/", 200)
-    told = story.diagnosis()
-    assert (told.fault, told.stage) == ("no-datasource", Stage.METADATA_SERVED)
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == ("no-datasource", Stage.METADATA_SERVED)
 
 
 @pytest.mark.parametrize(("full", "seen"), [(True, "host's disk is full"), (False, "bad sector")])
 def test_a_disk_of_the_hosts_is_not_the_images_fault(story, full, seen):
     story.up()
     story.emit("machine", "disk-error", full=full, stopped=True, message="bad sector")
-    told = story.diagnosis()
-    assert (told.fault, told.stage) == ("host-disk", Stage.AGENT_POLLED)
-    assert seen in told.seen
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == ("host-disk", Stage.AGENT_POLLED)
+    assert seen in diagnosis.seen
 
 
 def test_an_error_that_the_guest_is_told_of_is_the_guests_to_handle(story):
@@ -340,34 +342,34 @@ def test_a_panic_for_want_of_a_root_is_told_as_want_of_a_root(story):
 
 def test_a_silent_console_is_said(story):
     story.power()
-    told = story.diagnosis()
-    assert told.fault == "no-bootable-kernel"
-    assert "nothing at all" in told.seen
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == "no-bootable-kernel"
+    assert "nothing at all" in diagnosis.seen
 
 
 def test_a_delivery_that_never_comes_names_the_deployment(story):
     story.up()
     story.deployment("IN_PROGRESS")
     story.poll(times=9)
-    told = story.diagnosis()
-    assert (told.fault, told.stage) == ("not-delivered", Stage.DEPLOYMENT_DELIVERED)
-    assert '"deployment"' in told.seen
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == ("not-delivered", Stage.DEPLOYMENT_DELIVERED)
+    assert '"deployment"' in diagnosis.seen
 
 
 def test_an_endpoint_that_answers_500(story):
     story.up()
     story.poll(500, times=3)
-    told = story.diagnosis()
-    assert (told.fault, told.stage) == ("endpoint-down", Stage.DEPLOYMENT_DELIVERED)
-    assert "500 (3 times)" in told.seen
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == ("endpoint-down", Stage.DEPLOYMENT_DELIVERED)
+    assert "500 (3 times)" in diagnosis.seen
 
 
 def test_a_known_console_line_speaks_where_no_rule_does(story):
     story.delivered()
     story.console("cp: error writing '/var/lib/x': No space left on device")
-    told = story.diagnosis()
-    assert told.stage == Stage.HOOK_STARTED
-    assert "disk of the guest is full" in told.seen
+    diagnosis = story.diagnosis()
+    assert diagnosis.stage == Stage.HOOK_STARTED
+    assert "disk of the guest is full" in diagnosis.seen
 
 
 def test_a_stack_that_fails_before_there_is_a_machine(story):
@@ -383,9 +385,9 @@ def test_a_stack_that_fails_before_there_is_a_machine(story):
         status="FAILED",
         reason="Resource CREATE failed: no such flavor",
     )
-    told = story.diagnosis("CREATE_FAILED", "Resource CREATE failed: no such flavor")
-    assert (told.fault, told.stage) == ("stack-failed", Stage.BOOTED)
-    assert "no such flavor" in told.seen
+    diagnosis = story.diagnosis("CREATE_FAILED", "Resource CREATE failed: no such flavor")
+    assert (diagnosis.fault, diagnosis.stage) == ("stack-failed", Stage.BOOTED)
+    assert "no such flavor" in diagnosis.seen
 
 
 def test_a_server_that_was_never_there_has_no_stages_of_its_own(story):
@@ -400,9 +402,9 @@ def test_polls_that_went_well_before_do_not_hide_what_broke(story, status, fault
     story.poll(times=40)
     story.deployment("IN_PROGRESS")
     story.poll(status, times=4)
-    told = story.diagnosis()
-    assert told.fault == fault
-    assert f"{status} (4 times)" in told.seen
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == fault
+    assert f"{status} (4 times)" in diagnosis.seen
 
 
 @pytest.mark.parametrize("status", [403, 503])
@@ -422,8 +424,11 @@ def test_an_agent_that_stops_after_it_has_polled(story, happens):
     story.poll(times=5)
     story.deployment("IN_PROGRESS")
     happens(story)
-    told = story.diagnosis()
-    assert (told.fault, told.stage) == (happens.__name__.replace("_", "-"), Stage.AGENT_POLLED)
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == (
+        happens.__name__.replace("_", "-"),
+        Stage.AGENT_POLLED,
+    )
 
 
 def test_a_restored_guest_has_had_its_metadata(story):
@@ -438,18 +443,18 @@ def test_a_restored_guest_has_had_its_metadata(story):
 def test_a_bound_that_a_guest_passed_is_the_diagnosis(story, fault):
     story.up()
     story.emit("harness", "flood", fault=fault, text="it did it again")
-    told = story.diagnosis()
-    assert (told.fault, told.seen) == (fault, "it did it again")
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.seen) == (fault, "it did it again")
 
 
 def test_what_only_the_console_knows_has_one_advice(story):
     story.boot()
     story.console("[FAILED] Failed to start site.service - Something of the site.")
-    told = story.diagnosis()
+    diagnosis = story.diagnosis()
     pattern = BY_NAME["unit-failed"]
-    assert told.fault == "unknown"
-    assert pattern.advice not in told.seen
-    assert told.advice == pattern.advice
+    assert diagnosis.fault == "unknown"
+    assert pattern.advice not in diagnosis.seen
+    assert diagnosis.advice == pattern.advice
 
 
 @pytest.mark.parametrize(
@@ -467,11 +472,11 @@ def test_an_agent_that_failed_once_where_it_loads_slowly(story, log, fault):
 
 def test_the_advice_for_a_missing_hook_has_no_place_to_fill_in(story):
     hook_dropped(story)
-    told = str(story.diagnosis())
+    diagnosis = str(story.diagnosis())
     assert story.diagnosis().fault == "hook-dropped"
-    assert "use docker-cmd" in told
-    assert "heat-config-<" not in told
-    assert "heat-config-kubelet" not in told
+    assert "use docker-cmd" in diagnosis
+    assert "heat-config-<" not in diagnosis
+    assert "heat-config-kubelet" not in diagnosis
 
 
 def test_what_a_guest_wrote_cannot_write_on_the_terminal(story):

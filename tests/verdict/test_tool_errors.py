@@ -1,4 +1,4 @@
-"""What is quoted of a failed tool's output; each file in said/ says which tool wrote it."""
+"""What is quoted of a failed tool's output; each file in written/ says which tool wrote it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.tool_errors import LIMIT, error_in
 
-SAID = Path(__file__).parent / "said"
+WRITTEN = Path(__file__).parent / "written"
 DENIED = "crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted: OCI permission denied"
 QUOTED = {
     "ansible": "TASK [migrate the database]: could not connect to db.example:5432",
@@ -29,7 +29,7 @@ QUOTED = {
 }
 
 
-@pytest.mark.parametrize("path", sorted(SAID.glob("*.txt")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(WRITTEN.glob("*.txt")), ids=lambda path: path.stem)
 def test_the_error_is_quoted_from_where_it_stands(path):
     tool, _, text = path.read_text().partition("\n")
     assert tool.startswith("# ")
@@ -40,7 +40,7 @@ def test_the_error_is_quoted_from_where_it_stands(path):
 
 
 def test_a_known_error_on_stdout_goes_before_noise_on_stderr():
-    playbook = (SAID / "ansible.txt").read_text()
+    playbook = (WRITTEN / "ansible.txt").read_text()
     output = HookOutput(
         stdout=playbook, stderr="[WARNING]: Skipping unexpected key\n", status_code="2"
     )

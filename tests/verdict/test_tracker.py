@@ -107,8 +107,8 @@ def test_a_hook_that_failed_where_heat_wants_no_signal_failed(story):
     story.up()
     story.expect(story.wanted(transport="NO_SIGNAL"))
     story.marker("finished", status=3)
-    told = story.diagnosis("CREATE_COMPLETE")
-    assert (told.fault, told.stage) == ("hook-failed", Stage.HOOK_FINISHED)
+    diagnosis = story.diagnosis("CREATE_COMPLETE")
+    assert (diagnosis.fault, diagnosis.stage) == ("hook-failed", Stage.HOOK_FINISHED)
 
 
 def test_heat_may_be_done_before_the_runner_says_so(story):
@@ -183,8 +183,8 @@ def test_the_one_that_failed_is_meant_and_not_the_one_that_has_begun_since(story
     story.deployment("FAILED", "CREATE aborted", resource="second")
     assert story.tracker.missing() is None
     assert story.tracker.stuck().label == "first"
-    told = story.diagnosis("CREATE_FAILED")
-    assert (told.fault, told.deployment) == ("hook-failed", "first")
+    diagnosis = story.diagnosis("CREATE_FAILED")
+    assert (diagnosis.fault, diagnosis.deployment) == ("hook-failed", "first")
 
 
 def test_a_complete_is_of_the_deployment_that_it_names(story):
@@ -325,9 +325,9 @@ def test_a_wait_condition_may_wait_before_the_server_is_there(story):
     story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
     story.metadata()
     assert story.tracker.missing() == Stage.SIGNAL_RECEIVED
-    told = story.diagnosis()
-    assert told.fault == "wait-signal-missing"
-    assert '"handle"' in told.seen
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == "wait-signal-missing"
+    assert '"handle"' in diagnosis.seen
 
 
 def test_a_handle_is_not_signalled_by_one_whose_name_begins_alike(story):

@@ -83,12 +83,12 @@ def test_the_last_line_names_the_stage_and_what_to_do(story, status):
 
 def test_json_is_json_and_whole(story):
     story.up()
-    told = json.loads(json.dumps(verdict_of(story, status="CREATE_FAILED").to_json()))
-    assert told["passed"] is False
-    assert told["diagnosis"]["stage"] == "agent polled"
-    assert [each["stage"] for each in told["stages"]] == [str(stage) for stage in ORDER]
-    assert told["stages"][-1]["seconds"] is None
-    assert told["facts"] == {"accelerator": "tcg"}
+    document = json.loads(json.dumps(verdict_of(story, status="CREATE_FAILED").to_json()))
+    assert document["passed"] is False
+    assert document["diagnosis"]["stage"] == "agent polled"
+    assert [each["stage"] for each in document["stages"]] == [str(stage) for stage in ORDER]
+    assert document["stages"][-1]["seconds"] is None
+    assert document["facts"] == {"accelerator": "tcg"}
 
 
 def test_the_last_line_says_that_it_is_not_the_only_reason(passed):

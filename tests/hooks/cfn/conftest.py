@@ -23,13 +23,13 @@ WANTED = ("3.9", "3.11", "3.12", "3.13")
 
 def _pythons() -> dict[str, str]:
     """Return {version: program} of the guests' Pythons that this host has; ours is always one."""
-    found = {}
+    interpreters = {}
     places = [*Path.home().glob(".pyenv/versions/*/bin/python"), *Path("/usr/bin").glob("python3*")]
     for program in sorted(places):
         match = re.search(r"(?:versions/|python)(3\.\d+)", str(program))
         if match and match[1] in WANTED and os.access(program, os.X_OK):
-            found.setdefault(match[1], str(program))
-    return found or {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
+            interpreters.setdefault(match[1], str(program))
+    return interpreters or {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
 
 
 PYTHONS = _pythons()

@@ -313,8 +313,8 @@ def test_a_zip_at_the_end_of_something_else_is_not_unpacked(init, tmp_path, kind
         data = gzip.compress(out.getvalue(), 0) if kind == "stored gz" else out.getvalue()
     (tmp_path / "app.gz").write_bytes(data)
     init({"sources": {str(tmp_path / "t"): (tmp_path / "app.gz").as_uri()}}, check=0)
-    found = {path.relative_to(tmp_path / "t") for path in (tmp_path / "t").rglob("*")}
-    assert {str(path) for path in found if (tmp_path / "t" / path).is_file()} == names
+    paths = {path.relative_to(tmp_path / "t") for path in (tmp_path / "t").rglob("*")}
+    assert {str(path) for path in paths if (tmp_path / "t" / path).is_file()} == names
 
 
 def test_a_zip_that_unpacks_itself_is_one(init, tmp_path):

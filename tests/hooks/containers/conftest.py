@@ -94,7 +94,7 @@ def podman_storage() -> Iterator[Podman]:
         }
         made = Podman(program, environment)
         made.run("import", str(_busybox_image(directory)), IMAGE)
-        said = []
+        problems = []
         for runtime in ("crun", "runc"):
             path = shutil.which(runtime)
             if path is None:
@@ -107,9 +107,9 @@ def podman_storage() -> Iterator[Podman]:
             if tried.returncode == 0:
                 break
             made.run("rm", "--all", "--force", check=False)
-            said.append(f"{runtime}: {tried.stderr.strip()}")
+            problems.append(f"{runtime}: {tried.stderr.strip()}")
         else:
-            pytest.skip("podman cannot run a container here: " + "; ".join(said))
+            pytest.skip("podman cannot run a container here: " + "; ".join(problems))
         yield made
         made.run("rm", "--all", "--force", "--time", "0", check=False)
 
@@ -167,8 +167,8 @@ def compose_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         _download_from_trixie("docker-compose", directory)
     except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", "") or str(error)
-        pytest.skip(f"no compose plug-in here, and none to be had: {said.strip()[-300:]}")
+        problem = getattr(error, "stderr", "") or str(error)
+        pytest.skip(f"no compose plug-in here, and none to be had: {problem.strip()[-300:]}")
     return directory / "usr/libexec/docker/cli-plugins/docker-compose"
 
 

@@ -152,15 +152,15 @@ def test_run_and_exec_in_order_with_labels(real, podman):
     answer = real(config, inputs=STACK, id="c0ffee00-0000-4000-8000-000000000001")
     assert (answer.status, answer.stderr) == (0, "")
     assert answer.stdout.endswith("in the first\n0\n")
-    found = podman.inspect("first")
-    assert found["Config"]["Labels"] == {
+    container = podman.inspect("first")
+    assert container["Config"]["Labels"] == {
         "deploy_stack_id": "stack/8f0c",
         "deploy_resource_name": "containers",
         "config_id": "c0ffee00-0000-4000-8000-000000000001",
         "container_name": "first",
         "managed_by": "docker-cmd",
     }
-    assert found["State"]["Running"]
+    assert container["State"]["Running"]
 
 
 @pytest.mark.tool("podman")

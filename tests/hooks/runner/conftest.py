@@ -275,10 +275,10 @@ class Guest:
 
     def text_everywhere(self) -> bytes:
         """All that state, logs and console hold."""
-        found = [self.console.read_bytes()]
+        texts = [self.console.read_bytes()]
         for directory in (self.state, self.logs):
-            found += [p.read_bytes() for p in directory.rglob("*") if p.is_file()]
-        return b"\n".join(found)
+            texts += [p.read_bytes() for p in directory.rglob("*") if p.is_file()]
+        return b"\n".join(texts)
 
 
 @pytest.fixture

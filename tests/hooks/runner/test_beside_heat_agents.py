@@ -103,12 +103,12 @@ def test_a_script_sees_the_same(both, cfn, guest):
         cfn("#!/bin/sh" + environment, group="script", id="c", inputs=inputs, outputs=["env"]),
     )
     assert list(signals) == ["a", "b", "c"]
-    said = (
+    expected = (
         "umask 0022\narguments 0, named {}\nin script, beside itself: yes\nstdin 0\n"
         "mode 700 of the script, 700 of the directory\nmade 755 644\n"
     )
     for key, code in (("a", 0), ("b", 3)):
-        assert signals[key]["deploy_stdout"].startswith(said.format(key))
+        assert signals[key]["deploy_stdout"].startswith(expected.format(key))
         assert signals[key]["deploy_status_code"] == code
         assert signals[key]["deploy_stderr"] == "to-stderr\n"
         assert signals[key]["deploy_stdout"].endswith(

@@ -151,16 +151,16 @@ def test_who_is_left_in_the_background_writes_on_and_fills_nothing(guest, heat, 
 
 def pumps(guest):
     """The ids of this guest's pumps: they have the environment of its runner."""
-    found = set()
+    pids = set()
     for path in Path("/proc").glob("[0-9]*/comm"):
         try:
             if path.read_text() == "heat-config-out\n":
                 environment = path.with_name("environ").read_bytes().split(b"\0")
                 if b"COUNT_DIR=" + os.fsencode(guest.counts) in environment:
-                    found.add(int(path.parent.name))
+                    pids.add(int(path.parent.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def test_no_pump_outlives_those_who_write(guest, heat, cfn, wait_until):

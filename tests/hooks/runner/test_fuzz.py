@@ -199,10 +199,10 @@ def test_a_url_is_one_or_a_value_error(url):
         assert not any(c <= " " for c in target.authority + target.path)
     for names in ({"http_proxy": url}, {"all_proxy": "http://h", "no_proxy": url}):
         try:
-            found = proxy.of("http", "heat.example", 80, names)
+            chosen = proxy.of("http", "heat.example", 80, names)
         except ValueError:
             continue
-        assert found is None or found.host
+        assert chosen is None or chosen.host
 
 
 @settings(max_examples=1000, deadline=None, database=None)
@@ -221,16 +221,16 @@ def test_any_file_is_a_record_a_mark_of_heat_agents_or_damaged(record, tmp_path_
     sys.path.remove(HOOKS)
     store = state.Store(str(tmp_path_factory.getbasetemp()))
     Path(store.path("r-1", ".json")).write_bytes(record)
-    found = store.load(clear=False)["r-1"]
-    assert found.state in state.STATES
-    command._row(found)
+    loaded = store.load(clear=False)["r-1"]
+    assert loaded.state in state.STATES
+    command._row(loaded)
     try:
         document = json.loads(record.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        assert found.state == (state.DAMAGED if record else state.SIGNALLED)
+        assert loaded.state == (state.DAMAGED if record else state.SIGNALLED)
     else:
         foreign = isinstance(document, dict) and "heat_config" not in document
-        assert bool(found.mark.get("foreign")) == foreign
+        assert bool(loaded.mark.get("foreign")) == foreign
 
 
 @settings(max_examples=1000, deadline=None, database=None)

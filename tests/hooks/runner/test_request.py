@@ -57,8 +57,8 @@ def to(cfn, url, **more):
     ],
 )
 def test_a_url_is_taken_apart(target, url, host, port, authority):
-    found = target(url)
-    assert (found.host, found.port, found.authority) == (host, port, authority)
+    parts = target(url)
+    assert (parts.host, parts.port, parts.authority) == (host, port, authority)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_the_proxy_is_the_one_that_python_requests_would_take(library, monkeypat
                 patch.setenv(name, value)
             given = requests.utils.get_environ_proxies(url)
             wanted = requests.utils.select_proxy(url, given)
-            found = proxy.of(parts.scheme, parts.hostname, parts.port)
+            chosen = proxy.of(parts.scheme, parts.hostname, parts.port)
         if wanted is not None:
             wanted = urlsplit(wanted if "://" in wanted else "http://" + wanted).netloc
-        assert (found and f"{found.host}:{found.port}") == wanted, (environment, past)
+        assert (chosen and f"{chosen.host}:{chosen.port}") == wanted, (environment, past)

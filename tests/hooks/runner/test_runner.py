@@ -357,7 +357,7 @@ def test_what_is_nested_too_deeply_fails_alone(guest, heat, cfn, field):
         kind = "String" if field == "typed" else "Json"
         bad["inputs"].append({"name": name, "type": kind, "value": "DEEP"})
     text = json.dumps([bad, cfn(id="d-2")])
-    said = []
+    errors = []
     for depth in range(978, 992):
         shutil.rmtree(guest.state, ignore_errors=True)
         heat.requests.clear()
@@ -369,9 +369,9 @@ def test_what_is_nested_too_deeply_fails_alone(guest, heat, cfn, field):
         assert done.status == 0
         assert len(heat.signals) == 2
         assert heat.signals[1]["deploy_status_code"] == 0
-        said.append(heat.signals[0]["deploy_stderr"])
+        errors.append(heat.signals[0]["deploy_stderr"])
     if field in ("config", "inputs"):
-        assert any("nested too deeply" in words for words in said), said
+        assert any("nested too deeply" in words for words in errors), errors
 
 
 @pytest.mark.parametrize(
