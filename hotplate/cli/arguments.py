@@ -21,7 +21,7 @@ def add_directory_argument(parser: argparse.ArgumentParser) -> None:
         "--directory",
         type=Path,
         metavar="DIR",
-        help="the session's directory (default: up in the directory of the artefacts)",
+        help="the session's directory (default: up in the directory of the artifacts)",
     )
 
 

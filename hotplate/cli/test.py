@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hotplate.events.log import EventLog
-    from hotplate.report.artifacts import Artefacts
+    from hotplate.report.artifacts import Artifacts
     from hotplate.report.files import ResultFiles
     from hotplate.report.html import RunReport
     from hotplate.report.terminal import Progress
@@ -147,43 +147,43 @@ class TestCommand:
         return max([each.verdict.exit_status for each in self.runs] + self.problems)
 
     def _test(self, image: Path) -> None:
-        """Test one image; its verdict and its artefacts are there whatever happens."""
+        """Test one image; its verdict and its artifacts are there whatever happens."""
         from hotplate.events.log import EventLog
-        from hotplate.report.artifacts import Artefacts
+        from hotplate.report.artifacts import Artifacts
         from hotplate.report.html import RunReport, report
         from hotplate.verdict.verdict import Subject, of_error
 
         began = time.monotonic()
         subject = Subject(image=str(image), template=str(self.args.template or BUILTIN))
-        artefacts = None
+        artifacts = None
         try:
-            artefacts = Artefacts(self.settings.artifacts.absolute(), image.name)
+            artifacts = Artifacts(self.settings.artifacts.absolute(), image.name)
         except HostError as error:
             done = RunReport(of_error(error, subject, EventLog(), now=began), ())
         else:
-            artefacts.begin(subject)
-            done = self._attempts(image, artefacts, subject)
-            self._leave(artefacts, done)
+            artifacts.begin(subject)
+            done = self._attempts(image, artifacts, subject)
+            self._leave(artifacts, done)
         self.runs.append(done)
         self._write_files()
         self._show(done.verdict, time.monotonic() - began)
-        if artefacts is not None:
-            artefacts.write("report.html", report(done.verdict, done.events))
-            if artefacts.problem is not None:
-                print(f"hotplate test: {artefacts.problem}", file=sys.stderr)
+        if artifacts is not None:
+            artifacts.write("report.html", report(done.verdict, done.events))
+            if artifacts.problem is not None:
+                print(f"hotplate test: {artifacts.problem}", file=sys.stderr)
 
-    def _attempts(self, image: Path, artefacts: Artefacts, subject: Subject) -> RunReport:
+    def _attempts(self, image: Path, artifacts: Artifacts, subject: Subject) -> RunReport:
         """Test an image, once more if its machine was lost."""
-        done = self._attempt(image, artefacts.folder, subject)
+        done = self._attempt(image, artifacts.folder, subject)
         if done.verdict.outcome is not Outcome.LOST:
             return done
         lost = clean(done.verdict.reasons[-1])
-        artefacts.write_json("first-try.json", done.verdict.to_json())
+        artifacts.write_json("first-try.json", done.verdict.to_json())
         if not self.args.quiet:
             print(
                 f"the machine was lost, which says nothing of the image; once more ({clean(lost)})"
             )
-        done = self._attempt(image, artefacts.folder / "second-try", subject)
+        done = self._attempt(image, artifacts.folder / "second-try", subject)
         return replace(done, verdict=after_a_loss(done.verdict, lost))
 
     def _attempt(self, image: Path, folder: Path, subject: Subject) -> RunReport:
@@ -200,13 +200,13 @@ class TestCommand:
                 verdict = self._try(image, folder, events)
         except (Exception, KeyboardInterrupt) as error:
             ended = error
-            verdict = of_error(error, subject, events, now=time.monotonic(), artefacts=str(folder))
+            verdict = of_error(error, subject, events, now=time.monotonic(), artifacts=str(folder))
         if verdict.outcome in (Outcome.FAILED, Outcome.ERROR) and is_full(folder):
             full = HostError(
                 f'the disk of "{folder}" is full, so that nothing is known of the image',
                 hint=f"df -h {folder}",
             )
-            verdict = of_error(full, subject, events, now=time.monotonic(), artefacts=str(folder))
+            verdict = of_error(full, subject, events, now=time.monotonic(), artifacts=str(folder))
         elif ended is not None and is_unforeseen(ended):
             _keep_traceback(ended, folder)
         return RunReport(verdict, tuple(events))
@@ -245,17 +245,17 @@ class TestCommand:
             history.record(key, verdict.stages)
         return verdict
 
-    def _leave(self, artefacts: Artefacts, done: RunReport) -> None:
+    def _leave(self, artifacts: Artifacts, done: RunReport) -> None:
         """Write what is known; the verdict first."""
         from hotplate.stacks import template as templates
         from hotplate.testbed.qemu_compute import DISK
 
-        artefacts.finish(done.verdict, done.events)
-        artefacts.copy(Path(self.args.template or templates.BUILTIN), "template.yaml")
+        artifacts.finish(done.verdict, done.events)
+        artifacts.copy(Path(self.args.template or templates.BUILTIN), "template.yaml")
         if "template" in vars(self):
-            artefacts.write_json("parameters.json", dict(self.template.parameters))
+            artifacts.write_json("parameters.json", dict(self.template.parameters))
         if done.verdict.passed and not self.args.keep:
-            for disk in artefacts.folder.glob(f"**/servers/*/{DISK}"):
+            for disk in artifacts.folder.glob(f"**/servers/*/{DISK}"):
                 disk.unlink(missing_ok=True)
 
     def _write_files(self) -> None:

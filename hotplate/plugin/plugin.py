@@ -280,11 +280,11 @@ def image(request: pytest.FixtureRequest, hotplate_settings: Settings) -> Image:
 
 
 def _folder(config: pytest.Config) -> Path:
-    """The folder of this run in the artefacts; made by the first to ask for it.
+    """The folder of this run in the artifacts; made by the first to ask for it.
 
     :raises HotplateError: when it cannot be made.
     """
-    from hotplate.report.artifacts import Artefacts
+    from hotplate.report.artifacts import Artifacts
 
     if _FOLDER not in config.stash:
         given = getattr(config, "workerinput", {}).get(FOLDER)
@@ -293,9 +293,9 @@ def _folder(config: pytest.Config) -> Path:
             folder = Path(given) / worker
             folder.mkdir(mode=0o700)
         else:
-            artefacts = Artefacts(_settings(config).artifacts.absolute(), worker)
-            artefacts.point()
-            folder = artefacts.folder
+            artifacts = Artifacts(_settings(config).artifacts.absolute(), worker)
+            artifacts.point()
+            folder = artifacts.folder
         config.stash[_FOLDER] = folder
     return config.stash[_FOLDER]
 

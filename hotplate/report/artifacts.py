@@ -96,7 +96,7 @@ def _host_error(path: Path, error: OSError) -> HostError:
     # Path.is_dir() raises where one may not look; os.path.isdir() says no.
     what, hint = _SENTENCES.get(error.errno or 0, (error.strerror or str(error), ""))
     return HostError(
-        f'the artefacts cannot be written to "{path}": {what}',
+        f'the artifacts cannot be written to "{path}": {what}',
         hint=hint.format(folder=path if os.path.isdir(path) else path.parent),  # noqa: PTH112
     )
 
@@ -187,17 +187,17 @@ class Folder:
             self.write("report.html", report)
 
 
-class Artefacts(Folder):
+class Artifacts(Folder):
     """The folder of one run: ``<base>/<UTC time>-<name>``, and ``<base>/last`` that points to it.
 
     ::
 
-        artefacts = Artefacts(base, "image.qcow2")
-        machine = Machine(..., directory=artefacts.folder)      # console.log, qemu.sh
+        artifacts = Artifacts(base, "image.qcow2")
+        machine = Machine(..., directory=artifacts.folder)      # console.log, qemu.sh
         ...
-        artefacts.finish(verdict, events)
-        if artefacts.problem:
-            print(artefacts.problem, file=sys.stderr)
+        artifacts.finish(verdict, events)
+        if artifacts.problem:
+            print(artifacts.problem, file=sys.stderr)
 
     :param base: where the folders of all runs lie; made when it is missing.
     :param name: what the run was of.
@@ -242,7 +242,7 @@ class Artefacts(Folder):
             status="",
             reasons=("the run still goes on, or was killed before it could say anything",),
             stages=(),
-            artefacts=str(self.folder),
+            artifacts=str(self.folder),
         )
         self.write_json("verdict.json", unfinished.to_json())
         self.point()

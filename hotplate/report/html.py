@@ -61,7 +61,7 @@ def _esc(value: object) -> str:
 def report(verdict: Verdict, events: Iterable[Event], *, screenshot: bytes | None = None) -> str:
     """Return the report of one run.
 
-    :param screenshot: a PNG of the guest's screen; by default ``screen.png`` of the artefacts.
+    :param screenshot: a PNG of the guest's screen; by default ``screen.png`` of the artifacts.
     """
     return _page(str(verdict.subject), [RunReport(verdict, tuple(events), screenshot)])
 
@@ -213,7 +213,7 @@ def _head(verdict: Verdict, number: int) -> str:
         "template": verdict.subject.template,
         "server": verdict.subject.server,
         **verdict.subject.facts,
-        "artefacts": verdict.artefacts,
+        "artifacts": verdict.artifacts,
     }
     rows = "".join(f"<dt>{_esc(k)}</dt><dd>{_esc(v)}</dd>" for k, v in facts.items() if v)
     stand_ins = "".join(f"<dt>stood in</dt><dd>{_esc(s)}</dd>" for s in verdict.subject.stand_ins)
@@ -308,9 +308,9 @@ def _evidence(verdict: Verdict) -> str:
 
 def _screen(run: RunReport) -> str:
     data = run.screenshot
-    if data is None and run.verdict.artefacts:
+    if data is None and run.verdict.artifacts:
         try:
-            data = (Path(run.verdict.artefacts) / SCREENSHOT).read_bytes()
+            data = (Path(run.verdict.artifacts) / SCREENSHOT).read_bytes()
         except OSError:
             data = None
     if not data or not data.startswith(_PNG):

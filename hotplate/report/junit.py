@@ -33,7 +33,7 @@ def _suite(verdict: Verdict) -> ET.Element:
         "outcome": str(verdict.outcome),
         "exit status": str(verdict.exit_status),
         "status": verdict.status,
-        "artefacts": verdict.artefacts,
+        "artifacts": verdict.artifacts,
         **verdict.subject.facts,
     }
     for name, value in facts.items():
@@ -97,8 +97,8 @@ def _failure(case: ET.Element, verdict: Verdict) -> None:
     node = ET.SubElement(case, tag, type=_text(kind), message=_text(verdict.last_line()))
     evidence = verdict.diagnosis.evidence if verdict.diagnosis else ()
     lines = [*verdict.reasons, *evidence]
-    if verdict.artefacts:
-        lines.append(f"artefacts: {verdict.artefacts}")
+    if verdict.artifacts:
+        lines.append(f"artifacts: {verdict.artifacts}")
     node.text = _text("\n".join(lines))
 
 

@@ -16,7 +16,7 @@ from hotplate.text import clean
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.verdict import StageTime, Verdict, one_line
 
-# A long value belongs into the artefacts, not over the whole screen.
+# A long value belongs into the artifacts, not over the whole screen.
 VALUE_LINES = 12
 VALUE_WIDTH = 200
 _BAR = 20
@@ -219,7 +219,7 @@ def summary(verdict: Verdict) -> str:
     lines += [clean(one_line(reason)) for reason in shown]
     if verdict.status:
         lines.append(f"stack: {clean(verdict.status)} after {verdict.seconds:.0f} s")
-    if verdict.artefacts:
-        lines.append(f"artefacts: {verdict.artefacts}")
+    if verdict.artifacts:
+        lines.append(f"artifacts: {verdict.artifacts}")
     lines.append(clean(verdict.last_line()))
     return "\n".join(lines) + "\n"

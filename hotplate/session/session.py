@@ -424,5 +424,5 @@ def pass_on(descriptor: int, output: int) -> None:
 
 
 def find(path: Path | None, settings: Settings) -> SessionDirectory:
-    """The directory that was named, or the one in the artefacts."""
+    """The directory that was named, or the one in the artifacts."""
     return SessionDirectory((path or settings.artifacts / "up").absolute())

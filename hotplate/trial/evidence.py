@@ -65,7 +65,7 @@ def leave(
         stages=stage_times(tracker),
         diagnosis=diagnosis,
         seconds=now - (tracker.started if tracker.started is not None else now),
-        artefacts=str(server.directory),
+        artifacts=str(server.directory),
         noticed=_noticed(seen, server),
     )
     folder = Folder(server.directory)

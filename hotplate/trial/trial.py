@@ -48,7 +48,7 @@ PICTURE_SECONDS = 45.0
 class Trial:
     """One image, one template, one stack; a context manager.
 
-    :param folder: the run's own folder in the artefacts.
+    :param folder: the run's own folder in the artifacts.
     :param say: told what is going on, in sentences.
     :param on_reached: told each stage as it is reached, and the name of the server.
     """
@@ -202,7 +202,7 @@ class Trial:
             problems=problems,
             strict=self.settings.strict,
             now=time.monotonic(),
-            artefacts=str(self.folder),
+            artifacts=str(self.folder),
         )
 
     def _look_into_guests(self, result: StackResult) -> list[str]:

@@ -258,7 +258,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"cloud-init\[\d+\]: Traceback|util\.py\[WARNING\]: Failed (?:running|loading)"
         r"|Failed to start .*[Cc]loud-init|cc_\S+\.py\[(?:ERROR|CRITICAL)\]|stages\.py\[ERROR\]",
         "a part of cloud-init failed",
-        "read /var/log/cloud-init.log in the guest (guest/ in the artefacts)",
+        "read /var/log/cloud-init.log in the guest (guest/ in the artifacts)",
         fatal=False,
     ),
     # The agent.

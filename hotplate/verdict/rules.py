@@ -27,7 +27,7 @@ RULES: tuple[Rule, ...] = (
         Stage.BOOTED,
         (Stage.BOOTED,),
         detectors.never_started,
-        "look at the stack's events in the timeline, and at Heat's log in the artefacts",
+        "look at the stack's events in the timeline, and at Heat's log in the artifacts",
     ),
     # The host is at fault.
     Rule(
@@ -35,7 +35,7 @@ RULES: tuple[Rule, ...] = (
         None,
         (*_EVERY, None),
         detectors.disk_of_host,
-        "free some space where the artefacts are (df -h), or name another folder with --artifacts; "
+        "free some space where the artifacts are (df -h), or name another folder with --artifacts; "
         "this says nothing about the image",
     ),
     # The guest does what no guest should, without end: see "What a guest may do" in the docs.
@@ -184,14 +184,14 @@ RULES: tuple[Rule, ...] = (
         Stage.DEPLOYMENT_DELIVERED,
         _POLL[1:],
         detectors.endpoint_down,
-        "see requests.jsonl and Heat's log in the artefacts",
+        "see requests.jsonl and Heat's log in the artifacts",
     ),
     Rule(
         "agent-crashing",
         Stage.AGENT_POLLED,
         _AGENT,
         detectors.agent_crashing,
-        "journalctl -u os-collect-config in the guest (guest/ in the artefacts) has its traceback",
+        "journalctl -u os-collect-config in the guest (guest/ in the artifacts) has its traceback",
     ),
     Rule(
         "poll-unknown",
@@ -302,7 +302,7 @@ RULES: tuple[Rule, ...] = (
         Stage.SIGNAL_ACCEPTED,
         (Stage.SIGNAL_ACCEPTED,),
         detectors.signal_errors,
-        "see requests.jsonl and Heat's log in the artefacts",
+        "see requests.jsonl and Heat's log in the artifacts",
     ),
     Rule(
         "signal-ignored",

@@ -17,7 +17,7 @@ from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker, decisive
 
 # The format of verdict.json; raised when a field changes its meaning or goes.
-FORMAT = 1
+FORMAT = 2
 
 
 _OUTCOMES = {"machine-lost": Outcome.LOST, "host-disk": Outcome.HOST}
@@ -164,7 +164,7 @@ class Verdict:
     :param decided_by: the id of the server that decides.
     :param outputs: the stack's outputs.
     :param seconds: from power-on to the verdict.
-    :param artefacts: the folder with everything, "" when it could not be written.
+    :param artifacts: the folder with everything, "" when it could not be written.
     :param noticed: what went wrong without keeping the run from its end.
     :param signal: the number of the signal that interrupted the run, 0 when none did.
     """
@@ -177,7 +177,7 @@ class Verdict:
     outputs: Mapping[str, Any] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None
     seconds: float = 0.0
-    artefacts: str = ""
+    artifacts: str = ""
     servers: tuple[ServerResult, ...] = ()
     decided_by: str = ""
     noticed: tuple[Noticed, ...] = ()
@@ -232,7 +232,7 @@ class Verdict:
             "outputs": dict(self.outputs),
             "stand_ins": list(self.subject.stand_ins),
             "facts": dict(self.subject.facts),
-            "artefacts": self.artefacts,
+            "artifacts": self.artifacts,
         }
 
 
@@ -293,7 +293,7 @@ def judge(
     problems: Sequence[str] = (),
     strict: bool = False,
     now: float,
-    artefacts: str = "",
+    artifacts: str = "",
 ) -> Verdict:
     """Return the verdict on a run.
 
@@ -339,7 +339,7 @@ def judge(
         outputs=dict(stack.outputs),
         diagnosis=diagnosis,
         seconds=now - tracker.started if tracker.started is not None else 0.0,
-        artefacts=artefacts,
+        artifacts=artifacts,
         servers=tuple(server_result(each) for each in trackers if each.exists),
         decided_by=tracker.server,
         noticed=seen,
@@ -363,7 +363,7 @@ def of_error(
     events: EventLog,
     *,
     now: float,
-    artefacts: str = "",
+    artifacts: str = "",
 ) -> Verdict:
     """Return the verdict on a run that an exception ended: it is never one on the image by chance.
 
@@ -381,6 +381,6 @@ def of_error(
         reasons=(sentence_of(error),),
         stages=stage_times(tracker) if tracker.started is not None else (),
         seconds=now - tracker.started if tracker.started is not None else 0.0,
-        artefacts=artefacts,
+        artifacts=artifacts,
         signal=error.number if isinstance(error, Interrupted) else 0,
     )

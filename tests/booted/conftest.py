@@ -159,7 +159,7 @@ def all_hooks_trixie(images) -> Path:
 
 @pytest.fixture
 def test_image(tmp_path):
-    """Run ``hotplate test``; the artefacts land below the test's own directory."""
+    """Run ``hotplate test``; the artifacts land below the test's own directory."""
 
     def run(image: Path, *words: object, name: str = "artifacts") -> Done:
         base = tmp_path / name

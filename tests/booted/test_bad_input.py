@@ -148,7 +148,7 @@ def test_a_full_disk(bookworm, tmp_path, hotplate):
 
 
 @pytest.mark.root
-def test_artefacts_that_cannot_be_written(bookworm, tmp_path, hotplate):
+def test_artifacts_that_cannot_be_written(bookworm, tmp_path, hotplate):
     done = hotplate("test", bookworm, "--artifacts", "/proc/artifacts")
     refused(done, 3, "/proc/artifacts")
 

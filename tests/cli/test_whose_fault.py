@@ -171,7 +171,7 @@ def test_a_folder_that_cannot_be_written(command):
     words = ("tiny.raw", "--artifacts", "/proc/nope/artifacts")
     done = command.end(command.start(*words), last=False)
     assert (done.status, done.verdict["outcome"], done.junit) == (3, "host error", "error")
-    assert done.out.splitlines()[-1].startswith("HOST ERROR: the artefacts cannot be written to")
+    assert done.out.splitlines()[-1].startswith("HOST ERROR: the artifacts cannot be written to")
 
 
 @pytest.mark.root

@@ -8,6 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NO_NAMES = {"told", "said", "found", "known"}
+OTHER_SPELLING = "arte" + "fact"
+"""The option, the setting and the folder are ``artifacts``."""
 
 
 def programs(folder: str) -> list[Path]:
@@ -48,3 +50,10 @@ def test_no_name_could_mean_anything(folder):
         for word in sorted(words(path) & NO_NAMES)
     ]
     assert not bad
+
+
+@pytest.mark.parametrize("folder", ["hotplate", "tools", "tests", "docs", "elements", "hooks"])
+def test_artifacts_are_spelled_one_way(folder):
+    files = (path for path in (ROOT / folder).rglob("*") if path.is_file())
+    texts = {path: path.read_bytes().lower() for path in files if "_build" not in path.parts}
+    assert [path for path, text in texts.items() if OTHER_SPELLING.encode() in text] == []

@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def project(pytester, monkeypatch, tmp_path):
-    """A repository of somebody's, whose artefacts and cache are its own."""
+    """A repository of somebody's, whose artifacts and cache are its own."""
     monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     pytester.makeini(

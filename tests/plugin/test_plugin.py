@@ -350,7 +350,7 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(
     assert "Traceback" not in text
 
 
-def test_an_artefact_folder_that_cannot_be_written_is_one_sentence(project, tmp_path, raw_image):
+def test_an_artifact_folder_that_cannot_be_written_is_one_sentence(project, tmp_path, raw_image):
     project.makepyfile(test_it="def test_one(server):\n    pass\n")
     image = raw_image(tmp_path / "web.raw")
     done = project.runpytest_subprocess(f"--image={image}", "--artifacts", "/proc/nowhere")

@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 
 from hotplate.errors import HostError
-from hotplate.report.artifacts import Artefacts, redacted
+from hotplate.report.artifacts import Artifacts, redacted
 
 
-def verdict_of(story, artefacts):
-    return story.result(artefacts=str(artefacts.folder))
+def verdict_of(story, artifacts):
+    return story.result(artifacts=str(artifacts.folder))
 
 
 def test_everything_is_there_and_private(passed, tmp_path):
-    artefacts = Artefacts(tmp_path / "deep" / "base", "a.qcow2")
+    artifacts = Artifacts(tmp_path / "deep" / "base", "a.qcow2")
     template = tmp_path / "stack.yaml"
     template.write_text("heat_template_version: 2021-04-16\n")
-    artefacts.copy(template)
-    artefacts.write_json("parameters.json", {"password": "typed by the user"})
-    artefacts.finish(verdict_of(passed, artefacts), passed.events, report="<html></html>")
-    assert artefacts.problem is None
-    assert {path.name for path in artefacts.folder.iterdir()} == {
+    artifacts.copy(template)
+    artifacts.write_json("parameters.json", {"password": "typed by the user"})
+    artifacts.finish(verdict_of(passed, artifacts), passed.events, report="<html></html>")
+    assert artifacts.problem is None
+    assert {path.name for path in artifacts.folder.iterdir()} == {
         "verdict.json",
         "timeline.json",
         "requests.jsonl",
@@ -33,13 +33,13 @@ def test_everything_is_there_and_private(passed, tmp_path):
         "stack.yaml",
         "parameters.json",
     }
-    assert stat.S_IMODE(artefacts.folder.stat().st_mode) == 0o700
-    for path in artefacts.folder.iterdir():
+    assert stat.S_IMODE(artifacts.folder.stat().st_mode) == 0o700
+    for path in artifacts.folder.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     assert json.loads((tmp_path / "deep/base/last/verdict.json").read_text())["passed"] is True
-    timeline = json.loads((artefacts.folder / "timeline.json").read_text())
+    timeline = json.loads((artifacts.folder / "timeline.json").read_text())
     assert len(timeline) == len(passed.events)
-    requests = (artefacts.folder / "requests.jsonl").read_text().splitlines()
+    requests = (artifacts.folder / "requests.jsonl").read_text().splitlines()
     assert {json.loads(line)["source"] for line in requests} == {"metadata", "cfn"}
 
 
@@ -49,13 +49,13 @@ def no_json(word):
 
 def test_numbers_that_json_does_not_know_are_text(passed, tmp_path):
     """RFC 8259, 6: readers such as jq refuse the words that Python writes for them."""
-    artefacts = Artefacts(tmp_path, "x")
+    artifacts = Artifacts(tmp_path, "x")
     outputs = {"load": float("nan"), "limits": [{"most": float("inf")}, 1.5]}
     passed.console(f"{float('-inf')}")
     passed.emit("guest", "probe", name="x", seconds=float("nan"))
-    artefacts.finish(passed.result(outputs=outputs), passed.events)
+    artifacts.finish(passed.result(outputs=outputs), passed.events)
     for name in ("verdict.json", "timeline.json"):
-        content = (artefacts.folder / name).read_text()
+        content = (artifacts.folder / name).read_text()
         document = json.loads(content, parse_constant=no_json)
         if name == "verdict.json":
             assert document["outputs"] == {"load": "nan", "limits": [{"most": "inf"}, 1.5]}
@@ -65,11 +65,11 @@ def test_last_is_swapped_and_never_missing(tmp_path):
     base = tmp_path / "base"
 
     def run(number: int) -> Path:
-        artefacts = Artefacts(base, f"image {number}/../x")
-        artefacts.write_json("verdict.json", {"run": number})
-        artefacts.point()
+        artifacts = Artifacts(base, f"image {number}/../x")
+        artifacts.write_json("verdict.json", {"run": number})
+        artifacts.point()
         assert (base / "last" / "verdict.json").exists()
-        return artefacts.folder
+        return artifacts.folder
 
     with ThreadPoolExecutor(8) as pool:
         folders = list(pool.map(run, range(40)))
@@ -79,7 +79,7 @@ def test_last_is_swapped_and_never_missing(tmp_path):
 
 
 def test_two_runs_of_one_image_in_one_second_do_not_meet(tmp_path):
-    assert len({Artefacts(tmp_path, "same").folder for _ in range(5)}) == 5
+    assert len({Artifacts(tmp_path, "same").folder for _ in range(5)}) == 5
 
 
 @pytest.mark.parametrize(
@@ -96,24 +96,24 @@ def test_what_lets_its_reader_act_is_taken_out(text, gone):
 def test_events_are_redacted_also_when_who_emitted_them_forgot(story, tmp_path):
     story.power()
     story.request("swift", "PUT", "/v1/A/c/o?temp_url_sig=TOPSECRET", 201)
-    artefacts = Artefacts(tmp_path, "x")
-    artefacts.write_events(story.events)
-    for path in artefacts.folder.iterdir():
+    artifacts = Artifacts(tmp_path, "x")
+    artifacts.write_events(story.events)
+    for path in artifacts.folder.iterdir():
         assert "TOPSECRET" not in path.read_text()
 
 
 def test_a_base_that_is_a_file_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="cannot be written") as caught:
-        Artefacts(tmp_path / "file" / "base", "x")
+        Artifacts(tmp_path / "file" / "base", "x")
     assert "\n" not in caught.value.message
 
 
 def test_a_missing_template_is_one_sentence_and_no_end(passed, tmp_path):
-    artefacts = Artefacts(tmp_path, "x")
-    assert artefacts.copy(tmp_path / "none.yaml") is None
-    assert 'none.yaml" cannot be read' in str(artefacts.problem)
-    artefacts.finish(verdict_of(passed, artefacts), passed.events)
+    artifacts = Artifacts(tmp_path, "x")
+    assert artifacts.copy(tmp_path / "none.yaml") is None
+    assert 'none.yaml" cannot be read' in str(artifacts.problem)
+    artifacts.finish(verdict_of(passed, artifacts), passed.events)
     assert (tmp_path / "last" / "verdict.json").exists()
 
 
@@ -135,23 +135,23 @@ def small_disk(tmp_path):
 
 @pytest.mark.root
 def test_a_full_disk_keeps_the_verdict(passed, small_disk):
-    artefacts = Artefacts(small_disk, "x")
-    verdict = verdict_of(passed, artefacts)
-    artefacts.finish(verdict, passed.events, report="x" * 200_000)
-    assert "the disk is full" in artefacts.problem.message
-    assert "df -h" in artefacts.problem.hint
-    assert json.loads((artefacts.folder / "verdict.json").read_text())["passed"] is True
-    assert not list(artefacts.folder.glob(".*"))
+    artifacts = Artifacts(small_disk, "x")
+    verdict = verdict_of(passed, artifacts)
+    artifacts.finish(verdict, passed.events, report="x" * 200_000)
+    assert "the disk is full" in artifacts.problem.message
+    assert "df -h" in artifacts.problem.hint
+    assert json.loads((artifacts.folder / "verdict.json").read_text())["passed"] is True
+    assert not list(artifacts.folder.glob(".*"))
 
 
 @pytest.mark.root
 def test_a_read_only_folder_is_one_sentence(passed, small_disk):
-    artefacts = Artefacts(small_disk, "x")
+    artifacts = Artifacts(small_disk, "x")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    artefacts.finish(verdict_of(passed, artefacts), passed.events)
-    assert "the file system is read-only" in artefacts.problem.message
+    artifacts.finish(verdict_of(passed, artifacts), passed.events)
+    assert "the file system is read-only" in artifacts.problem.message
     with pytest.raises(HostError, match="read-only"):
-        Artefacts(small_disk, "y")
+        Artifacts(small_disk, "y")
 
 
 def test_a_folder_of_somebody_else_is_one_sentence(tmp_path):
@@ -161,6 +161,6 @@ def test_a_folder_of_somebody_else_is_one_sentence(tmp_path):
         os.seteuid(65534)  # root writes everywhere
     try:
         with pytest.raises(HostError, match="permission is denied"):
-            Artefacts(tmp_path / "base", "x")
+            Artifacts(tmp_path / "base", "x")
     finally:
         os.seteuid(was)

@@ -138,10 +138,10 @@ def test_a_signature_in_a_path_is_not_shown(story):
 def test_the_screenshot_is_part_of_the_file(story, tmp_path):
     story.power()
     (tmp_path / html.SCREENSHOT).write_bytes(png())
-    text = html.report(verdict_of(story, "", artefacts=str(tmp_path)), story.events)
+    text = html.report(verdict_of(story, "", artifacts=str(tmp_path)), story.events)
     assert "data:image/png;base64," in text
     (tmp_path / html.SCREENSHOT).write_bytes(b"not a picture")
-    text = html.report(verdict_of(story, "", artefacts=str(tmp_path)), story.events)
+    text = html.report(verdict_of(story, "", artifacts=str(tmp_path)), story.events)
     assert "data:image/png;base64," not in text
 
 

@@ -62,7 +62,7 @@ def test_whatever_a_guest_writes_the_xml_is_valid(text, more):
         status=text,
         reasons=(more, text),
         stages=tuple(StageTime(stage, 1.0, text) for stage in list(passed_stages())),
-        artefacts=more,
+        artifacts=more,
     )
     ET.fromstring(junit.to_xml([verdict]))
 

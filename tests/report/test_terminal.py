@@ -68,7 +68,7 @@ def test_a_terminal_that_went_away_does_not_end_the_run():
 
 def block(story, status, **more):
     stand_ins = ("OS::Neutron::Port is OS::Heat::None",)
-    return summary(story.result(status, stand_ins=stand_ins, artefacts="/artefacts/last", **more))
+    return summary(story.result(status, stand_ins=stand_ins, artifacts="/artifacts/last", **more))
 
 
 def test_the_final_block_of_a_good_run(passed):
@@ -76,7 +76,7 @@ def test_the_final_block_of_a_good_run(passed):
     text = block(passed, "CREATE_COMPLETE", outputs=outputs)
     lines = text.splitlines()
     assert lines[-1] == "PASSED"
-    assert "artefacts: /artefacts/last" in lines
+    assert "artifacts: /artifacts/last" in lines
     assert "  stdout = one" in lines
     assert "    two" in lines
     assert "  code = 0" in lines
@@ -99,5 +99,5 @@ def test_the_last_line_of_a_failure_is_the_stage_and_what_to_look_at(story):
 
 def test_what_ended_before_anything_was_seen_is_told_without_empty_lines():
     error = HostError("there is no room", hint="df -h")
-    text = summary(of_error(error, Subject(image="web"), EventLog(), now=0.0, artefacts="/left"))
-    assert text == "artefacts: /left\nHOST ERROR: there is no room (hint: df -h)\n"
+    text = summary(of_error(error, Subject(image="web"), EventLog(), now=0.0, artifacts="/left"))
+    assert text == "artifacts: /left\nHOST ERROR: there is no room (hint: df -h)\n"
