@@ -2,12 +2,14 @@
 
 A guest without network or cloud-init never starts the harness's shell, and it is just then that one
 wants to know what is masked, missing or misspelt in it.  The disk is copied as it is, without a
-stop, and ext4's own tool reads the copy: nothing is mounted, no kernel reads what a guest wrote.
+stop, and ext4's own tool reads the copy, in bounds, and where we are root as a user that owns
+nothing else: nothing is mounted, no kernel reads what a guest wrote.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import struct
@@ -16,8 +18,11 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from hotplate.image.inspect import EXT_MAGIC_AT, SECTOR, qemu_img
+from hotplate.image.overlay import ADDRESS_SPACE
+from hotplate.machine.reaper import choose_user
 from hotplate.timing.deadline import Deadline
 from hotplate.verdict import health
 
@@ -35,15 +40,24 @@ _NULL = "/dev/null"
 class FileSystem:
     """The files of one ext file system, read by debugfs.
 
-    :param disk: a raw file.
+    :param disk: a raw file, open to be read; where we are root it is given to another user.
     :param offset: bytes from its start to the file system.
     :param deadline: after it there is nothing in any file.
     """
 
-    def __init__(self, program: str, disk: Path, offset: int, deadline: Deadline) -> None:
+    def __init__(self, program: str, disk: BinaryIO, offset: int, deadline: Deadline) -> None:
         self._deadline = deadline
-        self._words = [program, "-c", "-R"]
-        self._disk = f"{disk}?offset={offset}" if offset else str(disk)
+        prlimit = shutil.which("prlimit")
+        bounds = [prlimit, f"--as={ADDRESS_SPACE}", f"--cpu={SECONDS:.0f}"] if prlimit else []
+        self._words = [*bounds, program, "-c", "-R"]
+        self._descriptor = disk.fileno()
+        # No other user gets through the directories above it.
+        name = f"/proc/self/fd/{self._descriptor}"
+        self._disk = f"{name}?offset={offset}" if offset else name
+        self._user, self._groups = None, None
+        if (user := choose_user()) >= 0:
+            self._user, self._groups = user, list[int]()
+            os.fchown(self._descriptor, user, user)
 
     def _ask(self, request: str) -> bytes:
         """What debugfs answers, so much of it as is of use: a guest may make any file large."""
@@ -54,6 +68,10 @@ class FileSystem:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            pass_fds=[self._descriptor],
+            user=self._user,
+            group=self._user,
+            extra_groups=self._groups,
         ) as child:
             late = threading.Timer(self._deadline.left, child.kill)
             late.start()
@@ -132,10 +150,11 @@ def look_at_disk(disk: Path) -> str:
         done = qemu_img("convert", "-U", "-f", "qcow2", "-O", "raw", str(disk), str(copy))
         if done.returncode != 0:
             return ""
-        for offset in _file_systems(copy):
-            files = FileSystem(program, copy, offset, Deadline(SECONDS, "a look at a disk"))
-            if files.exists("/etc") and files.exists("/usr"):
-                return "\n".join(_report(files)) + "\n"
+        with copy.open("rb") as stream:
+            for offset in _file_systems(stream):
+                files = FileSystem(program, stream, offset, Deadline(SECONDS, "a look at a disk"))
+                if files.exists("/etc") and files.exists("/usr"):
+                    return "\n".join(_report(files)) + "\n"
     return ""
 
 
@@ -147,13 +166,12 @@ def _fits(disk: Path) -> bool:
     return needed < min(MOST_BYTES, shutil.disk_usage(disk.parent).free // 2)
 
 
-def _file_systems(disk: Path) -> Iterator[int]:
+def _file_systems(disk: BinaryIO) -> Iterator[int]:
     """The offsets of the ext file systems on a disk, in bytes."""
-    with disk.open("rb") as stream:
-        for offset in (0, *_partitions(stream.read(64 * SECTOR))):
-            stream.seek(offset + EXT_MAGIC_AT)
-            if stream.read(2) == b"\x53\xef":
-                yield offset
+    for offset in (0, *_partitions(disk.read(64 * SECTOR))):
+        disk.seek(offset + EXT_MAGIC_AT)
+        if disk.read(2) == b"\x53\xef":
+            yield offset
 
 
 def _partitions(head: bytes) -> Iterator[int]:

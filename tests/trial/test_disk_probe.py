@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import subprocess
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from hotplate.trial import disk_probe
 from hotplate.trial.disk_probe import look_at_disk
 from hotplate.verdict.health import AGENT, Health
 
@@ -109,6 +112,27 @@ def test_a_good_image_has_nothing_to_show(look, partition):
     inodes, free_inodes, free, available, blocks = map(int, state.lines("space")[0].split()[1:])
     assert 0 < free_inodes < inodes
     assert 0 < available <= free < blocks
+
+
+class Watched(subprocess.Popen):
+    """A child of which is remembered as whom it ran."""
+
+    users: ClassVar[set[str]] = set()
+
+    def __init__(self, words, **more):
+        super().__init__(words, **more)
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        if any(str(word).endswith("/debugfs") for word in words):
+            self.users.add(status.partition("\nUid:")[2].split()[0])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_root_lets_another_user_read_what_a_guest_wrote(look, monkeypatch):
+    monkeypatch.setattr(Watched, "users", set())
+    monkeypatch.setattr(disk_probe.subprocess, "Popen", Watched)
+    assert look().unit(AGENT, "UnitFileState") == "enabled"
+    (user,) = Watched.users
+    assert user != "0"
 
 
 def test_masked_units(look, root):
