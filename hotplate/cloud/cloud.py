@@ -124,6 +124,7 @@ class Cloud:
             self.store,
             self._compute,
             self.events,
+            services=self,
             user_data_limit=options.user_data_limit,
             request_limit=options.request_limit,
             public_key=options.public_key,
@@ -299,13 +300,17 @@ class Cloud:
             )
         return served
 
+    def notify(self) -> None:
+        """Let Heat's tasks look again: something happened that they may be waiting for."""
+        self.progress.notify()
+
     def _noticed(self, app: WSGIApp) -> WSGIApp:
         """``app``, and the engine's tasks look again after each change it made."""
 
         def noticed(environ: dict[str, Any], start_response: Any) -> Any:
             result = app(environ, start_response)
             if environ["REQUEST_METHOD"] != "GET":
-                self.progress.notify()
+                self.notify()
             return result
 
         return noticed
@@ -335,7 +340,7 @@ class Cloud:
             status=event.status,
             reason=event.reason or "",
         )
-        self.progress.notify()
+        self.notify()
 
     # -- for clients --------------------
 

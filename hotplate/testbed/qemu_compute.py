@@ -13,13 +13,13 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from hotplate import settings as setting
-from hotplate.cloud.cloud import Cloud
 from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova import user_data
-from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.nova.compute import GuestServices, ServerSpec
 from hotplate.errors import HostError, MachineLostError, Outcome, outcome_of, sentence_of
 from hotplate.events.log import Event, EventLog
 from hotplate.guest import shell
@@ -49,6 +49,23 @@ IDENTITY = "server.json"
 CLOSE_SECONDS = 60.0
 
 
+@dataclass(frozen=True)
+class _Start:
+    """A server that is to be started.
+
+    :param services: the cloud's, for its guest.
+    :param disk: makes or finds its disk in its folder.
+    :param nonce: proves that the guest that answers is the one started.
+    :param folder: of a server that was there before; None for a new one.
+    """
+
+    spec: ServerSpec
+    services: GuestServices
+    disk: Callable[[Path], Path]
+    nonce: str
+    folder: Path | None = None
+
+
 class QemuCompute:
     """Runs a cloud's servers in QEMU; a :class:`~hotplate.cloud.nova.compute.Compute`.
 
@@ -68,7 +85,6 @@ class QemuCompute:
         self.settings = settings
         self.directory = directory
         self.events = events
-        self.cloud: Cloud | None = None
         self.servers: dict[str, Server] = {}
         self.arch = arch_of(image, settings)
         self.accelerator = accelerator.choose(settings.accelerator.value, arch=self.arch)
@@ -82,15 +98,15 @@ class QemuCompute:
 
     # -- what Heat asks for -------------------------------------------------------------------
 
-    def boot(self, spec: ServerSpec) -> None:
+    def boot(self, spec: ServerSpec, services: GuestServices) -> None:
         """Start a server on an overlay of the image."""
         self.events.emit(
             "harness", "user-data", server=spec.id, **user_data.describe(spec.user_data)
         )
         with self._remembered(spec):
-            self._begin(spec, self.image.overlay, secrets.token_hex(16))
+            self._begin(_Start(spec, services, self.image.overlay, secrets.token_hex(16)))
 
-    def go_on(self, spec: ServerSpec) -> None:
+    def go_on(self, spec: ServerSpec, services: GuestServices) -> None:
         """Switch on a server that an earlier session left, from its own disk.
 
         :raises MachineLostError: when its folder is gone.
@@ -98,11 +114,15 @@ class QemuCompute:
         for path in self.directory.glob(f"*/{IDENTITY}"):
             entry = json.loads(path.read_text())
             if entry["id"] == spec.id and (path.parent / DISK).exists():
-                self._begin(spec, lambda folder: folder / DISK, entry["nonce"], path.parent)
+                self._begin(
+                    _Start(spec, services, lambda at: at / DISK, entry["nonce"], path.parent)
+                )
                 return
         raise MachineLostError(f'the disk of the server "{spec.name}" is not there any more')
 
-    def restore(self, spec: ServerSpec, *, disk: Path, state: Path, nonce: str) -> Server:
+    def restore(
+        self, spec: ServerSpec, services: GuestServices, *, disk: Path, state: Path, nonce: str
+    ) -> Server:
         """Start a server from a saved state: its memory, and the disk of the same instant.
 
         :param disk: stays as it is; an overlay of it is written to.
@@ -115,35 +135,28 @@ class QemuCompute:
 
         memory = ExitStack()
         memory.enter_context(self._reserved(Deadline(self.settings.limit, _wish(spec))))
-        with self._assemble(spec, overlay, nonce, memory) as server:
+        with self._assemble(_Start(spec, services, overlay, nonce), memory) as server:
             server.machine.start(incoming=state)
         self._state[spec.id] = ("ACTIVE", "")
         return server
 
     @contextlib.contextmanager
-    def _assemble(
-        self,
-        spec: ServerSpec,
-        disk: Callable[[Path], Path],
-        nonce: str,
-        memory: ExitStack,
-        folder: Path | None = None,
-    ) -> Iterator[Server]:
+    def _assemble(self, start: _Start, memory: ExitStack) -> Iterator[Server]:
         """A server that is complete but for being switched on; kept when that goes well.
 
         :param memory: holds what was reserved for it, and is closed with the server.
         """
+        spec = start.spec
         with memory as owned:
-            if self.cloud is None:
-                raise RuntimeError("a server was asked for before the cloud was there")
-            directory = folder or self._folder(spec)
-            _write_identity(directory / IDENTITY, spec, nonce)
+            directory = start.folder or self._folder(spec)
+            _write_identity(directory / IDENTITY, spec, start.nonce)
             link = owned.enter_context(wiring.choose(PORTS, wanted=self._wiring()))
+            vendor_data = shell.vendor_data(start.nonce)
             owned.enter_context(
-                self.cloud.serve(spec.id, link.listeners, vendor_data=shell.vendor_data(nonce))
+                start.services.serve(spec.id, link.listeners, vendor_data=vendor_data)
             )
             machine = Machine(
-                self._config(spec, directory, disk(directory)),
+                self._config(start, directory),
                 wiring=link,
                 accelerator=self.accelerator,
                 directory=directory,
@@ -152,7 +165,7 @@ class QemuCompute:
             )
             owned.enter_context(machine)
             machine.write_script()
-            server = Server(spec, machine, nonce=nonce, owned=owned)
+            server = Server(spec, machine, nonce=start.nonce, owned=owned)
             self.servers[spec.id] = server
             try:
                 yield server
@@ -214,14 +227,9 @@ class QemuCompute:
         for worker in self._workers:
             worker.join(deadline.left)
 
-    def _begin(
-        self,
-        spec: ServerSpec,
-        disk: Callable[[Path], Path],
-        nonce: str,
-        folder: Path | None = None,
-    ) -> None:
+    def _begin(self, start: _Start) -> None:
         """Switch a server on: now, or in a thread of its own when it has to wait for memory."""
+        spec = start.spec
         with self._lock:
             if self._closed:
                 raise MachineLostError(f'the server "{spec.name}" comes too late: this is the end')
@@ -233,7 +241,7 @@ class QemuCompute:
             deadline = Deadline(self.settings.limit, _wish(spec))
             worker = threading.Thread(
                 target=self._begin_later,
-                args=(spec, disk, nonce, folder, deadline),
+                args=(start, deadline),
                 name=f"start-{spec.name}",
                 daemon=True,
             )
@@ -242,18 +250,13 @@ class QemuCompute:
                 self._workers.append(worker)
             worker.start()
             return
-        with self._assemble(spec, disk, nonce, memory, folder) as server:
+        with self._assemble(start, memory) as server:
             server.machine.start()
         self._set_state(spec.id, "ACTIVE")
 
-    def _begin_later(
-        self,
-        spec: ServerSpec,
-        disk: Callable[[Path], Path],
-        nonce: str,
-        folder: Path | None,
-        deadline: Deadline,
-    ) -> None:
+    def _begin_later(self, start: _Start, deadline: Deadline) -> None:
+        spec = start.spec
+
         def tell(text: str) -> None:
             self.events.emit("harness", "waiting", server=spec.id, name=spec.name, text=text)
 
@@ -263,7 +266,7 @@ class QemuCompute:
                 memory.enter_context(self._reserved(deadline, waiting=tell))
             except DeadlineExceeded as error:
                 raise HostError(str(error), hint="hotplate doctor") from error
-            with self._assemble(spec, disk, nonce, memory, folder) as server:
+            with self._assemble(start, memory) as server:
                 server.machine.start()
             self._set_state(spec.id, "ACTIVE")
         except Exception as error:
@@ -278,9 +281,7 @@ class QemuCompute:
                 unwanted = None if wanted else self.servers.pop(spec.id, None)
             if unwanted is not None:
                 unwanted.close()
-            if self.cloud is not None:
-                # Heat's engine looks at the server again.
-                self.cloud.progress.notify()
+            start.services.notify()
 
     @contextlib.contextmanager
     def _remembered(self, spec: ServerSpec) -> Iterator[None]:
@@ -341,7 +342,8 @@ class QemuCompute:
                     return folder
         raise RuntimeError(f'too many servers are called "{plain}"')
 
-    def _config(self, spec: ServerSpec, directory: Path, disk: Path) -> MachineConfig:
+    def _config(self, start: _Start, directory: Path) -> MachineConfig:
+        spec, disk = start.spec, start.disk(directory)
         append = ""
         if self.image.kernel is not None:
             console = ARCHITECTURES[self.arch].console
@@ -350,9 +352,9 @@ class QemuCompute:
         source = self.settings.datasource
         drive = None
         if source is not Datasource.OPENSTACK and source is not Datasource.EC2:
-            drive = self._drive(spec, directory, source)
+            drive = self._drive(start, directory, source)
         elif spec.config_drive:
-            drive = self._drive(spec, directory, Datasource.CONFIG_DRIVE)
+            drive = self._drive(start, directory, Datasource.CONFIG_DRIVE)
         return MachineConfig(
             name=directory.name,
             uuid=spec.id,
@@ -388,15 +390,12 @@ class QemuCompute:
             return Firmware.BIOS if bios else Firmware.UEFI
         return Firmware(wanted.value)
 
-    def _drive(self, spec: ServerSpec, directory: Path, source: Datasource) -> Path:
-        if self.cloud is None:
-            raise RuntimeError("a drive was asked for before the cloud was there")
+    def _drive(self, start: _Start, directory: Path, source: Datasource) -> Path:
         path = directory / "config-drive.img"
         path.unlink(missing_ok=True)
+        tree, label = start.services.metadata_tree(start.spec.id), "config-2"
         if source is Datasource.NOCLOUD:
-            tree, label = _nocloud(spec, self.cloud.metadata_tree(spec.id)), "cidata"
-        else:
-            tree, label = self.cloud.metadata_tree(spec.id), "config-2"
+            tree, label = _nocloud(start.spec, tree), "cidata"
         kind = "vfat" if source is Datasource.CONFIG_DRIVE_VFAT else "iso9660"
         config_drive.make(tree, path, fs=kind, label=label)
         return path

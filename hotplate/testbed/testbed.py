@@ -72,7 +72,6 @@ class Testbed:
                     options=self._options,
                 )
             )
-            self.compute.cloud = self.cloud
             # Servers end before the cloud that they talk to.
             owned.callback(self.compute.close)
             self._owned = owned.pop_all()
@@ -113,7 +112,7 @@ class Testbed:
         problems = []
         for server in self.cloud.servers.all():
             try:
-                self.compute.go_on(server.spec)
+                self.compute.go_on(server.spec, self.cloud)
             except MachineLostError as error:
                 problems.append(error.message)
         return problems

@@ -160,7 +160,7 @@ class WarmState:
             # So that the one that is not used for longest is known; a cache may be read-only.
             os.utime(self.directory)
         server = testbed.compute.restore(
-            self.spec, disk=self.disk, state=self.memory, nonce=self.nonce
+            self.spec, testbed.cloud, disk=self.disk, state=self.memory, nonce=self.nonce
         )
         try:
             server.renew()

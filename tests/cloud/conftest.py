@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hotplate.cloud.cloud import Cloud
-from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.nova.compute import GuestServices, ServerSpec
 from hotplate.cloud.options import CloudOptions
 from hotplate.events.log import EventLog
 from hotplate.timing.deadline import Deadline, retry
@@ -32,7 +32,8 @@ class RecordingCompute:
         self.calls: list[tuple[str, str]] = []
         self._lock = threading.Lock()
 
-    def boot(self, spec: ServerSpec) -> None:
+    def boot(self, spec: ServerSpec, services: GuestServices) -> None:
+        del services
         with self._lock:
             self.specs[spec.id] = spec
             self.states[spec.id] = self.boot_state

@@ -51,7 +51,7 @@ def heat_user_data(metadata=BOOT, userdata="", form="SOFTWARE_CONFIG"):
 class NoMachines:
     """Starts nothing: this file plays the guest."""
 
-    def boot(self, spec):
+    def boot(self, spec, services):
         pass
 
 
@@ -61,7 +61,12 @@ class Cloud:
     def __init__(self, directory):
         store = Store(directory / "store.db")
         self.servers = Servers(
-            store, NoMachines(), EventLog(), user_data_limit=1 << 30, request_limit=0
+            store,
+            NoMachines(),
+            EventLog(),
+            services=None,
+            user_data_limit=1 << 30,
+            request_limit=0,
         )
         self.metadata = Metadata(self.servers, project="p", network_data=True)
         self.files = {}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from hotplate.cloud.cloud import Cloud
-from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.nova.compute import GuestServices, ServerSpec
 from hotplate.events.log import EventLog
 from hotplate.plugin.pool import ServerPool
 from hotplate.stacks.deployment import Deployment, DeploymentSpec
@@ -22,7 +22,8 @@ class Remembered:
     def __init__(self) -> None:
         self.specs: dict[str, ServerSpec] = {}
 
-    def boot(self, spec: ServerSpec) -> None:
+    def boot(self, spec: ServerSpec, services: GuestServices) -> None:
+        del services
         self.specs[spec.id] = spec
 
     def delete(self, server_id: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -42,14 +45,29 @@ class ServerSpec:
         return {**self.__dict__, "user_data": self.user_data.decode("latin-1")}
 
 
+class GuestServices(Protocol):
+    """What whoever runs a server needs of the cloud for its guest; the cloud is one."""
+
+    def serve(
+        self, server_id: str, listeners: Mapping[int, socket.socket], *, vendor_data: str = ""
+    ) -> AbstractContextManager[object]:
+        """Answer the guest on listeners of its own, by port, until the result is closed."""
+
+    def metadata_tree(self, server_id: str) -> Mapping[str, bytes]:
+        """Path -> content of what the server's config drive holds."""
+
+    def notify(self) -> None:
+        """Let Heat look again: the server's status is another now."""
+
+
 class Compute(Protocol):
     """Runs servers.  Each call returns at once; :meth:`status` tells how it went.
 
     Implementations must be thread-safe.
     """
 
-    def boot(self, spec: ServerSpec) -> None:
-        """Start the server; raises to refuse it."""
+    def boot(self, spec: ServerSpec, services: GuestServices) -> None:
+        """Start the server, whose guest gets the cloud's services; raises to refuse it."""
 
     def delete(self, server_id: str) -> None:
         """End the server and forget it."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.nova.compute import Compute, ServerSpec
+from hotplate.cloud.nova.compute import Compute, GuestServices, ServerSpec
 from hotplate.events.log import EventLog
 
 #: The address a guest gets from the only DHCP server it can see.
@@ -68,6 +68,7 @@ class KeyPair:
 class Servers:
     """The servers and key pairs of one cloud.
 
+    :param services: what ``compute`` needs for their guests.
     :param public_key: what every key pair stands for that nobody made.
     """
 
@@ -77,6 +78,7 @@ class Servers:
         compute: Compute,
         events: EventLog,
         *,
+        services: GuestServices,
         user_data_limit: int,
         request_limit: int,
         public_key: str = "",
@@ -84,6 +86,7 @@ class Servers:
         self._store = store
         self._compute = compute
         self._events = events
+        self._services = services
         self._user_data_limit = user_data_limit
         self._request_limit = request_limit
         self._public_key = public_key
@@ -142,7 +145,7 @@ class Servers:
             user_data_bytes=len(spec.user_data),
         )
         try:
-            self._compute.boot(spec)
+            self._compute.boot(spec, self._services)
         except BaseException:
             self._store.write("DELETE FROM hotplate_server WHERE id = ?", spec.id)
             raise
