@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Sequence
 
-from hotplate.errors import Outcome
 from hotplate.events.log import Event
 from hotplate.report import deployment_output
 from hotplate.report.artifacts import Folder, redacted
@@ -16,10 +15,11 @@ from hotplate.testbed.qemu_compute import DISK
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.trial.guest_probe import follow, save_logs
+from hotplate.trial.subject import subject_of
 from hotplate.verdict.diagnosis import Diagnosis
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.noticed import Noticed, notice
-from hotplate.verdict.verdict import Subject, Verdict, stage_times
+from hotplate.verdict.verdict import Verdict, of_test
 
 
 def leave(
@@ -46,27 +46,16 @@ def leave(
         save_logs(server, server.directory, events=testbed.events)
     stacks = [each.stack.name for each in deployments]
     seen, tracker = follow(testbed.events, server, since=since, stacks=stacks)
-    now = time.monotonic()
-    wiring = server.machine.wiring
-    verdict = Verdict(
-        subject=Subject(
-            image=str(testbed.image.path),
-            template=test,
-            server=server.spec.name,
-            facts={
-                "accelerator": testbed.accelerator.name,
-                "network": wiring.name if wiring is not None else "none",
-                "start": "restored from its warm state" if server.restored else "booted",
-            },
-        ),
-        outcome=Outcome.LOST if lost else Outcome.FAILED if problem else Outcome.PASSED,
+    verdict = of_test(
+        subject_of(testbed, server, template=test),
+        tracker,
+        problem=problem,
+        lost=lost,
         status=deployments[-1].stack.status if deployments else "",
-        reasons=(problem,) if problem else (),
-        stages=stage_times(tracker),
         diagnosis=diagnosis,
-        seconds=now - (tracker.started if tracker.started is not None else now),
-        artifacts=str(server.directory),
         noticed=_noticed(seen, server),
+        now=time.monotonic(),
+        artifacts=str(server.directory),
     )
     folder = Folder(server.directory)
     folder.write_json(

@@ -29,6 +29,7 @@ from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.guest_probe import ask_guest, save_logs, wait_for_boot
 from hotplate.trial.rest import Rest
+from hotplate.trial.subject import subject_of
 from hotplate.trial.watch import StackEnd, Watch, hopeless
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Mark, Stage
@@ -276,26 +277,14 @@ class Trial:
             server.machine.screenshot(self.folder / SCREENSHOT)
 
     def _subject(self) -> Subject:
-        server = self.testbed.server(decisive(self._followed()).server)
-        accelerator = self.testbed.accelerator
-        facts: dict[str, str] = {
-            "accelerator": f"{accelerator.name} ({accelerator.reason})",
-            "datasource": self.settings.datasource.value,
-        }
-        if server is not None:
-            facts["network"] = f"{server.machine.wiring.name} ({server.machine.wiring.reason})"
-            facts["firmware"] = server.machine.config.firmware.value
-            facts["memory"] = f"{server.machine.config.memory_mib} MiB"
-        stood_in = [f"{each.kind} {each.name}" for each in self.testbed.cloud.stand_ins(STACK_NAME)]
+        stand_ins = [
+            f"{each.kind} {each.name}" for each in self.testbed.cloud.stand_ins(STACK_NAME)
+        ]
         if len(self.trackers) > 1:
-            stood_in.append(NO_NETWORK_BETWEEN)
-        return Subject(
-            image=str(self.image.path),
+            stand_ins.append(NO_NETWORK_BETWEEN)
+        return subject_of(
+            self.testbed,
+            self.testbed.server(decisive(self._followed()).server),
             template=self.template.source,
-            server=server.spec.name if server else "",
-            stand_ins=(
-                *stood_in,
-                *(("no limits on the size of requests",) if self.settings.lift_limits else ()),
-            ),
-            facts=facts,
+            stand_ins=stand_ins,
         )

@@ -338,7 +338,7 @@ def judge(
         stages=stage_times(tracker),
         outputs=dict(stack.outputs),
         diagnosis=diagnosis,
-        seconds=now - tracker.started if tracker.started is not None else 0.0,
+        seconds=_seconds(tracker, now),
         artifacts=artifacts,
         servers=tuple(server_result(each) for each in trackers if each.exists),
         decided_by=tracker.server,
@@ -355,6 +355,43 @@ def _noticed(
         {each.server: each.name if len(trackers) > 1 else "" for each in trackers},
         unsent={labels.get(config, config): names for config, names in stack.unsent.items()},
     )
+
+
+def of_test(
+    subject: Subject,
+    tracker: StageTracker,
+    *,
+    problem: str,
+    lost: bool,
+    status: str,
+    diagnosis: Diagnosis | None,
+    noticed: tuple[Noticed, ...],
+    now: float,
+    artifacts: str,
+) -> Verdict:
+    """Return what a test, which judges by itself, found of its server.
+
+    :param problem: why the test failed, "" when it did not.
+    :param lost: whether the machine was lost.
+    :param status: of the last stack that it made, "" when it made none.
+    :param now: seconds on the monotonic clock when the test ended.
+    """
+    return Verdict(
+        subject=subject,
+        outcome=Outcome.LOST if lost else Outcome.FAILED if problem else Outcome.PASSED,
+        status=status,
+        reasons=(problem,) if problem else (),
+        stages=stage_times(tracker),
+        diagnosis=diagnosis,
+        seconds=_seconds(tracker, now),
+        artifacts=artifacts,
+        noticed=noticed,
+    )
+
+
+def _seconds(tracker: StageTracker, now: float) -> float:
+    """From power-on until then; 0 when the power was never on."""
+    return now - tracker.started if tracker.started is not None else 0.0
 
 
 def of_error(
@@ -380,7 +417,7 @@ def of_error(
         status="",
         reasons=(sentence_of(error),),
         stages=stage_times(tracker) if tracker.started is not None else (),
-        seconds=now - tracker.started if tracker.started is not None else 0.0,
+        seconds=_seconds(tracker, now),
         artifacts=artifacts,
         signal=error.number if isinstance(error, Interrupted) else 0,
     )

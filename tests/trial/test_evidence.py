@@ -7,6 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from hotplate.machine.accelerator import Accelerator
+from hotplate.machine.config import Firmware
+from hotplate.settings import Settings
 from hotplate.trial import evidence
 
 
@@ -14,7 +17,9 @@ from hotplate.trial import evidence
 def server(passed, tmp_path):
     """A server that is off, of which the story was seen."""
     spec = SimpleNamespace(id=passed.tracker.server, name="web")
-    machine = SimpleNamespace(wiring=None, running=False)
+    wiring = SimpleNamespace(name="namespace", reason="the host gives one")
+    config = SimpleNamespace(firmware=Firmware.UEFI, memory_mib=512)
+    machine = SimpleNamespace(wiring=wiring, config=config, running=False)
     return SimpleNamespace(
         spec=spec, machine=machine, directory=tmp_path, restored=True, was_rebooted=False
     )
@@ -22,11 +27,11 @@ def server(passed, tmp_path):
 
 @pytest.fixture
 def testbed(passed):
-    accelerator = SimpleNamespace(name="tcg")
     return SimpleNamespace(
         events=passed.events,
         image=SimpleNamespace(path="web.qcow2"),
-        compute=SimpleNamespace(accelerator=accelerator),
+        settings=Settings(lift_limits=True),
+        accelerator=Accelerator("tcg", "max", (), "there is no KVM"),
     )
 
 
@@ -52,3 +57,18 @@ def test_a_reboot_that_the_test_asked_for_is_not_noticed(
     passed.emit("machine", "reset", reason="guest-reset", by_guest=True)
     server.was_rebooted = was_rebooted
     assert leave(testbed, server)[1] == kinds
+
+
+def test_what_the_server_ran_on_is_in_the_verdict(testbed, server):
+    subject = leave(testbed, server)[0].subject
+    assert subject.template == "test_a"
+    assert subject.server == "web"
+    assert subject.stand_ins == ("no limits on the size of requests",)
+    assert subject.facts == {
+        "accelerator": "tcg (there is no KVM)",
+        "datasource": "openstack",
+        "network": "namespace (the host gives one)",
+        "firmware": "uefi",
+        "memory": "512 MiB",
+        "start": "restored from its warm state",
+    }
