@@ -18,7 +18,7 @@ from hotplate.errors import UsageError
 FILE = "hotplate.toml"
 
 
-class Accelerator(Enum):
+class AcceleratorChoice(Enum):
     """What runs the guest's instructions; AUTO believes KVM only after a probe has run on it."""
 
     AUTO = "auto"
@@ -34,7 +34,7 @@ class Arch(Enum):
     AARCH64 = "aarch64"
 
 
-class Wiring(Enum):
+class WiringChoice(Enum):
     """How the guest reaches the harness; AUTO tries them in this order."""
 
     AUTO = "auto"
@@ -42,7 +42,7 @@ class Wiring(Enum):
     GUESTFWD = "guestfwd"
 
 
-class Firmware(Enum):
+class FirmwareChoice(Enum):
     """What starts the guest; AUTO takes UEFI only where there is no BIOS that could."""
 
     AUTO = "auto"
@@ -84,9 +84,9 @@ class Settings:
     memory: int = 1024
     cpus: int = 2
     arch: Arch = Arch.AUTO
-    accelerator: Accelerator = Accelerator.AUTO
-    wiring: Wiring = Wiring.AUTO
-    firmware: Firmware = Firmware.AUTO
+    accelerator: AcceleratorChoice = AcceleratorChoice.AUTO
+    wiring: WiringChoice = WiringChoice.AUTO
+    firmware: FirmwareChoice = FirmwareChoice.AUTO
     datasource: Datasource = Datasource.OPENSTACK
     patience: float = 180.0
     limit: float = 1800.0

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotplate.errors import UsageError
-from hotplate.settings import Accelerator, Arch, Datasource, Firmware, Settings, Wiring
+from hotplate.settings import (
+    AcceleratorChoice,
+    Arch,
+    Datasource,
+    FirmwareChoice,
+    Settings,
+    WiringChoice,
+)
 
 if TYPE_CHECKING:
     from hotplate.cloud.options import CloudOptions
@@ -66,9 +73,9 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpus", type=int, help="processors of each guest")
     for name, kind in (
         ("arch", Arch),
-        ("accelerator", Accelerator),
-        ("wiring", Wiring),
-        ("firmware", Firmware),
+        ("accelerator", AcceleratorChoice),
+        ("wiring", WiringChoice),
+        ("firmware", FirmwareChoice),
         ("datasource", Datasource),
     ):
         parser.add_argument(f"--{name}", choices=[each.value for each in kind])

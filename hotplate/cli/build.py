@@ -16,7 +16,7 @@ from hotplate import paths
 from hotplate.errors import UsageError
 from hotplate.image.build import Build, BuildError, BuildResult
 from hotplate.image.plan import MACHINES, BuildRequest, Kernel, Layout, Starts
-from hotplate.image.progress import Progress
+from hotplate.image.progress import BuildProgress
 
 TYPES = ("qcow2", "raw")
 
@@ -172,7 +172,7 @@ class Display:
 
     EVERY = 0.1
 
-    def __init__(self, progress: Progress, stream: TextIO) -> None:
+    def __init__(self, progress: BuildProgress, stream: TextIO) -> None:
         self._progress = progress
         self._stream = stream
         self._live = stream.isatty()

@@ -127,7 +127,7 @@ def _run(*command: str, seconds: float = SECONDS) -> subprocess.CompletedProcess
         return subprocess.CompletedProcess(command, 127, "", error.strerror or str(error))
 
 
-def _said(done: subprocess.CompletedProcess[str]) -> str:
+def _reply(done: subprocess.CompletedProcess[str]) -> str:
     """Return the last line that a failed program wrote."""
     lines = (done.stderr or done.stdout).strip().splitlines()
     return lines[-1].strip() if lines else f"exit status {done.returncode}"
@@ -151,7 +151,7 @@ def probe_tool(tool: Tool) -> Finding:
     text = done.stdout + done.stderr
     match = re.search(r"\d+(?:\.\d+)+\S*", text) or re.search(r"\d+", text)
     if done.returncode in (126, 127) or match is None:
-        sentence = f"does not run: {_said(done)}"
+        sentence = f"does not run: {_reply(done)}"
         return Finding(tool.name, tool.use, State.FAILS, sentence, tool.package)
     return Finding(tool.name, tool.use, State.WORKS, f"version {match[0].rstrip(',')} runs")
 
@@ -212,7 +212,7 @@ def namespaces() -> Iterator[Finding]:
         sentence = "user and network namespaces can be made"
         yield Finding("namespaces", Use.EXTRA, State.WORKS, sentence)
     else:
-        sentence = f"cannot be made by this user ({_said(done)}); guests are wired through socat"
+        sentence = f"cannot be made by this user ({_reply(done)}); guests are wired through socat"
         yield Finding("namespaces", Use.EXTRA, State.OTHERWISE, sentence)
 
 
@@ -270,7 +270,7 @@ def privileges() -> Iterator[Finding]:
     if done.returncode == 0:
         yield Finding("root", Use.BUILD, State.WORKS, "sudo works without a password")
     else:
-        yield Finding("root", Use.BUILD, State.FAILS, f"sudo does not let us in: {_said(done)}")
+        yield Finding("root", Use.BUILD, State.FAILS, f"sudo does not let us in: {_reply(done)}")
 
 
 def _as_root(*command: str) -> subprocess.CompletedProcess[str]:
@@ -282,7 +282,7 @@ def _loop(file: Path, *options: str) -> Iterator[str]:
     """Attach a file to a loop device; raises HostError with the reason when that fails."""
     done = _as_root("losetup", "--find", "--show", *options, str(file))
     if done.returncode != 0:
-        raise HostError(_said(done))
+        raise HostError(_reply(done))
     device = done.stdout.strip()
     try:
         yield device

@@ -84,7 +84,7 @@ class Cloud:
         self._host: dict[str, str] = {}
         self._guests: dict[str, list[Callable[[], None]]] = {}
         self._lock = threading.Lock()
-        self.progress = patches.Progress()
+        self.progress = patches.TaskWaker()
         self._labels = served.Labels()
 
     # -- life --------------------

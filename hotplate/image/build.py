@@ -28,7 +28,7 @@ from hotplate.image.base_cache import BaseCache
 from hotplate.image.checksum import hash_directory
 from hotplate.image.overlay import check_space
 from hotplate.image.plan import BuildRequest, Plan
-from hotplate.image.progress import TIMESTAMP, Progress
+from hotplate.image.progress import TIMESTAMP, BuildProgress
 
 OUTPUT_BYTES = 512 * 1024 * 1024
 SCRATCH_BYTES = 3 * 1024 * 1024 * 1024
@@ -130,7 +130,7 @@ class Build:
 
     request: BuildRequest
     environ: Mapping[str, str]
-    progress: Progress = field(default_factory=Progress)
+    progress: BuildProgress = field(default_factory=BuildProgress)
 
     def __post_init__(self) -> None:
         release = plan_module.ALIASES.get(self.request.release, self.request.release)

@@ -76,7 +76,7 @@ ALWAYS_SET = frozenset(
 
 
 @dataclass(frozen=True, order=True)
-class Finding:
+class LintFinding:
     """One thing that is wrong.
 
     :param path: the file, relative to where the elements lie.
@@ -108,9 +108,9 @@ class Collection:
             if path.is_dir() and not path.name.startswith((".", "__"))
         )
 
-    def finding(self, path: Path, rule: str, message: str) -> Finding:
+    def finding(self, path: Path, rule: str, message: str) -> LintFinding:
         """A finding about a path under this collection."""
-        return Finding(str(path.relative_to(self.directory)), rule, message)
+        return LintFinding(str(path.relative_to(self.directory)), rule, message)
 
     def names(self) -> set[str]:
         """The names of all elements that can be depended on, and what they provide."""
@@ -184,7 +184,7 @@ def _data_files(element: Path) -> Iterator[Path]:
     yield from element.glob("block-device-*.yaml")
 
 
-def check_data(collection: Collection) -> Iterator[Finding]:
+def check_data(collection: Collection) -> Iterator[LintFinding]:
     """JSON and YAML files can be read, and have no key twice."""
     for element in collection.elements:
         for file in _data_files(element):
@@ -197,7 +197,7 @@ def check_data(collection: Collection) -> Iterator[Finding]:
                 yield collection.finding(file, "data", str(error))
 
 
-def check_package_installs(collection: Collection) -> Iterator[Finding]:
+def check_package_installs(collection: Collection) -> Iterator[LintFinding]:
     """package-installs has no key, phase or flag that does not do what it says."""
     for element in collection.elements:
         for name in ("package-installs.yaml", "package-installs.json"):
@@ -251,7 +251,7 @@ def _conditions(entry: Any) -> list[str]:
     return [str(item) for item in (given if isinstance(given, list) else [given] if given else [])]
 
 
-def check_when(collection: Collection) -> Iterator[Finding]:
+def check_when(collection: Collection) -> Iterator[LintFinding]:
     """A variable in a condition has a default: one that is not set ends the build."""
     defaults = set(ALWAYS_SET)
     for directory in (collection.directory, *collection.others):
@@ -277,7 +277,7 @@ def check_when(collection: Collection) -> Iterator[Finding]:
                     )
 
 
-def check_files(collection: Collection) -> Iterator[Finding]:
+def check_files(collection: Collection) -> Iterator[LintFinding]:
     """Nothing at the top of an element is misspelt."""
     for element in collection.elements:
         for path in sorted(element.iterdir()):
@@ -308,7 +308,7 @@ def _scripts(element: Path) -> Iterator[Path]:
                     yield from (script for script in sorted(path.iterdir()) if script.is_file())
 
 
-def check_hooks(collection: Collection) -> Iterator[Finding]:
+def check_hooks(collection: Collection) -> Iterator[LintFinding]:
     """Every script in a phase is one that dib-run-parts runs, in the place its number says."""
     for element in collection.elements:
         for script in _scripts(element):
@@ -336,7 +336,7 @@ def check_hooks(collection: Collection) -> Iterator[Finding]:
 _REFRESH = ("pre-configure.d", "configure.d", "post-configure.d", "migration.d", "error.d")
 
 
-def check_duplicates(collection: Collection) -> Iterator[Finding]:
+def check_duplicates(collection: Collection) -> Iterator[LintFinding]:
     """No two elements bring the same file: one ends the build, or the hash order picks one."""
     seen: dict[str, list[Path]] = defaultdict(list)
     alternatives = alternatives_of(collection)
@@ -366,7 +366,7 @@ def alternatives_of(collection: Collection) -> dict[str, set[str]]:
     }
 
 
-def check_dependencies(collection: Collection) -> Iterator[Finding]:
+def check_dependencies(collection: Collection) -> Iterator[LintFinding]:
     """element-deps names elements that exist, each once."""
     names = collection.names()
     for element in collection.elements:
@@ -383,7 +383,7 @@ def check_dependencies(collection: Collection) -> Iterator[Finding]:
             yield collection.finding(provides, "element-deps", message)
 
 
-def check_links(collection: Collection) -> Iterator[Finding]:
+def check_links(collection: Collection) -> Iterator[LintFinding]:
     """No symbolic link dangles, here or once the element has been copied."""
     for element in collection.elements:
         for path in sorted(element.rglob("*")):
@@ -398,7 +398,7 @@ def check_links(collection: Collection) -> Iterator[Finding]:
                 yield collection.finding(path, "links", message)
 
 
-def check_heat_config_hooks(collection: Collection) -> Iterator[Finding]:
+def check_heat_config_hooks(collection: Collection) -> Iterator[LintFinding]:
     """heat-config-hooks names programs that exist: ``<group> <file>``, ``bin`` or ``lib``."""
     groups: dict[str, Path] = {}
     for element in collection.elements:
@@ -429,7 +429,7 @@ def check_heat_config_hooks(collection: Collection) -> Iterator[Finding]:
                 yield collection.finding(file, "heat-config-hooks", message)
 
 
-CHECKS: tuple[Callable[[Collection], Iterable[Finding]], ...] = (
+CHECKS: tuple[Callable[[Collection], Iterable[LintFinding]], ...] = (
     check_data,
     check_package_installs,
     check_when,
@@ -442,6 +442,6 @@ CHECKS: tuple[Callable[[Collection], Iterable[Finding]], ...] = (
 )
 
 
-def lint(collection: Collection) -> list[Finding]:
+def lint(collection: Collection) -> list[LintFinding]:
     """Everything that is wrong with a collection, sorted by file."""
     return sorted({finding for check in CHECKS for finding in check(collection)})

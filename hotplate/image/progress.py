@@ -37,7 +37,7 @@ def ignore_line() -> None:
 
 
 @dataclass
-class Progress:
+class BuildProgress:
     """Follows a build line by line.
 
     :param on_step: called with the name of each step that begins, and the seconds since the start.

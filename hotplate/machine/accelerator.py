@@ -51,7 +51,7 @@ class Accelerator:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class KvmResult:
     """What a probe of KVM with one CPU model showed.
 
     :param works: it did its work in time.
@@ -130,7 +130,7 @@ def _refusal(arch: str) -> str | None:
     return None
 
 
-def probe(program: str, *, accelerator: str, cpu: str, rom: bytes | None = None) -> Verdict:
+def probe(program: str, *, accelerator: str, cpu: str, rom: bytes | None = None) -> KvmResult:
     """Run the probe of :mod:`hotplate.machine.kvm_probe` on an accelerator.
 
     Takes :data:`PROBE_SECONDS` at most and leaves nothing running.
@@ -157,20 +157,20 @@ def probe(program: str, *, accelerator: str, cpu: str, rom: bytes | None = None)
         except DeadlineExceeded:
             with contextlib.suppress(DeadlineExceeded):
                 child.kill()
-            return Verdict(False, f"a small program did not end within {PROBE_SECONDS:.0f} s")
+            return KvmResult(False, f"a small program did not end within {PROBE_SECONDS:.0f} s")
         if status == kvm_probe.SUCCESS:
             seconds = time.monotonic() - began
-            return Verdict(True, f"a small program did its work in {seconds:.1f} s")
+            return KvmResult(True, f"a small program did its work in {seconds:.1f} s")
         complaint = child.complaint().split("; ")[0].removeprefix(f"{Path(program).name}: ")
-        return Verdict(False, f"QEMU ended with status {status}: {complaint}")
+        return KvmResult(False, f"QEMU ended with status {status}: {complaint}")
 
 
 def _remembered(
     program: str,
     cpu: str,
     cache: Path,
-    ask: Callable[..., Verdict] = probe,
-) -> Verdict:
+    ask: Callable[..., KvmResult] = probe,
+) -> KvmResult:
     """Return the verdict on a CPU model under KVM, from the cache or by trying."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     key = f"{boot} {qemu_version(program)} {cpu}"
@@ -179,7 +179,7 @@ def _remembered(
         verdicts = json.loads(cache.read_text())
     with contextlib.suppress(KeyError, TypeError, ValueError):
         works, seen = verdicts[key]
-        return Verdict(bool(works), str(seen))
+        return KvmResult(bool(works), str(seen))
     verdict = ask(program, accelerator="kvm", cpu=cpu)
     # Other boots of the host, and other versions, are of no more use.
     kept = {k: v for k, v in verdicts.items() if k.rsplit(" ", 1)[0] == key.rsplit(" ", 1)[0]}

@@ -150,7 +150,7 @@ def processes_of(user: int) -> int:
     return count
 
 
-class Keeper:
+class Reaper:
     """Answers the harness and looks after the child."""
 
     def __init__(self, control: socket.socket, harness: int) -> None:
@@ -336,11 +336,11 @@ def main(arguments: list[str]) -> None:
     control: Any = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
     try:
-        keeper = Keeper(control, harness)
+        reaper = Reaper(control, harness)
     except ProcessLookupError:
         # The harness was gone before we had looked at it: there is nobody to serve.
         return
-    keeper.run()
+    reaper.run()
 
 
 if __name__ == "__main__":

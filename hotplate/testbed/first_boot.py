@@ -65,7 +65,7 @@ class Narrator:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._began = self._told = time.monotonic()
+        self._began = self._reported = time.monotonic()
         self._left = list(STEPS)
         self._line = ""
 
@@ -81,12 +81,12 @@ class Narrator:
 
     def tell(self, words: str) -> None:
         """Tell a step, and how long after power-on."""
-        self._told = time.monotonic()
-        self._say(f"{self._told - self._began:4.0f} s  {words}")
+        self._reported = time.monotonic()
+        self._say(f"{self._reported - self._began:4.0f} s  {words}")
 
     def remind(self) -> None:
         """Tell that it goes on, when nothing was told for long."""
-        if time.monotonic() - self._told >= NEWS_SECONDS:
+        if time.monotonic() - self._reported >= NEWS_SECONDS:
             last = f'; the console: "{clean(self._line).strip()[:80]}"' if self._line else ""
             self.tell(f"waiting until {self._left[0][0] if self._left else 'it is idle'}{last}")
 

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from hotplate import settings as setting
 from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova import user_data
 from hotplate.cloud.nova.compute import GuestServices, ServerSpec
@@ -30,7 +29,7 @@ from hotplate.machine import accelerator, admission, wiring
 from hotplate.machine.config import ARCHITECTURES, Firmware, MachineConfig
 from hotplate.machine.machine import Machine
 from hotplate.paths import cache_dir
-from hotplate.settings import Datasource, Settings
+from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
 from hotplate.testbed.server import Server
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
@@ -380,11 +379,11 @@ class QemuCompute:
 
     def _wiring(self) -> str:
         wanted = self.settings.wiring
-        return "" if wanted is setting.Wiring.AUTO else wanted.value
+        return "" if wanted is WiringChoice.AUTO else wanted.value
 
     def _firmware(self) -> Firmware:
         wanted = self.settings.firmware
-        if wanted is setting.Firmware.AUTO:
+        if wanted is FirmwareChoice.AUTO:
             # Of the others only UEFI tells a guest by SMBIOS where it is.
             bios = self.arch == "x86_64" and self.image.bios_bootable
             return Firmware.BIOS if bios else Firmware.UEFI
@@ -413,7 +412,7 @@ class QemuCompute:
 
 def arch_of(image: Image, settings: Settings) -> str:
     """The processor that an image is run on, as QEMU calls it."""
-    return image.arch if settings.arch is setting.Arch.AUTO else settings.arch.value
+    return image.arch if settings.arch is Arch.AUTO else settings.arch.value
 
 
 def _wish(spec: ServerSpec) -> str:

@@ -39,7 +39,7 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ConsoleFinding:
     """A console line that a pattern knows."""
 
     pattern: Pattern
@@ -312,7 +312,7 @@ def match(line: str) -> Pattern | None:
     return next((pattern for pattern in PATTERNS if pattern.regex.search(text)), None)
 
 
-def scan(lines: Iterable[str]) -> list[Finding]:
+def scan(lines: Iterable[str]) -> list[ConsoleFinding]:
     """Return what the patterns know in a console, one finding a pattern, by the table's order.
 
     ::
@@ -320,10 +320,10 @@ def scan(lines: Iterable[str]) -> list[Finding]:
         scan(["[    1.2] Kernel panic - not syncing: VFS: Unable to mount root fs"])[0].pattern.name
         # "no-root-filesystem"
     """
-    first: dict[str, Finding] = {}
+    first: dict[str, ConsoleFinding] = {}
     for number, line in enumerate(lines, start=1):
         text = clean(line)
         for pattern in PATTERNS:
             if pattern.name not in first and pattern.regex.search(text):
-                first[pattern.name] = Finding(pattern, text.strip(), number)
+                first[pattern.name] = ConsoleFinding(pattern, text.strip(), number)
     return [first[pattern.name] for pattern in PATTERNS if pattern.name in first]

@@ -39,7 +39,7 @@ class Facts:
     now: float
     powered: float | None = None
     lines: list[str] = field(default_factory=list)
-    findings: dict[str, console_patterns.Finding] = field(default_factory=dict)
+    findings: dict[str, console_patterns.ConsoleFinding] = field(default_factory=dict)
     metadata: list[Event] = field(default_factory=list)
     polls: list[Event] = field(default_factory=list)
     signals: list[Event] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Facts:
         ]
         return markers[-1] if markers else None
 
-    def finding(self, *names: str) -> console_patterns.Finding | None:
+    def finding(self, *names: str) -> console_patterns.ConsoleFinding | None:
         """Return the first of the named console findings that was seen."""
         return next((self.findings[name] for name in names if name in self.findings), None)
 

@@ -27,7 +27,7 @@ _KERNEL = re.compile(r"Linux version \d")
 
 
 @dataclass(frozen=True)
-class Pattern:
+class NoticePattern:
     """A row of :data:`PATTERNS`.
 
     :param kind: a stable word.
@@ -41,8 +41,8 @@ class Pattern:
     sentence: str
 
 
-PATTERNS: tuple[Pattern, ...] = (
-    Pattern(
+PATTERNS: tuple[NoticePattern, ...] = (
+    NoticePattern(
         "failed-unit",
         re.compile(
             r"(?:\[FAILED\] |systemd\[1\]: )Failed to start (?P<what>[^\s]+\.[a-z]+|.+?)"
@@ -50,19 +50,19 @@ PATTERNS: tuple[Pattern, ...] = (
         ),
         'the unit "{what}" failed to start',
     ),
-    Pattern(
+    NoticePattern(
         "failed-unit",
         re.compile(r"systemd\[1\]: (?P<what>\S+\.[a-z]+): Failed with result"),
         'the unit "{what}" failed',
     ),
-    Pattern(
+    NoticePattern(
         "oom-kill",
         re.compile(
             r"(?:Out of memory|Memory cgroup out of memory): Killed process \d+ \((?P<what>.+?)\)"
         ),
         'the guest ran out of memory, and its kernel killed "{what}"',
     ),
-    Pattern(
+    NoticePattern(
         "traceback",
         re.compile(r"(?P<what>[\w.@-]+)\[\d+\]: (?:.*: )?Traceback \(most recent call last\)"),
         '"{what}" ended in a traceback of Python',

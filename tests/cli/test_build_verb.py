@@ -10,7 +10,7 @@ import pytest
 from hotplate.cli import build as verb
 from hotplate.errors import UsageError
 from hotplate.image.plan import BuildRequest, Layout, Starts
-from hotplate.image.progress import Progress
+from hotplate.image.progress import BuildProgress
 
 
 def asked(*words: str) -> BuildRequest:
@@ -83,7 +83,7 @@ LINES = (
 
 def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(verb.Display, "EVERY", 0.0)
-    progress = Progress()
+    progress = BuildProgress()
     with verb.Display(progress, stream):
         for line in LINES:
             progress.feed(line)

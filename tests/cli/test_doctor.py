@@ -91,7 +91,7 @@ def test_a_program_that_does_not_run_is_not_believed(tmp_path, monkeypatch, text
 def test_a_program_that_hangs_does_not_hang_the_doctor():
     done = host_probes._run("sleep", "60", seconds=0.2)
     assert done.returncode == 124
-    assert "no answer" in host_probes._said(done)
+    assert "no answer" in host_probes._reply(done)
 
 
 def test_too_little_memory_is_said(tmp_path):

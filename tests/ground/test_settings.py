@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hotplate.errors import UsageError
-from hotplate.settings import Accelerator, Settings
+from hotplate.settings import AcceleratorChoice, Settings
 
 
 def load(given=None, environ=None, directory=Path("/nonexistent")):
@@ -24,7 +24,7 @@ def test_the_command_line_wins_over_the_environment_over_the_file(tmp_path):
 
 def test_enums_and_booleans():
     settings = load({}, {"HOTPLATE_ACCELERATOR": "tcg", "HOTPLATE_KEEP": "yes"})
-    assert settings.accelerator is Accelerator.TCG
+    assert settings.accelerator is AcceleratorChoice.TCG
     assert settings.keep is True
 
 

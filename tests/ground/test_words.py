@@ -39,7 +39,7 @@ def names(tree: ast.AST) -> Iterator[str]:
 
 def words(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {path.stem, *(name.lower() for name in names(tree))}
+    return {path.stem, *(name.lower().strip("_") for name in names(tree))}
 
 
 @pytest.mark.parametrize("folder", ["hotplate", "tools", "tests"])
@@ -57,3 +57,12 @@ def test_artifacts_are_spelled_one_way(folder):
     files = (path for path in (ROOT / folder).rglob("*") if path.is_file())
     texts = {path: path.read_bytes().lower() for path in files if "_build" not in path.parts}
     assert [path for path, text in texts.items() if OTHER_SPELLING.encode() in text] == []
+
+
+def test_a_class_name_means_one_thing():
+    places: dict[str, list[str]] = {}
+    for path in programs("hotplate"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}

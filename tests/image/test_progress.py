@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotplate.image.progress import Progress
+from hotplate.image.progress import BuildProgress
 
 LINES = """\
 2026-01-01 00:00:00.000 | Building elements:  debian-minimal
@@ -20,7 +20,7 @@ LINES = """\
 
 def test_steps_elements_and_the_script_that_runs():
     seen = []
-    progress = Progress(on_step=lambda name, seconds: seen.append(name))
+    progress = BuildProgress(on_step=lambda name, seconds: seen.append(name))
     for line in LINES.splitlines(keepends=True):
         progress.feed(line)
     assert seen == ["base system", "gather files", "prepare", "install"]
@@ -31,20 +31,20 @@ def test_steps_elements_and_the_script_that_runs():
 
 
 def test_nothing_runs_between_two_scripts():
-    progress = Progress()
+    progress = BuildProgress()
     for line in LINES.splitlines()[:5]:
         progress.feed(line)
     assert progress.script == ""
 
 
 def test_lines_without_a_time_are_read_too():
-    progress = Progress()
+    progress = BuildProgress()
     progress.feed("dib-run-parts Running /h/install.d/50-y\n")
     assert (progress.step, progress.script) == ("install", "install.d/50-y")
 
 
 def test_what_a_package_prints_is_not_a_step():
-    progress = Progress()
+    progress = BuildProgress()
     for line in ("> Running hooks in /etc/ca-certificates/update.d...", "> Building elements"):
         progress.feed(line)
     assert progress.steps == []

@@ -12,7 +12,7 @@ from hotplate.errors import HostError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine import admission
-from hotplate.settings import Accelerator, Settings
+from hotplate.settings import AcceleratorChoice, Settings
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.testbed.testbed import Testbed
@@ -44,7 +44,7 @@ def memory(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def testbed(tmp_path, memory):
-    settings = Settings(memory=MEMORY_MIB, cpus=1, accelerator=Accelerator.TCG)
+    settings = Settings(memory=MEMORY_MIB, cpus=1, accelerator=AcceleratorChoice.TCG)
     image = Image.open(tiny_disk.make(tmp_path / "disk.raw"))
     with Testbed(image, settings=settings, directory=tmp_path, events=EventLog()) as running:
         yield running

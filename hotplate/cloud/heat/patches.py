@@ -18,7 +18,7 @@ from unittest import mock
 FITS = (27, 28)
 
 
-class Progress:
+class TaskWaker:
     """Wakes the engine's tasks when something happened that they may be waiting for.
 
     Heat's tasks look once a second; a signal that has come in need not wait for that.
@@ -94,7 +94,7 @@ def misfits() -> list[str]:
 
 def apply(
     *,
-    progress: Progress,
+    progress: TaskWaker,
     on_event: Callable[[Any, Any], None],
     on_deployments: Callable[[str, list[dict[str, Any]]], None],
     guest_to_host: Callable[[str], str],

@@ -12,7 +12,7 @@ from hotplate.cloud.keystone.identity import Grant, Identity, IdentityError, Use
 _UNAUTHORIZED = "The request you have made requires authentication."
 
 
-class _HttpError(Exception):
+class _KeystoneHttpError(Exception):
     def __init__(self, status: str, message: str) -> None:
         super().__init__(message)
         self.status = status
@@ -35,7 +35,7 @@ class KeystoneApi:
         except IdentityError as error:
             status, body = _error("401 Unauthorized", str(error))
             headers.append(("WWW-Authenticate", f'Keystone uri="{self._base(environ)}/v3"'))
-        except _HttpError as error:
+        except _KeystoneHttpError as error:
             status, body = _error(error.status, str(error))
         payload = json.dumps(body).encode() if body is not None else b""
         headers += [
@@ -68,7 +68,7 @@ class KeystoneApi:
             return self._ec2tokens(environ, headers)
         if method == "GET" and path.startswith("/v3/"):
             return self._resource(environ, path)
-        raise _HttpError("404 Not Found", "The resource could not be found.")
+        raise _KeystoneHttpError("404 Not Found", "The resource could not be found.")
 
     # -- tokens --------------------
 
@@ -88,17 +88,17 @@ class KeystoneApi:
             try:
                 grant = self._identity.read_token(subject)
             except IdentityError as error:
-                raise _HttpError("404 Not Found", f"{error}") from error
+                raise _KeystoneHttpError("404 Not Found", f"{error}") from error
             headers.append(("X-Subject-Token", subject))
             return "200 OK", self._identity.describe(grant, side)
         if method == "DELETE":
             return "204 No Content", None
-        raise _HttpError("405 Method Not Allowed", "The method is not allowed.")
+        raise _KeystoneHttpError("405 Method Not Allowed", "The method is not allowed.")
 
     def _authenticate(self, body: dict[str, Any]) -> Grant:
         auth = body.get("auth")
         if not isinstance(auth, dict) or not isinstance(auth.get("identity"), dict):
-            raise _HttpError("400 Bad Request", "'auth' is a required property")
+            raise _KeystoneHttpError("400 Bad Request", "'auth' is a required property")
         identity = auth["identity"]
         methods = identity.get("methods") or []
         scope = auth.get("scope") or {}
@@ -134,14 +134,14 @@ class KeystoneApi:
         # OSSA-2025-002: only a service may ask whether a signature is good.
         caller = self._caller(environ)
         if not {"service", "admin"} & set(caller.roles):
-            raise _HttpError(
+            raise _KeystoneHttpError(
                 "403 Forbidden",
                 "You are not authorized to perform the requested action: identity:ec2tokens.",
             )
         body = _read_json(environ)
         credentials = body.get("credentials") or body.get("ec2Credentials")
         if not isinstance(credentials, dict):
-            raise _HttpError("400 Bad Request", "credentials is a required property")
+            raise _KeystoneHttpError("400 Bad Request", "credentials is a required property")
         grant = self._identity.check_ec2(credentials, ttl=self._ttl)
         headers.append(("X-Subject-Token", self._identity.token(grant)))
         return "200 OK", self._identity.describe(grant, environ[SIDE])
@@ -202,7 +202,7 @@ class KeystoneApi:
                     for endpoint in entry["endpoints"]
                 ]
             }
-        raise _HttpError("404 Not Found", "The resource could not be found.")
+        raise _KeystoneHttpError("404 Not Found", "The resource could not be found.")
 
 
 def app(identity: Identity, *, signature_ttl: int) -> WSGIApp:
@@ -234,5 +234,5 @@ def _read_json(environ: dict[str, Any]) -> dict[str, Any]:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise _HttpError("400 Bad Request", "The request body is not a JSON object.")
+        raise _KeystoneHttpError("400 Bad Request", "The request body is not a JSON object.")
     return body

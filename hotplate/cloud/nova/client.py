@@ -19,7 +19,7 @@ from hotplate.cloud.nova.servers import (
     GUEST_IP,
     KeyPair,
     NoSuchServerError,
-    Server,
+    ServerRecord,
     Servers,
     UserDataTooLargeError,
 )
@@ -40,11 +40,11 @@ def mac_address(server_id: str) -> str:
 class NovaServer:
     """One server as novaclient shows it."""
 
-    def __init__(self, servers: Servers, server: Server) -> None:
+    def __init__(self, servers: Servers, server: ServerRecord) -> None:
         self._servers = servers
         self._fill(server)
 
-    def _fill(self, server: Server) -> None:
+    def _fill(self, server: ServerRecord) -> None:
         spec = server.spec
         self.id = spec.id
         self.name = spec.name
@@ -73,7 +73,7 @@ class NovaServer:
 
     def get(self) -> None:
         """Look again."""
-        self._fill(_found(self._servers, self.id))
+        self._fill(_record(self._servers, self.id))
 
     def to_dict(self) -> dict[str, Any]:
         """The server as Nova's JSON."""
@@ -123,7 +123,7 @@ class NovaServer:
 
     def rebuild(self, *_: Any, **__: Any) -> None:
         """Start again from the image, with the same user data."""
-        spec = _found(self._servers, self.id).spec
+        spec = _record(self._servers, self.id).spec
         self._servers.delete(self.id)
         self._servers.boot(spec)
 
@@ -158,7 +158,7 @@ class NovaServer:
         raise nova_exceptions.UnsupportedConsoleType(kind)
 
     def _change(self, **changes: Any) -> None:
-        spec = dataclasses.replace(_found(self._servers, self.id).spec, **changes)
+        spec = dataclasses.replace(_record(self._servers, self.id).spec, **changes)
         self._servers.change(self.id, spec)
 
 
@@ -211,7 +211,7 @@ class _ServerManager:
 
     def get(self, server: Any) -> NovaServer:
         server_id = server if isinstance(server, str) else server.id
-        return NovaServer(self._servers, _found(self._servers, server_id))
+        return NovaServer(self._servers, _record(self._servers, server_id))
 
     def delete(self, server: Any) -> None:
         self.get(server).delete()
@@ -310,7 +310,7 @@ class NovaClient:
         self.volumes = _VolumeManager()
 
 
-def _found(servers: Servers, server_id: str) -> Server:
+def _record(servers: Servers, server_id: str) -> ServerRecord:
     try:
         return servers.get(server_id)
     except NoSuchServerError:

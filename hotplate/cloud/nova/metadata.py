@@ -12,7 +12,7 @@ from typing import Any
 
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
 from hotplate.cloud.nova.client import NETWORK, mac_address
-from hotplate.cloud.nova.servers import GUEST_IP, NoSuchServerError, Server, Servers
+from hotplate.cloud.nova.servers import GUEST_IP, NoSuchServerError, ServerRecord, Servers
 
 EC2_VERSIONS = (
     "1.0",
@@ -109,7 +109,7 @@ class Metadata:
 
     # -- OpenStack --------------------
 
-    def _answer_openstack(self, server: Server, parts: list[str]) -> tuple[str, bytes] | None:
+    def _answer_openstack(self, server: ServerRecord, parts: list[str]) -> tuple[str, bytes] | None:
         if not parts:
             return "text/plain", "\n".join(OPENSTACK_VERSIONS).encode()
         version, rest = parts[0], parts[1:]
@@ -126,7 +126,7 @@ class Metadata:
         kind = "text/plain" if rest[0] == "password" else "application/octet-stream"
         return kind, content
 
-    def _openstack(self, server: Server, version: str) -> dict[str, bytes]:
+    def _openstack(self, server: ServerRecord, version: str) -> dict[str, bytes]:
         spec = server.spec
         since = _Since(version)
         files = {"meta_data.json": _json(self._meta_data(server, since))}
@@ -143,7 +143,7 @@ class Metadata:
             files["vendor_data2.json"] = _json({})
         return files
 
-    def _meta_data(self, server: Server, since: Callable[[str], bool]) -> dict[str, Any]:
+    def _meta_data(self, server: ServerRecord, since: Callable[[str], bool]) -> dict[str, Any]:
         spec = server.spec
         data: dict[str, Any] = {
             "uuid": spec.id,
@@ -173,7 +173,7 @@ class Metadata:
 
     # -- EC2 ------------------------------------------------------------------------------------
 
-    def _answer_ec2(self, server: Server, parts: list[str]) -> tuple[str, bytes] | None:
+    def _answer_ec2(self, server: ServerRecord, parts: list[str]) -> tuple[str, bytes] | None:
         version, rest = parts[0], parts[1:]
         if version not in EC2_VERSIONS:
             return None
@@ -198,7 +198,7 @@ class Metadata:
             names = [f"{i}={name}" for i, name in enumerate(server.spec.public_keys)]
         return "text/plain", "\n".join(names).encode()
 
-    def _ec2(self, server: Server) -> dict[str, str]:
+    def _ec2(self, server: ServerRecord) -> dict[str, str]:
         spec = server.spec
         hostname = _hostname(spec.name)
         values = {
@@ -300,7 +300,7 @@ def _hostname(name: str) -> str:
     return (kept.strip("-").lower() or "server")[:63] + ".novalocal"
 
 
-def _network_data(server: Server) -> dict[str, Any]:
+def _network_data(server: ServerRecord) -> dict[str, Any]:
     return {
         "links": [
             {

@@ -33,7 +33,7 @@ class UserDataTooLargeError(Exception):
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerRecord:
     """A server that Nova knows.
 
     :param number: counts up from 1; the EC2 instance id is made of it.
@@ -115,13 +115,13 @@ class Servers:
                 f"Your request is {request} bytes",
             )
 
-    def boot(self, spec: ServerSpec) -> Server:
+    def boot(self, spec: ServerSpec) -> ServerRecord:
         """Check, keep and start a server."""
         self.check_size(spec)
         with self._lock:
             row = self._store.row("SELECT max(number) AS last FROM hotplate_server")
             number = (row["last"] or 0) + 1 if row else 1
-            server = Server(
+            server = ServerRecord(
                 spec,
                 number,
                 base64.b64encode(secrets.token_bytes(512)).decode(),
@@ -151,7 +151,7 @@ class Servers:
             raise
         return server
 
-    def get(self, server_id: str) -> Server:
+    def get(self, server_id: str) -> ServerRecord:
         """The server of that id.
 
         :raises NoSuchServerError: when there is none.
@@ -160,9 +160,9 @@ class Servers:
         if row is None:
             raise NoSuchServerError(server_id)
         spec = ServerSpec.from_json(json.loads(row["spec"]))
-        return Server(spec, row["number"], row["random_seed"], row["created"])
+        return ServerRecord(spec, row["number"], row["random_seed"], row["created"])
 
-    def all(self) -> list[Server]:
+    def all(self) -> list[ServerRecord]:
         """All servers, oldest first."""
         rows = self._store.rows("SELECT id FROM hotplate_server ORDER BY number")
         return [self.get(row["id"]) for row in rows]

@@ -226,7 +226,7 @@ class ZaqarApi:
     def __call__(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
         try:
             status, body = self._answer(environ)
-        except _HttpError as error:
+        except _ZaqarHttpError as error:
             status = error.status
             body = {"title": error.title, "description": str(error)}
         except QueueError as error:
@@ -267,7 +267,7 @@ class ZaqarApi:
             return "200 OK", {"queues": queues, "links": []}
         match = _QUEUE.match(path)
         if match is None:
-            raise _HttpError("404 Not Found", "Not found", path)
+            raise _ZaqarHttpError("404 Not Found", "Not found", path)
         queue, below = match["queue"], match["below"]
         if below == "messages":
             return self._messages(environ, method, project, queue, match["message"])
@@ -281,7 +281,7 @@ class ZaqarApi:
             return "204 No Content", None
         if below is None:
             return self._queue(environ, method, project, queue)
-        raise _HttpError("405 Method Not Allowed", "Method not allowed", method)
+        raise _ZaqarHttpError("405 Method Not Allowed", "Method not allowed", method)
 
     def _queue(
         self, environ: dict[str, Any], method: str, project: str, queue: str
@@ -302,7 +302,7 @@ class ZaqarApi:
                 "_default_message_ttl": 3600,
                 **metadata,
             }
-        raise _HttpError("405 Method Not Allowed", "Method not allowed", method)
+        raise _ZaqarHttpError("405 Method Not Allowed", "Method not allowed", method)
 
     def _messages(
         self,
@@ -340,8 +340,8 @@ class ZaqarApi:
                 return "200 OK", {"messages": messages, "links": []}
             if message := self._queues.message(project, queue, message_id):
                 return "200 OK", message
-            raise _HttpError("404 Not Found", "Not found", message_id)
-        raise _HttpError("405 Method Not Allowed", "Method not allowed", method)
+            raise _ZaqarHttpError("404 Not Found", "Not found", message_id)
+        raise _ZaqarHttpError("405 Method Not Allowed", "Method not allowed", method)
 
     # -- who may --------------------
 
@@ -351,7 +351,7 @@ class ZaqarApi:
         try:
             grant = self._identity.read_token(environ.get("HTTP_X_AUTH_TOKEN", ""))
         except IdentityError as error:
-            raise _HttpError(
+            raise _ZaqarHttpError(
                 "401 Unauthorized", "Unauthorized", "The request requires authentication."
             ) from error
         return grant.project
@@ -379,7 +379,7 @@ class ZaqarApi:
         methods = environ.get("HTTP_URL_METHODS", "").split(",")
         expires: str = environ.get("HTTP_URL_EXPIRES", "")
         made = self._signature(project, paths, expires, methods)
-        refused = _HttpError("404 Not Found", "Not found", "The URL signature is not valid.")
+        refused = _ZaqarHttpError("404 Not Found", "Not found", "The URL signature is not valid.")
         if not hmac.compare_digest(made.encode(), environ["HTTP_URL_SIGNATURE"].encode()):
             raise refused
         try:
@@ -391,7 +391,7 @@ class ZaqarApi:
         return project
 
 
-class _HttpError(Exception):
+class _ZaqarHttpError(Exception):
     def __init__(self, status: str, title: str, description: str) -> None:
         super().__init__(description)
         self.status = status
@@ -443,6 +443,6 @@ def _read_json(environ: dict[str, Any]) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
-        raise _HttpError(
+        raise _ZaqarHttpError(
             "400 Bad Request", "Invalid API request", "Request body could not be parsed."
         ) from None
