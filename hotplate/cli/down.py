@@ -6,7 +6,7 @@ import argparse
 
 from hotplate.cli.arguments import add_directory_argument, load_settings
 from hotplate.errors import HotplateError
-from hotplate.session.session import find
+from hotplate.session.directory import find
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 SECONDS = 180.0

@@ -7,7 +7,7 @@ import sys
 
 from hotplate.cli.arguments import add_directory_argument, load_settings
 from hotplate.cli.shell import copy, each_command
-from hotplate.session.session import find
+from hotplate.session.directory import find
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from hotplate.cli.arguments import add_directory_argument, load_settings
 from hotplate.errors import HostError
-from hotplate.session.session import SessionDirectory, find, pass_on
+from hotplate.session.directory import SessionDirectory, find, pass_on
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from hotplate.cli import arguments
-from hotplate.session.session import find
+from hotplate.session.directory import find
 from hotplate.text import clean
 
 

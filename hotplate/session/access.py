@@ -1,7 +1,7 @@
 """Ways into the servers of a testbed for other processes: ssh, a shell, the console, the monitor.
 
 ``hotplate ssh``, ``hotplate shell`` and ``hotplate monitor`` speak to the control socket of a
-:class:`~hotplate.session.session.SessionDirectory`.
+:class:`~hotplate.session.directory.SessionDirectory`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.errors import HotplateError, MachineLostError, UsageError
-from hotplate.session.session import ABOUT, Control, SessionDirectory, in_memory
+from hotplate.session.directory import ABOUT, Control, SessionDirectory, in_memory
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
@@ -40,7 +40,7 @@ class Access:
         self._lock = threading.Lock()
 
     def answer(self, request: dict[str, Any]) -> tuple[Any, list[int]]:
-        """Answer a request; see :data:`hotplate.session.session.Handler`.
+        """Answer a request; see :data:`hotplate.session.directory.Handler`.
 
         :raises UsageError: when there is no such server, or no such thing to ask.
         """

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hotplate.session.session import SessionDirectory
+from hotplate.session.directory import SessionDirectory
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -1,4 +1,4 @@
-"""hotplate.session.session: one owner, requests with descriptors, and ends that are told."""
+"""hotplate.session.directory: one owner, requests with descriptors, and ends that are told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hotplate.errors import HostError, MachineLostError, SubjectError, UsageError
-from hotplate.session.session import Control, SessionDirectory, in_memory
+from hotplate.session.directory import Control, SessionDirectory, in_memory
 from hotplate.timing.deadline import Deadline
 
 
