@@ -12,7 +12,8 @@ from typing import TextIO
 from hotplate.cli.arguments import add_directory_argument, load_settings
 from hotplate.cli.output import Output
 from hotplate.errors import UsageError
-from hotplate.session.directory import find, in_memory
+from hotplate.session.channel import in_memory
+from hotplate.session.directory import find
 
 SECONDS = 600.0
 INPUT_BYTES = 16 << 20

@@ -11,7 +11,8 @@ from typing import NoReturn
 
 from hotplate.cli.arguments import add_directory_argument, load_settings
 from hotplate.errors import HostError
-from hotplate.session.directory import SessionDirectory, find, pass_on
+from hotplate.session.channel import pass_on
+from hotplate.session.directory import SessionDirectory, find
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

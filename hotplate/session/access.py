@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.errors import HotplateError, MachineLostError, UsageError
-from hotplate.session.directory import ABOUT, Control, SessionDirectory, in_memory
+from hotplate.session.channel import in_memory
+from hotplate.session.control import Control
+from hotplate.session.directory import ABOUT, SessionDirectory
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
@@ -40,7 +42,7 @@ class Access:
         self._lock = threading.Lock()
 
     def answer(self, request: dict[str, Any]) -> tuple[Any, list[int]]:
-        """Answer a request; see :data:`hotplate.session.directory.Handler`.
+        """Answer a request; see :data:`hotplate.session.control.Handler`.
 
         :raises UsageError: when there is no such server, or no such thing to ask.
         """

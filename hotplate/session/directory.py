@@ -1,10 +1,7 @@
 """A session's directory: one owner, a control socket, and what a person needs to reach it.
 
 The owner (``hotplate up``) holds a lock on the directory as long as it lives, so that nothing in
-it is ever stale.  Others speak to it over the unix socket ``control``, one JSON message each way on
-``SOCK_SEQPACKET``; descriptors go along as ``SCM_RIGHTS``.  A request is ``{"ask": word, ...}``, an
-answer ``{"ok": value}`` or ``{"error": sentence, "hint": text, "outcome": whose fault}``.  Both
-ends check that the other belongs to the same user (``SO_PEERCRED``).
+it is ever stale.  Others speak to it over its control socket (:mod:`hotplate.session.channel`).
 """
 
 from __future__ import annotations
@@ -15,12 +12,9 @@ import os
 import select
 import shlex
 import shutil
-import signal
 import socket
-import struct
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,25 +26,19 @@ from hotplate.errors import (
     Outcome,
     UsageError,
     error_of,
-    outcome_of,
 )
+from hotplate.session import channel as channels
+from hotplate.session.channel import CONTROL, MESSAGE_BYTES
 from hotplate.settings import Settings
 from hotplate.timing.deadline import Deadline, retry
 
-MESSAGE_BYTES = 1 << 16
-MAX_DESCRIPTORS = 2
 ABOUT = "session.json"
-CONTROL = "control"
 DOWN = "down"
 OURS = (
     *("cloud", "servers", "clouds.yaml", "ssh-key", "ssh-key.pub", "ssh-config"),
     *(CONTROL, ABOUT),
 )
 """All that is ever made in a session's directory; nothing else is removed."""
-
-Handler = Callable[[dict[str, Any]], tuple[Any, list[int]]]
-"""Takes a request, with the descriptors that came along as ``descriptors``, which are closed then;
-returns the answer, and descriptors that go along and are closed too."""
 
 
 @dataclass(frozen=True)
@@ -233,13 +221,11 @@ class SessionDirectory:
         :raises HotplateError: what went wrong there, of the kind that it was there.
         """
         with contextlib.ExitStack() as owned:
-            channel = owned.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
             try:
-                with _short(self.path) as directory:
-                    channel.connect(f"{directory}/{CONTROL}")
+                channel = owned.enter_context(channels.connect(self.path))
             except OSError as error:
                 raise self._nobody() from error
-            _check_peer(channel)
+            channels.check_peer(channel)
             request = json.dumps({"ask": ask, **details}).encode()
             if len(request) > MESSAGE_BYTES:
                 raise UsageError(
@@ -247,9 +233,7 @@ class SessionDirectory:
                     hint="hand what is long over on the standard input",
                 )
             socket.send_fds(channel, [request], descriptors)
-            message, handed, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, MAX_DESCRIPTORS)
-            for descriptor in handed:
-                owned.callback(os.close, descriptor)
+            message, handed = channels.receive(channel, owned)
             if not message:
                 raise HotplateError(f'the session in "{self.path}" ended before it answered')
             answer = json.loads(message)
@@ -274,116 +258,6 @@ class SessionDirectory:
         return bool(kept)
 
 
-class Control:
-    """The owner's end of the control socket; a context manager.
-
-    Signals that mean "end" and requests are taken by the one who calls :meth:`run`; each request is
-    answered in a thread of its own.
-
-    :param handle: answers a request; a :class:`HotplateError` becomes the answer's error.
-    """
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def __init__(self, directory: SessionDirectory, handle: Handler) -> None:
-        self._directory = directory
-        self._handle = handle
-        self._owned = contextlib.ExitStack()
-
-    def __enter__(self) -> Control:
-        with contextlib.ExitStack() as owned:
-            self._listener = owned.enter_context(
-                socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            )
-            # The lock says that whoever bound it is gone.
-            (self._directory.path / CONTROL).unlink(missing_ok=True)
-            with _short(self._directory.path) as directory:
-                self._listener.bind(f"{directory}/{CONTROL}")
-            (self._directory.path / CONTROL).chmod(0o600)
-            self._listener.listen(16)
-            self._woken, self._waker = (owned.enter_context(each) for each in socket.socketpair())
-            self._waker.setblocking(False)
-            owned.callback((self._directory.path / CONTROL).unlink, missing_ok=True)
-            # A signal that another thread is given would not end the main thread's select().
-            owned.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(self._waker.fileno()))
-            for number in self.SIGNALS:
-                # Whoever started us with nohup or in the background wants it ignored.
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    owned.callback(signal.signal, number, signal.signal(number, self._on_signal))
-            self._owned = owned.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._owned.close()
-
-    def end(self) -> None:
-        """Let :meth:`run` return."""
-        with contextlib.suppress(OSError):
-            self._waker.send(b"e")
-
-    def run(self) -> None:
-        """Answer requests until a signal comes or somebody calls :meth:`end`."""
-        while True:
-            ready, _, _ = select.select([self._woken, self._listener], [], [])
-            if self._woken in ready:
-                return
-            channel, _ = self._listener.accept()
-            threading.Thread(
-                target=self._answer, args=(channel,), name="control", daemon=True
-            ).start()
-
-    def _on_signal(self, number: int, _frame: object) -> None:  # noqa: ARG002
-        self.end()
-
-    def _answer(self, channel: socket.socket) -> None:
-        descriptors: list[int] = []
-        with contextlib.ExitStack() as owned, contextlib.suppress(OSError):
-            owned.callback(channel.close)
-            _check_peer(channel)
-            try:
-                message, handed, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, MAX_DESCRIPTORS)
-                for descriptor in handed:
-                    owned.callback(os.close, descriptor)
-                request = json.loads(message or b"{}") | {"descriptors": handed}
-                if request["ask"] == DOWN:
-                    # Kept to the end: that it is closed tells the other that we are gone.
-                    self._owned.callback(owned.pop_all().close)
-                value, descriptors = self._handle(request)
-                answer = {"ok": value}
-            except HotplateError as error:
-                answer = {
-                    "error": error.message,
-                    "hint": error.hint,
-                    "outcome": str(outcome_of(error)),
-                }
-            except (ValueError, KeyError, TypeError) as error:
-                answer = {"error": f"the request was not understood: {error}"}
-            try:
-                socket.send_fds(channel, [json.dumps(answer).encode()], descriptors)
-            finally:
-                for descriptor in descriptors:
-                    os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _short(directory: Path) -> Iterator[str]:
-    """A short name for a directory: the address of a unix socket has 108 bytes (unix(7))."""
-    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
-
-
-def _check_peer(channel: socket.socket) -> None:
-    """Refuse to speak to another user, but for root."""
-    size = struct.calcsize("3i")
-    credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    _, uid, _ = struct.unpack("3i", credentials)
-    if uid not in (os.geteuid(), 0):
-        raise PermissionError(f"the other end of the session's socket belongs to user {uid}")
-
-
 def _new_key() -> str:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -397,30 +271,6 @@ def _new_key() -> str:
         )
         .decode()
     )
-
-
-def in_memory(data: bytes) -> int:
-    """A descriptor from which ``data`` can be read."""
-    descriptor = os.memfd_create("output", os.MFD_CLOEXEC)
-    with os.fdopen(os.dup(descriptor), "wb") as stream:
-        stream.write(data)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
-
-
-def pass_on(descriptor: int, output: int) -> None:
-    """Hand a connection to ``ssh``, as its option ProxyUseFdpass wants it.
-
-    :param output: our standard output, which is a socket then.
-    :raises HostError: when it is not one.
-    """
-    try:
-        with socket.socket(fileno=os.dup(output)) as channel:
-            socket.send_fds(channel, [b"\0"], [descriptor])
-    except OSError as error:
-        raise HostError(
-            "--connect is for the ProxyCommand of ssh, with ProxyUseFdpass", hint="see ssh-config"
-        ) from error
 
 
 def find(path: Path | None, settings: Settings) -> SessionDirectory:

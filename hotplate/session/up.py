@@ -17,7 +17,8 @@ from hotplate.events import classify
 from hotplate.events.log import Event, EventLog
 from hotplate.image.inspect import Image
 from hotplate.session.access import Access
-from hotplate.session.directory import ABOUT, DOWN, Control, SessionDirectory
+from hotplate.session.control import Control
+from hotplate.session.directory import ABOUT, DOWN, SessionDirectory
 from hotplate.settings import Settings
 from hotplate.stacks.stack import STACK_TYPE, Stack
 from hotplate.stacks.template import Template

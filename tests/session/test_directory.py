@@ -1,4 +1,4 @@
-"""hotplate.session.directory: one owner, requests with descriptors, and ends that are told."""
+"""A session: one owner of its directory, requests with descriptors, and ends that are told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from hotplate.errors import HostError, MachineLostError, SubjectError, UsageError
-from hotplate.session.directory import Control, SessionDirectory, in_memory
+from hotplate.session.channel import in_memory
+from hotplate.session.control import Control
+from hotplate.session.directory import SessionDirectory
 from hotplate.timing.deadline import Deadline
 
 
