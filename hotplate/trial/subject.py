@@ -35,6 +35,6 @@ def subject_of(
         image=str(testbed.image.path),
         template=template,
         server=server.spec.name if server else "",
-        stand_ins=(*stand_ins, *([NO_LIMITS] if testbed.settings.lift_limits else ())),
+        stand_ins=(*stand_ins, *([NO_LIMITS] if testbed.cloud.options.lift_limits else ())),
         facts=facts,
     )

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from played_guest import Guest
 
+from hotplate.cloud.options import CloudOptions
 from hotplate.report import html, junit
 from hotplate.report.terminal import summary
 from hotplate.stacks.template import Template
@@ -387,6 +388,15 @@ def test_each_server_is_shown_with_its_name(play):
     for text in texts:
         assert all(name in text for name in names)
     assert any(line.startswith(f"{names[0]}: ") for line in played.seen)
+
+
+@pytest.mark.parametrize("lift", [True, False])
+def test_that_limits_were_lifted_is_said(play, lift):
+    options = CloudOptions(lift_limits=lift)
+    verdict = play(template({"server": server()}), options=options).verdict
+    assert verdict.passed
+    assert ("no limits on the size of requests" in summary(verdict)) == lift
+    assert ("no limits on the size of requests" in json.dumps(verdict.to_json())) == lift
 
 
 def test_a_template_without_a_server_says_nothing_of_the_image(play):
