@@ -263,6 +263,17 @@ def test_a_silent_agent_is_said_to_be_unknown_without_a_way_in(story, happens):
     assert "os-collect-config" in diagnosis.advice
 
 
+def test_what_we_ask_is_no_sign_of_life(story):
+    """What is told of last is what the guest did, and no answer to the harness's own probe."""
+    story.delivered()
+    story.probe("routes", "default via 10.0.0.1")
+    story.emit("harness", "waiting", text="waiting for memory")
+    seen = story.diagnosis().seen
+    assert seen.startswith("nothing for ")
+    assert "; the last was console: " in seen
+    assert "heat-config: received" in seen
+
+
 def test_a_good_run_has_no_diagnosis(passed):
     assert passed.diagnosis("CREATE_COMPLETE") is None
 
