@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from hotplate.cloud.options import CloudOptions
 from hotplate.machine.accelerator import Accelerator
 from hotplate.machine.config import Firmware
 from hotplate.settings import Settings
@@ -30,6 +31,7 @@ def testbed(passed):
     return SimpleNamespace(
         events=passed.events,
         image=SimpleNamespace(path="web.qcow2"),
+        cloud=SimpleNamespace(options=CloudOptions()),
         settings=Settings(lift_limits=True),
         accelerator=Accelerator("tcg", "max", (), "there is no KVM"),
     )
