@@ -31,8 +31,8 @@ def testbed(passed):
     return SimpleNamespace(
         events=passed.events,
         image=SimpleNamespace(path="web.qcow2"),
-        cloud=SimpleNamespace(options=CloudOptions()),
-        settings=Settings(lift_limits=True),
+        cloud=SimpleNamespace(options=CloudOptions(lift_limits=True)),
+        settings=Settings(),
         accelerator=Accelerator("tcg", "max", (), "there is no KVM"),
     )
 
