@@ -158,7 +158,7 @@ class Machine:
             self._qmp.negotiate(seconds=GREETING_SECONDS)
             self._started = True
             if incoming is not None:
-                snapshot.restore(self, incoming)
+                snapshot.restore(self.qmp, incoming, self._wait_migration)
         except BaseException as error:
             child = self._child
             self.kill()
@@ -284,10 +284,9 @@ class Machine:
 
         :raises HostError: when the file cannot be written.
         """
-        snapshot.save(self, path)
+        snapshot.save(self.qmp, path, self._wait_migration)
 
-    def wait_migration(self, deadline: Deadline) -> str:
-        """Wait for the end of a migration; returns ``completed`` or ``failed``."""
+    def _wait_migration(self, deadline: Deadline) -> str:
         with self._migration:
             while self._migration_status not in ("completed", "failed"):
                 if not self.running:

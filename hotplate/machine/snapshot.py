@@ -7,28 +7,29 @@ quoted and QEMU starts no program.  Source: QEMU's ``docs/devel/migration.rst``.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hotplate.errors import HostError, MachineLostError
+from hotplate.machine.qmp import Qmp
 from hotplate.timing.deadline import Deadline
-
-if TYPE_CHECKING:
-    from hotplate.machine.machine import Machine
 
 SECONDS = 120.0
 
+Wait = Callable[[Deadline], str]
+"""Waits for the end of a migration; returns QEMU's ``completed`` or ``failed``."""
 
-def save(machine: Machine, path: Path) -> None:
+
+def save(qmp: Qmp, path: Path, wait: Wait) -> None:
     """Stop the guest and write its memory and devices to ``path``, whole or not at all.
 
     :raises HostError: when the file cannot be written.
     """
-    machine.pause()
+    qmp.execute("stop")
     temporary = path.with_name(path.name + ".new")
     try:
         with temporary.open("wb") as stream:
-            status = _move(machine, stream.fileno(), "migrate", "while it was saved")
+            status = _move(qmp, wait, stream.fileno(), "migrate", "while it was saved")
             if status != "completed" or os.fstat(stream.fileno()).st_size == 0:
                 raise HostError(
                     f'the machine\'s state could not be written to "{path}"',
@@ -45,27 +46,26 @@ def save(machine: Machine, path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def restore(machine: Machine, path: Path) -> None:
+def restore(qmp: Qmp, path: Path, wait: Wait) -> None:
     """Load a state into a QEMU that was started with ``-incoming defer``, and let it run.
 
     :raises MachineLostError: when the state does not fit this machine.
     """
     try:
         with path.open("rb") as stream:
-            status = _move(machine, stream.fileno(), "migrate-incoming", "while it was restored")
+            status = _move(qmp, wait, stream.fileno(), "migrate-incoming", "while it was restored")
     except OSError as error:
         raise MachineLostError(f'"{path}" cannot be read: {error.strerror}') from error
     if status != "completed":
         raise MachineLostError(f'the saved state "{path}" does not fit this machine')
-    machine.resume()
+    qmp.execute("cont")
 
 
-def _move(machine: Machine, descriptor: int, command: str, when: str) -> str:
+def _move(qmp: Qmp, wait: Wait, descriptor: int, command: str, when: str) -> str:
     """Run one of the two migration commands on a descriptor and wait for its end."""
-    qmp = machine.qmp
     qmp.execute("migrate-set-capabilities", capabilities=[{"capability": "events", "state": True}])
     # The default limit of 128 MiB/s is for networks.
     qmp.execute("migrate-set-parameters", max_bandwidth=1 << 40)
     qmp.execute("getfd", descriptor=descriptor, fdname="state")
     qmp.execute(command, uri="fd:state")
-    return machine.wait_migration(Deadline(SECONDS, f"the machine's state {when}"))
+    return wait(Deadline(SECONDS, f"the machine's state {when}"))
