@@ -136,7 +136,7 @@ class WaitedTooLong(Exception):
 
 
 def error_of(outcome: Outcome, message: str, *, hint: str = "") -> HotplateError:
-    """The error that another process had and put into words.
+    """Return the error that another process had and put into words.
 
     :param outcome: whose fault it was there.
     """
@@ -175,17 +175,17 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def is_unforeseen(error: BaseException) -> bool:
-    """True when it is told with its traceback: nobody thought of it."""
+    """Return True when it is told with its traceback: nobody thought of it."""
     return outcome_of(error) is Outcome.ERROR and not isinstance(error, HotplateError)
 
 
 def exhaustion(error: BaseException) -> bool:
-    """True for an error of the operating system that says that the host has no more to give."""
+    """Return True for an error of the operating system that says that the host is full."""
     return _number(error) in _REMEDIES
 
 
 def _number(error: BaseException) -> int | None:
-    """The error number of the operating system behind an exception, also where SQLite met it."""
+    """Return the operating system's error number behind an exception, SQLite's too."""
     if isinstance(error, sqlite3.Error):
         full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
         return errno.ENOSPC if full else None
@@ -193,7 +193,7 @@ def _number(error: BaseException) -> int | None:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """An exception and those behind it, as a traceback shows them."""
+    """Yield an exception and those behind it, as a traceback shows them."""
     seen: set[int] = set()
     each: BaseException | None = error
     while each is not None and id(each) not in seen:

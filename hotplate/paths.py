@@ -14,7 +14,7 @@ from hotplate.errors import HostError
 
 
 def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """The directory of everything that can be made again.
+    """Return the directory of everything that can be made again.
 
     ``$HOTPLATE_CACHE``, else ``$XDG_CACHE_HOME/hotplate``, else ``~/.cache/hotplate``.
     """
@@ -26,7 +26,7 @@ def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _shared(name: str) -> Path:
-    """A directory that lies beside the package in a checkout, in share/hotplate when installed."""
+    """Return a directory that lies beside the package, or in share/hotplate when installed."""
     checkout = Path(__file__).resolve().parent.parent / name
     if checkout.is_dir() and (checkout.parent / "pyproject.toml").is_file():
         return checkout
@@ -40,10 +40,10 @@ def _shared(name: str) -> Path:
 
 
 def elements_dir() -> Path:
-    """The directory of hotplate's diskimage-builder elements, for ``ELEMENTS_PATH``."""
+    """Return the directory of hotplate's diskimage-builder elements, for ``ELEMENTS_PATH``."""
     return _shared("elements")
 
 
 def hooks_dir() -> Path:
-    """The directory of the programs that the elements install into an image."""
+    """Return the directory of the programs that the elements install into an image."""
     return _shared("hooks")

@@ -27,11 +27,11 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """Return text without terminal escapes, controls and invisible characters.
+    r"""Return text without terminal escapes, controls and invisible characters.
 
     Tabs and line feeds stay; half of a surrogate pair, which no stream can write, becomes U+FFFD.
 
-    >>> clean("\\x1b[32mPASSED\\x1b[0m \\u202eDEL")
+    >>> clean("\x1b[32mPASSED\x1b[0m \u202eDEL")
     'PASSED DEL'
     """
     if text.isprintable():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def add_directory_argument(parser: argparse.ArgumentParser) -> None:
-    """What says which session is meant."""
+    """Add what says which session is meant."""
     parser.add_argument(
         "--directory",
         type=Path,
@@ -35,7 +35,7 @@ def add_directory_argument(parser: argparse.ArgumentParser) -> None:
 def add_template_arguments(
     parser: argparse.ArgumentParser, *, without: str, expectations: bool = False
 ) -> None:
-    """What says which stack is made.
+    """Add what says which stack is made.
 
     :param without: what is there when no template is given.
     :param expectations: whether the file may also have what is expected of the stack.
@@ -68,7 +68,7 @@ def add_template_arguments(
 
 
 def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
-    """What says how servers are run."""
+    """Add what says how servers are run."""
     parser.add_argument("--memory", type=int, metavar="MIB", help="memory of each guest")
     parser.add_argument("--cpus", type=int, help="processors of each guest")
     for name, kind in (
@@ -101,7 +101,7 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
-    """What says how the cloud around them is set up."""
+    """Add what says how the cloud around them is set up."""
     parser.add_argument(
         "--environment-dir",
         type=Path,
@@ -125,7 +125,7 @@ def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_cloud_options(args: argparse.Namespace, *, public_key: str = "") -> CloudOptions:
-    """What :func:`add_cloud_arguments` was told.
+    """Return what :func:`add_cloud_arguments` was told.
 
     :param public_key: the key of every key pair that a template names and nobody made.
     :raises UsageError: when it cannot be done.
@@ -147,7 +147,7 @@ def load_cloud_options(args: argparse.Namespace, *, public_key: str = "") -> Clo
 
 
 def load_settings(args: argparse.Namespace) -> Settings:
-    """The settings of a run, from the command line downwards.
+    """Return the settings of a run, from the command line downwards.
 
     :raises UsageError: for a value that is wrong; names its source.
     """
@@ -165,7 +165,7 @@ def check_files(args: argparse.Namespace) -> None:
 
 
 def load_template(args: argparse.Namespace) -> Template | None:
-    """The template that :func:`add_template_arguments` was told, with what is expected of it.
+    """Return the template that the command line names, with what is expected of it.
 
     :return: None when none was named.
     :raises UsageError: when it is not there, or what is expected makes no sense.

@@ -22,6 +22,7 @@ TYPES = ("qcow2", "raw")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Fill in the command line of ``hotplate build``."""
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="the image to write (RELEASE-LAYOUT)"
     )
@@ -107,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_from(args: argparse.Namespace) -> BuildRequest:
-    """What the command line asks for.
+    """Return what the command line asks for.
 
     :raises UsageError: when its parts contradict each other.
     """
@@ -145,6 +146,7 @@ def request_from(args: argparse.Namespace) -> BuildRequest:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Build an image, or show how it would be built; return the exit status."""
     request = request_from(args)
     build = Build(request, os.environ)
     if args.dry_run:

@@ -64,7 +64,7 @@ class Entry:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of ``hotplate cache``."""
+    """Fill in the command line of ``hotplate cache``."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     listing = actions.add_parser("list", help="say what is kept and how large it is (default)")
     listing.add_argument("--json", action="store_true", help="print it as JSON, sizes in bytes")
@@ -87,7 +87,7 @@ def size_of(path: Path) -> int:
 
 
 def entries(root: Path) -> list[Entry]:
-    """What is in the cache, by kind, the one used last first.
+    """Return what is in the cache, by kind, the one used last first.
 
     :raises HostError: when the cache cannot be read.
     """
@@ -146,7 +146,7 @@ def ago(seconds: float) -> str:
 
 
 def as_text(root: Path, listed: Sequence[Entry], *, now: float) -> str:
-    """The list for people; the last line is the whole."""
+    """Return the list for people; the last line is the whole."""
     lines = []
     for kind in KINDS:
         mine = [entry for entry in listed if entry.kind is kind]
@@ -161,7 +161,7 @@ def as_text(root: Path, listed: Sequence[Entry], *, now: float) -> str:
 
 
 def as_json(root: Path, listed: Sequence[Entry]) -> str:
-    """The list as JSON."""
+    """Return the list as JSON."""
     document = {
         "directory": str(root),
         "bytes": size_of(root),

@@ -19,6 +19,7 @@ TITLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Fill in the command line of ``hotplate doctor``."""
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 
@@ -35,7 +36,7 @@ def examine() -> list[Finding]:
 
 
 def can(findings: Sequence[Finding], use: Use) -> bool:
-    """True when nothing that ``use`` needs is missing."""
+    """Return True when nothing that ``use`` needs is missing."""
     return not any(each.use is use and each.state is State.FAILS for each in findings)
 
 

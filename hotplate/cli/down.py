@@ -13,7 +13,7 @@ SECONDS = 180.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of ``hotplate down``."""
+    """Fill in the command line of ``hotplate down``."""
     add_directory_argument(parser)
     parser.add_argument(
         "--keep", action="store_true", help="keep stacks and disks, however it was started"

@@ -163,7 +163,7 @@ def tools() -> Iterator[Finding]:
 
 
 def python_packages() -> Iterator[Finding]:
-    """The Python packages, by their installed metadata."""
+    """Look for the Python packages, by their installed metadata."""
     for name, use in PACKAGES.items():
         try:
             yield Finding(name, use, State.WORKS, f"version {metadata.version(name)} is installed")
@@ -206,7 +206,7 @@ def wiring() -> Iterator[Finding]:
 
 
 def namespaces() -> Iterator[Finding]:
-    """A user and a network namespace of our own, by entering them."""
+    """Enter a user and a network namespace of our own."""
     done = _run("unshare", "--user", "--map-root-user", "--net", "true")
     if done.returncode == 0:
         sentence = "user and network namespaces can be made"
@@ -317,7 +317,7 @@ def loop_devices() -> Iterator[Finding]:
 
 
 def device_mapper() -> Iterator[Finding]:
-    """The kernel's device-mapper, by asking it for its version (DM_VERSION of linux/dm-ioctl.h)."""
+    """Ask the kernel's device-mapper for its version (DM_VERSION of linux/dm-ioctl.h)."""
     other = "hotplate's block-device plug-in does without"
     size = 312
     request = (3 << 30) | (size << 16) | (0xFD << 8)

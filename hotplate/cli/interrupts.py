@@ -44,7 +44,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """What is done here ends by an exception when a signal comes, or has come before.
+        """End what is done here by an exception when a signal comes, or has come before.
 
         :raises Interrupted: names the signal.
         """

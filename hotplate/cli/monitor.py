@@ -11,7 +11,7 @@ from hotplate.session.directory import find
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of ``hotplate monitor``."""
+    """Fill in the command line of ``hotplate monitor``."""
     add_directory_argument(parser)
     parser.add_argument("server", metavar="SERVER", help="its name; '' for the only one")
     parser.add_argument(

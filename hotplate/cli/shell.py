@@ -21,7 +21,7 @@ INPUT_BYTES = 16 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of ``hotplate shell``."""
+    """Fill in the command line of ``hotplate shell``."""
     add_directory_argument(parser)
     parser.add_argument(
         "--timeout",
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _standard_input(*, asked: bool) -> bytes:
-    """What a command is given to read: a file; a pipe only when asked, for it may never end.
+    """Return what a command is given to read: a file; a pipe only when asked, for it may never end.
 
     :raises UsageError: when it is too much.
     """

@@ -16,7 +16,7 @@ from hotplate.session.directory import SessionDirectory, find
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of ``hotplate ssh``."""
+    """Fill in the command line of ``hotplate ssh``."""
     add_directory_argument(parser)
     parser.add_argument(
         "--connect",

@@ -43,7 +43,7 @@ MATRIX = "matrix.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of ``hotplate test``."""
+    """Fill in the command line of ``hotplate test``."""
     parser.add_argument(
         "images",
         type=Path,
@@ -300,7 +300,7 @@ def _keep_traceback(error: BaseException, folder: Path) -> None:
 def _progress(
     args: argparse.Namespace, expected: Mapping[Stage, float], events: EventLog
 ) -> Progress:
-    """The line on the terminal that follows one machine."""
+    """Return the line on the terminal that follows one machine."""
     from hotplate.report.terminal import Progress
     from hotplate.verdict.stages import ORDER
 
@@ -323,7 +323,7 @@ def _pause(trial: Trial, verdict: Verdict) -> None:
 
 
 def after_a_loss(verdict: Verdict, lost: str) -> Verdict:
-    """The verdict of a second try, which says what became of the first.
+    """Return the verdict of a second try, which says what became of the first.
 
     :param lost: why the first one's machine was lost.
     """

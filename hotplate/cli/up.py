@@ -13,7 +13,7 @@ from hotplate.text import clean
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of ``hotplate up``."""
+    """Fill in the command line of ``hotplate up``."""
     parser.add_argument(
         "image", type=Path, metavar="IMAGE", help="what every server boots: a qcow2 or raw image"
     )

@@ -212,7 +212,7 @@ class Cloud:
                 self._exit.callback(self._serve(name, listeners[name], Side.HOST, ""))
 
     def _listen(self) -> dict[str, socket.socket]:
-        """A loopback listener for each service but the metadata service, the port the kernel's."""
+        """Return a loopback listener on a free port for each service but the metadata service."""
         listeners = {}
         for name in PORTS.values():
             if name in ("metadata",):
@@ -376,7 +376,7 @@ class Cloud:
         )
 
     def clouds_yaml(self) -> str:
-        """A ``clouds.yaml`` with one cloud, ``hotplate``, for the ``openstack`` command."""
+        """Return a ``clouds.yaml`` with one cloud, ``hotplate``, for the ``openstack`` command."""
         owner = self.identity.owner
         return (
             "clouds:\n"
@@ -397,7 +397,7 @@ class Cloud:
         return self.metadata.tree(server_id, config_drive=config_drive)
 
     def stand_ins(self, stack: str) -> list[StoodIn]:
-        """What of a stack was accepted and not really there, nested stacks included.
+        """Return what of a stack was accepted and not really there, nested stacks included.
 
         :param stack: the stack's name or id.
         :return: resources of services that do not run here, and the images, flavors and key pairs

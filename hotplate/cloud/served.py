@@ -27,12 +27,12 @@ class Labels:
         self._prefixes[stack.id] = f"{outer}{stack.parent_resource_name}." if stack.owner_id else ""
 
     def label(self, stack_id: str, resource: str) -> str:
-        """The name of a resource of a stack."""
+        """Return the name of a resource of a stack."""
         return f"{self._prefixes.get(stack_id, '')}{resource}"
 
 
 def deployments(configs: Iterable[Mapping[str, Any]], labels: Labels) -> list[ExpectedDeployment]:
-    """What a server is to do with the configs that Heat serves to it."""
+    """Return what a server is to do with the configs that Heat serves to it."""
     return [_deployment(config, labels) for config in configs]
 
 
@@ -55,7 +55,7 @@ def _deployment(config: Mapping[str, Any], labels: Labels) -> ExpectedDeployment
 
 
 def _signal(inputs: Mapping[str, Any], stack_path: str, resource: str) -> str:
-    """The part of a path by which a signal is known; queries, which have secrets, stay out."""
+    """Return the part of a path that identifies a signal, without the query and its secrets."""
     transport = inputs.get("deploy_signal_transport")
     if transport == Transport.NONE:
         return ""

@@ -364,7 +364,7 @@ def too_large(environ: dict[str, Any], container: str, name: str) -> str:
 
 
 def _signature(text: str) -> str:
-    """A signature in hexadecimal, whether it came so or as ``sha512:<URL-safe base64>``."""
+    """Return a signature in hexadecimal, whether it came so or as ``sha512:<URL-safe base64>``."""
     _, colon, encoded = text.partition(":")
     if not colon:
         return text.lower()

@@ -98,7 +98,7 @@ def console_text(event: Event) -> str | None:
 
 
 def is_waiting(event: Event) -> bool:
-    """True for systemd's line that a job of the boot still runs, which it writes every second."""
+    """Return True for systemd's line that a job of the boot still runs."""
     text = console_text(event)
     return bool(text and job_in(text))
 
@@ -126,7 +126,7 @@ def status(event: Event) -> int | None:
 
 
 def answered(event: Event) -> bool:
-    """True when a request was answered with success (below 400)."""
+    """Return True when a request was answered with success (below 400)."""
     value = status(event)
     return value is None or 100 <= value < 400
 
@@ -141,7 +141,7 @@ def path(event: Event) -> str:
 
 
 def concerns(event: Event, server: str) -> bool:
-    """True when an event is about a server, or about the stack as a whole.
+    """Return True when an event is about a server, or about the stack as a whole.
 
     What the host's own clients ask for is about no server.
     """
@@ -151,12 +151,12 @@ def concerns(event: Event, server: str) -> bool:
 
 
 def is_request(event: Event) -> bool:
-    """True for a request that a guest's service was asked."""
+    """Return True for a request that a guest's service was asked."""
     return event.source in GUEST_SERVICES and event.kind in ("request", "signal")
 
 
 def is_metadata_fetch(event: Event) -> bool:
-    """True for a metadata request that is more than a look at the list of versions."""
+    """Return True for a metadata request that is more than a look at the list of versions."""
     if event.source != "metadata" or event.kind != "request":
         return False
     asked = path(event)
@@ -164,7 +164,7 @@ def is_metadata_fetch(event: Event) -> bool:
 
 
 def is_user_data(event: Event) -> bool:
-    """True for a request of the server's user data."""
+    """Return True for a request of the server's user data."""
     return (
         event.source == "metadata"
         and event.kind == "request"
@@ -173,30 +173,29 @@ def is_user_data(event: Event) -> bool:
 
 
 def is_loss(event: Event) -> bool:
-    """True when a machine went away that nobody had ended."""
+    """Return True when a machine went away that nobody had ended."""
     return (
         event.source == "machine" and event.kind == "exit" and event.detail.get("reason") == "lost"
     )
 
 
 def is_stop(event: Event) -> bool:
-    """True when QEMU stopped a guest because its disk could not be written."""
+    """Return True when QEMU stopped a guest because its disk could not be written."""
     return event.source == "machine" and event.kind == "disk-error" and event.detail["stopped"]
 
 
 def is_fault(event: Event) -> bool:
-    """True when a server could not be started: ``detail`` has whose fault it is, and a message."""
+    """Return True when a server could not be started: ``detail`` says whose fault it is."""
     return event.source == "harness" and event.kind == "fault"
 
 
 def is_flood(event: Event) -> bool:
-    """True when a guest passed a bound of the harness's: ``detail`` has the fault and a text."""
+    """Return True when a guest passed a bound: ``detail`` has the fault and a text."""
     return event.source == "harness" and event.kind == "flood"
 
 
 def is_poll(event: Event) -> bool:
-    """True for a request by which the agent asks for deployments (protocol: cfn, heat, temporary
-    URL, Zaqar)."""
+    """Return True when the agent asks for deployments, by any transport."""
     if event.kind == "poll" and event.source in GUEST_SERVICES:
         return True
     if event.kind != "request":
@@ -215,8 +214,7 @@ def is_poll(event: Event) -> bool:
 
 
 def is_signal(event: Event) -> bool:
-    """True for a request by which a guest reports a result (protocol: CFN_SIGNAL, HEAT_SIGNAL,
-    TEMP_URL_SIGNAL, ZAQAR_SIGNAL, and wait conditions)."""
+    """Return True when a guest reports a result, by any transport or to a wait condition."""
     if event.source not in GUEST_SERVICES:
         return False
     if event.kind == "signal":
@@ -251,12 +249,12 @@ def deployment_ids(event: Event) -> list[str] | None:
 
 
 def is_deployment_resource(event: Event) -> bool:
-    """True for a stack event of a software deployment."""
+    """Return True for a stack event of a software deployment."""
     return event.source == "stack" and str(event.detail.get("type", "")) in DEPLOYMENT_TYPES
 
 
 def is_signal_taken(event: Event) -> bool:
-    """True for Heat's own word that it took a signal for a deployment.
+    """Return True for Heat's own word that it took a signal for a deployment.
 
     Heat's event of the action SIGNAL says "Signal: deployment ... succeeded" (or failed) when the
     signal counted, and something else when it was ignored.
@@ -269,18 +267,18 @@ def is_signal_taken(event: Event) -> bool:
 
 
 def is_failure(event: Event) -> bool:
-    """True for Heat's word that a resource or a stack failed."""
+    """Return True for Heat's word that a resource or a stack failed."""
     return event.source == "stack" and event.detail.get("status") == "FAILED"
 
 
 def is_complete_stack(event: Event) -> bool:
-    """True for Heat's word that a stack is complete."""
+    """Return True for Heat's word that a stack is complete."""
     kind, status = event.detail.get("type"), event.detail.get("status")
     return event.source == "stack" and (kind, status) == ("OS::Heat::Stack", "COMPLETE")
 
 
 def is_wait_condition(event: Event) -> bool:
-    """True for a stack event of a wait condition."""
+    """Return True for a stack event of a wait condition."""
     kind = str(event.detail.get("type", ""))
     return event.source == "stack" and kind.endswith("::WaitCondition")
 

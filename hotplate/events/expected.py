@@ -47,7 +47,7 @@ class ExpectedDeployment:
     signal: str = ""
 
     def is_signalled_by(self, path: str) -> bool:
-        """True when a request for ``path`` (percent-decoded) is the signal of this deployment."""
+        """Return True when a request for ``path`` (decoded) is this deployment's signal."""
         return bool(self.signal) and bool(re.search(rf"{re.escape(self.signal)}(?:[/?]|$)", path))
 
 
@@ -66,8 +66,7 @@ def deployments(event: Event) -> list[ExpectedDeployment] | None:
 
 
 def of_user_data(event: Event, key: str) -> list[str] | None:
-    """Return ``parts``, ``sources`` or ``handles`` of a server's user data, None when an event does
-    not tell."""
+    """Return ``parts``, ``sources`` or ``handles`` of user data, None for any other event."""
     if event.source != "harness" or event.kind != "user-data":
         return None
     value: Any = event.detail.get(key)

@@ -124,7 +124,7 @@ class EventLog:
         return self._next
 
     def since(self, index: int) -> list[Event]:
-        """What is kept of what came at or after an index, which is what :func:`len` was then."""
+        """Return what is kept of the events since :func:`len` was ``index``."""
         with self._changed:
             return self._events[bisect_left(self._numbers, index) :]
 

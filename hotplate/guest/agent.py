@@ -198,7 +198,7 @@ def _checked(value: Any, what: str, kind: type[T]) -> T:
 
 
 def _field(answer: Any, name: str, kind: type[T], *, default: T | None = None) -> T:
-    """A field of an answer, of the kind that the agent's schema says."""
+    """Return a field of an answer, of the kind that the agent's schema says."""
     if not isinstance(answer, dict):
         answer = {}
     return _checked(answer.get(name, default), f'"{name}"', kind)

@@ -222,6 +222,6 @@ class Driver(Protocol):
 
 
 def _properties(result: CommandResult) -> dict[str, str]:
-    """The ``Name=value`` lines of ``systemctl show``."""
+    """Return the ``Name=value`` lines of ``systemctl show``."""
     pairs = (line.partition("=") for line in result.text.splitlines())
     return {name: value for name, _, value in pairs}

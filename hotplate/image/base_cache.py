@@ -82,7 +82,7 @@ class BaseCache:
         self._unlock()
 
     def settle(self) -> None:
-        """The base system is behind us: what is there now is whole, and others may use it."""
+        """Let others use the base system, which is complete now."""
         if self.making:
             with contextlib.suppress(OSError):
                 if self.tarball.exists():

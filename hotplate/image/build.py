@@ -275,7 +275,7 @@ class Build:
         return error
 
     def _manifest(self, staging: Path, started: datetime) -> dict[str, Any]:
-        """What is in the image, and what it was made by."""
+        """Return what is in the image, and what it was made by."""
         path = (*self.request.element_path, paths.elements_dir(), self.dib_elements)
         elements = {}
         for name in sorted(self.progress.elements):

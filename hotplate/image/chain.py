@@ -10,7 +10,7 @@ from hotplate.image.inspect import Image
 
 
 def fingerprint(image: Image, cache: Path | None = None) -> dict[str, str]:
-    """The SHA-256 of everything that a guest boots from, by what it is.
+    """Return the SHA-256 of everything that a guest boots from, by what it is.
 
     :param cache: see :func:`~hotplate.image.checksum.sha256_of`.
     """

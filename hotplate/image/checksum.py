@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def hash_file(file: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def hash_directory(directory: Path) -> str:
-    """A SHA-256 over the names, modes and contents of all files under a directory."""
+    """Return a SHA-256 over the names, modes and contents of all files under a directory."""
     total = hashlib.sha256()
     for file in sorted(directory.rglob("*")):
         if "__pycache__" in file.parts or not file.is_file():
@@ -26,7 +26,7 @@ def hash_directory(directory: Path) -> str:
 
 
 def sha256_of(file: Path, cache: Path | None = None) -> str:
-    """The SHA-256 of a file, in hexadecimal.
+    """Return the SHA-256 of a file, in hexadecimal.
 
     :param cache: a directory to remember it in, or None.  It is found again by device, inode,
         size and time of change (ctime, which nobody can set), and what cannot be read or written

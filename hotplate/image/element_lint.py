@@ -109,11 +109,11 @@ class Collection:
         )
 
     def finding(self, path: Path, rule: str, message: str) -> LintFinding:
-        """A finding about a path under this collection."""
+        """Return a finding about a path under this collection."""
         return LintFinding(str(path.relative_to(self.directory)), rule, message)
 
     def names(self) -> set[str]:
-        """The names of all elements that can be depended on, and what they provide."""
+        """Return the names of all elements that can be depended on, and what they provide."""
         names: set[str] = set()
         for directory in (self.directory, *self.others):
             for element in directory.iterdir():
@@ -124,7 +124,7 @@ class Collection:
 
 
 def words(file: Path) -> list[str]:
-    """The words of a file such as element-deps, without its comments; none if there is no file."""
+    """Return the words of a file such as element-deps, none if there is no file."""
     if not file.is_file():
         return []
     return [word for line in file.read_text().splitlines() for word in _uncommented(line).split()]
@@ -161,7 +161,7 @@ class _UniqueLoader(yaml.SafeLoader):
 
 
 def load(file: Path) -> Any:
-    """A JSON or YAML file; pkg-map has JSON in it.
+    """Return a JSON or YAML file; pkg-map has JSON in it.
 
     :raises ValueError: it is neither, or has a key twice.
     """
@@ -252,7 +252,7 @@ def _conditions(entry: Any) -> list[str]:
 
 
 def check_when(collection: Collection) -> Iterator[LintFinding]:
-    """A variable in a condition has a default: one that is not set ends the build."""
+    """Check that a variable in a condition has a default: one that is not set ends the build."""
     defaults = set(ALWAYS_SET)
     for directory in (collection.directory, *collection.others):
         for file in directory.glob("*/environment.d/*"):
@@ -360,7 +360,7 @@ def check_duplicates(collection: Collection) -> Iterator[LintFinding]:
 
 
 def alternatives_of(collection: Collection) -> dict[str, set[str]]:
-    """What each element provides: two that provide the same are never in one image."""
+    """Return what each element provides: two that provide the same are never in one image."""
     return {
         element.name: set(words(element / "element-provides")) for element in collection.elements
     }

@@ -150,7 +150,7 @@ class Image:
         )
 
     def sha256(self, cache: Path | None = None) -> str:
-        """The SHA-256 of the image file, in hexadecimal.
+        """Return the SHA-256 of the image file, in hexadecimal.
 
         :param cache: a directory in which it is remembered for as long as the file's device,
             inode, size and time of change stay the same.
@@ -158,7 +158,7 @@ class Image:
         return sha256_of(self.path, cache)
 
     def overlay(self, directory: Path, *, name: str = "disk.qcow2") -> Path:
-        """A disk to write to, with the image behind it; the image itself is never written.
+        """Return a disk to write to, with the image behind it; the image itself is never written.
 
         :param directory: where the overlay is made.
         :raises HostError: there is no space, or the directory cannot be written to.
@@ -207,7 +207,7 @@ def _check_length(file: Path) -> None:
 
 
 def _head(file: Path, kind: str) -> bytes:
-    """The first sectors of the disk that the guest would see."""
+    """Return the first sectors of the disk that the guest would see."""
     if kind == "raw":
         with file.open("rb") as image:
             return image.read(HEAD)
@@ -225,7 +225,7 @@ def _head(file: Path, kind: str) -> bytes:
 
 
 def read_table(head: bytes) -> Table | None:
-    """The partition table in the first sectors of a disk, or None when there is none.
+    """Return the partition table in the first sectors of a disk, or None when there is none.
 
     A file system made on a whole disk may have 55 aa at the end of its first sector too, so an
     MBR has to have a partition in it that is sound.
@@ -251,7 +251,7 @@ def is_file_system(head: bytes) -> bool:
 
 
 def kernel_arch(kernel: Path) -> str | None:
-    """The processor that a kernel is for, or None when its head does not tell."""
+    """Return the processor that a kernel is for, or None when its head does not tell."""
     with kernel.open("rb") as stream:
         head = stream.read(4096)
     if head[:2] != b"MZ" or len(head) < 64:
@@ -269,7 +269,7 @@ def _arch(file: Path, kernel: Path | None) -> str:
 
 
 def _stem(file: Path) -> Path:
-    """An image's path without the suffix of its format."""
+    """Return an image's path without the suffix of its format."""
     return file.with_suffix("") if file.suffix.lstrip(".") in FORMATS else file
 
 

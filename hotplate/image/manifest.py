@@ -29,7 +29,7 @@ def path_for(image: Path) -> Path:
 
 
 def read(image: Path) -> dict[str, Any]:
-    """The manifest beside an image; empty when there is none that can be read."""
+    """Return the manifest beside an image; empty when there is none that can be read."""
     with contextlib.suppress(OSError, ValueError):
         document = json.loads(path_for(image).read_text(encoding="utf-8"))
         if isinstance(document, dict):
@@ -84,7 +84,7 @@ def groups_without_hook(
 
 
 def _groups_of(element: Path) -> set[str]:
-    """The groups whose hooks an element brings, by its file ``heat-config-hooks``."""
+    """Return the groups whose hooks an element brings, by its file ``heat-config-hooks``."""
     try:
         lines = (element / "heat-config-hooks").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -94,7 +94,7 @@ def _groups_of(element: Path) -> set[str]:
 
 
 def elements_of(image: Path) -> Collection[str] | None:
-    """The elements that an image was built of; None when no manifest tells, or it is of another."""
+    """Return the elements that an image was built of, None without a manifest of its own."""
     manifest = read(image)
     with contextlib.suppress(OSError):
         if manifest.get("sha256") == sha256_of(image, cache_dir() / "checksums"):

@@ -44,7 +44,7 @@ class Mirrors:
     options: tuple[str, ...] = ()
 
     def sources_conf(self, release: str) -> str:
-        """The value of ``DIB_APT_SOURCES_CONF`` for a release: lines of ``name:entry``."""
+        """Return the value of ``DIB_APT_SOURCES_CONF`` for a release: lines of ``name:entry``."""
         entries = [("default", self.main, release)]
         if release not in ROLLING:
             entries.append(("updates", self.updates, f"{release}-updates"))
@@ -53,7 +53,7 @@ class Mirrors:
 
 
 def parse_list(text: str) -> Iterator[Source]:
-    """The ``deb`` entries of a file in the one-line format."""
+    """Yield the ``deb`` entries of a file in the one-line format."""
     for line in text.splitlines():
         words = re.sub(r"\[[^]]*\]", " ", line.partition("#")[0]).split()
         if len(words) >= 3 and words[0] == "deb":
@@ -61,7 +61,7 @@ def parse_list(text: str) -> Iterator[Source]:
 
 
 def parse_deb822(text: str) -> Iterator[Source]:
-    """The ``deb`` entries of a file in the deb822 format."""
+    """Yield the ``deb`` entries of a file in the deb822 format."""
     for stanza in re.split(r"\n\s*\n", text):
         fields: dict[str, str] = {}
         last = ""
@@ -134,7 +134,7 @@ def host_codename(os_release: Path = Path("/etc/os-release")) -> str:
 
 
 def apt_options() -> tuple[str, ...]:
-    """What this host tells its apt about mirrors that stand still, whose release files expire.
+    """Return this host's apt options for mirrors that stand still, whose release files expire.
 
     :return: such as ``Acquire::Check-Valid-Until "false"``; nothing where apt's defaults hold.
     """
@@ -150,7 +150,7 @@ def apt_options() -> tuple[str, ...]:
 
 
 def of_this_host(release: str) -> Mirrors:
-    """The places this host's own apt configuration names, for a release."""
+    """Return the places this host's own apt configuration names, for a release."""
     codename = host_codename()
     if not codename:
         return Mirrors()

@@ -24,7 +24,7 @@ BESIDE = ("vmlinuz", "initrd")
 
 @contextlib.contextmanager
 def staging(request: BuildRequest) -> Iterator[Path]:
-    """A directory beside the output, for one build of that name; it is gone afterwards.
+    """Make a directory beside the output, for one build of that name, and remove it afterwards.
 
     :raises UsageError: when another build of that name runs.
     :raises HostError: when nothing can be written there.

@@ -125,7 +125,7 @@ class BuildRequest:
         return self.beside(f".{self.image_type}")
 
     def beside(self, suffix: str) -> Path:
-        """A file beside the image, with its name and another suffix."""
+        """Return a file beside the image, with its name and another suffix."""
         return self.name.with_name(self.name.name + suffix)
 
 
@@ -143,17 +143,17 @@ class Plan:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def argv(self, name: str, *, program: str = "disk-image-create") -> list[str]:
-        """The command, for an image called ``name`` plus the suffix of its type."""
+        """Return the command, for an image called ``name`` plus the suffix of its type."""
         return [program, *self.options, "-o", name, *self.elements]
 
     def shell(self, name: str) -> str:
-        """The line as one would type it, with its environment before it."""
+        """Return the line as one would type it, with its environment before it."""
         settings = [f"{key}={shlex.quote(value)}" for key, value in self.environment.items()]
         return " \\\n    ".join([*settings, shlex.join(self.argv(name))])
 
 
 def find_element(name: str, path: tuple[Path, ...]) -> Path | None:
-    """The directory of an element, or None when none of the directories has it."""
+    """Return the directory of an element, or None when none of the directories has it."""
     for directory in path:
         if (directory / name).is_dir():
             return directory / name
@@ -161,7 +161,7 @@ def find_element(name: str, path: tuple[Path, ...]) -> Path | None:
 
 
 def groups_with_an_element(path: tuple[Path, ...]) -> list[str]:
-    """The software-config groups that a hook is declared for, by the name of their element."""
+    """Return the software-config groups that have a hook, by the name of its element."""
     declared = {
         line.split()[0]
         for directory in path
@@ -181,7 +181,7 @@ def provides_operating_system(element: Path) -> bool:
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the build sees of the caller's environment: it is built, not inherited."""
+    """Return what the build sees of the caller's environment: it is built, not inherited."""
     kept = {
         key: value
         for key, value in environ.items()
@@ -339,7 +339,7 @@ def base_tarball(request: BuildRequest, mirrors: Mirrors) -> Path:
 
 
 def dib_elements_dir() -> Path:
-    """The directory of diskimage-builder's own elements."""
+    """Return the directory of diskimage-builder's own elements."""
     try:
         from diskimage_builder import paths
     except ImportError as error:

@@ -83,7 +83,7 @@ class Link:
 
 
 def format_of(file: Path) -> str:
-    """The format of an image file by its first bytes; what is not known is ``raw``."""
+    """Return the format of an image file by its first bytes; what is not known is ``raw``."""
     with file.open("rb") as stream:
         head = stream.read(64)
     if head.startswith(MAGIC):
@@ -147,7 +147,7 @@ def _word(head: bytes, at: int) -> int:
 
 
 def _extensions(head: bytes, at: int, end: int) -> dict[int, bytes]:
-    """The header's extensions: they end with one of type 0, or where the backing name begins."""
+    """Return the header's extensions, up to one of type 0 or to the backing name."""
     extensions: dict[int, bytes] = {}
     while at + 8 <= min(end or len(head), len(head)):
         kind, length = _word(head, at), _word(head, at + 4)
@@ -161,7 +161,7 @@ def _extensions(head: bytes, at: int, end: int) -> dict[int, bytes]:
 
 
 def chain(file: Path, *, allow_backing: bool = False) -> tuple[Link, ...]:
-    """The image and the files behind it, each checked before anything opens it; the image first.
+    """Return the image and then the files behind it, each checked before anything opens it.
 
     :param file: a qcow2 or raw file, absolute.
     :param allow_backing: follow names of files also outside of the image's directory.
@@ -190,7 +190,7 @@ def chain(file: Path, *, allow_backing: bool = False) -> tuple[Link, ...]:
 
 
 def _behind(file: Path, name: str, directory: Path, *, allow_backing: bool) -> Path:
-    """The file that a header names; only its directory entry is looked at."""
+    """Return the file that a header names; only its directory entry is looked at."""
     if _PROTOCOL.match(name) or "\0" in name:
         raise ImageError(
             f'the image "{file}" names "{name}" as what lies behind it; expected a file, neither '

@@ -38,7 +38,7 @@ LOST = 125
 
 
 def loops_of(name: str, *, sys_block: Path = Path("/sys/block")) -> list[str]:
-    """The loop devices whose backing file lies in a directory called ``name``.
+    """Return the loop devices whose backing file lies in a directory called ``name``.
 
     The kernel writes the path as far as it can see it: of a file on an unmounted tmpfs it gives
     the part below that mount, which still has the directory's name in it.
@@ -205,6 +205,7 @@ def inner(config: dict[str, Any]) -> int:
 
 
 def main() -> int:
+    """Run the build that standard input describes, and return its exit status."""
     lifeline = sys.stdin.fileno()
     if "--inner" in sys.argv:
         with os.fdopen(lifeline, closefd=False) as given:

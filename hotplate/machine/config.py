@@ -167,11 +167,11 @@ class Names:
     """What files are called on QEMU's command line: by their paths."""
 
     def block(self, path: Path, *, write: bool) -> str:  # noqa: ARG002
-        """The name of what is behind a block device."""
+        """Return the name of what is behind a block device."""
         return _quoted(path)
 
     def blob(self, path: Path) -> str:
-        """The name of a file that is read whole."""
+        """Return the name of a file that is read whole."""
         return str(path)
 
 

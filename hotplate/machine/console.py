@@ -61,7 +61,7 @@ class Lines:
         return self.count - len(self._first) - len(self._last)
 
     def since(self, number: int) -> list[str]:
-        """The lines of that number and after, as far as they are kept."""
+        """Return the lines of that number and after, as far as they are kept."""
         if number < len(self._first):
             return [*self._first[number:], *self._last]
         skipped = max(0, number - len(self._first) - self.dropped)
@@ -254,7 +254,7 @@ class Console:
 
 
 def _pieces(line: str) -> list[str]:
-    """A line, or what it is cut into when it is too long."""
+    """Return a line, or what it is cut into when it is too long."""
     if len(line) <= LONGEST_LINE:
         return [line]
     return [line[at : at + LONGEST_LINE] for at in range(0, len(line), LONGEST_LINE)]

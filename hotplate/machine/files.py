@@ -67,7 +67,7 @@ class HandedFiles:
         return self._first + len(self.descriptors) - 1
 
     def _readable_copy(self, descriptor: int) -> int:
-        """A copy without a name that anybody who has its descriptor may open again."""
+        """Return a copy without a name that anybody who has its descriptor may open again."""
         with (
             os.fdopen(descriptor, "rb") as source,
             tempfile.TemporaryFile(dir=self._directory) as copy,
@@ -89,7 +89,7 @@ def _open(path: Path, mode: int) -> int:
 
 
 def backing_options(names: Sequence[tuple[str, str]]) -> str:
-    """The options of a drive that say what lies behind it, whatever its header says.
+    """Return the options of a drive that say what lies behind it, whatever its header says.
 
     :param names: (name, format) of each file behind it, the next one first.
     """

@@ -424,7 +424,7 @@ class Machine:
 
 
 def _folded(words: Sequence[str]) -> str:
-    """A command for sh, an option with its value on each line."""
+    """Return a command for sh, an option with its value on each line."""
     text = ""
     for word in words:
         text += (" \\\n    " if word.startswith("-") else " ") + shlex.quote(word)

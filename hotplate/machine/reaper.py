@@ -100,7 +100,7 @@ def enter_namespace() -> str:
 
 
 def is_mapped(user: int) -> bool:
-    """True when our user namespace knows a user and the group of the same number."""
+    """Return True when our user namespace knows a user and the group of the same number."""
     for name in ("uid_map", "gid_map"):
         rows = [line.split() for line in Path(f"/proc/self/{name}").read_text().splitlines()]
         if not any(int(first) <= user < int(first) + int(count) for first, _, count in rows):
@@ -206,6 +206,7 @@ class Reaper:
         return True
 
     def do_namespace(self, _: list[int], __: list[int]) -> str:
+        """Enter namespaces of our own; say why not where that fails."""
         return enter_namespace()
 
     def do_own(self, _: list[int], __: list[int], *, paths: list[str]) -> None:
@@ -215,6 +216,7 @@ class Reaper:
                 os.chown(path, self.user, -1)
 
     def do_listen(self, _: list[int], out: list[int], *, ports: list[int]) -> None:
+        """Listen on ports of the loopback interface."""
         for port in ports:
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -223,6 +225,7 @@ class Reaper:
                 out.append(os.dup(listener.fileno()))
 
     def do_connect(self, _: list[int], out: list[int], *, port: int, seconds: float) -> None:
+        """Connect to a port of the loopback interface."""
         with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
             connection.settimeout(None)
             out.append(os.dup(connection.fileno()))
@@ -325,6 +328,7 @@ class Reaper:
             os.close(self.exit_pipe)
 
     def end_child(self) -> None:
+        """Kill the child, if there is one, and take its exit status."""
         if self.child:
             os.kill(self.child, signal.SIGKILL)
             os.waitpid(self.child, 0)

@@ -236,7 +236,7 @@ def _sweep(base: Path) -> None:
 
 
 def _is_ours(user: int) -> bool:
-    """True for what belongs to us, or to a user that root runs QEMU as."""
+    """Return True for what belongs to us, or to a user that root runs QEMU as."""
     return user == os.geteuid() or (os.geteuid() == 0 and FIRST_USER <= user <= LAST_USER)
 
 

@@ -37,6 +37,7 @@ class Option:
 
     @property
     def dest(self) -> str:
+        """Its name in the namespace of parsed options."""
         return f"hotplate_{self.name.replace('-', '_')}"
 
     def arguments(self) -> dict[str, Any]:
@@ -87,7 +88,7 @@ OPTIONS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options by the names that nobody else has."""
+    """Add the options under the names that nobody else has."""
     group = parser.getgroup(GROUP, "tests of images that Heat configures")
     for option in OPTIONS:
         group.addoption(f"--hotplate-{option.name}", help=option.help, **option.arguments())
@@ -126,12 +127,12 @@ def _names(parser: pytest.Parser) -> set[str]:
 
 
 def value(config: pytest.Config, name: str) -> Any:
-    """What the command line says for an option, by its name in :data:`OPTIONS`."""
+    """Return what the command line says for an option, by its name in :data:`OPTIONS`."""
     return config.getoption(f"hotplate_{name.replace('-', '_')}")
 
 
 def shard(config: pytest.Config) -> tuple[int, int] | None:
-    """The part to run and the number of parts, or None for all.
+    """Return the part to run and the number of parts, or None for all.
 
     :raises pytest.UsageError: when it is not of the form.
     """

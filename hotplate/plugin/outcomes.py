@@ -20,7 +20,7 @@ BLAMELESS = frozenset({Outcome.HOST, Outcome.LOST})
 
 @contextlib.contextmanager
 def one_sentence() -> Iterator[None]:
-    """What has a sentence for people is reported by it, without a traceback."""
+    """Report what has a sentence for people by it, without a traceback."""
     try:
         yield
     except UsageError as error:
@@ -61,7 +61,7 @@ def of_failure(error: BaseException, *, lost: bool) -> Outcome:
 
 
 def exit_status(outcomes: set[Outcome]) -> int | None:
-    """The status of a run whose failures are these, where it is not pytest's own 1.
+    """Return the status of a run whose failures are these, where it is not pytest's own 1.
 
     Where every failure is the host's, it is 3; where none says anything of an image, 4.
     """

@@ -1,10 +1,10 @@
-"""The pytest plug-in: tests of images in anybody's repository.
+r"""The pytest plug-in: tests of images in anybody's repository.
 
 ::
 
     # test_motd.py;  run by:  pytest --image web.qcow2
     def test_script_writes_motd(server):
-        done = server.deploy(group="script", config="#!/bin/sh\\necho hello > /etc/motd\\n").wait()
+        done = server.deploy(group="script", config="#!/bin/sh\necho hello > /etc/motd\n").wait()
         assert done.status == "COMPLETE", done
         assert server.host.file("/etc/motd").contains("hello")
 
@@ -129,7 +129,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _name(item: pytest.Item, start: Path) -> str:
-    """A test's name as seen from where pytest was started.
+    """Return a test's name as seen from where pytest was started.
 
     pytest's own begins at its root directory, which depends on the paths on the command line.
     """
@@ -151,7 +151,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _image_names(paths: list[str]) -> dict[str, Path]:
-    """A name for each image: that of its file, with its folder's where two are called alike."""
+    """Name each image after its file, and its folder where two files have one name."""
     images = [Path(each) for each in dict.fromkeys(paths)]
     stems = [each.stem for each in images]
     named: dict[str, Path] = {}
@@ -216,7 +216,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _groups(item: pytest.Item) -> list[str]:
-    """The groups that a test needs hooks for."""
+    """Return the groups that a test needs hooks for."""
     return [name for mark in item.iter_markers("hotplate_groups") for name in mark.args]
 
 
@@ -263,14 +263,14 @@ def _settings(config: pytest.Config) -> Settings:
 
 @pytest.fixture(scope="session")
 def hotplate_settings(pytestconfig: pytest.Config) -> Settings:
-    """The settings: from the command line, the environment, ``hotplate.toml``."""
+    """Return the settings: from the command line, the environment, ``hotplate.toml``."""
     with one_sentence():
         return _settings(pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def image(request: pytest.FixtureRequest, hotplate_settings: Settings) -> Image:
-    """The image under test."""
+    """Return the image under test."""
     from hotplate.image.inspect import Image
 
     if request.param is None:
@@ -280,7 +280,7 @@ def image(request: pytest.FixtureRequest, hotplate_settings: Settings) -> Image:
 
 
 def _folder(config: pytest.Config) -> Path:
-    """The folder of this run in the artifacts; made by the first to ask for it.
+    """Return the folder of this run in the artifacts; made by the first to ask for it.
 
     :raises HotplateError: when it cannot be made.
     """
@@ -334,7 +334,7 @@ def _testbed(_supply: ServerPool) -> Testbed:
 
 @pytest.fixture
 def cloud(_testbed: Testbed) -> Iterator[Cloud]:
-    """The embedded cloud: ``cloud.heat()``, ``cloud.fault(...)``, ``cloud.endpoints``."""
+    """Yield the embedded cloud: ``cloud.heat()``, ``cloud.fault(...)``, ``cloud.endpoints``."""
     yield _testbed.cloud
     _testbed.cloud.faults.clear()
 
@@ -395,13 +395,13 @@ def _pause(config: pytest.Config, server: ServerUnderTest) -> None:
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest, _supply: ServerPool) -> Iterator[ServerUnderTest]:
-    """A running server that no other test has touched."""
+    """Yield a running server that no other test has touched."""
     yield from _use(request, _supply)
 
 
 @pytest.fixture(scope="module")
 def booted_server(request: pytest.FixtureRequest, _supply: ServerPool) -> Iterator[ServerUnderTest]:
-    """A running server that the tests of a module share."""
+    """Yield a running server that the tests of a module share."""
     yield from _use(request, _supply)
 
 

@@ -31,7 +31,7 @@ class ServerPool:
         self._lent = False
 
     def server(self, *, cold: bool = False) -> ServerUnderTest:
-        """A server that nobody has used.
+        """Return a server that nobody has used.
 
         :param cold: boot it, also where there is a state to restore.
         :raises HotplateError: while another is in use, or when there is none to be had.

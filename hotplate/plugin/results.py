@@ -101,7 +101,7 @@ class Results:
             terminalreporter.write_line(f"hotplate: what was seen, test by test: {path}")
 
     def page(self, start: Path) -> str:
-        """The report.
+        """Return the report.
 
         :param start: where it will be; it points to the reports of the tests from there.
         """
@@ -118,7 +118,7 @@ class Results:
 
 
 def without(nodeid: str, image: str) -> str:
-    """The name of a test without the image in its brackets."""
+    """Return the name of a test without the image in its brackets."""
     head, bracket, tail = nodeid.partition("[")
     if not bracket:
         return nodeid

@@ -35,7 +35,7 @@ HOOKS = ("/usr/libexec/heat-config/hooks", "/var/lib/heat-config/hooks")
 
 
 def written_by_failed(deployments: Sequence[Deployment]) -> list[tuple[str, str]]:
-    """What each deployment that failed wrote, with a title; for the end of a test that failed.
+    """Return what each failed deployment wrote, with a title, to be shown with a failed test.
 
     What cannot be asked any more is left out.
     """
@@ -156,11 +156,11 @@ class ServerUnderTest(Driver):
         self._server.shell().copy_in(data, target, mode=mode)
 
     def copy_out(self, source: str) -> bytes:
-        """The contents of a file in the guest."""
+        """Return the contents of a file in the guest."""
         return self._server.shell().copy_out(source)
 
     def journal(self, unit: str = "os-collect-config") -> str:
-        """The journal of this boot of a unit; of everything with ``""``."""
+        """Return the journal of this boot of a unit; of everything with ``""``."""
         only = ["--unit", unit] if unit else []
         command = ["journalctl", "--boot", "--no-pager", "--output", "short-monotonic", *only]
         return self.run(command).text

@@ -60,7 +60,7 @@ def _suite(verdict: Verdict) -> ET.Element:
 
 
 def _stages(suite: ET.Element, verdict: Verdict, server: ServerResult) -> bool:
-    """The stages of one server; True when the fault is one of them."""
+    """Return the stages of one server; True when the fault is one of them."""
     decides = server.id == verdict.decided_by
     at_fault = verdict.diagnosis.stage if verdict.diagnosis and decides else None
     name = server.name if len(verdict.servers) > 1 else ""
@@ -81,7 +81,7 @@ def _stages(suite: ET.Element, verdict: Verdict, server: ServerResult) -> bool:
 def _case(
     suite: ET.Element, verdict: Verdict, name: str, seconds: float, *, server: str = ""
 ) -> ET.Element:
-    """A test case; of one server, where there are several."""
+    """Return a test case; of one server, where there are several."""
     return ET.SubElement(
         suite,
         "testcase",

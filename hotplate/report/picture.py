@@ -101,7 +101,7 @@ class Picture:
         return placed
 
     def _flags(self, flags: list[tuple[int, float, str, float]], bottom: float) -> list[str]:
-        """The stages, each with a line through all lanes."""
+        """Return the stages, each with a line through all lanes."""
         parts = []
         for row, left, name, seconds in flags:
             x, y = self._x(seconds), 14 + row * FLAG_ROW

@@ -23,7 +23,7 @@ _BAR = 20
 
 
 def is_live(stream: TextIO) -> bool:
-    """True when a line that is written again and again is of use on the stream."""
+    """Return True when a line that is written again and again is of use on the stream."""
     return stream.isatty()
 
 
@@ -76,7 +76,7 @@ class Progress:
             self._wipe()
 
     def powered(self, at: float | None = None) -> None:
-        """The machine was switched on: elapsed times count from here, from the first of several."""
+        """Count elapsed times from here, where the first machine was switched on."""
         if not self._powered:
             self._start = time.monotonic() if at is None else at
         self._powered = True
@@ -90,7 +90,7 @@ class Progress:
             self._write(f"{self._label}{clean(text)}\n")
 
     def reached(self, mark: Mark, server: str = "") -> None:
-        """A stage was reached.
+        """Show that a stage was reached.
 
         :param server: the name of the server, where there are several.
         """
@@ -112,7 +112,7 @@ class Progress:
             self._write(f"{self._label}{elapsed:7.1f} s  {whose}{mark.stage}{estimate}\n")
 
     def _next(self) -> Stage | None:
-        """The first stage that some server is still on its way to."""
+        """Return the first stage that some server is still on its way to."""
         done = set.intersection(*self._done.values())
         return next((stage for stage in self._stages if stage not in done), None)
 
@@ -170,7 +170,7 @@ def _stages(stages: Sequence[StageTime]) -> list[str]:
 
 
 def _servers(verdict: Verdict) -> list[str]:
-    """The stages of each server, under its name where there are several."""
+    """Return the stages of each server, under its name where there are several."""
     if len(verdict.servers) < 2:
         return _stages(verdict.stages)
     lines = []

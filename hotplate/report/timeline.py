@@ -43,6 +43,7 @@ class Span:
 
     @property
     def stop(self) -> float:
+        """Where it ends in the picture; a point ends where it starts."""
         return self.start if self.end is None else self.end
 
 
@@ -123,7 +124,7 @@ class _Builder:
             span.detail = detail or span.detail
 
     def close(self) -> None:
-        """What never ended lasts to the end of the picture."""
+        """Let what never ended last to the end of the picture."""
         for span in self._open.values():
             span.end = self.now
             span.detail += " (not finished)"

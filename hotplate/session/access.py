@@ -74,7 +74,7 @@ class Access:
         )
 
     def _server(self, name: str) -> Server:
-        """The server of that name or id; with no name the only one."""
+        """Return the server of that name or id; with no name the only one."""
         servers = self.testbed.servers
         if not name and len(servers) == 1:
             return servers[0]
@@ -88,7 +88,7 @@ class Access:
         )
 
     def _connect(self, server: Server) -> tuple[Any, list[int]]:
-        """A connection to the server's ssh, as a descriptor."""
+        """Return a connection to the server's ssh, as a descriptor."""
         if not server.machine.running:
             raise UsageError(f'the server "{server.spec.name}" is off')
         self._let_root_in(server)
@@ -132,7 +132,7 @@ class Access:
         return done.rc, [in_memory(done.stdout), in_memory(done.stderr)]
 
     def _monitor(self, server: Server, command: str) -> tuple[Any, list[int]]:
-        """What QEMU's monitor for people says to a command (QMP: human-monitor-command)."""
+        """Return what QEMU's monitor for people says to a command (QMP: human-monitor-command)."""
         if not server.machine.running:
             raise UsageError(f'the server "{server.spec.name}" is off')
         reply = server.machine.qmp.execute("human-monitor-command", command_line=command)
@@ -172,7 +172,7 @@ def pause(
 
 
 def _whole(descriptor: int) -> bytes:
-    """What is in a file, wherever it was read to."""
+    """Return what is in a file, wherever it was read to."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     with os.fdopen(os.dup(descriptor), "rb") as stream:
         return stream.read()

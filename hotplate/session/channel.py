@@ -62,7 +62,7 @@ def receive(channel: socket.socket, owned: contextlib.ExitStack) -> tuple[bytes,
 
 @contextlib.contextmanager
 def _short(directory: Path) -> Iterator[str]:
-    """A short name for a directory: the address of a unix socket has 108 bytes (unix(7))."""
+    """Give a directory a short name: the address of a unix socket has 108 bytes (unix(7))."""
     descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{descriptor}"
@@ -80,7 +80,7 @@ def check_peer(channel: socket.socket) -> None:
 
 
 def in_memory(data: bytes) -> int:
-    """A descriptor from which ``data`` can be read."""
+    """Return a descriptor from which ``data`` can be read."""
     descriptor = os.memfd_create("output", os.MFD_CLOEXEC)
     with os.fdopen(os.dup(descriptor), "wb") as stream:
         stream.write(data)

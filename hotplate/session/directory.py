@@ -122,7 +122,7 @@ class SessionDirectory:
             return False
 
     def about(self) -> dict[str, Any]:
-        """What an earlier session left word of; empty when there was none."""
+        """Return what an earlier session left word of; empty when there was none."""
         try:
             document: dict[str, Any] = json.loads((self.path / ABOUT).read_text())
             return document
@@ -143,7 +143,7 @@ class SessionDirectory:
         return temporary.rename(path)
 
     def public_key(self) -> str:
-        """The session's public key; the pair is made when there is none."""
+        """Return the session's public key; the pair is made when there is none."""
         public = self.ssh_key.with_suffix(".pub")
         if not public.exists():
             self.write(self.ssh_key.name, _new_key())
@@ -190,7 +190,7 @@ class SessionDirectory:
                 path.unlink(missing_ok=True)
 
     def command(self, *words: str) -> str:
-        """A command line of hotplate's for this session, to be pasted."""
+        """Return a command line of hotplate's for this session, to be pasted."""
         verb, *rest = words
         return shlex.join(["hotplate", verb, "--directory", str(self.path), *rest])
 
@@ -274,5 +274,5 @@ def _new_key() -> str:
 
 
 def find(path: Path | None, settings: Settings) -> SessionDirectory:
-    """The directory that was named, or the one in the artifacts."""
+    """Return the directory that was named, or the one in the artifacts."""
     return SessionDirectory((path or settings.artifacts / "up").absolute())

@@ -58,7 +58,7 @@ class DeploymentSpec:
     name: str = ""
 
     def template(self, server: str) -> Template:
-        """The template of a stack with this one deployment.
+        """Return the template of a stack with this one deployment.
 
         :param server: Nova's id of the server.
         """
@@ -111,11 +111,11 @@ class DeploymentSpec:
 
 
 class Deployment:
-    """A deployment that was begun on a server; its actions return at once.
+    r"""A deployment that was begun on a server; its actions return at once.
 
     ::
 
-        done = server.deploy(group="script", config="#!/bin/sh\\nexit 3\\n").wait()
+        done = server.deploy(group="script", config="#!/bin/sh\nexit 3\n").wait()
         assert done.status == "FAILED"
         assert done.outputs["deploy_status_code"] == 3
     """
@@ -180,8 +180,7 @@ class Deployment:
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """What the hook sent back: the outputs, ``deploy_stdout``, ``deploy_stderr`` and
-        ``deploy_status_code``."""
+        """What the hook sent back: its outputs, ``deploy_stdout`` and the others."""
         return dict(self._shown().output_values or {})
 
     @property
@@ -209,7 +208,7 @@ class Deployment:
         return f"{self.group}: {self.stack}"
 
     def __repr__(self) -> str:
-        """What ``assert ..., done`` shows: pytest shows the representation."""
+        """Return what ``assert ..., done`` shows: pytest shows the representation."""
         return f"<Deployment {self}>"
 
     def _shown(self) -> Any:

@@ -76,7 +76,7 @@ class Section:
     words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def check(self, name: str) -> Check:
-        """The check of that name."""
+        """Return the check of that name."""
         return next(each for each in self.checks if each.name == name)
 
 
@@ -150,7 +150,7 @@ class Expected:
     guest: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
     def of_outputs(self, outputs: Mapping[str, Any]) -> list[str]:
-        """What is wrong with the stack's outputs, in sentences."""
+        """Return what is wrong with the stack's outputs, in sentences."""
         problems = []
         for name, wanted in self.outputs.items():
             if name not in outputs:
@@ -161,7 +161,7 @@ class Expected:
         return problems
 
     def of_guest(self, host: Host) -> list[str]:
-        """What is wrong with a guest, in sentences.
+        """Return what is wrong with a guest, in sentences.
 
         :param host: testinfra's.
         :raises HotplateError: when the guest cannot be asked at all.
@@ -192,7 +192,7 @@ def _look(section: Section, name: str, wanted: Mapping[str, Any], host: Host) ->
 
 
 def _compare(check: Check, thing: Any, wanted: Any) -> str:
-    """What is wrong with one property, "" when nothing is."""
+    """Return what is wrong with one property, "" when nothing is."""
     try:
         actual = check.ask(thing)
     except (HotplateError, DeadlineExceeded):

@@ -161,7 +161,7 @@ class Stack:
         return {each["output_key"]: each.get("output_value") for each in stack.outputs}
 
     def failed_outputs(self, servers: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """What each deployment that failed sent back, by the id that the guest knows it by.
+        """Return what each deployment that failed sent back, by the id that the guest knows it by.
 
         :param servers: the Nova ids of the servers.
         """
@@ -173,7 +173,7 @@ class Stack:
         return outputs
 
     def secrets(self, servers: Iterable[str]) -> set[str]:
-        """The values that nobody is to read: hidden parameters, and passwords for signals.
+        """Return the values that nobody is to read: hidden parameters, and passwords for signals.
 
         :param servers: the Nova ids of the servers.
         """
@@ -187,7 +187,7 @@ class Stack:
         return secrets
 
     def unsent_outputs(self, servers: Iterable[str]) -> dict[str, list[str]]:
-        """The outputs that a complete deployment declares and did not send, by its config's id.
+        """Return the outputs that a complete deployment declares and did not send, by config id.
 
         :param servers: the Nova ids of the servers.
         """
@@ -213,7 +213,7 @@ class Stack:
         return [name for name in names if name not in sent]
 
     def resource(self, name: str) -> Any:
-        """A resource of the stack, as python-heatclient shows it."""
+        """Return a resource of the stack, as python-heatclient shows it."""
         return self._heat.resources.get(self.name, name)
 
     def __str__(self) -> str:

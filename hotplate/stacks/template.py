@@ -45,7 +45,7 @@ class Template:
     expect_status: str = "CREATE_COMPLETE"
 
     def create_arguments(self) -> dict[str, Any]:
-        """The arguments of heatclient's ``stacks.create`` and ``stacks.update``."""
+        """Return the arguments of heatclient's ``stacks.create`` and ``stacks.update``."""
         return {
             "template": dict(self.template),
             "files": dict(self.files),
@@ -54,7 +54,7 @@ class Template:
         }
 
     def hidden_values(self) -> set[str]:
-        """The values of the parameters that the template says are not to be shown."""
+        """Return the values of the parameters that the template says are not to be shown."""
         declared = self.template.get("parameters") or self.template.get("Parameters") or {}
         given = {**(self.environment.get("parameters") or {}), **self.parameters}
         return {
@@ -122,7 +122,7 @@ def _is_hidden(parameter: Mapping[str, Any]) -> bool:
 
 
 def _without_version(path: Path) -> dict[str, Any] | None:
-    """A CloudFormation template that has no word of its version, or None."""
+    """Return a CloudFormation template that has no word of its version, or None."""
     try:
         template = yaml.safe_load(path.read_bytes())
     except yaml.YAMLError:
@@ -147,7 +147,7 @@ def _inline(template_url: str, template: Mapping[str, Any]) -> Callable[[str, st
 
 
 def builtin() -> Template:
-    """The template that proves an image with the script hook: inputs go in, outputs come back."""
+    """Return the template that tries the script hook: inputs go in, outputs come back."""
     word = f"hotplate-{secrets.token_hex(4)}"
     loaded = load(BUILTIN, parameters={"word": word})
 

@@ -126,7 +126,7 @@ def boot(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Se
 
 
 def _wait_for_polls(testbed: Testbed, heard: queue.SimpleQueue[Event], narrator: Narrator) -> str:
-    """The id of the server that was switched on, once its agent has polled a few times."""
+    """Return the id of the server that was switched on, once its agent has polled a few times."""
     patience = testbed.settings.patience
     silence = GuestDeadline(patience, "the agent's first polls")
     ours = ""

@@ -141,7 +141,7 @@ class QemuCompute:
 
     @contextlib.contextmanager
     def _assemble(self, start: _Start, memory: ExitStack) -> Iterator[Server]:
-        """A server that is complete but for being switched on; kept when that goes well.
+        """Make a server that is complete but not switched on; it is kept when that goes well.
 
         :param memory: holds what was reserved for it, and is closed with the server.
         """
@@ -331,7 +331,7 @@ class QemuCompute:
             raise MachineLostError(f'there is no server "{server_id}"') from None
 
     def _folder(self, spec: ServerSpec) -> Path:
-        """A folder named after the server; a second one of that name gets a number."""
+        """Return a folder named after the server; a second one of that name gets a number."""
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.name).strip("-.")[:60] or "server"
         with self._lock:
             for name in (plain, *(f"{plain}-{number}" for number in range(2, 10_000))):
@@ -411,7 +411,7 @@ class QemuCompute:
 
 
 def arch_of(image: Image, settings: Settings) -> str:
-    """The processor that an image is run on, as QEMU calls it."""
+    """Return the processor that an image is run on, as QEMU calls it."""
     return image.arch if settings.arch is Arch.AUTO else settings.arch.value
 
 
@@ -425,7 +425,7 @@ def _write_identity(path: Path, spec: ServerSpec, nonce: str) -> None:
 
 
 def _nocloud(spec: ServerSpec, tree: Mapping[str, bytes]) -> dict[str, bytes]:
-    """What a NoCloud drive holds, made of a config drive's tree (cloud-init: NoCloud)."""
+    """Return what a NoCloud drive holds, made of a config drive's tree (cloud-init: NoCloud)."""
     vendor = json.loads(tree.get("openstack/latest/vendor_data.json", b"{}"))
     return {
         "meta-data": json.dumps({"instance-id": spec.id, "local-hostname": spec.name}).encode(),

@@ -44,7 +44,7 @@ class Server:
         return self.machine.directory
 
     def shell(self, *, seconds: float = 120.0) -> shell.Shell:
-        """A root shell in the guest, over a virtio port; made anew after a power cut.
+        """Return a root shell in the guest, over a virtio port; made anew after a power cut.
 
         :param seconds: how long to wait for the guest to answer on it.
         :raises DeadlineExceeded: when the guest did not start it.

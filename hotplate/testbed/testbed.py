@@ -91,7 +91,7 @@ class Testbed:
         return list(self.compute.servers.values())
 
     def server(self, server_id: str) -> Server | None:
-        """The server that Nova knows by this id; None when there is none."""
+        """Return the server that Nova knows by this id; None when there is none."""
         return self.compute.servers.get(server_id)
 
     @property

@@ -64,10 +64,12 @@ class WarmState:
 
     @property
     def disk(self) -> Path:
+        """The disk as it was when the state was saved."""
         return self.directory / "disk.qcow2"
 
     @property
     def memory(self) -> Path:
+        """QEMU's stream of the machine's memory and devices."""
         return self.directory / "memory"
 
     @property
@@ -83,6 +85,7 @@ class WarmState:
 
     @property
     def nonce(self) -> str:
+        """What the guest's own answers carry."""
         return str(self._private()["nonce"])
 
     @property
@@ -194,7 +197,7 @@ def store() -> Path:
 
 
 def states() -> list[WarmState]:
-    """The states that are kept, the one used last first."""
+    """Return the states that are kept, the one used last first."""
     kept = []
     for path in store().glob("*/about.json"):
         # Another process may remove it right now.
@@ -256,26 +259,26 @@ def identity(image: Image, settings: Settings) -> dict[str, str]:
 
 
 def key(about: dict[str, str]) -> str:
-    """The name of a state's folder."""
+    """Return the name of a state's folder."""
     named = {name: value for name, value in about.items() if name != "name"}
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def _code(package: Path = Path(__file__).parents[1]) -> str:
-    """A hash of what makes a state and restores it: two checkouts may have one version."""
+    """Return a hash of what makes a state and restores it: two checkouts may have one version."""
     parts = [hash_directory(package / room) for room in ROOMS]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def _host_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """What a guest under KVM sees of the host's processor: its first entry, but for its speed."""
+    """Return what a guest under KVM sees of the host's processor, but for its speed."""
     names = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
     lines = cpuinfo.read_text().partition("\n\n")[0].splitlines()
     return "\n".join(line for line in lines if line.partition(":")[0].strip() in names)
 
 
 def _key_of(directory: Path) -> str:
-    """The key of a state, or of one that is being made, by its directory's name."""
+    """Return the key of a state, or of one that is being made, by its directory's name."""
     return directory.stem.partition("-")[0]
 
 
@@ -302,7 +305,7 @@ def _only_one(name: str) -> Iterator[None]:
 def find_or_make(
     image: Image, settings: Settings, *, directory: Path, say: Callable[[str], None]
 ) -> WarmState:
-    """The state for an image and settings; the first to ask for it on this host makes it.
+    """Return the state for an image and settings; the first to ask for it on this host makes it.
 
     :param directory: for the boot's console and logs.
     :raises ImageError: when the image does not come to "agent idle and polling".

@@ -43,6 +43,7 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
+        """Whether no time is left."""
         return self.left == 0.0
 
     def extend(self, seconds: float) -> None:
@@ -50,7 +51,7 @@ class Deadline:
         self._end = max(self._end, time.monotonic() + seconds)
 
     def end(self) -> None:
-        """What was waited for is not wanted any more: the deadline has passed now."""
+        """Let the deadline pass now: what was waited for is not wanted any more."""
         self._end = time.monotonic()
 
     def check(self) -> None:
@@ -99,7 +100,7 @@ class GuestDeadline(Deadline):
             self.seconds = seconds
 
     def end(self) -> None:
-        """What was waited for is not wanted any more: the deadline has passed now."""
+        """Let the deadline pass now: what was waited for is not wanted any more."""
         super().end()
         self._final = True
 

@@ -35,7 +35,7 @@ def factor() -> float:
 
 
 def _work() -> None:
-    """Some integers, as an emulator has to do; the same amount each time."""
+    """Compute with integers, as an emulator has to; the same amount each time."""
     value = 1
     for number in range(400_000):
         value = (value * 1103515245 + number) & 0x7FFFFFFF

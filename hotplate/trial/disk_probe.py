@@ -60,7 +60,7 @@ class FileSystem:
             os.fchown(self._descriptor, user, user)
 
     def _ask(self, request: str) -> bytes:
-        """What debugfs answers, so much of it as is of use: a guest may make any file large."""
+        """Return debugfs' answer, cut to what is of use: a guest may make any file large."""
         if self._deadline.passed:
             return b""
         with subprocess.Popen(
@@ -83,7 +83,7 @@ class FileSystem:
                 child.kill()
 
     def stat(self, path: str) -> tuple[str, int, str] | None:
-        """The type, the mode and what a link leads to; None when there is nothing."""
+        """Return the type, the mode and what a link leads to; None when there is nothing."""
         text = self._ask(f'stat "{path}"').decode(errors="replace")
         match = re.search(r"Type: (\S+) +Mode: +(\d+)", text)
         if not match:
@@ -108,11 +108,11 @@ class FileSystem:
         return self.stat(self.real(path)) is not None
 
     def read(self, path: str) -> str:
-        """The text of a file, "" when there is none."""
+        """Return the text of a file, "" when there is none."""
         return self._ask(f'cat "{self.real(path)}"').decode(errors="replace")
 
     def names(self, path: str) -> list[str]:
-        """The names in a directory, sorted; none when there is none."""
+        """Return the names in a directory, sorted; none when there is none."""
         text = self._ask(f'ls -p "{self.real(path)}"').decode(errors="replace")
         names = [line.split("/")[5] for line in text.splitlines() if line.count("/") >= 6]
         return sorted(name for name in names if name not in (".", "..", ""))[:_NAMES]
@@ -137,7 +137,7 @@ def _joined(directory: PurePosixPath, target: str) -> PurePosixPath:
 
 
 def look_at_disk(disk: Path) -> str:
-    """What the disk of a machine shows, in the sections of :mod:`hotplate.verdict.health`.
+    """Return what the disk of a machine shows, in the sections of :mod:`hotplate.verdict.health`.
 
     :param disk: qcow2, which may be in use.
     :return: "" when it cannot be read: no ext file system, no debugfs, no space for a copy.
@@ -167,7 +167,7 @@ def _fits(disk: Path) -> bool:
 
 
 def _file_systems(disk: BinaryIO) -> Iterator[int]:
-    """The offsets of the ext file systems on a disk, in bytes."""
+    """Yield the offsets of the ext file systems on a disk, in bytes."""
     for offset in (0, *_partitions(disk.read(64 * SECTOR))):
         disk.seek(offset + EXT_MAGIC_AT)
         if disk.read(2) == b"\x53\xef":
@@ -312,7 +312,7 @@ def _cloud_configs(files: FileSystem) -> Iterator[tuple[str, str]]:
 
 
 def _datasource_list(files: FileSystem) -> Iterator[str]:
-    """The one that holds: what comes later overrides."""
+    """Yield the list that holds: what comes later overrides."""
     last = ""
     for path, text in _cloud_configs(files):
         if match := re.search(r"^datasource_list: *(.*)", text, re.MULTILINE):

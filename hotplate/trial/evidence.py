@@ -76,7 +76,7 @@ def leave(
 
 
 def _noticed(seen: Sequence[Event], server: Server) -> tuple[Noticed, ...]:
-    """What went wrong on the way; a test may well have done it on purpose."""
+    """Return what went wrong on the way; a test may well have done it on purpose."""
     return tuple(
         each
         for each in notice(seen, {server.spec.id: ""})

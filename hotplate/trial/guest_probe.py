@@ -113,7 +113,7 @@ def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
 def follow(
     events: EventLog, server: Server, *, since: int, stacks: Iterable[str]
 ) -> tuple[list[Event], StageTracker]:
-    """What concerns a server, and the stages that it came to.
+    """Return what concerns a server, and the stages that it came to.
 
     :param since: the length of ``events`` when the server was started.
     :param stacks: whose events concern the server.

@@ -74,7 +74,7 @@ class Work:
     waited: float = 0.0
 
     def since(self, before: Work) -> Work:
-        """What it has done since then."""
+        """Return what it has done since then."""
         return Work(self.ran - before.ran, self.waited - before.waited)
 
 
@@ -218,7 +218,7 @@ def _answer(event: object) -> tuple[object, ...]:
 
 
 def _ask(server: Server) -> InGuest | None:
-    """What the guest says; None when it lets nobody in."""
+    """Return what the guest says; None when it lets nobody in."""
     with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
         shell = server.shell(seconds=_SHELL_SECONDS)
         answer = shell.run(_QUESTION, timeout=_COMMAND_SECONDS)
@@ -240,7 +240,7 @@ def is_idle(before: Mapping[str, Work], after: Mapping[str, Work], seconds: floa
 
 
 def _work(pid: int | None) -> dict[str, Work]:
-    """What each thread of a process has done so far; source: the kernel's sched-stats.rst."""
+    """Return what each thread has done so far (source: the kernel's sched-stats.rst)."""
     work = {}
     for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         with contextlib.suppress(OSError, ValueError):

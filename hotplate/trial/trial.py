@@ -174,7 +174,7 @@ class Trial:
         )
 
     def _hook_outputs(self, stack: Stack) -> dict[str, HookOutput]:
-        """What failed deployments sent back, by the ids of their configs; it is left in files."""
+        """Write what failed deployments sent back into files, and return it by config id."""
         outputs = stack.failed_outputs(self.trackers)
         if not outputs:
             return {}
@@ -207,7 +207,7 @@ class Trial:
         )
 
     def _look_into_guests(self, result: StackResult) -> list[str]:
-        """What is not as the template's author expects it to be, in sentences."""
+        """Return what is not as the template's author expects it to be, in sentences."""
         problems: list[str] = []
         if self.template.expect is not None:
             problems += self.template.expect(result.outputs)
@@ -220,7 +220,7 @@ class Trial:
         return problems
 
     def _look_into(self, server: Server) -> list[str]:
-        """What is not as it is expected to be in one guest, once its boot has ended."""
+        """Return what is not as it is expected to be in one guest, once its boot has ended."""
         from hotplate.guest.testinfra_backend import testinfra_host
 
         assert self.template.expect_guest is not None

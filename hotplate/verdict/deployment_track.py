@@ -81,11 +81,11 @@ class DeploymentTrack:
         self.name, self.group = self.name or wanted.name, self.group or wanted.group
 
     def is_signalled_by(self, path: str) -> bool:
-        """True when a request for ``path`` is its signal."""
+        """Return True when a request for ``path`` is its signal."""
         return self.expected is not None and self.expected.is_signalled_by(path)
 
     def is_accepted_by(self, event: Event) -> bool:
-        """True when an event of its resource says that Heat took its signal.
+        """Return True when an event of its resource says that Heat took its signal.
 
         Otherwise the resource came to its end without one: by a timeout, for example.
         """
@@ -99,13 +99,13 @@ class DeploymentTrack:
         )
 
     def finish(self, status: int | None, at: float) -> None:
-        """The hook ended; where Heat wants no signal, nobody else says that it failed."""
+        """Note that the hook ended; where Heat wants no signal, nobody else says that it failed."""
         self.status = status
         if self.silent and status:
             self.fail(f"the hook ended with status {status}", at)
 
     def fail(self, reason: str, at: float) -> None:
-        """It failed; the first reason is kept, and a cancelled one did not fail by itself."""
+        """Note why it failed, first reason only; a cancelled one did not fail by itself."""
         cancelled = "aborted" in reason or "cancelled" in reason
         if not self.failed and not self.withdrawn and not cancelled:
             self.failed, self.failed_at = reason or "Heat gave no reason", at
@@ -136,14 +136,17 @@ class WaitSignal:
 
     @property
     def label(self) -> str:
+        """The handle's own name."""
         return self.handle
 
     @property
     def key(self) -> tuple[str, str]:
+        """Stack and handle, by which Heat's events are known."""
         return (self.stack, self.handle)
 
     @property
     def due(self) -> tuple[Stage, ...]:
+        """The stages to reach: none while nothing waits for it and nothing came."""
         return SIGNALS if self.awaited or self.marks else ()
 
     def missing(self) -> Stage | None:
@@ -151,12 +154,12 @@ class WaitSignal:
         return first_missing(set(self.marks), self.due)
 
     def is_signalled_by(self, path: str) -> bool:
-        """True when a request for ``path`` is this signal."""
+        """Return True when a request for ``path`` is this signal."""
         address = rf"/{re.escape(self.stack)}/resources/{re.escape(self.handle)}(?:[/?]|$)"
         return re.search(address, path) is not None
 
     def is_accepted_by(self, event: Event) -> bool:
-        """True when an event of the handle says that Heat took the signal."""
+        """Return True when an event of the handle says that Heat took the signal."""
         return event.detail.get("action") == "SIGNAL"
 
 

@@ -400,7 +400,7 @@ def signal_ignored(facts: Facts) -> str:
 
 
 def any_pattern(facts: Facts) -> tuple[str, str]:
-    """What a console pattern says that no rule of its own speaks for, with its advice.
+    """Return what a console pattern says that no rule of its own speaks for, with its advice.
 
     Those that end a run come first.
     """

@@ -102,7 +102,7 @@ def diagnose(
 
 
 def _explain(facts: Facts) -> Diagnosis:
-    """The first rule that knows the fault; else what can be said without one."""
+    """Return the first rule that knows the fault; else what can be said without one."""
     stage = facts.missing or Stage.SIGNAL_ACCEPTED
     for rule in rules.RULES:
         if facts.missing in rule.missing and (seen := rule.sees(facts)):
@@ -121,7 +121,7 @@ def _silence(facts: Facts) -> str:
 
 
 def _evidence(facts: Facts) -> tuple[str, ...]:
-    """The last of each kind, so that both ends are heard."""
+    """Return the last of each kind, so that both ends are heard."""
     chosen: list[str] = [f"console: {finding.line}" for finding in facts.findings.values()][:3]
     for group in (facts.metadata, facts.polls, facts.signals, facts.stack):
         if group:

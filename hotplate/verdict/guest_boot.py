@@ -31,7 +31,7 @@ def boot_waits(facts: Facts) -> str:
 
 
 def _shown_waiting(lines: list[str]) -> tuple[str, str] | None:
-    """The job that systemd said to run, and neither that it ended nor that the boot did."""
+    """Return the job that systemd showed running and never ended, in a boot that never did."""
     waits: dict[str, str] = {}
     for line in lines:
         if job := classify.job_in(line):

@@ -30,7 +30,7 @@ def program_missing(facts: Facts) -> str:
 
 
 def hook_program_missing(facts: Facts) -> str:
-    """A hook that the kernel could not run: the shell's statuses for it are 126 and 127."""
+    """Look for a hook that the kernel could not run: the shell's status is 126 or 127 then."""
     finished = facts.marker("finished")
     return program_missing(facts) if finished and finished.status in (126, 127) else ""
 
@@ -44,7 +44,7 @@ def not_executable(facts: Facts) -> str:
 
 
 def other_python(facts: Facts) -> str:
-    """The interpreter of a virtual environment is another than the one it was made with."""
+    """Compare a virtual environment's interpreter with the one that it was made with."""
     for python, version, names in facts.health.rows("venv", 3):
         libraries = [name.removeprefix("python") for name in names.split() if name[-1:].isdigit()]
         if re.fullmatch(r"3\.\d+", version) and libraries and version not in libraries:

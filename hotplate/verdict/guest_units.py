@@ -24,7 +24,7 @@ _CLOUD_INIT = (
 
 
 def _wanted_units(facts: Facts) -> tuple[str, ...]:
-    """The units without which the stage that is missing cannot be reached, but for the agent's."""
+    """Return the units that the missing stage needs, but for the agent's."""
     state = facts.health
     units: list[str] = []
     # cloud-init gets its metadata before the network is up, by a lease of its own.

@@ -185,11 +185,11 @@ class Health:
         return cls(sections, at)
 
     def lines(self, section: str) -> list[str]:
-        """The lines of a section, none when it was not answered."""
+        """Return the lines of a section, none when it was not answered."""
         return self.sections.get(section, [])
 
     def rows(self, section: str, columns: int) -> list[list[str]]:
-        """The lines of a section as so many words each, the last with the rest of the line."""
+        """Return a section's lines as so many words each, the last with the rest of the line."""
         rows = [line.split(None, columns - 1) for line in self.lines(section)]
         return [row + [""] * (columns - len(row)) for row in rows]
 
@@ -209,7 +209,7 @@ class Health:
         return units
 
     def unit(self, name: str, key: str) -> str:
-        """A property of a unit, "" when it was not answered."""
+        """Return a property of a unit, "" when it was not answered."""
         return self.units.get(name, {}).get(key, "")
 
     @property
@@ -219,12 +219,12 @@ class Health:
         return [(each[1], [int(word) for word in each[2].split()]) for each in rows if each]
 
     def seconds(self, section: str) -> int | None:
-        """A time since the epoch, None when there is none that a clock can have."""
+        """Return a time since the epoch, None when there is none that a clock can have."""
         match = re.fullmatch(r"-?\d{1,10}", "".join(self.lines(section)))
         return int(match[0]) if match else None
 
     def drop_in(self, directive: str) -> str:
-        """The file that gives the agent's unit a directive, "" when none of its drop-ins does."""
+        """Return the drop-in that gives the agent's unit a directive, "" when none does."""
         for line in self.lines("drop-ins"):
             path, _, text = line.partition(":")
             if re.match(rf"\s*{directive}\b", text):
@@ -232,7 +232,7 @@ class Health:
         return ""
 
     def mount(self, path: str) -> tuple[str, set[str]]:
-        """The mount point that a directory is on, with its options."""
+        """Return the mount point that a directory is on, with its options."""
         best, options = "", set[str]()
         for row in self.rows("mounts", 6):
             point = row[1]

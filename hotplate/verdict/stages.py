@@ -156,7 +156,7 @@ class Mark:
     deployment: str = ""
 
     def implying(self, stage: Stage) -> Mark:
-        """The mark of an earlier stage, which this one proves."""
+        """Return the mark of an earlier stage, which this one proves."""
         return replace(self, stage=stage, evidence=f"implied by: {self.stage}", implied=True)
 
 

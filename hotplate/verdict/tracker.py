@@ -86,7 +86,7 @@ class StageTracker:
             return tuple(stage for stage in ORDER if stage in due)
 
     def _of_server(self) -> tuple[Stage, ...]:
-        """The stages that are due whatever is deployed."""
+        """Return the stages that are due whatever is deployed."""
         polls = self._has_source or any(each.due for each in self.deployments)
         return (*BOOT, Stage.AGENT_POLLED) if polls else BOOT
 
@@ -161,7 +161,7 @@ class StageTracker:
             return result[::-1]
 
     def reached(self, stage: Stage) -> bool:
-        """True when the stage was reached, itself or by a later one."""
+        """Return True when the stage was reached, itself or by a later one."""
         return any(mark.stage == stage for mark in self.marks())
 
     # -- events ----------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class StageTracker:
                 self._on_reached(mark)
 
     def _see_server(self, event: Event) -> None:
-        """What the server is, and what it was told."""
+        """Take in what the server is, and what it was given."""
         if event.source == "machine" and event.kind == "power-on" and self.started is None:
             self.started = event.at
         elif event.source == "nova" and event.kind == "boot":
@@ -259,13 +259,13 @@ class StageTracker:
         self._await_signals()
 
     def _await_signals(self) -> None:
-        """A signal is due while a wait condition of its stack is, whichever was there first."""
+        """Expect a signal while a wait condition of its stack waits, whichever came first."""
         pending = {stack for stack, _ in self._conditions}
         for wait in self.waits:
             wait.awaited = wait.stack in pending
 
     def _by_id(self, identity: str) -> DeploymentTrack | None:
-        """The deployment of that id; None for one that Heat never served, whatever a guest says."""
+        """Return the deployment of that id, None for one that Heat never served."""
         return next((each for each in self.deployments if each.id == identity), None)
 
     def _advance(self, track: Track, stage: Stage, event: Event, fresh: list[Mark]) -> None:

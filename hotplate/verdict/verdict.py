@@ -126,7 +126,7 @@ class StackResult:
         return self.status.endswith("_COMPLETE")
 
     def problem(self) -> str:
-        """What is not as wanted, in a sentence; "" when it is."""
+        """Return what is not as wanted, in a sentence; "" when it is."""
         if self.as_wanted:
             return ""
         why = f": {self.reason}" if self.reason else ""
@@ -189,6 +189,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
+        """Whether the image passed."""
         return self.outcome is Outcome.PASSED
 
     @property

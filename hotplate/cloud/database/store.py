@@ -62,7 +62,7 @@ class Store:
             return self._connection.execute(sql, values).fetchall()
 
     def row(self, sql: str, *values: Any) -> sqlite3.Row | None:
-        """The first row a SELECT gives, or None."""
+        """Return the first row a SELECT gives, or None."""
         with self._lock:
             first: sqlite3.Row | None = self._connection.execute(sql, values).fetchone()
             return first
@@ -87,7 +87,7 @@ class Store:
             return rows
 
     def setting(self, name: str, default: str) -> str:
-        """The value kept under ``name``; ``default`` is kept first where there is none."""
+        """Return the value kept under ``name``; ``default`` is kept first where there is none."""
         with self._lock:
             self.write("INSERT OR IGNORE INTO hotplate_setting VALUES (?, ?)", name, default)
             row = self.row("SELECT value FROM hotplate_setting WHERE name = ?", name)

@@ -133,7 +133,7 @@ class _AuthUrl:
 
 
 def heat_app(identity: Identity, version: DatabaseVersion) -> WSGIApp:
-    """The REST API: faultwrap, version negotiation, authurl, authtoken, context, API.
+    """Return the REST API: faultwrap, version negotiation, authurl, authtoken, context, API.
 
     :param version: of Heat's database; polls are answered again while it stays.
     """
@@ -147,7 +147,7 @@ def heat_app(identity: Identity, version: DatabaseVersion) -> WSGIApp:
 
 
 def cfn_app(identity: Identity, version: DatabaseVersion, *, signature_ttl: int) -> WSGIApp:
-    """The CloudFormation API: version negotiation, ec2authtoken, authtoken, context, API.
+    """Return the CloudFormation API: version negotiation, ec2authtoken, authtoken, context, API.
 
     :param version: of Heat's database; polls are answered again while it stays.
     """

@@ -50,7 +50,7 @@ class NovaPlugin(_Present, nova.NovaClientPlugin):  # type: ignore[misc]
         return NovaClient(_servers, self.context.user_id or "")
 
     def check_resize(self, server_id: str, flavor: str) -> bool:  # noqa: ARG002
-        """A resize is done at once."""
+        """Accept it and do nothing: a resize is done at once."""
         return True
 
     def verify_resize(self, server_id: str) -> bool:  # noqa: ARG002
@@ -211,7 +211,7 @@ class Backend(clients.OpenStackClients):  # type: ignore[misc]
     """The clients of one request context."""
 
     def client_plugin(self, name: str) -> Any:
-        """The plug-in for a service, made once."""
+        """Return the plug-in for a service, made once."""
         if name in _PLUGINS:
             if name not in self._client_plugins:
                 self._client_plugins[name] = _PLUGINS[name](self.context)

@@ -33,7 +33,7 @@ class DatabaseVersion:
         self._lock = threading.Lock()
 
     def __call__(self) -> int:
-        """A number that differs from an earlier one exactly when somebody has committed."""
+        """Return a number that differs from an earlier one exactly when somebody has committed."""
         with self._lock:
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         return int(version)
@@ -94,7 +94,7 @@ class DescribeCache:
 
 
 def _key(environ: dict[str, Any]) -> Any:
-    """What the answer depends on; None when it is not one to keep."""
+    """Return what the answer depends on; None when it is not one to keep."""
     if environ["REQUEST_METHOD"] != "GET":
         return None
     query = parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True)

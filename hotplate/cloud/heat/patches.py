@@ -53,7 +53,7 @@ class TaskWaker:
 
 
 def misfits() -> list[str]:
-    """What in the installed Heat is not as the patches need it; empty when all is well."""
+    """Return what in the installed Heat is not as the patches need it; empty when all is well."""
     from importlib.metadata import version
 
     from heat.engine import scheduler, service, service_software_config, stack

@@ -45,22 +45,22 @@ class StandIn(resource.Resource):  # type: ignore[misc]
         self.resource_id_set(str(uuid.uuid4()))
 
     def handle_update(self, json_snippet: Any, tmpl_diff: Any, prop_diff: Any) -> None:
-        """Accepted."""
+        """Accept it."""
 
     def handle_delete(self) -> None:
         """Nothing is left behind."""
 
     def handle_suspend(self) -> None:
-        """Accepted."""
+        """Accept it."""
 
     def handle_resume(self) -> None:
-        """Accepted."""
+        """Accept it."""
 
     def handle_check(self) -> None:
-        """Always there."""
+        """Do nothing: it is always there."""
 
     def handle_signal(self, details: Any = None) -> None:
-        """Accepted."""
+        """Accept it."""
 
     def get_live_state(self, resource_properties: Any) -> dict[str, Any]:  # noqa: ARG002
         return {}

@@ -41,14 +41,14 @@ class Addresses:
     host: dict[str, str]
 
     def base(self, service: str, side: Side) -> str:
-        """The base URL of ``service`` as ``side`` connects to it, without a trailing slash."""
+        """Return the base URL of ``service`` for ``side``, without a trailing slash."""
         if side is Side.GUEST:
             return guest_base(service)
         return self.host[service]
 
 
 def guest_base(service: str) -> str:
-    """The base URL of ``service`` as every guest sees it.
+    """Return the base URL of ``service`` as every guest sees it.
 
     >>> guest_base("cfn")
     'http://169.254.169.254:8000'

@@ -120,7 +120,7 @@ class Faults:
     def hit(
         self, endpoint: str, matches: Callable[[Fault], bool] = lambda _fault: True
     ) -> Fault | None:
-        """The fault that the next request to ``endpoint`` runs into, counted; None for most."""
+        """Return the fault that the next request to ``endpoint`` meets, and count it."""
         if not self._faults:
             return None
         with self._lock:

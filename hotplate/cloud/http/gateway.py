@@ -156,7 +156,7 @@ class Front:
             self._quota.crowded()
 
     def refused(self, request: Any, status: int) -> None:
-        """What came was no request, or a too large one, and is answered with ``status``."""
+        """Answer with ``status`` what was no request, or too large a one."""
         if self._quota is not None and not self._quota.request():
             return
         self._events.emit(
@@ -223,7 +223,7 @@ class Front:
     def _sensible(
         self, environ: dict[str, Any], keep: Callable[..., Any], fault: Fault | None
     ) -> bytes:
-        """The answer of the service; 400 for what it can make no sense of."""
+        """Return the answer of the service; 400 for what it can make no sense of."""
         asked = environ.get("PATH_INFO", ""), environ.get("QUERY_STRING", "")
         if sum(map(len, asked)) > limits.REQUEST_LINE:
             return _plain(keep, "414 URI Too Long", "The URI is too long.")

@@ -146,7 +146,7 @@ class Quota:
             self._websockets -= 1
 
     def crowded(self) -> None:
-        """The guest has as many connections open as it may."""
+        """Note that the guest has as many connections open as it may."""
         self.passed(
             "connection-flood", f"the guest held {CONNECTIONS} connections open at the same time"
         )

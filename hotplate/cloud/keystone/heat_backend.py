@@ -58,7 +58,7 @@ class KeystoneBackend:
     # -- stack domain --------------------
 
     def create_stack_domain_project(self, stack_name: str = "", stack_id: str = "") -> str:
-        """A project for the users of one stack."""
+        """Return a project for the users of one stack."""
         return self._identity.create_project(
             f"{self.context.project_id}-{stack_id or stack_name}"[:64]
         )
@@ -70,7 +70,7 @@ class KeystoneBackend:
     def create_stack_domain_user(
         self, username: str, project_id: str, password: str | None = None
     ) -> str:
-        """A user for one server or deployment."""
+        """Return a user for one server or deployment."""
         return self._identity.create_stack_user(username, project_id, password)
 
     def delete_stack_domain_user(self, user_id: str, project_id: str) -> None:  # noqa: ARG002
@@ -86,7 +86,7 @@ class KeystoneBackend:
         self._identity.enable_user(user_id, enabled=True)
 
     def create_stack_domain_user_keypair(self, user_id: str, project_id: str) -> AccessKey:
-        """An EC2 key pair for that user."""
+        """Return an EC2 key pair for that user."""
         return self._identity.create_key(user_id, project_id)
 
     def delete_stack_domain_user_keypair(
@@ -99,14 +99,14 @@ class KeystoneBackend:
         self._identity.delete_key(credential_id)
 
     def stack_domain_user_token(self, user_id: str, project_id: str, password: str) -> str:
-        """A token with that user's rights."""
+        """Return a token with that user's rights."""
         user = self._identity.check_password(self._identity.user(user_id), password)
         return self._identity.token(self._identity.grant(user, project_id))
 
     # -- users and keys outside of the stack domain (AWS::IAM::*) --------------------
 
     def create_stack_user(self, username: str, password: str = "") -> str:
-        """A user in the stack owner's project."""
+        """Return a user in the stack owner's project."""
         return self._identity.create_stack_user(username, self.context.project_id, password)
 
     def delete_stack_user(self, user_id: str) -> None:
@@ -122,7 +122,7 @@ class KeystoneBackend:
         self._identity.enable_user(user_id, enabled=True)
 
     def create_ec2_keypair(self, user_id: str | None = None) -> AccessKey:
-        """A key pair for a user, the one of the context when none is named."""
+        """Return a key pair for a user, the one of the context when none is named."""
         return self._identity.create_key(user_id or self.context.user_id, self.context.project_id)
 
     def get_ec2_keypair(
@@ -131,7 +131,7 @@ class KeystoneBackend:
         access: str | None = None,
         user_id: str | None = None,  # noqa: ARG002
     ) -> AccessKey | None:
-        """The key pair of that id or access key."""
+        """Return the key pair of that id or access key."""
         return self._identity.key(access=access or "", key_id=credential_id or "")
 
     def delete_ec2_keypair(
@@ -148,7 +148,7 @@ class KeystoneBackend:
     # -- trusts --------------------
 
     def create_trust_context(self) -> Any:
-        """The context with a trust, so that the engine can act later, when the token is gone."""
+        """Return the context with a trust, by which the engine can act when the token is gone."""
         from heat.common.context import RequestContext
 
         if self.context.trust_id:
@@ -161,7 +161,7 @@ class KeystoneBackend:
         return trust_context
 
     def regenerate_trust_context(self) -> Any:
-        """A new trust in the place of the old one."""
+        """Return a context with a new trust in the place of the old one."""
         old = self.context.trust_id
         self.context.trust_id = None
         context = self.create_trust_context()

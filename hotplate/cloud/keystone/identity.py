@@ -151,12 +151,12 @@ class Identity:
         )
 
     def project_name(self, project: str) -> str:
-        """The name of a project; its id when it is not known."""
+        """Return the name of a project; its id when it is not known."""
         row = self._store.row("SELECT name FROM hotplate_project WHERE id = ?", project)
         return str(row["name"]) if row else project
 
     def find_project(self, name: str) -> str:
-        """The id of the project called ``name``."""
+        """Return the id of the project called ``name``."""
         row = self._store.row("SELECT id FROM hotplate_project WHERE name = ?", name)
         if row is None:
             raise IdentityError("The request you have made requires authentication.")
@@ -182,7 +182,7 @@ class Identity:
         )
 
     def user(self, user_id: str) -> User | None:
-        """The user of that id."""
+        """Return the user of that id."""
         row = self._store.row("SELECT * FROM hotplate_user WHERE id = ?", user_id)
         if row is None:
             return None
@@ -196,7 +196,7 @@ class Identity:
         )
 
     def find_user(self, name: str) -> User | None:
-        """The user of that name."""
+        """Return the user of that name."""
         row = self._store.row("SELECT id FROM hotplate_user WHERE name = ?", name)
         return self.user(row["id"]) if row else None
 
@@ -231,7 +231,7 @@ class Identity:
         return key
 
     def key(self, *, access: str = "", key_id: str = "") -> AccessKey | None:
-        """The key pair of that access key or id."""
+        """Return the key pair of that access key or id."""
         row = self._store.row(
             "SELECT * FROM hotplate_key WHERE access = ? OR id = ?", access, key_id
         )
@@ -341,7 +341,7 @@ class Identity:
         return Grant(user, user.project, user.roles, now, expires, "", (method,))
 
     def token(self, grant: Grant) -> str:
-        """The token for ``grant``."""
+        """Return the token for ``grant``."""
         body = json.dumps(
             [
                 grant.user.id,
@@ -359,7 +359,7 @@ class Identity:
         return "gAAAAA" + base64.urlsafe_b64encode(mark + body).decode().rstrip("=")
 
     def read_token(self, token: str) -> Grant:
-        """What ``token`` stands for.
+        """Return what ``token`` stands for.
 
         :raises IdentityError: when it is not one of ours, has expired, or its user is disabled.
         """
@@ -383,7 +383,7 @@ class Identity:
         return Grant(user, project, tuple(roles), issued, expires, trust, tuple(methods))
 
     def describe(self, grant: Grant, side: Side, *, catalog: bool = True) -> dict[str, Any]:
-        """The body of a v3 token response for ``grant``, with the catalogue that ``side`` needs."""
+        """Return the body of a v3 token response, with the catalogue that ``side`` needs."""
         project_domain = STACK_DOMAIN if STACK_USER_ROLE in grant.roles else DEFAULT_DOMAIN
         token: dict[str, Any] = {
             "methods": list(grant.methods),
@@ -417,7 +417,7 @@ class Identity:
         return {"token": token}
 
     def catalog(self, project: str, side: Side) -> list[dict[str, Any]]:
-        """The services and their URLs as ``side`` reaches them."""
+        """Return the services and their URLs as ``side`` reaches them."""
         inner = Side.GUEST if side is Side.GUEST else Side.HOST
         outer = Side.HOST if side is Side.HOST else Side.GUEST
         entries = []

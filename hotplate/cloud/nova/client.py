@@ -32,7 +32,7 @@ MICROVERSION = "2.91"
 
 
 def mac_address(server_id: str) -> str:
-    """The MAC address told for a server: QEMU's prefix and a part of the id."""
+    """Return the MAC address told for a server: QEMU's prefix and a part of the id."""
     digest = hashlib.sha256(server_id.encode()).digest()
     return "52:54:00:" + ":".join(f"{byte:02x}" for byte in digest[:3])
 
@@ -76,7 +76,7 @@ class NovaServer:
         self._fill(_record(self._servers, self.id))
 
     def to_dict(self) -> dict[str, Any]:
-        """The server as Nova's JSON."""
+        """Return the server as Nova's JSON."""
         return {
             "id": self.id,
             "name": self.name,
@@ -133,7 +133,7 @@ class NovaServer:
             self._change(name=name)
 
     def change_password(self, password: str) -> None:
-        """Accepted and not acted on: there is no agent that Nova could ask."""
+        """Accept it and do nothing: there is no agent that Nova could ask."""
 
     def interface_list(self) -> list[Any]:
         """Its one interface."""
@@ -147,11 +147,11 @@ class NovaServer:
         ]
 
     def interface_attach(self, port_id: str | None, *_: Any) -> Any:
-        """Accepted; a guest has one interface and keeps it."""
+        """Accept it and do nothing: a guest has one interface and keeps it."""
         return SimpleNamespace(port_id=port_id or self.id)
 
     def interface_detach(self, port_id: str) -> None:
-        """Accepted; a guest has one interface and keeps it."""
+        """Accept it and do nothing: a guest has one interface and keeps it."""
 
     def get_console_url(self, kind: str) -> dict[str, Any]:
         """There is no console by URL."""
@@ -227,7 +227,7 @@ class _ServerManager:
         )
 
     def set_tags(self, server: Any, tags: list[str]) -> None:
-        """Accepted; nothing here reads them."""
+        """Accept them; nothing here reads them."""
 
     def tag_list(self, server: Any) -> list[str]:  # noqa: ARG002
         return []
@@ -322,7 +322,7 @@ def _first(value: Any) -> Any:
 
 
 def _generate_key(comment: str) -> tuple[str, str]:
-    """A new ssh key as Nova makes one: (private, public)."""
+    """Return a new ssh key as Nova makes one: (private, public)."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 

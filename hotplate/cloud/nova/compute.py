@@ -37,7 +37,7 @@ class ServerSpec:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ServerSpec:
-        """The inverse of :meth:`to_json`."""
+        """Return the inverse of :meth:`to_json`."""
         return cls(**{**value, "user_data": value["user_data"].encode("latin-1")})
 
     def to_json(self) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class Metadata:
         return files
 
     def answer(self, server_id: str, path: str) -> tuple[str, bytes] | None:
-        """What GET of ``path`` gives: (content type, body); None is 404.
+        """Return what GET of ``path`` gives: (content type, body); None is 404.
 
         :raises NoSuchServerError: when there is no such server.
         """
@@ -235,7 +235,7 @@ class _Since:
 
 
 def app(metadata: Metadata, servers: Servers) -> WSGIApp:
-    """The metadata service; who asks is known by the listener, never by what he says."""
+    """Return the metadata service; who asks is known by the listener, never by what he says."""
 
     def metadata_app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
         server_id = environ[SERVER]

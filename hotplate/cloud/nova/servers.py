@@ -152,7 +152,7 @@ class Servers:
         return server
 
     def get(self, server_id: str) -> ServerRecord:
-        """The server of that id.
+        """Return the server of that id.
 
         :raises NoSuchServerError: when there is none.
         """
@@ -196,7 +196,7 @@ class Servers:
     # -- what a guest keeps here --------------------
 
     def password(self, server_id: str) -> str:
-        """What the guest posted as its password, "" before."""
+        """Return what the guest posted as its password, "" before."""
         row = self._store.row("SELECT password FROM hotplate_server WHERE id = ?", server_id)
         return str(row["password"]) if row else ""
 
@@ -223,7 +223,7 @@ class Servers:
         )
 
     def keypair(self, name: str) -> KeyPair:
-        """The key pair of that name; one that nobody made stands for the harness's own key."""
+        """Return the key pair of that name, the harness's own where nobody made one."""
         row = self._store.row("SELECT * FROM hotplate_keypair WHERE name = ?", name)
         if row is None:
             return KeyPair(name, self._public_key)

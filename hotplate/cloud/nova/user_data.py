@@ -21,7 +21,7 @@ _HANDLE = re.compile(r"stacks/[^/\s\"']+/(?P<stack>[0-9a-f-]{36})/resources/(?P<
 
 
 def describe(data: bytes) -> dict[str, list[str]]:
-    """What a server is told by its user data: ``parts``, ``sources`` and ``handles``.
+    """Return what a server is told by its user data: ``parts``, ``sources`` and ``handles``.
 
     :param data: MIME multipart, as Heat makes it, or anything else: then there are no parts.
     """
@@ -44,7 +44,7 @@ def _text(part: Any) -> str:
 
 
 def _sources(init_data: str) -> list[str]:
-    """The collectors that have something to ask for."""
+    """Return the collectors that have something to ask for."""
     with contextlib.suppress(ValueError, AttributeError):
         sections = json.loads(init_data).get("os-collect-config") or {}
         return [name for name in SOURCES if any((sections.get(name) or {}).values())]
@@ -52,5 +52,5 @@ def _sources(init_data: str) -> list[str]:
 
 
 def _handles(text: str) -> list[str]:
-    """The wait condition handles whose URLs a text has, as ``STACK-ID/NAME``."""
+    """Return the wait condition handles whose URLs a text has, as ``STACK-ID/NAME``."""
     return [f"{handle['stack']}/{handle['name']}" for handle in _HANDLE.finditer(unquote(text))]

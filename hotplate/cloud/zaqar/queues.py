@@ -71,14 +71,14 @@ class Queues:
         )
 
     def names(self, project: str) -> list[str]:
-        """The names of a project's queues."""
+        """Return the names of a project's queues."""
         rows = self._store.rows(
             "SELECT name FROM hotplate_queue WHERE project = ? ORDER BY name", project
         )
         return [row["name"] for row in rows]
 
     def metadata(self, project: str, queue: str) -> dict[str, Any] | None:
-        """What was said about a queue; None when there is none of that name."""
+        """Return what was said about a queue; None when there is none of that name."""
         row = self._store.row(
             "SELECT metadata FROM hotplate_queue WHERE project = ? AND name = ?", project, queue
         )
@@ -164,7 +164,7 @@ class Queues:
         self._store.write("DELETE FROM hotplate_message WHERE posted + ttl < ?", time.time())
 
     def peek(self, project: str, queue: str, limit: int) -> list[dict[str, Any]]:
-        """The oldest messages, left where they are."""
+        """Return the oldest messages, left where they are."""
         self._drop_old()
         return [
             _message(row, queue)
@@ -178,7 +178,7 @@ class Queues:
         ]
 
     def pop(self, project: str, queue: str, count: int) -> list[dict[str, Any]]:
-        """The oldest messages, taken out; no two callers get the same."""
+        """Return the oldest messages, taken out; no two callers get the same."""
         self._drop_old()
         rows = self._store.take(
             "SELECT * FROM hotplate_message WHERE project = ? AND queue = ?"
@@ -424,7 +424,7 @@ def _number(text: str) -> int:
 
 
 def _ttl(value: Any) -> int:
-    """The seconds that a message is kept for (Zaqar: ``message_content`` of its validation)."""
+    """Return for how many seconds a message is kept (Zaqar's ``message_content``)."""
     if value is None:
         return 3600
     shortest, longest = limits.ZAQAR_TTL

@@ -178,7 +178,7 @@ class _Session:
             self._connection.send(json.dumps(frame))
 
     def _sensible(self, frame: str | bytes) -> tuple[str, int, dict[str, Any]]:
-        """The answer to a frame; 400 for what no sense can be made of."""
+        """Return the answer to a frame; 400 for what no sense can be made of."""
         try:
             return self._answer(frame)
         except QueueError as error:
@@ -233,7 +233,7 @@ class _Session:
         return 200, {"message": "Authenticated."}
 
     def _push(self, message: dict[str, Any]) -> None:
-        """A message for a subscriber; who has gone meanwhile misses it."""
+        """Pass a message on to a subscriber; one that has gone meanwhile misses it."""
         try:
             self._send({"body": message["body"], "headers": {"status": 200}})
         except ConnectionClosed:
