@@ -1,5 +1,6 @@
 """The hook that docs/writing-hooks.rst shows: it works, and its element is without a finding."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,18 @@ def test_config_that_is_a_map_is_refused(apply):
     answer = apply({"a": 1})
     assert answer.status == 1
     assert "must be text" in answer.stderr
+
+
+def test_the_deployment_on_the_page_is_what_a_hook_is_given(hooks_dir, tmp_path, run_hook):
+    """Tried with the hook for scripts, which needs no tool."""
+    deployment = json.loads((EXAMPLE / "deployment.json").read_text())
+    settings = {
+        "HEAT_SCRIPT_WORKING": str(tmp_path / "work"),
+        "HEAT_SCRIPT_OUTPUTS": str(tmp_path / "outputs"),
+    }
+    answer = run_hook(str(hooks_dir / "script.py"), deployment, env=settings)
+    assert (answer.status, answer.stdout) == (0, "hello world\n")
+    assert answer.outputs["greeted"] == "world\n"
 
 
 def test_element_has_no_finding():
