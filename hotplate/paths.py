@@ -42,8 +42,3 @@ def _shared(name: str) -> Path:
 def elements_dir() -> Path:
     """Return the directory of hotplate's diskimage-builder elements, for ``ELEMENTS_PATH``."""
     return _shared("elements")
-
-
-def hooks_dir() -> Path:
-    """Return the directory of the programs that the elements install into an image."""
-    return _shared("hooks")

@@ -82,7 +82,6 @@ class Cloud:
         self._exit = ExitStack()
         self._apps: dict[str, WSGIApp] = {}
         self._host: dict[str, str] = {}
-        self._guests: dict[str, list[Callable[[], None]]] = {}
         self._lock = threading.Lock()
         self.progress = patches.TaskWaker()
         self._labels = served.Labels()

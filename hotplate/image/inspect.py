@@ -27,9 +27,8 @@ EXT_MAGIC_AT = 1024 + 56
 FILE_SYSTEMS = ((EXT_MAGIC_AT, b"\x53\xef"), (0, b"XFSB"))
 """Offset and magic bytes of the file systems that a partition image may have in ``HEAD``."""
 
-BIOS_BOOT = bytes.fromhex("4861682149646f6e744e656564454649")
 ESP = bytes.fromhex("28732ac11ff8d211ba4b00a0c93ec93b")
-"""GPT partition types as they are on the disk (UEFI specification, 5.3.3)."""
+"""A GPT partition type as it is on the disk (UEFI specification, 5.3.3)."""
 
 PE_MACHINES = {0x8664: "x86_64", 0xAA64: "aarch64"}
 """A kernel that EFI can start has a PE header, which names the processor (PE format, 3.3.1)."""

@@ -36,7 +36,6 @@ class Progress:
     :param expected: seconds from power-on to each stage in earlier runs.
     :param stages: those that the run is expected to reach.
     :param quiet: say nothing at all.
-    :param label: in front of each line, for a run of several images.
     """
 
     def __init__(
@@ -46,14 +45,12 @@ class Progress:
         stages: tuple[Stage, ...],
         expected: Mapping[Stage, float] | None = None,
         quiet: bool = False,
-        label: str = "",
     ) -> None:
         self._stream = stream
         self._stages = stages
         self._expected = dict(expected or {})
         self._quiet = quiet
         self._live = not quiet and is_live(stream)
-        self._label = f"{label}: " if label else ""
         self._start = time.monotonic()
         self._powered = False
         self._waiting: Stage | None = stages[0] if stages else None
@@ -87,7 +84,7 @@ class Progress:
             return
         with self._lock:
             self._wipe()
-            self._write(f"{self._label}{clean(text)}\n")
+            self._write(f"{clean(text)}\n")
 
     def reached(self, mark: Mark, server: str = "") -> None:
         """Show that a stage was reached.
@@ -109,7 +106,7 @@ class Progress:
             estimate = f"  (usually {usual:.0f} s)" if usual else ""
             elapsed = max(0.0, mark.at - self._start)
             whose = f"{clean(server)}: " if server else ""
-            self._write(f"{self._label}{elapsed:7.1f} s  {whose}{mark.stage}{estimate}\n")
+            self._write(f"{elapsed:7.1f} s  {whose}{mark.stage}{estimate}\n")
 
     def _next(self) -> Stage | None:
         """Return the first stage that some server is still on its way to."""
@@ -126,7 +123,7 @@ class Progress:
     def _line(self) -> str:
         elapsed = time.monotonic() - self._start
         usual = self._expected.get(self._waiting) if self._waiting else None
-        text = f"{self._label}{elapsed:7.1f} s  waiting for: {self._waiting}"
+        text = f"{elapsed:7.1f} s  waiting for: {self._waiting}"
         if usual:
             full = min(_BAR, int(_BAR * elapsed / usual))
             text += f"  [{'#' * full}{'.' * (_BAR - full)}] usually at {usual:.0f} s"
