@@ -1,0 +1,117 @@
+"""Where each module is tested: in a file of its name in the folder of its room, or as told here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ELSEWHERE = {
+    "__main__": "cli/test_command.py",
+    "cli/arguments": "cli/test_command.py",
+    "cli/build": "cli/test_build_verb.py",
+    "cli/down": "cli/test_up.py",
+    "cli/host_probes": "cli/test_doctor.py",
+    "cli/interrupts": "cli/test_what_stays.py",
+    "cli/monitor": "cli/test_pause.py",
+    "cli/output": "cli/test_whose_fault.py",
+    "cli/shell": "booted/test_up.py",
+    "cli/ssh": "cli/test_up.py",
+    "cli/test": "cli/test_whose_fault.py",
+    "cloud/database/store": "cloud/test_cloud.py",
+    "cloud/heat/api": "cloud/test_clients.py",
+    "cloud/heat/client_plugins": "cloud/test_templates.py",
+    "cloud/heat/describe_cache": "cloud/test_software_config.py",
+    "cloud/heat/engine": "cloud/test_cloud.py",
+    "cloud/heat/patches": "cloud/test_cloud.py",
+    "cloud/heat/stand_ins": "cloud/test_templates.py",
+    "cloud/http/addresses": "cloud/test_gateway.py",
+    "cloud/keystone/api": "cloud/test_clients.py",
+    "cloud/keystone/heat_backend": "cloud/test_transports.py",
+    "cloud/keystone/identity": "cloud/test_limits.py",
+    "cloud/nova/client": "cloud/test_templates.py",
+    "cloud/nova/compute": "cloud/test_metadata.py",
+    "cloud/nova/servers": "cloud/test_limits.py",
+    "cloud/options": "cloud/test_cloud.py",
+    "cloud/served": "trial/test_expected.py",
+    "cloud/swift": "cloud/test_clients.py",
+    "cloud/zaqar/queues": "cloud/test_clients.py",
+    "cloud/zaqar/websocket": "cloud/test_transports.py",
+    "errors": "verdict/test_verdict.py",
+    "events/expected": "trial/test_expected.py",
+    "guest/agent": "guest/test_ways_in.py",
+    "guest/base": "guest/test_ways_in.py",
+    "guest/shell": "guest/test_ways_in.py",
+    "guest/ssh": "guest/test_ways_in.py",
+    "guest/testinfra_backend": "guest/test_ways_in.py",
+    "guest/wire": "guest/test_hostile_replies.py",
+    "image/chain": "image/test_inspect.py",
+    "image/checksum": "image/test_inspect.py",
+    "image/element_lint": "elements/test_lint.py",
+    "image/manifest": "image/test_output.py",
+    "image/offset_partitioning": "elements/test_block_device.py",
+    "image/overlay": "image/test_qcow2.py",
+    "machine/files": "machine/test_confined.py",
+    "machine/kvm_probe": "machine/test_accelerator.py",
+    "machine/reaper": "machine/test_process.py",
+    "paths": "image/test_plan.py",
+    "plugin/options": "plugin/test_plugin.py",
+    "plugin/pool": "plugin/test_isolation.py",
+    "plugin/server": "booted/test_plugin_booted.py",
+    "report/deployment_output": "booted/test_expected.py",
+    "report/files": "cli/test_what_stays.py",
+    "report/picture": "report/test_html.py",
+    "report/timeline": "report/test_html.py",
+    "session/access": "booted/test_up.py",
+    "session/channel": "session/test_directory.py",
+    "session/control": "session/test_directory.py",
+    "session/up": "cli/test_up.py",
+    "stacks/stack": "trial/test_watch.py",
+    "testbed/descriptors": "trial/test_expected.py",
+    "testbed/qemu_compute": "trial/test_expected.py",
+    "testbed/server": "booted/test_plugin_booted.py",
+    "testbed/testbed": "trial/test_seen_and_reported.py",
+    "timing/host_speed": "timing/test_deadline.py",
+    "trial/guest_probe": "trial/test_watch.py",
+    "trial/subject": "trial/test_expected.py",
+    "trial/trial": "trial/test_expected.py",
+    "verdict/deployment_track": "verdict/test_tracker.py",
+    "verdict/detectors": "verdict/test_diagnosis.py",
+    "verdict/facts": "verdict/test_diagnosis.py",
+    "verdict/guest_boot": "verdict/test_causes.py",
+    "verdict/guest_files": "verdict/test_causes.py",
+    "verdict/guest_network": "verdict/test_causes.py",
+    "verdict/guest_units": "verdict/test_causes.py",
+    "verdict/health": "verdict/test_causes.py",
+    "verdict/hook_output": "verdict/test_tool_errors.py",
+    "verdict/rule": "verdict/test_diagnosis.py",
+    "verdict/rules": "verdict/test_diagnosis.py",
+}
+"""Modules without a test file of their name, and the file that has most of their tests."""
+
+
+def modules() -> list[str]:
+    """All modules but the ``__init__`` of rooms, as paths below hotplate/ without a suffix."""
+    paths = (path.relative_to(ROOT / "hotplate") for path in (ROOT / "hotplate").rglob("*.py"))
+    return sorted(str(path.with_suffix("")) for path in paths if path.name != "__init__.py")
+
+
+def has_its_own(module: str) -> bool:
+    room, _, _ = module.rpartition("/")
+    name = f"test_{Path(module).name}.py"
+    folder = room.partition("/")[0] or "ground"
+    return (ROOT / "tests" / folder / name).exists()
+
+
+@pytest.mark.parametrize("module", modules())
+def test_each_module_has_its_tests(module):
+    place = ELSEWHERE.get(module)
+    assert has_its_own(module) or (place and (ROOT / "tests" / place).exists())
+
+
+def test_the_table_has_no_row_too_many():
+    gone = ELSEWHERE.keys() - modules()
+    assert not gone
+    assert [module for module in ELSEWHERE if has_its_own(module)] == []
