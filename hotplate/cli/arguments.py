@@ -181,5 +181,4 @@ def load_template(args: argparse.Namespace) -> Template | None:
 
     from hotplate.stacks import expect
 
-    load = expect.load if expect.is_one(args.template) else templates.load
-    return load(args.template, parameters=parameters, environments=args.environment)
+    return expect.load(args.template, parameters=parameters, environments=args.environment)

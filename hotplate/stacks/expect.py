@@ -32,9 +32,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from hotplate.errors import HotplateError, UsageError
+from hotplate.stacks import document as documents
 from hotplate.stacks import template as templates
 from hotplate.stacks.template import Template
 from hotplate.timing.deadline import DeadlineExceeded
@@ -243,69 +242,40 @@ def _wanted(value: Any) -> str:
 # -- reading ---------------------------------------------------------------------------------
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML itself would take the last in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        lines: dict[Any, int] = {}
-        for key_node, _ in node.value:
-            # What is not one plain word is no key of ours, and others say what is wrong with it.
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag.endswith(":merge"):
-                continue
-            key, line = key_node.value, key_node.start_mark.line + 1
-            if key in lines:
-                raise UsageError(
-                    f'"{key}" is in "{self.name}" twice, in lines {lines[key]} and {line}; '
-                    "expected each key once"
-                )
-            lines[key] = line
-        actual: dict[Any, Any] = super().construct_mapping(node, deep)
-        return actual
-
-
-def read(path: Path) -> Any:
-    """Read a YAML file in which no key may be there twice.
-
-    :raises UsageError: when one is; says which, and where.
-    """
-    with path.open(encoding="utf-8") as stream:
-        return yaml.load(stream, Loader=_Loader)  # noqa: S506 - derived from SafeLoader
-
-
-def is_one(path: Path) -> bool:
-    """Whether a file has an ``expect:`` at its top, and so is not a template itself."""
-    try:
-        document = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        # Who reads it as a template says what is wrong with it.
-        return False
-    return isinstance(document, dict) and "expect" in document
+def is_one(content: object) -> bool:
+    """Whether what a file holds has an ``expect:`` at its top, and so is no template itself."""
+    return isinstance(content, dict) and "expect" in content
 
 
 def load(
     path: Path, *, parameters: Mapping[str, str] | None = None, environments: Sequence[Path] = ()
 ) -> Template:
-    """Read a file with a template and what is expected of it.
+    """Read a template, or a file with a template and what is expected of it.
 
     :param parameters: those of the command line, which go before those of the file.
     :param environments: those of the command line, behind those of the file.
     :raises TemplateError: it, or a file that it names, cannot be used; says what and where.
     """
-    document = read(path)
-    _keys(path, "", document, TOP)
-    expected = parse(path, document["expect"])
-    named = document.get("parameters") or {}
+    document = documents.read(path)
+    content = document.content
+    if not is_one(content):
+        return templates.make(path, content, parameters=parameters, environments=environments)
+    if document.twice:
+        raise UsageError(document.twice)
+    _keys(path, "", content, TOP)
+    expected = parse(path, content["expect"])
+    named = content.get("parameters") or {}
     _mapping(path, "parameters", named)
-    files = document.get("environments") or []
+    files = content.get("environments") or []
     if not isinstance(files, list) or not all(isinstance(each, str) for each in files):
         raise _wrong(path, "environments", files, "a list of file names")
     named = {**named, **(parameters or {})}
     files = [*(path.parent / each for each in files), *environments]
-    inner = document.get("template")
+    inner = content.get("template")
     if isinstance(inner, str):
         loaded = templates.load(path.parent / inner, parameters=named, environments=files)
     elif isinstance(inner, dict):
-        loaded = templates.load(path, parameters=named, environments=files, inline=inner)
+        loaded = templates.make(path, inner, parameters=named, environments=files)
     else:
         raise _wrong(path, "template", inner, "the name of a file, or a template")
     return replace(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import secrets
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hotplate.errors import TemplateError, UsageError
+from hotplate.stacks import document as documents
 
 BUILTIN = Path(__file__).parent / "templates" / "script.yaml"
 
@@ -37,7 +36,7 @@ class Template:
 
     source: str
     template: Mapping[str, Any]
-    files: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     expect: Expectation | None = None
@@ -70,33 +69,40 @@ def load(
     *,
     parameters: Mapping[str, Any] | None = None,
     environments: Sequence[Path] = (),
-    inline: Mapping[str, Any] | None = None,
 ) -> Template:
     """Read a template as ``openstack stack create`` does, with ``get_file`` and nested templates.
 
-    :param inline: the template itself, when ``path`` only is the file that it stands in.
     :raises UsageError: when it is not there.
     :raises TemplateError: when it, or a file that it names, cannot be read.
     """
+    document = documents.read(path)
+    return make(path, document.content, parameters=parameters, environments=environments)
+
+
+def make(
+    path: Path,
+    content: object,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    environments: Sequence[Path] = (),
+) -> Template:
+    """Make a template of what was read; see :func:`load`.
+
+    :param path: the file that it stands in; the files that it names are sought beside it.
+    """
     # Loaded here: heatclient takes a second, and most of hotplate does without it.
     from heatclient import exc
-    from heatclient.common import template_utils
+    from heatclient.common import template_utils, utils
 
-    for each in (path, *environments):
+    for each in environments:
         if not each.is_file():
             raise UsageError(f'the file "{each}" does not exist or is not a file')
+    template = _with_version(path, content)
+    files: dict[str, str | bytes] = {}
     try:
-        template = None if inline is not None else _without_version(path)
-        if inline is not None:
-            url = path.absolute().as_uri()
-            files, template = template_utils.get_template_contents(
-                template_object=url, object_request=_inline(url, inline)
-            )
-        elif template is not None:
-            # heatclient looks for files in HOT only.
-            files, template = {}, {**CFN_VERSION, **template}
-        else:
-            files, template = template_utils.get_template_contents(str(path.absolute()))
+        template_utils.resolve_template_get_files(
+            template, files, utils.base_url_for_url(path.absolute().as_uri())
+        )
         env_files, environment = template_utils.process_multiple_environments_and_files(
             [str(each.absolute()) for each in environments]
         )
@@ -104,13 +110,12 @@ def load(
         raise TemplateError(f'the template "{path}" cannot be used: {_one_line(error)}') from error
     except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
         raise TemplateError(
-            f'the template "{path}" cannot be read as YAML or JSON, '
-            f"or a file that it names cannot be read: {_one_line(error)}"
+            f'a file that the template "{path}" names cannot be read: {_one_line(error)}'
         ) from error
     return Template(
         source=str(path),
         template=template,
-        files={**files, **env_files},
+        files={url: _text(each) for url, each in {**files, **env_files}.items()},
         environment=environment or {},
         parameters=dict(parameters or {}),
     )
@@ -121,29 +126,25 @@ def _is_hidden(parameter: Mapping[str, Any]) -> bool:
     return str(parameter.get("hidden", parameter.get("NoEcho", ""))).lower() == "true"
 
 
-def _without_version(path: Path) -> dict[str, Any] | None:
-    """Return a CloudFormation template that has no word of its version, or None."""
-    try:
-        template = yaml.safe_load(path.read_bytes())
-    except yaml.YAMLError:
-        # What is wrong with it heatclient tells.
-        return None
+def _text(content: str | bytes) -> str:
+    """Return a file's text; heatclient gives bytes, those of what is no text in base64."""
+    return content if isinstance(content, str) else content.decode()
+
+
+def _with_version(path: Path, content: object) -> dict[str, Any]:
+    """Return a copy of a template; one of CloudFormation may have no word of its version."""
+    if not isinstance(content, Mapping):
+        raise TemplateError(f'the template "{path}" cannot be used: expected a map at its top')
+    template: dict[str, Any] = copy.deepcopy(dict(content))
     versions = {*CFN_VERSION, "AWSTemplateFormatVersion", "heat_template_version"}
-    if isinstance(template, dict) and "Resources" in template and not versions & set(template):
+    if versions & set(template):
         return template
-    return None
-
-
-def _inline(template_url: str, template: Mapping[str, Any]) -> Callable[[str, str], str]:
-    """How heatclient gets a template that stands in another file, and the files it names."""
-
-    def get(_method: str, url: str) -> str:
-        if url == template_url:
-            return json.dumps(dict(template), default=str)
-        with urllib.request.urlopen(url) as answer:  # noqa: S310
-            return str(answer.read().decode())
-
-    return get
+    if "Resources" in template:
+        return {**CFN_VERSION, **template}
+    raise TemplateError(
+        f'the template "{path}" cannot be used: it has no version',
+        hint="heat_template_version: 2018-08-31",
+    )
 
 
 def builtin() -> Template:

@@ -1,0 +1,82 @@
+"""hotplate.stacks.document: a file is read once, or refused in one sentence."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotplate.errors import TemplateError, UsageError
+from hotplate.stacks import document
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(content):
+        path = tmp_path / "a.yaml"
+        path.write_bytes(content)
+        return document.read(path)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [
+        (b"a: [1, b]\n", {"a": [1, "b"]}),
+        (b'{"a": "b"}', {"a": "b"}),
+        # Tabs: JSON that YAML does not take.
+        (b'{\n\t"a": 1e3\n}', {"a": 1000.0}),
+        # And YAML that JSON does not take.
+        (b"{a: b}", {"a": "b"}),
+        (b"", None),
+        # Heat knows no dates, and python-heatclient sends this version as a text.
+        (b"heat_template_version: 2018-08-31", {"heat_template_version": "2018-08-31"}),
+    ],
+)
+def test_what_is_in_a_file(read, content, value):
+    assert read(content).content == value
+    assert read(content).twice == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "where"),
+    [
+        (b"a: 1\nb: 2\na: 3\nb: 4\n", '"a" is in "{}" twice, in lines 1 and 3'),
+        (b"x:\n  b: 1\n  b: 2\n", '"b" is in "{}" twice, in lines 2 and 3'),
+        (b'{"x": [{"b": 1, "b": 2}]}', '"b" is in "{}" twice;'),
+    ],
+)
+def test_a_key_that_is_there_twice_is_told(read, content, where):
+    read_back = read(content)
+    assert read_back.twice.startswith(where.replace("{}", str(read_back.path)))
+
+
+def test_a_merge_is_no_double(read):
+    read_back = read(b"a: &a {k: 1, l: 2}\nb: {<<: *a, k: 3}\nc: {<<: *a, k: 4}\n")
+    assert read_back.content["b"] == {"k": 3, "l": 2}
+    assert read_back.twice == ""
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe\0", b"\0", b"a: &a\n\tb", b"? !!python/x"])
+def test_what_is_neither_is_refused_in_one_sentence(read, content):
+    with pytest.raises(TemplateError, match=r'a\.yaml" cannot be read as YAML or JSON') as caught:
+        read(content)
+    assert "\n" not in caught.value.message
+
+
+def test_a_file_that_is_not_there_is_wrong_usage(tmp_path):
+    with pytest.raises(UsageError, match="does not exist"):
+        document.read(tmp_path / "none.yaml")
+
+
+@given(st.text(max_size=200))
+def test_whatever_a_file_holds_it_is_read_or_refused(text):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.yaml")
+        path.write_text(text, encoding="utf-8", errors="replace")
+        try:
+            assert document.read(path).path == path
+        except TemplateError as error:
+            assert str(path) in error.message
