@@ -49,7 +49,7 @@ _STATUS = {
 EXIT_STATUSES = {
     0: "passed",
     1: "the image or the template failed",
-    2: "wrong usage, also an image or a template that is not there",
+    2: "wrong usage, or an image or a template that does not exist",
     3: "the host lacks something or ran out of it: a tool, memory, disk, open files",
     4: "the machine was lost, or hotplate is at fault: says nothing about the image",
 }

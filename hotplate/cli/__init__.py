@@ -33,11 +33,11 @@ VERBS = {
     "build": "build an image with disk-image-create and good defaults",
     "test": "boot an image, give it a real Heat, and say whether its hooks run and signal",
     "up": "keep a cloud and its guests running, for you and the openstack command",
-    "down": "end what hotplate up keeps running",
+    "down": "stop what hotplate up keeps running",
     "ssh": "log into a server of hotplate up",
     "shell": "run a command as root in a server of hotplate up, whatever is in its image",
-    "monitor": "give QEMU's monitor a command about a server of hotplate up",
-    "cache": "list what is kept to be faster the next time, or remove it",
+    "monitor": "run a command in the QEMU monitor of a server of hotplate up",
+    "cache": "list what is cached, or remove it",
     "doctor": "say what this host can do, and what to install",
 }
 

@@ -28,7 +28,7 @@ def add_directory_argument(parser: argparse.ArgumentParser) -> None:
         "--directory",
         type=Path,
         metavar="DIR",
-        help="the session's directory (default: up in the directory of the artifacts)",
+        help="the session's directory (default: up in the artifacts directory)",
     )
 
 
@@ -71,14 +71,14 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what says how servers are run."""
     parser.add_argument("--memory", type=int, metavar="MIB", help="memory of each guest")
     parser.add_argument("--cpus", type=int, help="processors of each guest")
-    for name, kind in (
-        ("arch", Arch),
-        ("accelerator", AcceleratorChoice),
-        ("wiring", WiringChoice),
-        ("firmware", FirmwareChoice),
-        ("datasource", Datasource),
+    for name, kind, text in (
+        ("arch", Arch, "the guests' processor; auto: the image's"),
+        ("accelerator", AcceleratorChoice, "auto: KVM where it works, otherwise TCG"),
+        ("wiring", WiringChoice, "how guests reach Heat; auto: a network namespace if possible"),
+        ("firmware", FirmwareChoice, "auto: UEFI only for an image without a boot loader for BIOS"),
+        ("datasource", Datasource, "where guests find their metadata (default: openstack)"),
     ):
-        parser.add_argument(f"--{name}", choices=[each.value for each in kind])
+        parser.add_argument(f"--{name}", choices=[each.value for each in kind], help=text)
     parser.add_argument(
         "--display",
         action="store_true",
@@ -96,7 +96,7 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         default=None,
         help="follow the names of backing files in an image, and links to its kernel and initrd, "
-        "out of the image's directory: the guest can read what they name",
+        "outside the image's directory: the guest can read what they name",
     )
 
 

@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--size", type=int, metavar="GIB", help="size of the disk (default: fitted to the content)"
     )
     parser.add_argument(
-        "--element", action="append", default=[], metavar="NAME", help="another element"
+        "--element", action="append", default=[], metavar="NAME", help="one more element"
     )
     parser.add_argument(
         "--element-path",
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="search this directory for elements first",
     )
     parser.add_argument(
-        "--package", action="append", default=[], metavar="NAME", help="another package"
+        "--package", action="append", default=[], metavar="NAME", help="one more package"
     )
     parser.add_argument(
         "--kernel",
@@ -98,7 +98,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave cloud-init out; a small program finds Heat's metadata instead",
     )
-    parser.add_argument("--cache", type=Path, metavar="DIR", help="directory for what is reused")
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="where downloads and base systems are kept"
+    )
     parser.add_argument(
         "--offline", action="store_true", help="use what is cached and do not refresh it"
     )

@@ -66,13 +66,13 @@ class Entry:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate cache``."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    listing = actions.add_parser("list", help="say what is kept and how large it is (default)")
+    listing = actions.add_parser("list", help="list what is cached, with sizes (default)")
     listing.add_argument("--json", action="store_true", help="print it as JSON, sizes in bytes")
     clean = actions.add_parser(
         "clean",
-        help=f"remove saved states, leftovers, and what was not used for {DAYS} days",
-        description="Remove saved states, leftovers of runs that were killed, and what was not "
-        f"used for {DAYS} days.  What a run uses right now stays, and is named.",
+        help=f"remove saved states, leftovers, and what has not been used for {DAYS} days",
+        description="Remove saved states, leftovers of runs that were killed, and what has not "
+        f"been used for {DAYS} days.  What is in use stays, and is named.",
     )
     clean.add_argument("--all", action="store_true", help="remove everything, whatever its age")
 

@@ -16,7 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate down``."""
     add_directory_argument(parser)
     parser.add_argument(
-        "--keep", action="store_true", help="keep stacks and disks, however it was started"
+        "--keep",
+        action="store_true",
+        help="keep stacks and disks, even if up was run without --keep",
     )
 
 

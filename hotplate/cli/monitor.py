@@ -13,12 +13,14 @@ from hotplate.session.directory import find
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate monitor``."""
     add_directory_argument(parser)
-    parser.add_argument("server", metavar="SERVER", help="its name; '' for the only one")
+    parser.add_argument(
+        "server", metavar="SERVER", help="the server's name; '' if there is only one"
+    )
     parser.add_argument(
         "command",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
-        help='as in "help" of QEMU\'s monitor; without it, lines are read from the standard input',
+        help='a command of QEMU\'s monitor, such as "help"; without one, lines of standard input',
     )
 
 

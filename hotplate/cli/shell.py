@@ -34,15 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-i",
         "--stdin",
         action="store_true",
-        help="give the command our standard input, read to its end first; a file (< FILE) it is "
-        "given without that",
+        help="pass standard input on to the command, once it has ended; a file (< FILE) is passed "
+        "on without this",
     )
-    parser.add_argument("server", metavar="SERVER", help="its name; '' for the only one")
+    parser.add_argument(
+        "server", metavar="SERVER", help="the server's name; '' if there is only one"
+    )
     parser.add_argument(
         "command",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
-        help="a command for sh; without it, lines are read from the standard input",
+        help="a command for sh; without one, lines of standard input",
     )
 
 
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     directory.require()
 
     if not 0 < args.timeout < float("inf"):
-        raise UsageError(f"--timeout {args.timeout} is no time; expected seconds")
+        raise UsageError(f"--timeout {args.timeout} is not a time; expected seconds")
     handed = [in_memory(_standard_input(asked=args.stdin))] if args.command else []
 
     def execute(command: str) -> int:
@@ -80,7 +82,7 @@ def _standard_input(*, asked: bool) -> bytes:
         data = stream.read(INPUT_BYTES + 1)
     if len(data) > INPUT_BYTES:
         raise UsageError(
-            f"the standard input has more than {INPUT_BYTES >> 20} MiB", hint="copy it by ssh"
+            f"standard input has more than {INPUT_BYTES >> 20} MiB", hint="copy it by ssh"
         )
     return data
 

@@ -21,16 +21,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--connect",
         action="store_true",
-        help="hand the connection to the ssh that has this as its ProxyCommand",
+        help="for ssh's ProxyCommand: hand the connection over to ssh",
     )
     parser.add_argument(
-        "server", nargs="?", default="", metavar="SERVER", help="its name; not needed for only one"
+        "server",
+        nargs="?",
+        default="",
+        metavar="SERVER",
+        help="the server's name, if there is more than one",
     )
     parser.add_argument(
         "command",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
-        help="what to run instead of a shell",
+        help="a command to run instead of a shell",
     )
 
 

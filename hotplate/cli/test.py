@@ -59,9 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json",
         type=Path,
         metavar="FILE",
-        help="write the verdict as JSON; a list of them for several images",
+        help="write the verdict as JSON; a list for several images",
     )
-    parser.add_argument("--artifacts", type=Path, metavar="DIR", help="where runs leave everything")
+    parser.add_argument(
+        "--artifacts",
+        type=Path,
+        metavar="DIR",
+        help="where each run leaves a folder with everything it saw",
+    )
     add_machine_arguments(parser)
     add_cloud_arguments(parser)
     parser.add_argument(
@@ -84,10 +89,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="then leave the guests up and print how to look into them, until Enter",
+        help="afterwards leave the guests up and print how to look into them, until Enter",
     )
     parser.add_argument(
-        "--pause-on-fail", action="store_true", help="the same, if the test does not pass"
+        "--pause-on-fail", action="store_true", help="the same, but only if the test fails"
     )
 
 

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep",
         action="store_true",
         default=None,
-        help="keep stacks and disks when the session ends; the next up on them goes on",
+        help="keep stacks and disks when the session ends, for the next up",
     )
     arguments.add_machine_arguments(parser)
     arguments.add_cloud_arguments(parser)

@@ -29,11 +29,11 @@ TIMESTAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \| ")
 
 
 def ignore_step(_name: str, _seconds: float) -> None:
-    """Nobody wants to know."""
+    """Do nothing with a step."""
 
 
 def ignore_line() -> None:
-    """Nobody wants to know that either."""
+    """Do nothing with a line."""
 
 
 @dataclass

@@ -53,10 +53,10 @@ def reserve(
 ) -> Iterator[None]:
     """Hold memory for one machine as long as the context lasts; waits until there is enough.
 
-    A machine that is alone is always let in: the host may swap, but nothing waits for ever.
+    A machine that is alone is always admitted: the host may swap, but nothing waits for ever.
 
     :param memory_mib: the guest's memory.
-    :param directory: where all processes on this host that shall know of each other look.
+    :param directory: shared by all processes on this host that count each other's machines.
     :param budget_mib: what all may use together; :data:`SHARE` of the host's memory.
     :param waiting: told once, as a sentence, when there is not enough.
     :raises HostTooSlow: when there is not enough in time.

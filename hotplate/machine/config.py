@@ -86,7 +86,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 @dataclass(frozen=True)
 class MachineConfig:
-    """One virtual machine, as it is bought.
+    """What one virtual machine is made of.
 
     :param name: a short name, for people.
     :param uuid: the SMBIOS UUID; for a guest of Nova, the server's id.

@@ -38,8 +38,8 @@ class ServerPool:
         """
         if self._lent:
             raise HotplateError(
-                'the fixtures "server" and "booted_server" were asked for at once, and the server '
-                "of an image is there once; a module uses one or the other"
+                'the fixtures "server" and "booted_server" were asked for at once, but there is '
+                "one server of an image at a time; a module uses one or the other"
             )
         since = len(self.testbed.events)
         if cold or self._state is None:

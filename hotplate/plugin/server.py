@@ -174,7 +174,7 @@ class ServerUnderTest(Driver):
     # -- power and link ----------------------------------------------------------------------------
 
     def reboot(self, *, seconds: float = BOOT_SECONDS) -> None:
-        """Reboot the guest in an orderly way and wait until it answers again."""
+        """Reboot the guest gracefully and wait until it answers again."""
         self._server.reboot(GuestDeadline(seconds, f"the reboot of {self}"))
 
     def crash(self) -> None:

@@ -16,7 +16,7 @@ from hotplate.text import clean
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.verdict import StageTime, Verdict, one_line
 
-# A long value belongs into the artifacts, not over the whole screen.
+# A long value belongs in the artifacts, not all over the screen.
 VALUE_LINES = 12
 VALUE_WIDTH = 200
 _BAR = 20

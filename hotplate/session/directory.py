@@ -97,7 +97,7 @@ class SessionDirectory:
             yield
 
     def _check_owner(self) -> None:
-        """Refuse a directory in which somebody else can put a key or a disk of his choice.
+        """Refuse a directory in which somebody else can put a key or a disk of their choice.
 
         :raises UsageError: when another user owns it, or others may write to it.
         """
@@ -230,7 +230,7 @@ class SessionDirectory:
             if len(request) > MESSAGE_BYTES:
                 raise UsageError(
                     f"the request has {len(request)} bytes; expected {MESSAGE_BYTES} at most",
-                    hint="hand what is long over on the standard input",
+                    hint="pass what is long on standard input",
                 )
             socket.send_fds(channel, [request], descriptors)
             message, handed = channels.receive(channel, owned)

@@ -128,19 +128,19 @@ class Up:
     # -- start and end ---------------------------------------------------------------------------
 
     def _check_image(self) -> bool:
-        """Whether an earlier session is gone on with; writes down what this one is of."""
+        """Return whether an earlier session is resumed; note which image this one is of."""
         about = self.directory.about()
         mine: dict[str, Any] = {"image": str(self.image.path), "sha256": self.image.sha256()}
         if about and not (about.get("keep") or self.keep):
             # It was killed, or it would have removed everything itself.
-            self._say("an earlier session here was killed; it was not to be kept, and is forgotten")
+            self._say("an earlier session here was killed; it had no --keep, so it is discarded")
             self.directory.clear()
             about = {}
         if about and about.get("sha256") != mine["sha256"]:
             raise UsageError(
                 f'the session in "{self.directory.path}" is of another image, '
                 f'"{about.get("image")}" as it was then',
-                hint=f"go on with that one, or forget it: rm -r {self.directory.path}",
+                hint=f"use that one, or discard the session: rm -r {self.directory.path}",
             )
         # The disks of its servers name the image by its path.
         if about and about.get("image") != mine["image"]:
@@ -164,7 +164,7 @@ class Up:
             self.directory.write(ABOUT, json.dumps(about | {"keep": True}, indent=2) + "\n")
 
     def _shut_down(self) -> None:
-        """Where the disks are needed again, let each guest end in an orderly way."""
+        """Where the disks are needed again, shut each guest down gracefully."""
         if not self.keep:
             return
         deadline = Deadline(SHUTDOWN_SECONDS, "the guests to shut down")

@@ -1,4 +1,4 @@
-"""Tests for those who write no Python: a template, and what is to be true when it is there.
+"""Tests in YAML: a template, and what must be true once its stack is there.
 
 ::
 
@@ -181,7 +181,7 @@ def _look(section: Section, name: str, wanted: Mapping[str, Any], host: Host) ->
     except (HotplateError, DeadlineExceeded):
         raise
     except Exception as error:
-        return [f"{what} cannot be told: {_why(error)}"]
+        return [f"{what} cannot be checked: {_why(error)}"]
     checks = ((section.check(key), value) for key, value in wanted.items())
     return [
         f"{what}: its {check.name} {problem}"
@@ -199,7 +199,7 @@ def _compare(check: Check, thing: Any, wanted: Any) -> str:
         raise
     except Exception as error:
         # testinfra raises what it likes, NotImplementedError and ValueError among them.
-        return f"cannot be told: {_why(error)}"
+        return f"cannot be checked: {_why(error)}"
     if matches(actual, wanted):
         return ""
     return f"is {_shown(actual)}; expected {_wanted(wanted)}"

@@ -141,7 +141,7 @@ def _wait_for_polls(testbed: Testbed, heard: queue.SimpleQueue[Event], narrator:
             event = None
         if event is None or (event.kind == "exit" and event.server == ours):
             raise ImageError(
-                "the image was booted, and its agent did not come to poll Heat",
+                "the image was booted, but its agent never polled Heat",
                 hint=f"hotplate test {testbed.image.path}",
             )
         if event.source == "machine" and event.kind == "power-on":

@@ -117,7 +117,7 @@ class QemuCompute:
                     _Start(spec, services, lambda at: at / DISK, entry["nonce"], path.parent)
                 )
                 return
-        raise MachineLostError(f'the disk of the server "{spec.name}" is not there any more')
+        raise MachineLostError(f'the disk of the server "{spec.name}" does not exist any more')
 
     def restore(
         self, spec: ServerSpec, services: GuestServices, *, disk: Path, state: Path, nonce: str
@@ -231,7 +231,7 @@ class QemuCompute:
         spec = start.spec
         with self._lock:
             if self._closed:
-                raise MachineLostError(f'the server "{spec.name}" comes too late: this is the end')
+                raise MachineLostError(f'the server "{spec.name}" comes too late: the run is over')
             self._state[spec.id] = ("BUILD", "")
         memory = ExitStack()
         try:

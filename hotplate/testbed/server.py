@@ -77,7 +77,7 @@ class Server:
         self.nonce = nonce
 
     def reboot(self, deadline: Deadline) -> None:
-        """Reboot the guest in an orderly way and wait until its shell answers again."""
+        """Reboot the guest gracefully and wait until its shell answers again."""
         before = self.shell()
         boot = before.run(BOOT_ID).check().text
         self.was_rebooted = True

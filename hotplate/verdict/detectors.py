@@ -42,7 +42,7 @@ def _all(events: list[Event], *, low: int, high: int) -> bool:
 
 
 def _since_then(events: list[Event], *, low: int, high: int) -> list[Event]:
-    """Return the answers at the end that are all within a range, as of something that broke.
+    """Return the answers at the end that are all within a range: something broke.
 
     An agent that ran well before is no reason not to see it; a single bad answer says nothing.
     """
@@ -117,7 +117,7 @@ def guest_stopped(facts: Facts) -> str:
     reason = str(facts.exit.detail.get("reason", "")) if facts.exit else ""
     if not reason.startswith("guest"):
         return ""
-    word = "rebooted and was not to" if reason == "guest-reset" else "switched itself off"
+    word = "unexpectedly rebooted" if reason == "guest-reset" else "switched itself off"
     return f"the guest {word} before that ({reason})"
 
 
@@ -400,7 +400,7 @@ def signal_ignored(facts: Facts) -> str:
 
 
 def any_pattern(facts: Facts) -> tuple[str, str]:
-    """Return what a console pattern says that no rule of its own speaks for, with its advice.
+    """Return what a console pattern says that has no rule of its own, with its advice.
 
     Those that end a run come first.
     """

@@ -60,7 +60,7 @@ class Facts:
 
     @property
     def failed(self) -> bool:
-        """True when Heat says that the stack failed, or a hook failed and Heat was not to know."""
+        """True when Heat says that the stack failed, or a hook failed unknown to Heat."""
         unheard = isinstance(self.track, DeploymentTrack) and self.track.silent
         return self.stack_status.endswith("FAILED") or (unheard and bool(self.track_failed))
 

@@ -278,7 +278,7 @@ def test_one_that_was_killed_is_not_gone_on_with_unless_it_was_to_be_kept(disk, 
             session.end()
         with up(disk, tmp_path / "up", *words) as session:
             assert ('the stack "hotplate" is there already' in session.output) is expected
-            assert ("was killed; it was not to be kept" in session.output) is not expected
+            assert ("was killed; it had no --keep" in session.output) is not expected
             hotplate("down", "--directory", tmp_path / "up")
 
 

@@ -199,7 +199,7 @@ def test_a_time_that_is_none_is_refused(directory):
     if directory.is_claimed():
         done = shell(directory, "--timeout", "nan", "web", "true", stdin=subprocess.DEVNULL)
     assert done.returncode == 2
-    assert b"--timeout nan is no time" in done.stderr
+    assert b"--timeout nan is not a time" in done.stderr
 
 
 @pytest.mark.parametrize("message", [b"", b"not JSON", b"[]", b"{}"])

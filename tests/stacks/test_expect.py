@@ -240,7 +240,7 @@ def test_packages(write, host):
     )
     expectation = expectation.of_guest(host)
     assert expectation[0] == ('the package "no-such-either": its installed is false; expected true')
-    assert expectation[1].startswith('the package "no-such-third": its version cannot be told')
+    assert expectation[1].startswith('the package "no-such-third": its version cannot be checked')
     assert len(expectation) == 2
 
 
@@ -300,7 +300,7 @@ def test_what_cannot_be_asked_is_told_of_its_own_check_only(write):
         """,
     )
     assert wanted.of_guest(OddHost()) == [
-        'the package "tree" cannot be told: NotImplementedError',
-        "the service \"cron\" cannot be told: 'systemctl'",
+        'the package "tree" cannot be checked: NotImplementedError',
+        "the service \"cron\" cannot be checked: 'systemctl'",
         'the command "echo hello": its stdout is "hello\\n"; expected "goodbye"',
     ]

@@ -85,7 +85,7 @@ def _import_heat() -> None:
             from oslo_log import log as oslo_log
 
         # Heat's fault filter reads oslo.log's "debug".  Registering it gives the root logger a
-        # handler for standard error, which is not ours to give.
+        # handler for standard error, which is up to the caller.
         root = logging.getLogger()
         handlers = list(root.handlers)
         oslo_log.register_options(cfg.CONF)

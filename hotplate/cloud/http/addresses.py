@@ -23,7 +23,7 @@ REGION = "RegionOne"
 
 
 class Side(Enum):
-    """Who asks, and so which URLs a catalogue must hold for him."""
+    """Who asks, and so which URLs its catalogue must hold."""
 
     GUEST = "guest"
     HOST = "host"

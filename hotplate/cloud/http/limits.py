@@ -141,7 +141,7 @@ class Quota:
         return False
 
     def close_websocket(self) -> None:
-        """One that :meth:`open_websocket` let in is gone."""
+        """Count down one that :meth:`open_websocket` counted."""
         with self._lock:
             self._websockets -= 1
 

@@ -78,7 +78,7 @@ class KeystoneBackend:
         self._identity.delete_user(user_id)
 
     def disable_stack_domain_user(self, user_id: str, project_id: str) -> None:  # noqa: ARG002
-        """Keep that user out, while his stack is suspended."""
+        """Disable that user while its stack is suspended."""
         self._identity.enable_user(user_id, enabled=False)
 
     def enable_stack_domain_user(self, user_id: str, project_id: str) -> None:  # noqa: ARG002

@@ -171,12 +171,12 @@ class Identity:
         return user_id
 
     def delete_user(self, user_id: str) -> None:
-        """Forget a stack user and his keys."""
+        """Forget a stack user and its keys."""
         self._store.write("DELETE FROM hotplate_key WHERE user = ?", user_id)
         self._store.write("DELETE FROM hotplate_user WHERE id = ?", user_id)
 
     def enable_user(self, user_id: str, *, enabled: bool) -> None:
-        """Let a stack user in or keep him out, as Heat does at resume and suspend."""
+        """Enable or disable a stack user, as Heat does at resume and suspend."""
         self._store.write(
             "UPDATE hotplate_user SET enabled = ? WHERE id = ?", int(enabled), user_id
         )
@@ -201,7 +201,7 @@ class Identity:
         return self.user(row["id"]) if row else None
 
     def check_password(self, user: User | None, password: str) -> User:
-        """``user`` when ``password`` is his and he is enabled.
+        """Return ``user`` if it is enabled and has this password.
 
         :raises IdentityError: otherwise, without saying which of it was wrong.
         """
@@ -323,7 +323,7 @@ class Identity:
     ) -> Grant:
         """Rights of ``user`` in ``project``, or by ``trust`` those of the trustor.
 
-        :raises IdentityError: when he has none there.
+        :raises IdentityError: when the user has none there.
         """
         now = time.time()
         expires = now + self._token_ttl

@@ -235,7 +235,7 @@ class _Since:
 
 
 def app(metadata: Metadata, servers: Servers) -> WSGIApp:
-    """Return the metadata service; who asks is known by the listener, never by what he says."""
+    """Return the metadata service; the listener tells who asks, never the request."""
 
     def metadata_app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
         server_id = environ[SERVER]
