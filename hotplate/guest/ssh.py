@@ -86,6 +86,11 @@ class Ssh:
                 ) from error
             raise
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the connection is there, as far as this end knows."""
+        return self._transport is not None and self._transport.is_active()
+
     def run(
         self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
     ) -> CommandResult:

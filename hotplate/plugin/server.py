@@ -26,6 +26,8 @@ from hotplate.verdict.hook_output import HookOutput
 if TYPE_CHECKING:
     from testinfra.host import Host
 
+    from hotplate.guest.ssh import Ssh
+
 BOOT_SECONDS = 300.0
 WRITTEN = 8000
 """As many characters of what a hook wrote are shown with a test that failed."""
@@ -122,6 +124,20 @@ class ServerUnderTest(Driver):
     def host(self) -> Host:
         """A testinfra host over one connection, which is made again after a reboot."""
         return testinfra_host(self._server.shell, name=str(self))
+
+    @property
+    def ssh(self) -> Ssh:
+        """A connection as root to the guest's ssh server, made when it is first asked for.
+
+        For what only a login shows; all else needs neither an ssh server nor a network.
+
+        >>> server.ssh.run("whoami").text  # doctest: +SKIP
+        'root'
+
+        :raises SubjectError: when the image lets root in with no key.
+        :raises HostError: when this host's wiring does not reach the guest's ports.
+        """
+        return self._server.ssh()
 
     @property
     def console(self) -> Console:

@@ -19,13 +19,12 @@ from hotplate.errors import HotplateError, MachineLostError, UsageError
 from hotplate.session.channel import in_memory
 from hotplate.session.control import Control
 from hotplate.session.directory import ABOUT, SessionDirectory
-from hotplate.testbed.server import Server
+from hotplate.testbed.server import SSH_PORT, Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
 
 SHELL_SECONDS = 30.0
 SSH_SHELL_SECONDS = 5.0
-SSH_PORT = 22
 
 
 class Access:
@@ -108,14 +107,9 @@ class Access:
             if key in self._let_in:
                 return
             self._let_in.add(key)
-        line = shlex.quote(self.directory.public_key())
+        key_line = self.directory.public_key()
         with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
-            shell = server.shell(seconds=SSH_SHELL_SECONDS)
-            shell.run(
-                "umask 077; mkdir -p /root/.ssh; cd /root/.ssh; touch authorized_keys; "
-                f"if ! grep -qxF {line} authorized_keys; then "
-                f"{{ echo {line}; cat authorized_keys; }} >.new && mv .new authorized_keys; fi"
-            )
+            server.let_root_in(key_line, seconds=SSH_SHELL_SECONDS)
 
     def _shell(
         self, server: Server, command: str, timeout: float, handed: Sequence[int]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.guest import shell
@@ -15,6 +17,10 @@ from hotplate.guest.shell import Shell
 from hotplate.machine.machine import Machine
 from hotplate.timing.deadline import Deadline, GuestDeadline, retry
 
+if TYPE_CHECKING:
+    from hotplate.guest.ssh import Ssh
+
+SSH_PORT = 22
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 
 
@@ -36,6 +42,7 @@ class Server:
         self._boot_nonce = nonce
         self._shell: shell.Shell | None = None
         self._shell_of: int | None = None
+        self._ssh: Ssh | None = None
         self._lock = threading.Lock()
 
     @property
@@ -61,6 +68,43 @@ class Server:
                     self._give_nonce(way)
                 self._shell, self._shell_of = way, self.machine.pid
             return self._shell
+
+    def ssh(self, *, seconds: float = 120.0) -> Ssh:
+        """Return an ssh connection as root; made anew when the last one was lost.
+
+        The guest is given a key over its shell, for this server alone.
+
+        :param seconds: how long to wait for the guest's ssh server.
+        :raises DeadlineExceeded: when none answers.
+        :raises SubjectError: when it answers and does not let root in.
+        :raises HostError: when this host's wiring does not reach the guest's ports.
+        """
+        # Loaded here: paramiko is much to load, and most tests do without it.
+        from paramiko import ECDSAKey
+
+        from hotplate.guest.ssh import Ssh
+
+        deadline = GuestDeadline(seconds, f'ssh to the server "{self.spec.name}"')
+        if self._ssh is None or not self._ssh.is_alive:
+            key = ECDSAKey.generate()
+            self.let_root_in(f"{key.get_name()} {key.get_base64()} hotplate", seconds=deadline.left)
+            way = Ssh(lambda: self.machine.wiring.connect(SSH_PORT), key=key)
+            way.attach(deadline)
+            self._ssh = way
+        return self._ssh
+
+    def let_root_in(self, public_key: str, *, seconds: float) -> None:
+        """Put a key first among root's, where cloud-init only refuses it.
+
+        :param public_key: a line of OpenSSH's.
+        :param seconds: how long to wait for the guest's shell.
+        """
+        line = shlex.quote(public_key)
+        self.shell(seconds=seconds).run(
+            "umask 077; mkdir -p /root/.ssh; cd /root/.ssh; touch authorized_keys; "
+            f"if ! grep -qxF {line} authorized_keys; then "
+            f"{{ echo {line}; cat authorized_keys; }} >.new && mv .new authorized_keys; fi"
+        )
 
     def renew(self, *, seconds: float = 30.0) -> None:
         """Make a restored server one of its own: a nonce that only it has, and the right time.
@@ -99,4 +143,6 @@ class Server:
 
     def close(self) -> None:
         """Cut the power and give everything back."""
+        if self._ssh is not None:
+            self._ssh.close()
         self.owned.close()
