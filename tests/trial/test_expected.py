@@ -15,9 +15,12 @@ import pytest
 from played_guest import Guest
 
 from hotplate.cloud.options import CloudOptions
+from hotplate.guest.base import CommandResult
 from hotplate.report import html, junit
 from hotplate.report.terminal import summary
 from hotplate.stacks.template import Template
+from hotplate.testbed.server import Server
+from hotplate.trial.guest_probe import BOOT_END
 from hotplate.verdict.stages import Stage
 
 NO_AGENT = Guest(agent=False)
@@ -388,6 +391,32 @@ def test_each_server_is_shown_with_its_name(play):
     for text in texts:
         assert all(name in text for name in names)
     assert any(line.startswith(f"{names[0]}: ") for line in played.seen)
+
+
+class Asked:
+    """The shell of a guest in which nothing is wrong, and what it was asked."""
+
+    def __init__(self):
+        self.words = []
+
+    def run(self, command, **_):
+        self.words.append(command)
+        return CommandResult(str(command), 0, b"", b"")
+
+
+def test_a_guest_is_looked_into_when_its_boot_has_ended(play, monkeypatch):
+    """cloud-init's last stage may still write what is expected."""
+    shell = Asked()
+    monkeypatch.setattr(Server, "shell", lambda _, seconds=0: shell)
+
+    def expect(_host):
+        shell.words.append("what is expected")
+        return ["it is not so"]
+
+    verdict = play(replace(template(NESTED), expect_guest=expect)).verdict
+    assert verdict.last_line() == "FAILED: it is not so"
+    assert shell.words.count(BOOT_END) == 1
+    assert shell.words.index(BOOT_END) < shell.words.index("what is expected")
 
 
 @pytest.mark.parametrize("lift", [True, False])
