@@ -1,4 +1,4 @@
-"""Ways into a running guest: the shell channel, the QEMU guest agent, ssh; testinfra on top.
+"""Ways into a running guest: the shell channel, ssh; testinfra on top.
 
 All are a :class:`~hotplate.guest.base.Guest`, made on a connected socket; this room does not know
 where that comes from.

@@ -13,8 +13,7 @@ from hotplate.errors import MachineLostError, SubjectError
 COMMAND_SECONDS = 60.0
 
 OUTPUT_BYTES = 16 << 20
-"""The most that a command may write to its standard output and error together; QEMU's guest agent
-keeps as much of each (``GUEST_EXEC_MAX_OUTPUT`` in its ``qga/commands.c``)."""
+"""The most that a command may write to its standard output and error together."""
 
 FILE_BYTES = 1 << 30
 """The largest file that :meth:`Guest.copy_out` takes."""

@@ -1,4 +1,4 @@
-"""A root shell over a virtio port, for guests with neither ssh nor a guest agent.
+"""A root shell over a virtio port, for guests without ssh or a network.
 
 The guest is told to start it by the metadata service's vendor data (:func:`vendor_data`), which
 is the only thing about the guest that differs from a real cloud; nothing in the image is changed.

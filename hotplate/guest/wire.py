@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import select
 import socket
-from typing import Any
 
 from hotplate.errors import MachineLostError
 from hotplate.guest.base import GuestReplyError
@@ -114,22 +112,6 @@ def number(word: bytes, *, what: str, most: int) -> int:
     value = int(word)
     if value > most:
         raise GuestReplyError(f"the guest answered with {value} {what}; at most {most} are taken")
-    return value
-
-
-def document(line: bytes) -> dict[str, Any]:
-    """Return the JSON object that a guest sent.
-
-    :raises GuestReplyError: when it is none.
-    """
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise GuestReplyError(
-            f'the guest agent answered with "{_shown(line)}"; expected a JSON object'
-        )
     return value
 
 

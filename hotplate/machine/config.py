@@ -16,8 +16,6 @@ from hotplate.machine.files import HandedFiles, backing_options
 SHELL_PORT = "org.hotplate.shell"
 """The virtio port on which the guest may start a root shell; see :mod:`hotplate.guest.shell`."""
 
-AGENT_PORT = "org.qemu.guest_agent.0"
-"""The virtio port that the QEMU guest agent opens by default."""
 
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 """What QEMU's seccomp filter denies (qemu(1), ``-sandbox``): all that can be."""
@@ -192,7 +190,7 @@ def command_line(
     :param cpu: the CPU model, unless ``config.cpu`` names one.
     :param netdev: the value of ``-netdev``, with the id ``net0``.
     :param channels: a character device backend, such as ``socket,fd=10``, for each of
-        ``console``, ``qmp``, ``shell`` and ``agent``.
+        ``console``, ``qmp`` and ``shell``.
     :param variables: the machine's own copy of the UEFI variable store.
     """
     row = architecture(config)
@@ -231,15 +229,14 @@ def command_line(
         arguments += ["-device", "pvpanic"]
     if config.display:
         arguments += ["-device", "virtio-gpu-pci" if virt else "VGA"]
-    for name, device in (("console", "serial"), ("qmp", "mon"), ("shell", ""), ("agent", "")):
+    for name, device in (("console", "serial"), ("qmp", "mon"), ("shell", "")):
         arguments += ["-chardev", _chardev(channels[name], name)]
         if device == "serial":
             arguments += ["-serial", f"chardev:{name}"]
         elif device == "mon":
             arguments += ["-mon", f"chardev={name},mode=control"]
     arguments += ["-device", "virtio-serial-pci,id=serial0"]
-    for name, port in (("shell", SHELL_PORT), ("agent", AGENT_PORT)):
-        arguments += ["-device", f"virtserialport,bus=serial0.0,chardev={name},name={port}"]
+    arguments += ["-device", f"virtserialport,bus=serial0.0,chardev=shell,name={SHELL_PORT}"]
     arguments += [
         "-object",
         "rng-random,id=rng0,filename=/dev/urandom",

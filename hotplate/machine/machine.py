@@ -34,7 +34,7 @@ from hotplate.machine.qmp import Qmp
 from hotplate.machine.wiring import Wiring
 from hotplate.timing.deadline import Deadline
 
-CHANNELS = ("console", "qmp", "shell", "agent")
+CHANNELS = ("console", "qmp", "shell")
 GREETING_SECONDS = 30.0
 _NO_SANDBOX = "sandbox support is not enabled"
 
@@ -243,11 +243,6 @@ class Machine:
         """The socket to the guest's virtio port ``org.hotplate.shell``; new after each start."""
         return self._channel("shell")
 
-    @property
-    def agent_channel(self) -> socket.socket:
-        """The socket to the guest's virtio port of the QEMU guest agent; new after each start."""
-        return self._channel("agent")
-
     def _channel(self, name: str) -> socket.socket:
         if name not in self._channels:
             raise MachineLostError(f'the machine "{self.config.name}" is off')
@@ -347,8 +342,8 @@ class Machine:
             "#!/bin/sh\n"
             "# The machine of this run, by hand: the console is this terminal (Ctrl-A X ends it,\n"
             "# Ctrl-A C is the monitor), the network is closed, and no disk is written to.\n"
-            "# QMP, the shell port and the agent port are sockets in a new directory, which goes\n"
-            "# when the machine ends.\n"
+            "# QMP and the shell port are sockets in a new directory, which goes when the machine\n"
+            "# ends.\n"
             'directory=$(mktemp -d) && cd "$directory" || exit 1\n'
             "( trap '' HUP INT TERM; tail --pid=$$ -f /dev/null; rm -rf \"$directory\" ) "
             ">/dev/null 2>&1 &\n"

@@ -41,7 +41,6 @@ ELSEWHERE = {
     "cloud/zaqar/websocket": "cloud/test_transports.py",
     "errors": "verdict/test_verdict.py",
     "events/expected": "trial/test_expected.py",
-    "guest/agent": "guest/test_ways_in.py",
     "guest/base": "guest/test_ways_in.py",
     "guest/shell": "guest/test_ways_in.py",
     "guest/ssh": "guest/test_ways_in.py",

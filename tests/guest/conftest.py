@@ -1,4 +1,4 @@
-"""A tiny guest with every way in: shell channel, guest agent, ssh."""
+"""A tiny guest with every way in: shell channel, ssh."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "machine"))
 import tiny_guest
 
 from hotplate.events.log import EventLog
-from hotplate.guest.agent import Agent
 from hotplate.guest.base import Guest
 from hotplate.guest.shell import Shell
 from hotplate.guest.ssh import Ssh
@@ -59,13 +58,6 @@ def shell(running: Machine) -> Shell:
     return way
 
 
-@pytest.fixture
-def agent(running: Machine) -> Agent:
-    way = Agent(running.agent_channel)
-    way.attach(Deadline(BOOT_SECONDS, "the guest agent"))
-    return way
-
-
 @pytest.fixture(scope="session")
 def key() -> paramiko.PKey:
     return paramiko.ECDSAKey.generate()
@@ -82,7 +74,7 @@ def ssh(running: Machine, shell: Shell, key: paramiko.PKey) -> Iterator[Ssh]:
     way.close()
 
 
-@pytest.fixture(params=["shell", "agent", "ssh"])
+@pytest.fixture(params=["shell", "ssh"])
 def guest(request: pytest.FixtureRequest) -> Guest:
     """Each way in, by the same protocol."""
     way: Guest = request.getfixturevalue(request.param)

@@ -1,4 +1,4 @@
-"""What every way into a guest must do, on a real guest: shell channel, agent, ssh."""
+"""What every way into a guest must do, on a real guest: shell channel, ssh."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from hotplate.errors import MachineLostError, SubjectError
 from hotplate.guest import testinfra_backend
-from hotplate.guest.agent import Agent, AgentError
 from hotplate.guest.base import CommandError, Guest
 from hotplate.guest.shell import Shell
 from hotplate.guest.ssh import Ssh
@@ -133,18 +132,6 @@ def _closed() -> object:
     ours, theirs = socket.socketpair()
     theirs.close()
     return ours
-
-
-def test_agent_refusal_is_a_sentence(agent: Agent) -> None:
-    with pytest.raises(AgentError, match='refused "guest-no-such"'):
-        agent.execute("guest-no-such")
-    assert agent.execute("guest-ping") == {}
-
-
-def test_agent_attaches_over_rubbish(agent: Agent, running: Machine) -> None:
-    running.agent_channel.sendall(b'{"execute": "guest-p')
-    agent.attach(Deadline(30, "the guest agent"))
-    assert agent.execute("guest-ping") == {}
 
 
 def test_ssh_refuses_another_key(running: Machine, ssh: Ssh) -> None:

@@ -18,7 +18,7 @@ from hotplate.machine.config import (
     uefi_files,
 )
 
-CHANNELS = {name: f"socket,fd={n}" for n, name in enumerate(("console", "qmp", "shell", "agent"))}
+CHANNELS = {name: f"socket,fd={n}" for n, name in enumerate(("console", "qmp", "shell"))}
 
 
 def arguments(**options: object) -> list[str]:

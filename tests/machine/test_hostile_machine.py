@@ -21,9 +21,8 @@ from hotplate.cloud.http.gateway import Front, Serving
 from hotplate.cloud.http.limits import Quota
 from hotplate.errors import MachineLostError
 from hotplate.events.log import EventLog
-from hotplate.guest.agent import Agent
 from hotplate.machine import accelerator, wiring
-from hotplate.machine.config import AGENT_PORT, MachineConfig
+from hotplate.machine.config import MachineConfig
 from hotplate.machine.console import FLOOD_LINES
 from hotplate.machine.machine import Machine
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
@@ -69,16 +68,6 @@ def test_a_console_without_end(make: Make) -> None:
     assert floods(good) == []
 
 
-def stream(port: str, text: str) -> str:
-    """A command that says the same on a virtio port for ever."""
-    return f"""
-        for name in /sys/class/virtio-ports/*/name; do
-            test "$(cat $name)" = {port} || continue
-            device=${{name%/name}}
-            (sleep 1; exec yes '{text}' >/dev/${{device##*/}}) </dev/null >/dev/null 2>&1 &
-        done"""
-
-
 @pytest.mark.parametrize("text", ["x", "hotplate-reply 0 0 99999999999 0", "hotplate-hello"])
 def test_a_shell_port_without_end(make: Make, text: str) -> None:
     made = make(name="bad")
@@ -87,13 +76,6 @@ def test_a_shell_port_without_end(make: Make, text: str) -> None:
     shell._send(f"exec yes '{text}'\n".encode(), Deadline(10, "the shell"))
     with bounded(f"shell port, {text}"), pytest.raises((DeadlineExceeded, MachineLostError)):
         shell.attach(Deadline(10, "the shell"))
-
-
-def test_an_agent_port_without_end(make: Make) -> None:
-    made = make(name="bad")
-    attached(made.machine).run(stream(AGENT_PORT, '{"return": {}}')).check()
-    with bounded("agent port"), pytest.raises((DeadlineExceeded, MachineLostError)):
-        Agent(made.machine.agent_channel).attach(Deadline(10, "the agent"))
 
 
 def test_connections_that_say_nothing(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> None:
