@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud import served, swift
 from hotplate.cloud.database.store import Store
@@ -306,7 +307,7 @@ class Cloud:
     def _noticed(self, app: WSGIApp) -> WSGIApp:
         """``app``, and the engine's tasks look again after each change it made."""
 
-        def noticed(environ: dict[str, Any], start_response: Any) -> Any:
+        def noticed(environ: WSGIEnvironment, start_response: StartResponse) -> Any:
             result = app(environ, start_response)
             if environ["REQUEST_METHOD"] != "GET":
                 self.notify()

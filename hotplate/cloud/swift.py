@@ -14,6 +14,7 @@ import time
 from email.utils import formatdate
 from typing import Any
 from urllib.parse import parse_qs, unquote
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
@@ -53,7 +54,7 @@ class SwiftApi:
         self._identity = identity
         self._skew = skew
 
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         path = environ.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "replace")
         parts = path.split("/", 4)
         if len(parts) < 3 or parts[1] != "v1" or not parts[2].startswith("AUTH_"):
@@ -76,7 +77,7 @@ class SwiftApi:
     # -- who may --------------------
 
     def _refusal(
-        self, environ: dict[str, Any], path: str, account: str, *, is_object: bool
+        self, environ: WSGIEnvironment, path: str, account: str, *, is_object: bool
     ) -> tuple[str, bytes] | None:
         query = parse_qs(environ.get("QUERY_STRING", ""))
         if "temp_url_sig" in query or "temp_url_expires" in query:
@@ -121,7 +122,7 @@ class SwiftApi:
         )
         return dict(json.loads(row["headers"])) if row else {}
 
-    def _keep_headers(self, environ: dict[str, Any], account: str, container: str = "") -> None:
+    def _keep_headers(self, environ: WSGIEnvironment, account: str, container: str = "") -> None:
         kept = self._headers(account, container)
         for name, value in environ.items():
             header = name.removeprefix("HTTP_").replace("_", "-").lower()
@@ -134,7 +135,9 @@ class SwiftApi:
             json.dumps(kept),
         )
 
-    def _account(self, environ: dict[str, Any], start_response: Any, account: str) -> list[bytes]:
+    def _account(
+        self, environ: WSGIEnvironment, start_response: StartResponse, account: str
+    ) -> list[bytes]:
         method = environ["REQUEST_METHOD"]
         if method in ("POST", "PUT"):
             self._keep_headers(environ, account)
@@ -152,7 +155,7 @@ class SwiftApi:
         return _listing(environ, start_response, [{"name": row["name"]} for row in rows], headers)
 
     def _container(
-        self, environ: dict[str, Any], start_response: Any, place: tuple[str, str]
+        self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str]
     ) -> list[bytes]:
         method = environ["REQUEST_METHOD"]
         existing = self._store.row(
@@ -210,7 +213,7 @@ class SwiftApi:
     # -- objects --------------------
 
     def _object(
-        self, environ: dict[str, Any], start_response: Any, place: tuple[str, str, str]
+        self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str, str]
     ) -> list[bytes]:
         method = environ["REQUEST_METHOD"]
         if method == "PUT":
@@ -243,7 +246,7 @@ class SwiftApi:
         return [data]
 
     def _put(
-        self, environ: dict[str, Any], start_response: Any, place: tuple[str, str, str]
+        self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str, str]
     ) -> list[bytes]:
         account, container, _name = place
         headers = self._headers(account, container)
@@ -336,7 +339,7 @@ def app(
     return SwiftApi(store, identity, skew=skew, lift_limits=lift_limits)
 
 
-def too_large(environ: dict[str, Any], container: str, name: str) -> str:
+def too_large(environ: WSGIEnvironment, container: str, name: str) -> str:
     """Why Swift refuses a name or the metadata of a request, "" when it does not.
 
     Source: ``check_metadata``, ``check_container_format`` and ``check_object_creation`` in
@@ -374,12 +377,12 @@ def _signature(text: str) -> str:
         return ""
 
 
-def _body(environ: dict[str, Any]) -> bytes:
+def _body(environ: WSGIEnvironment) -> bytes:
     data: bytes = environ["wsgi.input"].read()
     return data
 
 
-def _answer(start_response: Any, status: str, body: bytes) -> list[bytes]:
+def _answer(start_response: StartResponse, status: str, body: bytes) -> list[bytes]:
     start_response(
         status,
         [("Content-Type", "text/html; charset=UTF-8"), ("Content-Length", str(len(body)))],
@@ -388,8 +391,8 @@ def _answer(start_response: Any, status: str, body: bytes) -> list[bytes]:
 
 
 def _listing(
-    environ: dict[str, Any],
-    start_response: Any,
+    environ: WSGIEnvironment,
+    start_response: StartResponse,
     entries: list[dict[str, Any]],
     headers: list[tuple[str, str]],
 ) -> list[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from heat.api import cfn, openstack
 from heat.api.aws import ec2token
@@ -100,7 +101,7 @@ class _AuthToken(auth_token.BaseAuthProtocol):  # type: ignore[misc]
         return None
 
 
-def _unauthorized(environ: dict[str, Any], start_response: Any) -> list[bytes]:  # noqa: ARG001
+def _unauthorized(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:  # noqa: ARG001
     body = json.dumps(
         {
             "error": {
@@ -127,7 +128,7 @@ class _AuthUrl:
         self._app = app
         self._identity = identity
 
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Any:
         environ["HTTP_X_AUTH_URL"] = self._identity.addresses.host["keystone"] + "/v3"
         return self._app(environ, start_response)
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
+from wsgiref.types import StartResponse, WSGIEnvironment
 
-from hotplate.cloud.http.gateway import WSGIApp
+from hotplate.cloud.http.gateway import StartedResponse, WSGIApp
 
 #: Parts of a query that prove who asks, which was done before; they decide nothing else.
 _PROOF = frozenset({"Signature", "Timestamp", "SignatureVersion", "SignatureMethod"})
@@ -56,7 +57,7 @@ class DescribeCache:
         self._locks: dict[Any, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Any:
         key = _key(environ)
         if key is None:
             return self._app(environ, start_response)
@@ -74,17 +75,13 @@ class DescribeCache:
         entry = self._answers.get(key)
         return entry[1] if entry is not None and entry[0] == self._version() else None
 
-    def _ask(self, key: Any, environ: dict[str, Any]) -> _Answer:
+    def _ask(self, key: Any, environ: WSGIEnvironment) -> _Answer:
         # Read before asking: a change meanwhile makes the answer old at once, never too new.
         version = self._version()
-        started: list[Any] = []
-
-        def keep(status: str, headers: list[tuple[str, str]], _exc_info: Any = None) -> None:
-            started[:] = [status, headers]
-
-        body = b"".join(self._app(environ, keep))
-        answer: _Answer = (started[0], started[1], body)
-        if started[0].startswith("200"):
+        started = StartedResponse()
+        body = b"".join(self._app(environ, started))
+        answer: _Answer = (started.status, started.headers, body)
+        if started.status.startswith("200"):
             with self._lock:
                 if len(self._answers) > 1000:
                     self._answers.clear()
@@ -93,7 +90,7 @@ class DescribeCache:
         return answer
 
 
-def _key(environ: dict[str, Any]) -> Any:
+def _key(environ: WSGIEnvironment) -> Any:
     """Return what the answer depends on; None when it is not one to keep."""
     if environ["REQUEST_METHOD"] != "GET":
         return None

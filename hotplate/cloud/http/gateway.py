@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import parse_qsl
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
@@ -32,7 +33,7 @@ from hotplate.events.log import EventLog, clipped
 LOG = logging.getLogger("hotplate.gateway")
 """What a service failed at; the engine writes it to a file."""
 
-WSGIApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+WSGIApp = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
 
 #: WSGI environment keys the services read.
 SIDE = "hotplate.side"
@@ -169,9 +170,7 @@ class Front:
             side=self._side.value,
         )
 
-    def __call__(
-        self, environ: dict[str, Any], start_response: Callable[..., Any]
-    ) -> Iterable[bytes]:
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if self._quota is not None and not self._quota.request():
             body = b"Too many requests.\n"
             start_response(
@@ -186,27 +185,23 @@ class Front:
         begun = time.monotonic()
         environ[SIDE] = self._side
         environ[SERVER] = self._server_id
-        answer: dict[str, Any] = {}
-
-        def keep(status: str, headers: list[tuple[str, str]], _exc_info: Any = None) -> Any:
-            answer.update(status=status, headers=headers)
-            return _no_write
-
+        started = StartedResponse()
         # Kept now: Heat's own filters move parts of the path on while they work.
         method, path = environ["REQUEST_METHOD"], environ.get("PATH_INFO", "")
         fault = self._faults.hit(self.service, lambda fault: self._meets(fault, method, path))
         try:
-            body = self._sensible(environ, keep, fault)
+            body = self._sensible(environ, started, fault)
         finally:
-            self._log(environ, path, answer, begun, fault)
-        headers: list[tuple[str, str]] = answer["headers"]
+            self._log(environ, path, started, begun, fault)
         if method == "HEAD":
-            start_response(answer["status"], headers)
+            start_response(started.status, started.headers)
             return []
-        headers = [(name, value) for name, value in headers if name.lower() != "content-length"]
-        if not answer["status"].startswith(("204", "304")):
+        headers = [
+            (name, value) for name, value in started.headers if name.lower() != "content-length"
+        ]
+        if not started.status.startswith(("204", "304")):
             headers.append(("Content-Length", str(len(body))))
-        start_response(answer["status"], headers)
+        start_response(started.status, headers)
         if fault is not None and fault.kind == "truncate":
             # Waitress closes the connection when less comes than was promised.
             return [body[: len(body) // 2]]
@@ -221,7 +216,7 @@ class Front:
         )
 
     def _sensible(
-        self, environ: dict[str, Any], keep: Callable[..., Any], fault: Fault | None
+        self, environ: WSGIEnvironment, keep: StartResponse, fault: Fault | None
     ) -> bytes:
         """Return the answer of the service; 400 for what it can make no sense of."""
         asked = environ.get("PATH_INFO", ""), environ.get("QUERY_STRING", "")
@@ -239,9 +234,7 @@ class Front:
             LOG.exception("the service %s failed at a request", self.service)
             return _plain(keep, "500 Internal Server Error", "The service failed at the request.")
 
-    def _answer(
-        self, environ: dict[str, Any], keep: Callable[..., Any], fault: Fault | None
-    ) -> bytes:
+    def _answer(self, environ: WSGIEnvironment, keep: StartResponse, fault: Fault | None) -> bytes:
         if fault is not None and fault.kind == "html200":
             keep("200 OK", [("Content-Type", "text/html; charset=UTF-8")])
             return _HTML
@@ -263,16 +256,16 @@ class Front:
 
     def _log(
         self,
-        environ: dict[str, Any],
+        environ: WSGIEnvironment,
         path: str,
-        answer: dict[str, Any],
+        started: StartedResponse,
         begun: float,
         fault: Fault | None,
     ) -> None:
         detail: dict[str, Any] = {
             "method": clipped(environ["REQUEST_METHOD"]),
             "path": clipped(_TOKEN_PATH.sub(r"\1...", path)),
-            "status": int(answer.get("status", "500 ").split(" ", 1)[0]),
+            "status": int(started.status.split(" ", 1)[0]),
             "seconds": round(time.monotonic() - begun, 4),
             "side": self._side.value,
         }
@@ -287,7 +280,21 @@ class Front:
         self._events.emit(self.service, "request", server=self._server_id, **detail)
 
 
-def _plain(keep: Callable[..., Any], status: str, text: str) -> bytes:
+class StartedResponse:
+    """A WSGI ``start_response`` that keeps what an application begins its answer with."""
+
+    def __init__(self) -> None:
+        self.status = "500 "
+        self.headers: list[tuple[str, str]] = []
+
+    def __call__(
+        self, status: str, headers: list[tuple[str, str]], _exc_info: object = None, /
+    ) -> Callable[[bytes], None]:
+        self.status, self.headers = status, headers
+        return _no_write
+
+
+def _plain(keep: StartResponse, status: str, text: str) -> bytes:
     keep(status, [("Content-Type", "text/plain; charset=UTF-8")])
     return text.encode() + b"\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.addresses import Side, guest_base
 from hotplate.cloud.http.gateway import SIDE, WSGIApp
@@ -28,7 +29,7 @@ class KeystoneApi:
         self._identity = identity
         self._ttl = signature_ttl
 
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         headers: list[tuple[str, str]] = []
         try:
             status, body = self._answer(environ, headers)
@@ -46,13 +47,13 @@ class KeystoneApi:
         start_response(status, headers)
         return [payload]
 
-    def _base(self, environ: dict[str, Any]) -> str:
+    def _base(self, environ: WSGIEnvironment) -> str:
         side: Side = environ[SIDE]
         if side is Side.GUEST:
             return guest_base("keystone")
         return self._identity.addresses.host["keystone"]
 
-    def _answer(self, environ: dict[str, Any], headers: list[tuple[str, str]]) -> tuple[str, Any]:
+    def _answer(self, environ: WSGIEnvironment, headers: list[tuple[str, str]]) -> tuple[str, Any]:
         method = environ["REQUEST_METHOD"]
         path = environ.get("PATH_INFO", "/").rstrip("/")
         if method in ("GET", "HEAD"):
@@ -73,7 +74,7 @@ class KeystoneApi:
     # -- tokens --------------------
 
     def _tokens(
-        self, environ: dict[str, Any], method: str, headers: list[tuple[str, str]]
+        self, environ: WSGIEnvironment, method: str, headers: list[tuple[str, str]]
     ) -> tuple[str, Any]:
         side: Side = environ[SIDE]
         if method == "POST":
@@ -129,7 +130,7 @@ class KeystoneApi:
         return self._identity.check_password(user, str(given.get("password", "")))
 
     def _ec2tokens(
-        self, environ: dict[str, Any], headers: list[tuple[str, str]]
+        self, environ: WSGIEnvironment, headers: list[tuple[str, str]]
     ) -> tuple[str, Any]:
         # OSSA-2025-002: only a service may ask whether a signature is good.
         caller = self._caller(environ)
@@ -146,7 +147,7 @@ class KeystoneApi:
         headers.append(("X-Subject-Token", self._identity.token(grant)))
         return "200 OK", self._identity.describe(grant, environ[SIDE])
 
-    def _caller(self, environ: dict[str, Any]) -> Grant:
+    def _caller(self, environ: WSGIEnvironment) -> Grant:
         token = environ.get("HTTP_X_AUTH_TOKEN", "")
         if not token:
             raise IdentityError(_UNAUTHORIZED)
@@ -157,7 +158,7 @@ class KeystoneApi:
 
     # -- what command-line clients look up --------------------
 
-    def _resource(self, environ: dict[str, Any], path: str) -> tuple[str, Any]:
+    def _resource(self, environ: WSGIEnvironment, path: str) -> tuple[str, Any]:
         caller = self._caller(environ)
         side: Side = environ[SIDE]
         catalog = self._identity.catalog(caller.project, side)
@@ -227,7 +228,7 @@ def _error(status: str, message: str) -> tuple[str, dict[str, Any]]:
     return status, {"error": {"code": int(code), "message": message, "title": title}}
 
 
-def _read_json(environ: dict[str, Any]) -> dict[str, Any]:
+def _read_json(environ: WSGIEnvironment) -> dict[str, Any]:
     raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     try:
         body = json.loads(raw)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
 from hotplate.cloud.nova.client import NETWORK, mac_address
@@ -237,7 +238,7 @@ class _Since:
 def app(metadata: Metadata, servers: Servers) -> WSGIApp:
     """Return the metadata service; the listener tells who asks, never the request."""
 
-    def metadata_app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    def metadata_app(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         server_id = environ[SERVER]
         path = environ.get("PATH_INFO", "/")
         method = environ["REQUEST_METHOD"]
@@ -259,7 +260,7 @@ def app(metadata: Metadata, servers: Servers) -> WSGIApp:
 
 
 def _post_password(
-    environ: dict[str, Any], start_response: Any, servers: Servers, server_id: str
+    environ: WSGIEnvironment, start_response: StartResponse, servers: Servers, server_id: str
 ) -> list[bytes]:
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     if len(body) > 1020:
@@ -269,7 +270,7 @@ def _post_password(
     return _plain(start_response, "200 OK", b"")
 
 
-def _plain(start_response: Any, status: str, body: bytes) -> list[bytes]:
+def _plain(start_response: StartResponse, status: str, body: bytes) -> list[bytes]:
     start_response(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
     return [body]
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
@@ -223,7 +224,7 @@ class ZaqarApi:
         self._identity = identity
         self._secret = secret.encode()
 
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         try:
             status, body = self._answer(environ)
         except _ZaqarHttpError as error:
@@ -242,7 +243,7 @@ class ZaqarApi:
         )
         return [payload]
 
-    def _answer(self, environ: dict[str, Any]) -> tuple[str, Any]:
+    def _answer(self, environ: WSGIEnvironment) -> tuple[str, Any]:
         method = environ["REQUEST_METHOD"]
         path = environ.get("PATH_INFO", "").rstrip("/")
         if path == "":
@@ -284,7 +285,7 @@ class ZaqarApi:
         raise _ZaqarHttpError("405 Method Not Allowed", "Method not allowed", method)
 
     def _queue(
-        self, environ: dict[str, Any], method: str, project: str, queue: str
+        self, environ: WSGIEnvironment, method: str, project: str, queue: str
     ) -> tuple[str, Any]:
         if method == "PUT":
             made = self._queues.create(project, queue, _read_json(environ) or {})
@@ -306,7 +307,7 @@ class ZaqarApi:
 
     def _messages(
         self,
-        environ: dict[str, Any],
+        environ: WSGIEnvironment,
         method: str,
         project: str,
         queue: str,
@@ -345,7 +346,7 @@ class ZaqarApi:
 
     # -- who may --------------------
 
-    def _project(self, environ: dict[str, Any], method: str, path: str) -> str:
+    def _project(self, environ: WSGIEnvironment, method: str, path: str) -> str:
         if "HTTP_URL_SIGNATURE" in environ:
             return self._signed_project(environ, method, path)
         try:
@@ -373,7 +374,7 @@ class ZaqarApi:
         text = "\n".join([*sorted(paths), *sorted(methods), expires, project])
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
 
-    def _signed_project(self, environ: dict[str, Any], method: str, path: str) -> str:
+    def _signed_project(self, environ: WSGIEnvironment, method: str, path: str) -> str:
         project: str = environ.get("HTTP_X_PROJECT_ID", "")
         paths = environ.get("HTTP_URL_PATHS", "").split(",")
         methods = environ.get("HTTP_URL_METHODS", "").split(",")
@@ -436,7 +437,7 @@ def _ttl(value: Any) -> int:
     return value
 
 
-def _read_json(environ: dict[str, Any]) -> Any:
+def _read_json(environ: WSGIEnvironment) -> Any:
     raw = environ["wsgi.input"].read()
     if not raw:
         return None
