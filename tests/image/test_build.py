@@ -203,30 +203,37 @@ def test_an_interrupted_build_leaves_nothing(
     assert sorted(path.name for path in builder.out.iterdir()) == ["image.log", "there"]
 
 
-def test_what_a_build_uses_is_not_cleaned_away(builder: Builder, fake_elements: Path, add_hook):
+@pytest.fixture
+def waiting(builder: Builder, fake_elements: Path, add_hook):
+    """A build that waits in a hook, and is ended with the test."""
     marker = builder.out / "there"
     add_hook(fake_elements / "fake-os", "root.d/50-wait", WAIT.format(marker=marker))
-    cache = builder.out.with_name("cache")
     with builder.start() as build:
         end = time.monotonic() + 60
         while not marker.exists():
             assert build.poll() is None, build.stdout.read()
             assert time.monotonic() < end
             time.sleep(0.02)
-        (kept,) = (cache / "dib").iterdir()
-        cleaned = subprocess.run(
-            [sys.executable, "-m", "hotplate", "cache", "clean", "--all"],
-            env=builder.environment | {"HOTPLATE_CACHE": str(cache)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
-        assert f'"{kept}" is in use by a build or a machine; it stays' in cleaned.stdout
-        assert kept.is_dir()
+        yield build
         build.terminate()
         build.communicate(timeout=30)
     builder.wait_until_clean()
+
+
+@pytest.mark.usefixtures("waiting")
+def test_what_a_build_uses_is_not_cleaned_away(builder: Builder):
+    cache = builder.out.with_name("cache")
+    (kept,) = (cache / "dib").iterdir()
+    cleaned = subprocess.run(
+        [sys.executable, "-m", "hotplate", "cache", "clean", "--all"],
+        env=builder.environment | {"HOTPLATE_CACHE": str(cache)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert f'"{kept}" is in use by a build or a machine; it stays' in cleaned.stdout
+    assert kept.is_dir()
 
 
 @pytest.mark.parametrize(
