@@ -1,0 +1,22 @@
+"""Lets a tool beside it run with what ``tools/setup`` installed, whatever Python started it.
+
+To be imported before anything that is not in the standard library.  Ends with status 3 when there
+is nothing installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+PYTHON = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python"
+
+if importlib.util.find_spec("testinfra") is None:
+    if not PYTHON.exists() or Path(sys.prefix) == PYTHON.parents[1]:
+        name = Path(sys.argv[0]).name
+        print(f"{name}: what it needs is not installed", file=sys.stderr)
+        print("  hint: tools/setup test", file=sys.stderr)
+        raise SystemExit(3)
+    os.execv(PYTHON, [str(PYTHON), *sys.argv])  # noqa: S606
