@@ -140,7 +140,7 @@ class Settings:
         return cls(**values, sources=sources)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> dict[str, object]:
     try:
         return tomllib.loads(file.read_text())
     except FileNotFoundError:
@@ -169,7 +169,7 @@ def _convert(name: str, default: Any, value: Any, source: str) -> Any:
         ) from error
 
 
-def _boolean(value: Any) -> bool:
+def _boolean(value: object) -> bool:
     words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
     if isinstance(value, bool):
         return value
@@ -178,7 +178,7 @@ def _boolean(value: Any) -> bool:
     return words[str(value).lower()]
 
 
-def _expected(default: Any) -> str:
+def _expected(default: object) -> str:
     if isinstance(default, Enum):
         return "one of " + ", ".join(member.value for member in type(default))
     if isinstance(default, bool):

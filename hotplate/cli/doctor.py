@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from hotplate.cli.host_probes import PROBES, Finding, State, Use
 from hotplate.errors import HostError, Outcome
@@ -52,7 +51,7 @@ def command(findings: Sequence[Finding], *states: State, root: bool) -> str:
     return f"{'' if root else 'sudo '}apt-get install --no-install-recommends {words}"
 
 
-def as_json(findings: Sequence[Finding], *, root: bool) -> dict[str, Any]:
+def as_json(findings: Sequence[Finding], *, root: bool) -> dict[str, object]:
     """Return the findings as JSON types."""
     return {
         "can_test": can(findings, Use.TEST),

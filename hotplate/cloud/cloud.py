@@ -322,7 +322,7 @@ class Cloud:
                 return host + url.removeprefix(base)
         return url
 
-    def _on_deployments(self, server_id: str, configs: list[dict[str, Any]]) -> None:
+    def _on_deployments(self, server_id: str, configs: list[dict[str, object]]) -> None:
         expected.emit(self.events, server_id, served.deployments(configs, self._labels))
 
     def _on_event(self, stack: Any, event: Any) -> None:

@@ -31,7 +31,9 @@ class Labels:
         return f"{self._prefixes.get(stack_id, '')}{resource}"
 
 
-def deployments(configs: Iterable[Mapping[str, Any]], labels: Labels) -> list[ExpectedDeployment]:
+def deployments(
+    configs: Iterable[Mapping[str, object]], labels: Labels
+) -> list[ExpectedDeployment]:
     """Return what a server is to do with the configs that Heat serves to it."""
     return [_deployment(config, labels) for config in configs]
 
@@ -54,7 +56,7 @@ def _deployment(config: Mapping[str, Any], labels: Labels) -> ExpectedDeployment
     )
 
 
-def _signal(inputs: Mapping[str, Any], stack_path: str, resource: str) -> str:
+def _signal(inputs: Mapping[str, object], stack_path: str, resource: str) -> str:
     """Return the part of a path that identifies a signal, without the query and its secrets."""
     transport = inputs.get("deploy_signal_transport")
     if transport == Transport.NONE:

@@ -11,8 +11,8 @@ import hmac
 import json
 import re
 import time
+from collections.abc import Callable
 from email.utils import formatdate
-from typing import Any
 from urllib.parse import parse_qs, unquote
 from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -46,7 +46,7 @@ class SwiftApi:
         store: Store,
         identity: Identity,
         *,
-        skew: Any = lambda: 0.0,
+        skew: Callable[[], float] = lambda: 0.0,
         lift_limits: bool = False,
     ) -> None:
         self._lift_limits = lift_limits
@@ -333,7 +333,11 @@ class SwiftApi:
 
 
 def app(
-    store: Store, identity: Identity, *, skew: Any = lambda: 0.0, lift_limits: bool = False
+    store: Store,
+    identity: Identity,
+    *,
+    skew: Callable[[], float] = lambda: 0.0,
+    lift_limits: bool = False,
 ) -> WSGIApp:
     """Swift as a WSGI application."""
     return SwiftApi(store, identity, skew=skew, lift_limits=lift_limits)
@@ -393,7 +397,7 @@ def _answer(start_response: StartResponse, status: str, body: bytes) -> list[byt
 def _listing(
     environ: WSGIEnvironment,
     start_response: StartResponse,
-    entries: list[dict[str, Any]],
+    entries: list[dict[str, object]],
     headers: list[tuple[str, str]],
 ) -> list[bytes]:
     as_json = "format=json" in environ.get("QUERY_STRING", "")

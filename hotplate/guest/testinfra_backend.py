@@ -8,7 +8,6 @@ True
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from testinfra.backend.base import BaseBackend
 from testinfra.backend.base import CommandResult as TestinfraResult
@@ -38,7 +37,7 @@ class GuestBackend(BaseBackend):  # type: ignore[misc]
         self._connect = connect
         self._timeout = timeout
 
-    def run(self, command: str, *args: str, **_: Any) -> TestinfraResult:
+    def run(self, command: str, *args: str, **_: object) -> TestinfraResult:
         """Run a command of testinfra's."""
         text = self.get_command(command, *args)
         # Whether a command ran that was cut off is not known, and it is not run again.

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from hotplate import __version__, locks, paths
 from hotplate.errors import HostError, HotplateError, ImageError, UsageError
@@ -274,7 +273,7 @@ class Build:
             error.lines = tuple(shown[-15:])
         return error
 
-    def _manifest(self, staging: Path, started: datetime) -> dict[str, Any]:
+    def _manifest(self, staging: Path, started: datetime) -> dict[str, object]:
         """Return what is in the image, and what it was made by."""
         path = (*self.request.element_path, paths.elements_dir(), self.dib_elements)
         elements = {}

@@ -138,8 +138,8 @@ class _Duplicate(ValueError):
     pass
 
 
-def _unique_pairs(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    result: dict[Any, Any] = {}
+def _unique_pairs(pairs: list[tuple[object, object]]) -> dict[object, object]:
+    result: dict[object, object] = {}
     for key, value in pairs:
         if key in result:
             raise _Duplicate(f'the key "{key}" is there twice, and the last one wins')
@@ -150,7 +150,7 @@ def _unique_pairs(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 class _UniqueLoader(yaml.SafeLoader):
     """YAML, where a key that is there twice is an error."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
@@ -219,7 +219,7 @@ def check_package_installs(collection: Collection) -> Iterator[LintFinding]:
                         yield collection.finding(file, "package-installs", message)
 
 
-def _package_entry(package: str, entry: Any) -> Iterator[str]:
+def _package_entry(package: str, entry: object) -> Iterator[str]:
     if entry is None:
         return
     if not isinstance(entry, dict):
@@ -246,7 +246,7 @@ def _package_entry(package: str, entry: Any) -> Iterator[str]:
             yield f'"{package}" has the condition "{condition}"; expected "VARIABLE = value"'
 
 
-def _conditions(entry: Any) -> list[str]:
+def _conditions(entry: object) -> list[str]:
     given = entry.get("when") if isinstance(entry, dict) else None
     return [str(item) for item in (given if isinstance(given, list) else [given] if given else [])]
 

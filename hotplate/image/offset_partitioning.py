@@ -26,7 +26,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from typing import Any
 
 from diskimage_builder.block_device.exception import BlockDeviceSetupException
 from diskimage_builder.block_device.level0.localloop import loopdev_detach
@@ -86,7 +85,7 @@ def release(device: str) -> None:
 class OffsetPartitioning(Partitioning):  # type: ignore[misc]
     """``partitioning`` of diskimage-builder, without ``kpartx`` and device-mapper."""
 
-    def __init__(self, config: Any, default_config: Any, state: Any) -> None:
+    def __init__(self, config: object, default_config: object, state: object) -> None:
         super().__init__(config, default_config, state)
         self.loops: list[str] = []
 

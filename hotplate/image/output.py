@@ -9,7 +9,6 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from hotplate import locks
 from hotplate.errors import HostError, UsageError
@@ -59,7 +58,7 @@ def _refuse_second(target: Path, prefix: str) -> None:
             ) from error
 
 
-def publish(request: BuildRequest, directory: Path, manifest: dict[str, Any]) -> None:
+def publish(request: BuildRequest, directory: Path, manifest: dict[str, object]) -> None:
     """Move the finished files to their names, the image last.
 
     A kill in between leaves files of two builds; the manifest goes first and names them all, so

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from hotplate.errors import HostError, MachineLostError
 from hotplate.events.log import EventLog
@@ -366,10 +366,10 @@ class Machine:
             shutil.copyfile(uefi_files(self.config)[1], target)
             target.chmod(0o600)
 
-    def _emit(self, kind: str, **detail: Any) -> None:
+    def _emit(self, kind: str, **detail: object) -> None:
         self.events.emit("machine", kind, server=self.server_id, **detail)
 
-    def _on_qmp_event(self, name: str, data: dict[str, Any]) -> None:
+    def _on_qmp_event(self, name: str, data: dict[str, object]) -> None:
         if name == "SHUTDOWN":
             self._reason = self._reason or str(data.get("reason", ""))
             self._emit("power-off", reason=self._reason)

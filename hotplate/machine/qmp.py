@@ -38,7 +38,7 @@ class Qmp:
     """
 
     def __init__(
-        self, channel: socket.socket, *, on_event: Callable[[str, dict[str, Any]], None]
+        self, channel: socket.socket, *, on_event: Callable[[str, dict[str, object]], None]
     ) -> None:
         self._channel = channel
         self._on_event = on_event

@@ -141,7 +141,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "image" not in metafunc.fixturenames or not _ours(metafunc, "image"):
         return
     names = _image_names(options.value(metafunc.config, "image"))
-    images: list[Any] = [pytest.param(path, id=name) for name, path in names.items()]
+    images: list[object] = [pytest.param(path, id=name) for name, path in names.items()]
     if not images:
         marks = [getattr(pytest.mark, NEEDS_IMAGE)]
         if not options.requires_image(metafunc.config):

@@ -77,7 +77,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def event_json(event: Event, start: float) -> dict[str, Any]:
+def event_json(event: Event, start: float) -> dict[str, object]:
     """Return an event as JSON types.
 
     :param start: the monotonic time from which ``seconds`` counts.

@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
 from hotplate.text import clean
 from hotplate.verdict.stages import Mark, Stage
@@ -142,7 +142,7 @@ class Progress:
             self._quiet, self._live = True, False
 
 
-def _value(value: Any) -> list[str]:
+def _value(value: object) -> list[str]:
     """Return a stack output as lines, shortened, safe for a terminal."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     lines = [clean(line) for line in text.rstrip("\n").split("\n")]

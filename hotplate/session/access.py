@@ -86,7 +86,7 @@ class Access:
             hint=f"the servers are: {names}",
         )
 
-    def _connect(self, server: Server) -> tuple[Any, list[int]]:
+    def _connect(self, server: Server) -> tuple[object, list[int]]:
         """Return a connection to the server's ssh, as a descriptor."""
         if not server.machine.running:
             raise UsageError(f'the server "{server.spec.name}" is off')
@@ -113,7 +113,7 @@ class Access:
 
     def _shell(
         self, server: Server, command: str, timeout: float, handed: Sequence[int]
-    ) -> tuple[Any, list[int]]:
+    ) -> tuple[object, list[int]]:
         """Run a command; its input and its output go along as files, for they may be long."""
         stdin = b"".join(_whole(each) for each in handed)
         try:
@@ -125,7 +125,7 @@ class Access:
             ) from error
         return done.rc, [in_memory(done.stdout), in_memory(done.stderr)]
 
-    def _monitor(self, server: Server, command: str) -> tuple[Any, list[int]]:
+    def _monitor(self, server: Server, command: str) -> tuple[object, list[int]]:
         """Return what QEMU's monitor for people says to a command (QMP: human-monitor-command)."""
         if not server.machine.running:
             raise UsageError(f'the server "{server.spec.name}" is off')

@@ -10,13 +10,12 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from hotplate.errors import HotplateError, outcome_of
 from hotplate.session import channel as channels
 from hotplate.session.directory import DOWN, SessionDirectory
 
-Handler = Callable[[dict[str, Any]], tuple[Any, list[int]]]
+Handler = Callable[[dict[str, object]], tuple[object, list[int]]]
 """Takes a request, with the descriptors that came along as ``descriptors``, which are closed then;
 returns the answer, and descriptors that go along and are closed too."""
 

@@ -121,10 +121,10 @@ class SessionDirectory:
         except OSError:
             return False
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         """Return what an earlier session left word of; empty when there was none."""
         try:
-            document: dict[str, Any] = json.loads((self.path / ABOUT).read_text())
+            document: dict[str, object] = json.loads((self.path / ABOUT).read_text())
             return document
         except FileNotFoundError:
             return {}
@@ -212,7 +212,7 @@ class SessionDirectory:
 
     @contextlib.contextmanager
     def asked(
-        self, ask: str, *, descriptors: Sequence[int] = (), **details: Any
+        self, ask: str, *, descriptors: Sequence[int] = (), **details: object
     ) -> Iterator[tuple[Any, list[int], socket.socket]]:
         """Ask the session; gives its answer, the descriptors with it, and the connection.
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, UsageError
@@ -130,7 +130,7 @@ class Up:
     def _check_image(self) -> bool:
         """Return whether an earlier session is resumed; note which image this one is of."""
         about = self.directory.about()
-        mine: dict[str, Any] = {"image": str(self.image.path), "sha256": self.image.sha256()}
+        mine: dict[str, object] = {"image": str(self.image.path), "sha256": self.image.sha256()}
         if about and not (about.get("keep") or self.keep):
             # It was killed, or it would have removed everything itself.
             self._say("an earlier session here was killed; it had no --keep, so it is discarded")
@@ -211,7 +211,7 @@ class Up:
 
     # -- what others ask -------------------------------------------------------------------------
 
-    def _answer(self, request: dict[str, Any]) -> tuple[Any, list[int]]:
+    def _answer(self, request: dict[str, object]) -> tuple[object, list[int]]:
         ask = request["ask"]
         if ask == DOWN:
             self.keep = self.keep or bool(request["keep"])

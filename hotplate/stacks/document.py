@@ -61,8 +61,8 @@ def _parse(path: Path, text: str) -> Document:
     return Document(path, content, _twice(path, key, f", in lines {before} and {line}"))
 
 
-def _mapping(pairs: list[tuple[str, Any]], doubles: list[str]) -> dict[str, Any]:
-    mapping: dict[str, Any] = {}
+def _mapping(pairs: list[tuple[str, object]], doubles: list[str]) -> dict[str, object]:
+    mapping: dict[str, object] = {}
     for key, value in pairs:
         if key in mapping:
             doubles.append(key)
@@ -81,7 +81,7 @@ class _Loader(yaml.SafeLoader):
         super().__init__(stream)
         self.doubles: list[tuple[int, int, str]] = []
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         lines: dict[str, int] = {}
         for key_node, _ in node.value:
             # What is not one plain word is no key of ours, and others say what is wrong with it.
@@ -91,7 +91,7 @@ class _Loader(yaml.SafeLoader):
             if key in lines:
                 self.doubles.append((line, lines[key], key))
             lines[key] = line
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        mapping: dict[object, object] = super().construct_mapping(node, deep)
         return mapping
 
 

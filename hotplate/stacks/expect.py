@@ -72,7 +72,7 @@ class Section:
     one: str
     find: Callable[[Host, str], Any]
     checks: tuple[Check, ...]
-    words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     def check(self, name: str) -> Check:
         """Return the check of that name."""
@@ -145,10 +145,10 @@ class Expected:
     """
 
     status: str = STATUSES[0]
-    outputs: Mapping[str, Any] = field(default_factory=dict)
-    guest: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    outputs: Mapping[str, object] = field(default_factory=dict)
+    guest: Mapping[str, Mapping[str, Mapping[str, object]]] = field(default_factory=dict)
 
-    def of_outputs(self, outputs: Mapping[str, Any]) -> list[str]:
+    def of_outputs(self, outputs: Mapping[str, object]) -> list[str]:
         """Return what is wrong with the stack's outputs, in sentences."""
         problems = []
         for name, wanted in self.outputs.items():
@@ -172,7 +172,7 @@ class Expected:
         return problems
 
 
-def _look(section: Section, name: str, wanted: Mapping[str, Any], host: Host) -> list[str]:
+def _look(section: Section, name: str, wanted: Mapping[str, object], host: Host) -> list[str]:
     what = f'{section.one} "{name}"'
     try:
         thing = section.find(host, name)
@@ -190,7 +190,7 @@ def _look(section: Section, name: str, wanted: Mapping[str, Any], host: Host) ->
     ]
 
 
-def _compare(check: Check, thing: Any, wanted: Any) -> str:
+def _compare(check: Check, thing: object, wanted: object) -> str:
     """Return what is wrong with one property, "" when nothing is."""
     try:
         actual = check.ask(thing)
@@ -209,7 +209,7 @@ def _why(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def matches(actual: Any, wanted: Any) -> bool:
+def matches(actual: object, wanted: object) -> bool:
     """Whether a value is what is wanted of it."""
     if isinstance(wanted, Mapping) and set(wanted) & set(WAYS) and set(wanted) <= set(WAYS):
         text = actual if isinstance(actual, str) else json.dumps(actual)
@@ -222,18 +222,18 @@ def matches(actual: Any, wanted: Any) -> bool:
     return _same(actual, wanted)
 
 
-def _same(actual: Any, wanted: Any) -> bool:
+def _same(actual: object, wanted: object) -> bool:
     if isinstance(actual, str) and isinstance(wanted, str):
         return actual.rstrip("\n") == wanted.rstrip("\n")
     return type(actual) is type(wanted) and bool(actual == wanted)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 200 else f"{text[:200]} ..."
 
 
-def _wanted(value: Any) -> str:
+def _wanted(value: object) -> str:
     if isinstance(value, Mapping) and set(value) <= set(WAYS):
         return " and ".join(f"that it {how} {_shown(what)}" for how, what in value.items())
     return _shown(value)
@@ -314,7 +314,7 @@ def parse(path: Path, document: Any) -> Expected:
     return Expected(status=status, outputs=outputs, guest=guest)
 
 
-def _entry(path: Path, where: str, section: Section, value: Any) -> Mapping[str, Any]:
+def _entry(path: Path, where: str, section: Section, value: object) -> Mapping[str, object]:
     if isinstance(value, str) and value in section.words:
         return section.words[value]
     names = [each.name for each in section.checks]
@@ -342,7 +342,7 @@ def _entry(path: Path, where: str, section: Section, value: Any) -> Mapping[str,
     return entry
 
 
-def _way(path: Path, where: str, value: Any) -> None:
+def _way(path: Path, where: str, value: object) -> None:
     if isinstance(value, dict) and "matches" in value:
         try:
             re.compile(str(value["matches"]))
@@ -352,7 +352,7 @@ def _way(path: Path, where: str, value: Any) -> None:
             ) from error
 
 
-def _mapping(path: Path, where: str, value: Any) -> None:
+def _mapping(path: Path, where: str, value: object) -> None:
     if not isinstance(value, dict):
         raise _wrong(path, where, value, "a map")
 
@@ -367,5 +367,5 @@ def _keys(path: Path, where: str, value: Any, allowed: Sequence[str]) -> None:
             )
 
 
-def _wrong(path: Path, where: str, value: Any, expected: str) -> UsageError:
+def _wrong(path: Path, where: str, value: object, expected: str) -> UsageError:
     return UsageError(f'"{where}" in "{path}" is {_shown(value)}; expected {expected}')

@@ -71,12 +71,12 @@ class Stack:
         return self
 
     def update(
-        self, template: Template | None = None, parameters: Mapping[str, Any] | None = None
+        self, template: Template | None = None, parameters: Mapping[str, object] | None = None
     ) -> Stack:
         """Update the stack: to another template, or with other parameters."""
         new = template or self.template
         arguments = new.create_arguments()
-        arguments["parameters"] |= dict(parameters or {})
+        arguments["parameters"] = {**new.parameters, **(parameters or {})}
         self._begin("UPDATE")
         self._ask(lambda: self._heat.stacks.update(self.name, **arguments))
         self.template = new
@@ -160,7 +160,7 @@ class Stack:
         stack = self._heat.stacks.get(self.name)
         return {each["output_key"]: each.get("output_value") for each in stack.outputs}
 
-    def failed_outputs(self, servers: Iterable[str]) -> dict[str, dict[str, Any]]:
+    def failed_outputs(self, servers: Iterable[str]) -> dict[str, dict[str, object]]:
         """Return what each deployment that failed sent back, by the id that the guest knows it by.
 
         :param servers: the Nova ids of the servers.
@@ -253,7 +253,11 @@ class Stack:
 
 
 def create_from_file(
-    cloud: Cloud, path: Path, parameters: Mapping[str, Any], *, environments: tuple[Path, ...] = ()
+    cloud: Cloud,
+    path: Path,
+    parameters: Mapping[str, object],
+    *,
+    environments: tuple[Path, ...] = (),
 ) -> Stack:
     """Create a stack from a template file, with the files that it names."""
     return Stack.create(cloud, load(path, parameters=parameters, environments=environments))

@@ -19,7 +19,7 @@ CFN_VERSION = {"HeatTemplateFormatVersion": "2012-12-12"}
 """What Heat took a CloudFormation template for that names no version, when such were written; it
 does not any more."""
 
-Expectation = Callable[[Mapping[str, Any]], Sequence[str]]
+Expectation = Callable[[Mapping[str, object]], Sequence[str]]
 """Given the stack's outputs, the sentences that say what is wrong with them."""
 
 
@@ -38,12 +38,12 @@ class Template:
     template: Mapping[str, Any]
     files: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, object] = field(default_factory=dict)
     expect: Expectation | None = None
-    expect_guest: Callable[[Any], Sequence[str]] | None = None
+    expect_guest: Callable[[object], Sequence[str]] | None = None
     expect_status: str = "CREATE_COMPLETE"
 
-    def create_arguments(self) -> dict[str, Any]:
+    def create_arguments(self) -> dict[str, object]:
         """Return the arguments of heatclient's ``stacks.create`` and ``stacks.update``."""
         return {
             "template": dict(self.template),
@@ -67,7 +67,7 @@ class Template:
 def load(
     path: Path,
     *,
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
     environments: Sequence[Path] = (),
 ) -> Template:
     """Read a template as ``openstack stack create`` does, with ``get_file`` and nested templates.
@@ -83,7 +83,7 @@ def make(
     path: Path,
     content: object,
     *,
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
     environments: Sequence[Path] = (),
 ) -> Template:
     """Make a template of what was read; see :func:`load`.
@@ -121,7 +121,7 @@ def make(
     )
 
 
-def _is_hidden(parameter: Mapping[str, Any]) -> bool:
+def _is_hidden(parameter: Mapping[str, object]) -> bool:
     """HOT's ``hidden``, and ``NoEcho`` of CloudFormation."""
     return str(parameter.get("hidden", parameter.get("NoEcho", ""))).lower() == "true"
 
@@ -131,11 +131,11 @@ def _text(content: str | bytes) -> str:
     return content if isinstance(content, str) else content.decode()
 
 
-def _with_version(path: Path, content: object) -> dict[str, Any]:
+def _with_version(path: Path, content: object) -> dict[str, object]:
     """Return a copy of a template; one of CloudFormation may have no word of its version."""
     if not isinstance(content, Mapping):
         raise TemplateError(f'the template "{path}" cannot be used: expected a map at its top')
-    template: dict[str, Any] = copy.deepcopy(dict(content))
+    template: dict[str, object] = copy.deepcopy(dict(content))
     versions = {*CFN_VERSION, "AWSTemplateFormatVersion", "heat_template_version"}
     if versions & set(template):
         return template
@@ -152,7 +152,7 @@ def builtin() -> Template:
     word = f"hotplate-{secrets.token_hex(4)}"
     loaded = load(BUILTIN, parameters={"word": word})
 
-    def expect(outputs: Mapping[str, Any]) -> list[str]:
+    def expect(outputs: Mapping[str, object]) -> list[str]:
         wanted = {"word": word, "status_code": 0, "stderr": "script warned\n"}
         problems = [
             f'output "{name}" is {json.dumps(outputs.get(name))}, expected {json.dumps(value)}'

@@ -142,7 +142,7 @@ class WarmState:
 
     def _private(self) -> dict[str, Any]:
         try:
-            document: dict[str, Any] = json.loads((self.directory / "server.json").read_text())
+            document: dict[str, object] = json.loads((self.directory / "server.json").read_text())
         except FileNotFoundError as error:
             raise MachineLostError(
                 f'the saved state "{self.directory}" was removed while it was used'

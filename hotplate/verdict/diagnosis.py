@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hotplate.events import classify
 from hotplate.events.log import Event
@@ -52,7 +51,7 @@ class Diagnosis:
             f"{self.stage}{where}: {self.seen}. {self.advice[:1].upper()}{self.advice[1:]}"
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return it as JSON types."""
         return {
             "fault": self.fault,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hotplate.verdict.tool_errors import error_in
 
@@ -24,7 +23,7 @@ class HookOutput:
     status_code: str = ""
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> HookOutput:
+    def of(cls, values: Mapping[str, object]) -> HookOutput:
         """Read Heat's ``output_values`` of a deployment."""
         return cls(
             *(

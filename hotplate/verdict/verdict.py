@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from hotplate.errors import Interrupted, Outcome, outcome_of, sentence_of
 from hotplate.events import classify
@@ -37,7 +36,7 @@ class StageTime:
     evidence: str = ""
     implied: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return it as JSON types."""
         return {
             "stage": str(self.stage),
@@ -80,7 +79,7 @@ class ServerResult:
     stages: tuple[StageTime, ...]
     deployments: tuple[DeploymentResult, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return it as JSON types."""
         return {
             "id": self.id,
@@ -114,7 +113,7 @@ class StackResult:
     status: str
     reason: str = ""
     wanted: str = ""
-    outputs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, object] = field(default_factory=dict)
     hook_outputs: Mapping[str, HookOutput] = field(default_factory=dict)
     unsent: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -174,7 +173,7 @@ class Verdict:
     status: str
     reasons: tuple[str, ...]
     stages: tuple[StageTime, ...]
-    outputs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, object] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None
     seconds: float = 0.0
     artifacts: str = ""
@@ -212,7 +211,7 @@ class Verdict:
     def _unreached(self, stage: Stage) -> bool:
         return any(each.stage == stage and each.seconds is None for each in self.stages)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the verdict as JSON types; ``format`` is the version of this document."""
         return {
             "format": FORMAT,

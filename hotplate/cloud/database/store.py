@@ -8,7 +8,6 @@ from __future__ import annotations
 import sqlite3
 import threading
 from pathlib import Path
-from typing import Any
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS hotplate_setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -56,23 +55,23 @@ class Store:
         self._connection.execute("PRAGMA synchronous=OFF")
         self._connection.executescript(_SCHEMA)
 
-    def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+    def rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
         """All rows a SELECT gives."""
         with self._lock:
             return self._connection.execute(sql, values).fetchall()
 
-    def row(self, sql: str, *values: Any) -> sqlite3.Row | None:
+    def row(self, sql: str, *values: object) -> sqlite3.Row | None:
         """Return the first row a SELECT gives, or None."""
         with self._lock:
             first: sqlite3.Row | None = self._connection.execute(sql, values).fetchone()
             return first
 
-    def write(self, sql: str, *values: Any) -> int:
+    def write(self, sql: str, *values: object) -> int:
         """Run a statement that changes something; returns how many rows it changed."""
         with self._lock:
             return self._connection.execute(sql, values).rowcount
 
-    def take(self, select: str, delete: str, *values: Any) -> list[sqlite3.Row]:
+    def take(self, select: str, delete: str, *values: object) -> list[sqlite3.Row]:
         """Rows of ``select``, each deleted by ``delete`` with its first column, in one step."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")

@@ -31,11 +31,11 @@ from hotplate.cloud.keystone.identity import Identity, IdentityError
 class _Response:
     """What ``EC2Token`` reads of Keystone's answer."""
 
-    def __init__(self, token: str, body: dict[str, Any]) -> None:
+    def __init__(self, token: str, body: dict[str, object]) -> None:
         self.headers = {"X-Subject-Token": token}
         self._body = body
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, object]:
         return self._body
 
 
@@ -65,7 +65,7 @@ class _Keystone:
 class _Ec2Token(ec2token.EC2Token):  # type: ignore[misc]
     """Heat's filter, with the identity in the place of an HTTP client."""
 
-    def __init__(self, app: Any, identity: Identity, ttl: int) -> None:
+    def __init__(self, app: object, identity: Identity, ttl: int) -> None:
         self._keystone = _Keystone(identity, ttl)
         super().__init__(app, {})
 
@@ -79,11 +79,11 @@ class _AuthToken(auth_token.BaseAuthProtocol):  # type: ignore[misc]
     A request with a bad token ends here with the answer of the real one.
     """
 
-    def __init__(self, app: Any, identity: Identity) -> None:
+    def __init__(self, app: object, identity: Identity) -> None:
         super().__init__(app, enforce_token_bind="disabled")  # noqa: S106
         self._identity = identity
 
-    def fetch_token(self, token: str, **_: Any) -> dict[str, Any]:
+    def fetch_token(self, token: str, **_: object) -> dict[str, object]:
         try:
             grant = self._identity.read_token(token)
         except IdentityError as error:

@@ -73,7 +73,7 @@ class GlancePlugin(_Present, glance.GlanceClientPlugin):  # type: ignore[misc]
 class _NeutronClient:
     """One network, one port for each server; everything that is asked for is accepted."""
 
-    def list_ports(self, device_id: str = "", **_: Any) -> dict[str, Any]:
+    def list_ports(self, device_id: str = "", **_: object) -> dict[str, object]:
         if not device_id:
             return {"ports": []}
         return {"ports": [self.show_port(device_id)["port"]]}
@@ -92,19 +92,19 @@ class _NeutronClient:
     def create_port(self, body: dict[str, Any]) -> dict[str, Any]:
         return {"port": {**self.show_port(NETWORK)["port"], **body["port"], "id": NETWORK}}
 
-    def update_port(self, port_id: str, body: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+    def update_port(self, port_id: str, body: dict[str, object]) -> dict[str, object]:  # noqa: ARG002
         return self.show_port(port_id)
 
     def delete_port(self, port_id: str) -> None:
         pass
 
-    def list_networks(self, **_: Any) -> dict[str, Any]:
+    def list_networks(self, **_: object) -> dict[str, object]:
         return {"networks": [self.show_network(NETWORK)["network"]]}
 
-    def show_network(self, network_id: str) -> dict[str, Any]:
+    def show_network(self, network_id: str) -> dict[str, object]:
         return {"network": {"id": network_id, "name": NETWORK, "subnets": [NETWORK]}}
 
-    def show_subnet(self, subnet_id: str) -> dict[str, Any]:
+    def show_subnet(self, subnet_id: str) -> dict[str, object]:
         return {
             "subnet": {
                 "id": subnet_id,
@@ -115,13 +115,13 @@ class _NeutronClient:
             }
         }
 
-    def list_floatingips(self, **_: Any) -> dict[str, Any]:
+    def list_floatingips(self, **_: object) -> dict[str, object]:
         return {"floatingips": []}
 
-    def update_floatingip(self, floatingip_id: str, body: dict[str, Any]) -> None:
+    def update_floatingip(self, floatingip_id: str, body: dict[str, object]) -> None:
         pass
 
-    def get_auto_allocated_topology(self, *_: Any) -> dict[str, Any]:
+    def get_auto_allocated_topology(self, *_: object) -> dict[str, object]:
         return {"auto_allocated_topology": {"id": NETWORK}}
 
 
@@ -175,7 +175,7 @@ class ZaqarPlugin(zaqar.ZaqarClientPlugin):  # type: ignore[misc]
             session=self.context.keystone_session,
         )
 
-    def url_for(self, **kwargs: Any) -> str:
+    def url_for(self, **kwargs: object) -> str:
         return super().url_for(**{**kwargs, "interface": "internal"})  # type: ignore[no-any-return]
 
 

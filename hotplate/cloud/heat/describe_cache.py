@@ -53,8 +53,8 @@ class DescribeCache:
     def __init__(self, app: WSGIApp, version: Callable[[], int]) -> None:
         self._app = app
         self._version = version
-        self._answers: dict[Any, tuple[int, _Answer]] = {}
-        self._locks: dict[Any, threading.Lock] = {}
+        self._answers: dict[object, tuple[int, _Answer]] = {}
+        self._locks: dict[object, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Any:
@@ -71,11 +71,11 @@ class DescribeCache:
         start_response(status, headers)
         return [body]
 
-    def _kept(self, key: Any) -> _Answer | None:
+    def _kept(self, key: object) -> _Answer | None:
         entry = self._answers.get(key)
         return entry[1] if entry is not None and entry[0] == self._version() else None
 
-    def _ask(self, key: Any, environ: WSGIEnvironment) -> _Answer:
+    def _ask(self, key: object, environ: WSGIEnvironment) -> _Answer:
         # Read before asking: a change meanwhile makes the answer old at once, never too new.
         version = self._version()
         started = StartedResponse()

@@ -247,7 +247,7 @@ class Engine:
         # As deployments do: under the new defaults the cfn API turns its own stack users away.
         policy_opts.set_defaults(conf, enforce_new_defaults=False, enforce_scope=False)
         cfn = guest_base("cfn")
-        options: dict[str, Any] = {
+        options: dict[str, object] = {
             **self._backends,
             "convergence_engine": False,
             "heat_metadata_server_url": cfn,
@@ -279,7 +279,7 @@ class Engine:
         for name, value in self._trustee.items():
             self._override(name, value, "trustee")
 
-    def _override(self, name: str, value: Any, group: str | None = None) -> None:
+    def _override(self, name: str, value: object, group: str | None = None) -> None:
         from oslo_config import cfg
 
         cfg.CONF.set_override(name, value, group)

@@ -95,8 +95,8 @@ def misfits() -> list[str]:
 def apply(
     *,
     progress: TaskWaker,
-    on_event: Callable[[Any, Any], None],
-    on_deployments: Callable[[str, list[dict[str, Any]]], None],
+    on_event: Callable[[object, object], None],
+    on_deployments: Callable[[str, list[dict[str, object]]], None],
     guest_to_host: Callable[[str], str],
 ) -> ExitStack:
     """Change Heat; closing the result changes it back.
@@ -113,7 +113,7 @@ def apply(
     undo = ExitStack()
 
     # Heat's tasks sleep a second between two looks; they wake early when there is news.
-    def sleep(self: Any, wait_time: float | None) -> None:  # noqa: ARG001
+    def sleep(self: object, wait_time: float | None) -> None:  # noqa: ARG001
         if scheduler.ENABLE_SLEEP and wait_time is not None:
             progress.wait(wait_time)
 
@@ -122,7 +122,7 @@ def apply(
     # ... and end when the engine is stopped, without a word from the interpreter.
     run = service.ThreadWithCallback.run
 
-    def run_quietly(self: Any) -> None:
+    def run_quietly(self: object) -> None:
         with suppress(SystemExit):
             run(self)
 
@@ -131,7 +131,7 @@ def apply(
     # Event sinks are part of a stack's own environment, which is the user's.
     dispatch = stack.Stack.dispatch_event
 
-    def dispatch_event(self: Any, ev: Any) -> None:
+    def dispatch_event(self: object, ev: object) -> None:
         on_event(self, ev)
         dispatch(self, ev)
 

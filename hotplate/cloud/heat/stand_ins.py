@@ -34,17 +34,17 @@ class StandIn(resource.Resource):  # type: ignore[misc]
     """Base of every stand-in; the schemas come from the type it stands in for."""
 
     requires_deferred_auth = False
-    properties_schema: dict[str, Any] = {}
-    attributes_schema: dict[str, Any] = {}
+    properties_schema: dict[str, object] = {}
+    attributes_schema: dict[str, object] = {}
 
     @classmethod
-    def is_service_available(cls, context: Any) -> tuple[bool, str | None]:  # noqa: ARG003
+    def is_service_available(cls, context: object) -> tuple[bool, str | None]:  # noqa: ARG003
         return True, None
 
     def handle_create(self) -> None:
         self.resource_id_set(str(uuid.uuid4()))
 
-    def handle_update(self, json_snippet: Any, tmpl_diff: Any, prop_diff: Any) -> None:
+    def handle_update(self, json_snippet: object, tmpl_diff: object, prop_diff: object) -> None:
         """Accept it."""
 
     def handle_delete(self) -> None:
@@ -59,10 +59,10 @@ class StandIn(resource.Resource):  # type: ignore[misc]
     def handle_check(self) -> None:
         """Do nothing: it is always there."""
 
-    def handle_signal(self, details: Any = None) -> None:
+    def handle_signal(self, details: object = None) -> None:
         """Accept it."""
 
-    def get_live_state(self, resource_properties: Any) -> dict[str, Any]:  # noqa: ARG002
+    def get_live_state(self, resource_properties: object) -> dict[str, object]:  # noqa: ARG002
         return {}
 
     def get_reference_id(self) -> str:
@@ -70,7 +70,7 @@ class StandIn(resource.Resource):  # type: ignore[misc]
             return ADDRESS
         return str(self.resource_id if self.resource_id is not None else self.name)
 
-    def _show_resource(self) -> dict[str, Any]:
+    def _show_resource(self) -> dict[str, object]:
         return {"id": self.resource_id, "name": self.physical_resource_name()}
 
     def _resolve_attribute(self, name: str) -> Any:
@@ -95,7 +95,7 @@ class StandIn(resource.Resource):  # type: ignore[misc]
 class _Accept(constraints.BaseCustomConstraint):  # type: ignore[misc]
     """A name of something that is not looked up."""
 
-    def validate(self, value: Any, context: Any, template: Any = None) -> bool:  # noqa: ARG002
+    def validate(self, value: object, context: object, template: object = None) -> bool:  # noqa: ARG002
         return True
 
 
@@ -104,7 +104,7 @@ def is_real(kind: str) -> bool:
     return kind.startswith(REAL) and kind not in NOT_REAL
 
 
-def register(environment: Any) -> list[str]:
+def register(environment: object) -> list[str]:
     """Put a stand-in in the place of every type that does not run here.
 
     :param environment: Heat's global environment.

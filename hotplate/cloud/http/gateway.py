@@ -70,7 +70,7 @@ class _Listening:
     channel_class = _Channel
     in_connection_overflow = False
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: object, **options: object) -> None:
         self._pulling = threading.Lock()
         self._deaf = False
         super().__init__(*args, **options)
@@ -156,7 +156,7 @@ class Front:
         if self._quota is not None:
             self._quota.crowded()
 
-    def refused(self, request: Any, status: int) -> None:
+    def refused(self, request: object, status: int) -> None:
         """Answer with ``status`` what was no request, or too large a one."""
         if self._quota is not None and not self._quota.request():
             return
@@ -262,7 +262,7 @@ class Front:
         begun: float,
         fault: Fault | None,
     ) -> None:
-        detail: dict[str, Any] = {
+        detail: dict[str, object] = {
             "method": clipped(environ["REQUEST_METHOD"]),
             "path": clipped(_TOKEN_PATH.sub(r"\1...", path)),
             "status": int(started.status.split(" ", 1)[0]),
@@ -315,7 +315,7 @@ class Serving:
     """
 
     def __init__(self, *, threads: int, connections: int, lift_limits: bool = False) -> None:
-        self._map: dict[int, Any] = {}
+        self._map: dict[int, object] = {}
         self._threads = threads
         self._connections = connections
         self._lift_limits = lift_limits
@@ -449,7 +449,7 @@ class _Wakened(wasyncore.dispatcher):  # type: ignore[misc]
     """The end of a socket pair that the loop listens to."""
 
     def __init__(
-        self, sock: socket.socket, map_: dict[int, Any], callback: Callable[[], None]
+        self, sock: socket.socket, map_: dict[int, object], callback: Callable[[], None]
     ) -> None:
         super().__init__(sock, map=map_)
         self._callback = callback

@@ -53,7 +53,9 @@ class KeystoneApi:
             return guest_base("keystone")
         return self._identity.addresses.host["keystone"]
 
-    def _answer(self, environ: WSGIEnvironment, headers: list[tuple[str, str]]) -> tuple[str, Any]:
+    def _answer(
+        self, environ: WSGIEnvironment, headers: list[tuple[str, str]]
+    ) -> tuple[str, object]:
         method = environ["REQUEST_METHOD"]
         path = environ.get("PATH_INFO", "/").rstrip("/")
         if method in ("GET", "HEAD"):
@@ -75,7 +77,7 @@ class KeystoneApi:
 
     def _tokens(
         self, environ: WSGIEnvironment, method: str, headers: list[tuple[str, str]]
-    ) -> tuple[str, Any]:
+    ) -> tuple[str, object]:
         side: Side = environ[SIDE]
         if method == "POST":
             body = _read_json(environ)
@@ -96,7 +98,7 @@ class KeystoneApi:
             return "204 No Content", None
         raise _KeystoneHttpError("405 Method Not Allowed", "The method is not allowed.")
 
-    def _authenticate(self, body: dict[str, Any]) -> Grant:
+    def _authenticate(self, body: dict[str, object]) -> Grant:
         auth = body.get("auth")
         if not isinstance(auth, dict) or not isinstance(auth.get("identity"), dict):
             raise _KeystoneHttpError("400 Bad Request", "'auth' is a required property")
@@ -131,7 +133,7 @@ class KeystoneApi:
 
     def _ec2tokens(
         self, environ: WSGIEnvironment, headers: list[tuple[str, str]]
-    ) -> tuple[str, Any]:
+    ) -> tuple[str, object]:
         # OSSA-2025-002: only a service may ask whether a signature is good.
         caller = self._caller(environ)
         if not {"service", "admin"} & set(caller.roles):
@@ -211,7 +213,7 @@ def app(identity: Identity, *, signature_ttl: int) -> WSGIApp:
     return KeystoneApi(identity, signature_ttl=signature_ttl)
 
 
-def _version(base: str) -> dict[str, Any]:
+def _version(base: str) -> dict[str, object]:
     return {
         "id": "v3.14",
         "status": "stable",
@@ -223,12 +225,12 @@ def _version(base: str) -> dict[str, Any]:
     }
 
 
-def _error(status: str, message: str) -> tuple[str, dict[str, Any]]:
+def _error(status: str, message: str) -> tuple[str, dict[str, object]]:
     code, _, title = status.partition(" ")
     return status, {"error": {"code": int(code), "message": message, "title": title}}
 
 
-def _read_json(environ: WSGIEnvironment) -> dict[str, Any]:
+def _read_json(environ: WSGIEnvironment) -> dict[str, object]:
     raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     try:
         body = json.loads(raw)

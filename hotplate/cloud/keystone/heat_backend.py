@@ -29,7 +29,7 @@ class KeystoneBackend:
     stack_domain_id = STACK_DOMAIN
     stack_domain = STACK_DOMAIN
 
-    def __init__(self, context: Any, *_: Any) -> None:
+    def __init__(self, context: object, *_: object) -> None:
         self._context = weakref.ref(context)
         assert _identity is not None, "no cloud runs in this process"
         self._identity = _identity

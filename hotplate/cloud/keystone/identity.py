@@ -9,6 +9,7 @@ import json
 import secrets
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -96,7 +97,7 @@ class Identity:
         self._seal = store.setting("token_key", secrets.token_hex(32)).encode()
         self.addresses = Addresses({})
         #: Seconds by which this Keystone's clock is off, asked at each judgement.
-        self.skew: Any = lambda: 0.0
+        self.skew: Callable[[], float] = lambda: 0.0
         self.owner = self._bootstrap("hotplate", ("admin", "member", "reader"))
         self.service = self._bootstrap("heat", ("service",))
 
@@ -285,7 +286,7 @@ class Identity:
             return False
         return hmac.compare_digest(str(made).encode(), signature.encode())
 
-    def _check_timestamp(self, params: dict[str, Any], ttl: int) -> None:
+    def _check_timestamp(self, params: dict[str, object], ttl: int) -> None:
         stamp = str(params.get("Timestamp") or params.get("X-Amz-Date") or "")
         if not stamp:
             return
@@ -382,10 +383,10 @@ class Identity:
             raise refused
         return Grant(user, project, tuple(roles), issued, expires, trust, tuple(methods))
 
-    def describe(self, grant: Grant, side: Side, *, catalog: bool = True) -> dict[str, Any]:
+    def describe(self, grant: Grant, side: Side, *, catalog: bool = True) -> dict[str, object]:
         """Return the body of a v3 token response, with the catalogue that ``side`` needs."""
         project_domain = STACK_DOMAIN if STACK_USER_ROLE in grant.roles else DEFAULT_DOMAIN
-        token: dict[str, Any] = {
+        token: dict[str, object] = {
             "methods": list(grant.methods),
             "user": {
                 "id": grant.user.id,

@@ -75,7 +75,7 @@ class NovaServer:
         """Look again."""
         self._fill(_record(self._servers, self.id))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the server as Nova's JSON."""
         return {
             "id": self.id,
@@ -107,7 +107,7 @@ class NovaServer:
         """Start it."""
         self._servers.act(self.id, "start")
 
-    def reboot(self, *_: Any) -> None:
+    def reboot(self, *_: object) -> None:
         """Restart it."""
         self._servers.act(self.id, "reboot")
 
@@ -115,19 +115,19 @@ class NovaServer:
         """End it."""
         self._servers.delete(self.id)
 
-    def resize(self, flavor: str, **_: Any) -> None:
+    def resize(self, flavor: str, **_: object) -> None:
         """Take note of another flavor; the machine stays as it is."""
         self._change(flavor=flavor)
         # Heat waits for VERIFY_RESIZE, which nothing here would ever leave.
         self.status = "VERIFY_RESIZE"
 
-    def rebuild(self, *_: Any, **__: Any) -> None:
+    def rebuild(self, *_: object, **__: object) -> None:
         """Start again from the image, with the same user data."""
         spec = _record(self._servers, self.id).spec
         self._servers.delete(self.id)
         self._servers.boot(spec)
 
-    def update(self, name: str | None = None, **_: Any) -> None:
+    def update(self, name: str | None = None, **_: object) -> None:
         """Rename it."""
         if name:
             self._change(name=name)
@@ -135,7 +135,7 @@ class NovaServer:
     def change_password(self, password: str) -> None:
         """Accept it and do nothing: there is no agent that Nova could ask."""
 
-    def interface_list(self) -> list[Any]:
+    def interface_list(self) -> list[object]:
         """Its one interface."""
         return [
             SimpleNamespace(
@@ -153,7 +153,7 @@ class NovaServer:
     def interface_detach(self, port_id: str) -> None:
         """Accept it and do nothing: a guest has one interface and keeps it."""
 
-    def get_console_url(self, kind: str) -> dict[str, Any]:
+    def get_console_url(self, kind: str) -> dict[str, object]:
         """There is no console by URL."""
         raise nova_exceptions.UnsupportedConsoleType(kind)
 
@@ -213,23 +213,23 @@ class _ServerManager:
         server_id = server if isinstance(server, str) else server.id
         return NovaServer(self._servers, _record(self._servers, server_id))
 
-    def delete(self, server: Any) -> None:
+    def delete(self, server: object) -> None:
         self.get(server).delete()
 
-    def set_meta(self, server: Any, metadata: dict[str, str]) -> None:
+    def set_meta(self, server: object, metadata: dict[str, str]) -> None:
         target = self.get(server)
         target._change(metadata={**target.metadata, **metadata})
 
-    def delete_meta(self, server: Any, names: list[str]) -> None:
+    def delete_meta(self, server: object, names: list[str]) -> None:
         target = self.get(server)
         target._change(
             metadata={name: value for name, value in target.metadata.items() if name not in names}
         )
 
-    def set_tags(self, server: Any, tags: list[str]) -> None:
+    def set_tags(self, server: object, tags: list[str]) -> None:
         """Accept them; nothing here reads them."""
 
-    def tag_list(self, server: Any) -> list[str]:  # noqa: ARG002
+    def tag_list(self, server: object) -> list[str]:  # noqa: ARG002
         return []
 
 
@@ -239,7 +239,7 @@ class _KeyPairManager:
         self._user = user
 
     def create(
-        self, name: str, public_key: str | None = None, key_type: str = "ssh", **_: Any
+        self, name: str, public_key: str | None = None, key_type: str = "ssh", **_: object
     ) -> Any:
         private = ""
         if not public_key:

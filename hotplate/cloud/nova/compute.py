@@ -40,7 +40,7 @@ class ServerSpec:
         """Return the inverse of :meth:`to_json`."""
         return cls(**{**value, "user_data": value["user_data"].encode("latin-1")})
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain JSON types, to be kept over a restart."""
         return {**self.__dict__, "user_data": self.user_data.decode("latin-1")}
 

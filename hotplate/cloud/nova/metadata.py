@@ -144,9 +144,9 @@ class Metadata:
             files["vendor_data2.json"] = _json({})
         return files
 
-    def _meta_data(self, server: ServerRecord, since: Callable[[str], bool]) -> dict[str, Any]:
+    def _meta_data(self, server: ServerRecord, since: Callable[[str], bool]) -> dict[str, object]:
         spec = server.spec
-        data: dict[str, Any] = {
+        data: dict[str, object] = {
             "uuid": spec.id,
             "availability_zone": spec.availability_zone,
             "hostname": _hostname(spec.name),
@@ -275,7 +275,7 @@ def _plain(start_response: StartResponse, status: str, body: bytes) -> list[byte
     return [body]
 
 
-def _json(value: Any) -> bytes:
+def _json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
@@ -301,7 +301,7 @@ def _hostname(name: str) -> str:
     return (kept.strip("-").lower() or "server")[:63] + ".novalocal"
 
 
-def _network_data(server: ServerRecord) -> dict[str, Any]:
+def _network_data(server: ServerRecord) -> dict[str, object]:
     return {
         "links": [
             {

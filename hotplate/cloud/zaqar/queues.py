@@ -50,10 +50,10 @@ class Queues:
         self._store = store
         self.largest_post = limits.LIFTED if lift_limits else limits.ZAQAR_POST
         self._notify = notify
-        self._listeners: dict[tuple[str, str], list[Callable[[dict[str, Any]], None]]] = {}
+        self._listeners: dict[tuple[str, str], list[Callable[[dict[str, object]], None]]] = {}
         self._lock = threading.Lock()
 
-    def create(self, project: str, queue: str, metadata: dict[str, Any] | None = None) -> bool:
+    def create(self, project: str, queue: str, metadata: dict[str, object] | None = None) -> bool:
         """Make a queue; False when there is one of that name.
 
         :raises QueueError: for metadata that is no object, or too large.
@@ -78,7 +78,7 @@ class Queues:
         )
         return [row["name"] for row in rows]
 
-    def metadata(self, project: str, queue: str) -> dict[str, Any] | None:
+    def metadata(self, project: str, queue: str) -> dict[str, object] | None:
         """Return what was said about a queue; None when there is none of that name."""
         row = self._store.row(
             "SELECT metadata FROM hotplate_queue WHERE project = ? AND name = ?", project, queue
@@ -98,7 +98,7 @@ class Queues:
             "DELETE FROM hotplate_message WHERE project = ? AND queue = ?", project, queue
         )
 
-    def post(self, project: str, queue: str, messages: Any) -> list[str]:
+    def post(self, project: str, queue: str, messages: object) -> list[str]:
         """Append messages (``body``, ``ttl``); returns their ids.  The queue is made if need be.
 
         :raises QueueError: when they are no messages.
@@ -150,7 +150,7 @@ class Queues:
         )
         return int(row["count"]) if row else 0
 
-    def message(self, project: str, queue: str, message_id: str) -> dict[str, Any] | None:
+    def message(self, project: str, queue: str, message_id: str) -> dict[str, object] | None:
         """One message, left where it is; None when there is none of that id."""
         self._drop_old()
         row = self._store.row(
@@ -164,7 +164,7 @@ class Queues:
     def _drop_old(self) -> None:
         self._store.write("DELETE FROM hotplate_message WHERE posted + ttl < ?", time.time())
 
-    def peek(self, project: str, queue: str, limit: int) -> list[dict[str, Any]]:
+    def peek(self, project: str, queue: str, limit: int) -> list[dict[str, object]]:
         """Return the oldest messages, left where they are."""
         self._drop_old()
         return [
@@ -201,7 +201,7 @@ class Queues:
         )
 
     def subscribe(
-        self, project: str, queue: str, listener: Callable[[dict[str, Any]], None]
+        self, project: str, queue: str, listener: Callable[[dict[str, object]], None]
     ) -> Callable[[], None]:
         """Call ``listener`` with every message posted from now on; returns what ends that."""
         with self._lock:
@@ -243,7 +243,7 @@ class ZaqarApi:
         )
         return [payload]
 
-    def _answer(self, environ: WSGIEnvironment) -> tuple[str, Any]:
+    def _answer(self, environ: WSGIEnvironment) -> tuple[str, object]:
         method = environ["REQUEST_METHOD"]
         path = environ.get("PATH_INFO", "").rstrip("/")
         if path == "":
@@ -286,7 +286,7 @@ class ZaqarApi:
 
     def _queue(
         self, environ: WSGIEnvironment, method: str, project: str, queue: str
-    ) -> tuple[str, Any]:
+    ) -> tuple[str, object]:
         if method == "PUT":
             made = self._queues.create(project, queue, _read_json(environ) or {})
             return ("201 Created" if made else "204 No Content"), None
@@ -312,7 +312,7 @@ class ZaqarApi:
         project: str,
         queue: str,
         message_id: str | None,
-    ) -> tuple[str, Any]:
+    ) -> tuple[str, object]:
         query = parse_qs(environ.get("QUERY_STRING", ""))
         if method == "POST":
             largest = self._queues.largest_post
@@ -357,7 +357,7 @@ class ZaqarApi:
             ) from error
         return grant.project
 
-    def _share(self, project: str, queue: str, body: Any) -> dict[str, Any]:
+    def _share(self, project: str, queue: str, body: object) -> dict[str, object]:
         body = body if isinstance(body, dict) else {}
         paths = [f"/v2/queues/{queue}/{path}" for path in body.get("paths") or ["messages"]]
         methods = sorted(body.get("methods") or ["GET"])
@@ -424,7 +424,7 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _ttl(value: Any) -> int:
+def _ttl(value: object) -> int:
     """Return for how many seconds a message is kept (Zaqar's ``message_content``)."""
     if value is None:
         return 3600

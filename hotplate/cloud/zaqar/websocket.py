@@ -102,7 +102,7 @@ class WebsocketServer:
         )
         return connection.respond(http.HTTPStatus(status), "injected fault\n")
 
-    def _counted(self, connection: socket.socket, address: Any) -> None:
+    def _counted(self, connection: socket.socket, address: object) -> None:
         """Let a connection in, if there are not too many; in a thread of its own."""
         if self._quota is None:
             self._handle(connection, address)
@@ -173,11 +173,11 @@ class _Session:
             for end in self._ends.values():
                 end()
 
-    def _send(self, frame: dict[str, Any]) -> None:
+    def _send(self, frame: dict[str, object]) -> None:
         with self._sending:
             self._connection.send(json.dumps(frame))
 
-    def _sensible(self, frame: str | bytes) -> tuple[str, int, dict[str, Any]]:
+    def _sensible(self, frame: str | bytes) -> tuple[str, int, dict[str, object]]:
         """Return the answer to a frame; 400 for what no sense can be made of."""
         try:
             return self._answer(frame)
@@ -186,7 +186,7 @@ class _Session:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
             return "", 400, {"error": "The frame is not a request."}
 
-    def _answer(self, frame: str | bytes) -> tuple[str, int, dict[str, Any]]:
+    def _answer(self, frame: str | bytes) -> tuple[str, int, dict[str, object]]:
         message = json.loads(frame)
         action = str(message["action"])
         headers = message.get("headers") or {}
@@ -222,7 +222,7 @@ class _Session:
             )
         return action, 400, {"error": f"{action} is not supported."}
 
-    def _authenticate(self, headers: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def _authenticate(self, headers: dict[str, object]) -> tuple[int, dict[str, object]]:
         try:
             grant = self._server.identity.read_token(str(headers.get("X-Auth-Token", "")))
         except IdentityError:
@@ -232,7 +232,7 @@ class _Session:
         self._project = grant.project
         return 200, {"message": "Authenticated."}
 
-    def _push(self, message: dict[str, Any]) -> None:
+    def _push(self, message: dict[str, object]) -> None:
         """Pass a message on to a subscriber; one that has gone meanwhile misses it."""
         try:
             self._send({"body": message["body"], "headers": {"status": 200}})
