@@ -12,8 +12,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Unpack
 
+from hotplate.events.detail import Detail
 from hotplate.text import shortened
 
 FIRST = 2_000
@@ -43,7 +44,7 @@ class Event:
     source: str
     kind: str
     server: str = ""
-    detail: dict[str, Any] = field(default_factory=dict)
+    detail: Detail = field(default_factory=Detail)
     at: float = field(default_factory=time.monotonic)
     wall: float = field(default_factory=time.time)
 
@@ -75,7 +76,7 @@ class EventLog:
         self._changed = threading.Condition()
         self._subscribers: list[Callable[[Event], None]] = []
 
-    def emit(self, source: str, kind: str, *, server: str = "", **detail: Any) -> Event:
+    def emit(self, source: str, kind: str, *, server: str = "", **detail: Unpack[Detail]) -> Event:
         """Append an event, wake who waits, and tell the subscribers; returns the event."""
         event = Event(source, kind, server, detail)
         with self._changed:

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from hotplate.errors import HostError, MachineLostError
+from hotplate.events.detail import Detail
 from hotplate.events.log import EventLog
 from hotplate.machine import snapshot
 from hotplate.machine.accelerator import Accelerator
@@ -366,7 +367,7 @@ class Machine:
             shutil.copyfile(uefi_files(self.config)[1], target)
             target.chmod(0o600)
 
-    def _emit(self, kind: str, **detail: object) -> None:
+    def _emit(self, kind: str, **detail: Unpack[Detail]) -> None:
         self.events.emit("machine", kind, server=self.server_id, **detail)
 
     def _on_qmp_event(self, name: str, data: dict[str, object]) -> None:

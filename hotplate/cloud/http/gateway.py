@@ -28,6 +28,7 @@ from hotplate.cloud.http import limits
 from hotplate.cloud.http.addresses import Side
 from hotplate.cloud.http.faults import Fault, Faults
 from hotplate.cloud.http.limits import Quota
+from hotplate.events.detail import Detail
 from hotplate.events.log import EventLog, clipped
 
 LOG = logging.getLogger("hotplate.gateway")
@@ -262,7 +263,7 @@ class Front:
         begun: float,
         fault: Fault | None,
     ) -> None:
-        detail: dict[str, object] = {
+        detail: Detail = {
             "method": clipped(environ["REQUEST_METHOD"]),
             "path": clipped(_TOKEN_PATH.sub(r"\1...", path)),
             "status": int(started.status.split(" ", 1)[0]),
@@ -272,9 +273,10 @@ class Front:
         if self.service == "cfn":
             query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
             detail["action"] = clipped(query.get("Action", ""))
-            for name in ("StackName", "LogicalResourceId"):
-                if name in query:
-                    detail[name] = clipped(query[name])
+            if "StackName" in query:
+                detail["StackName"] = clipped(query["StackName"])
+            if "LogicalResourceId" in query:
+                detail["LogicalResourceId"] = clipped(query["LogicalResourceId"])
         if fault is not None:
             detail["fault"] = fault.kind
         self._events.emit(self.service, "request", server=self._server_id, **detail)

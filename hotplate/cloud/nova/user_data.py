@@ -13,6 +13,8 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
+from hotplate.events.detail import Detail
+
 CFN_INIT_DATA = "cfn-init-data"
 SOURCES = ("cfn", "heat", "request", "zaqar")
 """The collectors of os-collect-config that Heat can point at itself."""
@@ -20,7 +22,7 @@ SOURCES = ("cfn", "heat", "request", "zaqar")
 _HANDLE = re.compile(r"stacks/[^/\s\"']+/(?P<stack>[0-9a-f-]{36})/resources/(?P<name>[\w.-]+)")
 
 
-def describe(data: bytes) -> dict[str, list[str]]:
+def describe(data: bytes) -> Detail:
     """Return what a server is told by its user data: ``parts``, ``sources`` and ``handles``.
 
     :param data: MIME multipart, as Heat makes it, or anything else: then there are no parts.
