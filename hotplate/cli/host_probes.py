@@ -87,7 +87,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool("sfdisk", "--version", "fdisk", Use.BUILD, "it writes partition tables"),
     Tool("mkfs.ext4", "-V", "e2fsprogs", Use.BUILD, "it makes the root file system"),
     Tool("qemu-system-aarch64", "--version", "qemu-system-arm", Use.EXTRA, "for images for ARM"),
-    Tool("mmdebstrap", "--version", "mmdebstrap", Use.EXTRA, "base systems are made faster"),
+    Tool("mmdebstrap", "--version", "mmdebstrap", Use.EXTRA, "it makes base systems faster"),
     Tool("sgdisk", "--version", "gdisk", Use.EXTRA, "for GPT, which UEFI images have"),
     Tool("mkfs.vfat", "-?", "dosfstools", Use.EXTRA, "for the boot partition of UEFI images"),
     Tool("xorriso", "--version", "xorriso", Use.EXTRA, "for configuration drives (ISO 9660)"),
@@ -168,7 +168,7 @@ def python_packages() -> Iterator[Finding]:
         try:
             yield Finding(name, use, State.WORKS, f"version {metadata.version(name)} is installed")
         except metadata.PackageNotFoundError:
-            hint = f"is not installed; mend it with: {sys.executable} -m pip install hotplate"
+            hint = f"is not installed; fix it with: {sys.executable} -m pip install hotplate"
             yield Finding(name, use, State.FAILS, hint)
 
 
@@ -270,7 +270,7 @@ def privileges() -> Iterator[Finding]:
     if done.returncode == 0:
         yield Finding("root", Use.BUILD, State.WORKS, "sudo works without a password")
     else:
-        yield Finding("root", Use.BUILD, State.FAILS, f"sudo does not let us in: {_reply(done)}")
+        yield Finding("root", Use.BUILD, State.FAILS, f"sudo refuses: {_reply(done)}")
 
 
 def _as_root(*command: str) -> subprocess.CompletedProcess[str]:
@@ -293,7 +293,7 @@ def _loop(file: Path, *options: str) -> Iterator[str]:
 def loop_devices() -> Iterator[Finding]:
     """Loop devices, and whether the kernel finds a partition on one."""
     name, parsing = "loop devices", "partition parsing"
-    other = "hotplate's block-device plug-in does without"
+    other = "hotplate's block-device plug-in does not need it"
     with tempfile.TemporaryDirectory(prefix="hotplate-doctor-") as folder:
         file = Path(folder) / "disk"
         with file.open("wb") as stream:
@@ -318,7 +318,7 @@ def loop_devices() -> Iterator[Finding]:
 
 def device_mapper() -> Iterator[Finding]:
     """Ask the kernel's device-mapper for its version (DM_VERSION of linux/dm-ioctl.h)."""
-    other = "hotplate's block-device plug-in does without"
+    other = "hotplate's block-device plug-in does not need it"
     size = 312
     request = (3 << 30) | (size << 16) | (0xFD << 8)
     answer = bytearray(struct.pack("<IIIII", 4, 0, 0, size, 0).ljust(size, b"\0"))

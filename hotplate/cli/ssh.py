@@ -52,7 +52,7 @@ def _become_ssh(directory: SessionDirectory, server: str, command: Sequence[str]
     program = shutil.which("ssh")
     if program is None:
         raise HostError(
-            "the program ssh was not found in PATH",
+            'the program "ssh" was not found in PATH',
             hint=f"apt-get install openssh-client, or: {directory.command('shell', 'COMMAND')}",
         )
     with directory.asked("server", server=server) as (name, _, _):

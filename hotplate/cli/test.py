@@ -186,7 +186,8 @@ class TestCommand:
         artifacts.write_json("first-try.json", done.verdict.to_json())
         if not self.args.quiet:
             print(
-                f"the machine was lost, which says nothing of the image; once more ({clean(lost)})"
+                "the machine was lost, which says nothing about the image; trying once more "
+                f"({clean(lost)})"
             )
         done = self._attempt(image, artifacts.folder / "second-try", subject)
         return replace(done, verdict=after_a_loss(done.verdict, lost))
@@ -208,7 +209,7 @@ class TestCommand:
             verdict = of_error(error, subject, events, now=time.monotonic(), artifacts=str(folder))
         if verdict.outcome in (Outcome.FAILED, Outcome.ERROR) and is_full(folder):
             full = HostError(
-                f'the disk of "{folder}" is full, so that nothing is known of the image',
+                f'the disk of "{folder}" is full, so nothing is known about the image',
                 hint=f"df -h {folder}",
             )
             verdict = of_error(full, subject, events, now=time.monotonic(), artifacts=str(folder))

@@ -162,7 +162,7 @@ class Build:
                 raise self._failure(status, last, log)
             if not (staging / f"image.{request.image_type}").is_file():
                 raise BuildError(
-                    "disk-image-create said that it was done, but left no image",
+                    "disk-image-create reported success, but left no image",
                     hint=f'the full log is "{log}"',
                 )
             output.publish(request, staging, self._manifest(staging, started))

@@ -142,20 +142,20 @@ def _unique_pairs(pairs: list[tuple[object, object]]) -> dict[object, object]:
     result: dict[object, object] = {}
     for key, value in pairs:
         if key in result:
-            raise _Duplicate(f'the key "{key}" is there twice, and the last one wins')
+            raise _Duplicate(f'the key "{key}" appears twice, and the last one wins')
         result[key] = value
     return result
 
 
 class _UniqueLoader(yaml.SafeLoader):
-    """YAML, where a key that is there twice is an error."""
+    """YAML, where a key that appears twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if key in seen:
-                raise _Duplicate(f'the key "{key}" is there twice, and the last one wins')
+                raise _Duplicate(f'the key "{key}" appears twice, and the last one wins')
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -376,7 +376,7 @@ def check_dependencies(collection: Collection) -> Iterator[LintFinding]:
             if name not in names:
                 yield collection.finding(file, "element-deps", f'there is no element "{name}"')
             if listed.count(name) > 1:
-                yield collection.finding(file, "element-deps", f'"{name}" is there twice')
+                yield collection.finding(file, "element-deps", f'"{name}" appears twice')
         provides = element / "element-provides"
         if provides.is_file() and "#" in provides.read_text():
             message = "a comment here becomes names, because diskimage-builder reads every word"

@@ -193,14 +193,14 @@ def _behind(file: Path, name: str, directory: Path, *, allow_backing: bool) -> P
     """Return the file that a header names; only its directory entry is looked at."""
     if _PROTOCOL.match(name) or "\0" in name:
         raise ImageError(
-            f'the image "{file}" names "{name}" as what lies behind it; expected a file, neither '
+            f'the image "{file}" names "{name}" as its backing file; expected a file, neither '
             "a protocol nor a JSON description",
             hint=_convert(file),
         )
     path = (file.parent / name).resolve()
     if path.parent != directory and not allow_backing:
         raise ImageError(
-            f'the image "{file}" needs the backing file "{name}", which is outside of its '
+            f'the image "{file}" needs the backing file "{name}", which is outside its '
             "directory; the guest could read whatever is in it",
             hint=f"if you trust the image: --allow-backing; else: {_convert(file)}",
         )
@@ -211,7 +211,7 @@ def _behind(file: Path, name: str, directory: Path, *, allow_backing: bool) -> P
         )
     if not path.is_file():
         raise ImageError(
-            f'the image "{file}" names "{name}" as what lies behind it; expected a regular file'
+            f'the image "{file}" names "{name}" as its backing file; expected a regular file'
         )
     return path
 

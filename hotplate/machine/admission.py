@@ -99,7 +99,7 @@ def reserve(
         descriptor = retry(admitted, deadline, every=POLL_SECONDS)
     except DeadlineExceeded as error:
         raise HostTooSlow(
-            f"{error}: the machines that run hold {sum(held(directory))} of {budget} MiB"
+            f"{error}: the running machines hold {sum(held(directory))} of {budget} MiB"
         ) from None
     finally:
         os.close(queue)

@@ -116,7 +116,7 @@ class Namespace(Wiring):
             kind = self.keeper.request("namespace")[0]
         except OSError as error:
             raise HostError(
-                f"this host gives no network namespace of our own: {error}",
+                f"this host does not allow a network namespace of our own: {error}",
                 hint="sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000",
             ) from error
         descriptors = self.keeper.request("listen", ports=self.ports)[1]

@@ -53,7 +53,7 @@ _FOLDER = pytest.StashKey[Path]()
 NEEDS_IMAGE = "hotplate_needs_image"
 """The plug-in's own marker of a test that is skipped because no image was given."""
 
-REQUIRED = "an image is required and none was given (--image=IMAGE)"
+REQUIRED = "an image is required, but none was given (--image=IMAGE)"
 
 MARKERS = (
     f"{NEEDS_IMAGE}: set by hotplate on a test that is skipped because no image was given",
@@ -145,7 +145,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if not images:
         marks = [getattr(pytest.mark, NEEDS_IMAGE)]
         if not options.requires_image(metafunc.config):
-            marks.append(pytest.mark.skip(reason="it tests an image, and no --image was given"))
+            marks.append(pytest.mark.skip(reason="it tests an image, but no --image was given"))
         images = [pytest.param(None, id="no-image", marks=marks)]
     metafunc.parametrize("image", images, indirect=True, scope="session")
 
@@ -238,7 +238,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     if item.stash.get(_LOST, False) and any(report.failed for report in reports):
         item.stash[_LOST] = False
-        lost = "the machine was lost, which says nothing of the image; once more"
+        lost = "the machine was lost, which says nothing about the image; trying once more"
         _say(item.config, f"{item.name}: {lost}")
         item.user_properties[:] = [
             each for each in item.user_properties if each[0] != outcomes.PROPERTY

@@ -240,7 +240,7 @@ class Artifacts(Folder):
             subject=subject,
             outcome=Outcome.INTERRUPTED,
             status="",
-            reasons=("the run still goes on, or was killed before it could say anything",),
+            reasons=("the run is still going on, or was killed before it could report",),
             stages=(),
             artifacts=str(self.folder),
         )

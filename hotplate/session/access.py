@@ -153,7 +153,7 @@ def pause(
                     f'the server "{server.machine.config.name}" is up\n{access.ways_into(server)}\n'
                     f"    {server.directory}/qemu.sh    (the same machine once more, by hand)"
                 )
-            say("press Enter to go on")
+            say("press Enter to continue")
 
             def enter() -> None:
                 with contextlib.suppress(OSError, ValueError):

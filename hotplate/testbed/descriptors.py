@@ -19,6 +19,6 @@ def require(limit: int | None = None) -> None:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
     if soft != resource.RLIM_INFINITY and soft < NEEDED:
         raise HostError(
-            f"this host lets a process have {soft} open files, and a run needs {NEEDED}",
+            f"this host allows a process {soft} open files, but a run needs {NEEDED}",
             hint="ulimit -n 4096",
         )

@@ -71,14 +71,14 @@ CAUSES: tuple[Rule, ...] = (
         None,
         _ALWAYS,
         guest_files.program_missing,
-        "install it in the image, or build the image anew with what needs it",
+        "install it in the image, or rebuild the image with what needs it",
     ),
     Rule(
         "program-missing",
         Stage.HOOK_FINISHED,
         (None,),
         guest_files.hook_program_missing,
-        "install it in the image, or build the image anew with what needs it",
+        "install it in the image, or rebuild the image with what needs it",
     ),
     Rule(
         "unit-masked",
@@ -99,7 +99,7 @@ CAUSES: tuple[Rule, ...] = (
         Stage.METADATA_SERVED,
         (*_TO_AGENT,),
         guest_boot.cloud_init_off,
-        "take that away: without cloud-init the guest gets no metadata",
+        "remove it: without cloud-init the guest gets no metadata",
     ),
     Rule(
         "unit-disabled",
@@ -113,7 +113,7 @@ CAUSES: tuple[Rule, ...] = (
         Stage.METADATA_SERVED,
         _METADATA,
         guest_boot.cloud_config_broken,
-        "correct it; cloud-init reads none of it as it is",
+        "correct it; cloud-init ignores all of it otherwise",
     ),
     Rule(
         "other-datasource",
@@ -127,7 +127,7 @@ CAUSES: tuple[Rule, ...] = (
         None,
         _TO_AGENT,
         guest_files.other_python,
-        "build the image anew, or make the virtual environment anew with that Python",
+        "rebuild the image, or recreate the virtual environment with that Python",
     ),
     Rule(
         "package-broken",
@@ -198,14 +198,14 @@ CAUSES: tuple[Rule, ...] = (
         None,
         (*_AGENT, *_SIGNALS),
         guest_boot.wrong_clock,
-        "look for what sets it, and let the guest take the time of its machine",
+        "look for what sets it, and let the guest use its machine's time",
     ),
     Rule(
         "firewall",
         None,
         (*_AGENT, *_SIGNALS),
         guest_network.firewall,
-        f"let out what goes to {health.CLOUD}",
+        f"allow outgoing traffic to {health.CLOUD}",
     ),
     # The agent and what it runs.
     Rule(

@@ -187,7 +187,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "out-of-memory",
         r"Out of memory: Kill(?:ed)? process|invoked oom-killer|oom-kill:constraint"
         r"|System is deadlocked on memory",
-        "the kernel killed processes for want of memory",
+        "the kernel killed processes because memory ran out",
         "give the guest more memory, and see in console.log which process took it",
         fatal=False,
     ),

@@ -135,7 +135,7 @@ def no_dhcp(facts: Facts) -> str:
     addresses = facts.probes.get("network", "")
     devices = [line for line in addresses.splitlines() if line and not line.startswith("lo ")]
     if addresses and not any(part[:1].isdigit() for line in devices for part in line.split()[2:]):
-        return "the guest runs, and no network device has an IPv4 address" + (
+        return "the guest runs, but no network device has an IPv4 address" + (
             f": {_quoted(devices[0])}" if devices else ": it has no network device but lo"
         )
     return ""
@@ -149,7 +149,7 @@ def metadata_refused(facts: Facts) -> str:
     if line := facts.log_line(rf"169\.254\.169\.254.*(?:{_REACH})", "cloud-init-log"):
         return f"cloud-init could not reach the metadata service: {_quoted(line)}"
     if facts.metadata or [each for each in facts.refused if each.source == "metadata"]:
-        return "the guest connected to the metadata service and got no answer"
+        return "the guest connected to the metadata service but got no answer"
     return ""
 
 
@@ -194,7 +194,7 @@ def agent_disabled(facts: Facts) -> str:
     if facts.agent("LoadState") == "masked" or state in ("masked", "masked-runtime"):
         return "the unit os-collect-config.service is masked"
     if state == "disabled" and facts.agent("ActiveState") in ("inactive", ""):
-        return "the unit os-collect-config.service is installed and disabled"
+        return "the unit os-collect-config.service is installed but disabled"
     return ""
 
 
@@ -221,7 +221,7 @@ def endpoint_down(facts: Facts) -> str:
     if others := [each for each in facts.refused if each.source != "metadata"]:
         return f"connections to the {others[-1].source} endpoint were refused"
     if line := facts.log_line(_REACH, "agent-log"):
-        return f"the agent runs and cannot reach Heat: {_quoted(line)}"
+        return f"the agent runs but cannot reach Heat: {_quoted(line)}"
     return ""
 
 
@@ -251,7 +251,7 @@ def nothing_to_deliver(facts: Facts) -> str:
     if failed:
         return f"Heat failed before it had a deployment: {classify.describe(failed[0])}"
     what = f'the deployment "{facts.undelivered[0]}"' if facts.undelivered else "a deployment"
-    return f"the agent polled {len(facts.polls)} times and {what} was not in an answer it took"
+    return f"the agent polled {len(facts.polls)} times but accepted no answer with {what}"
 
 
 def rejected(*words: str) -> Callable[[Facts], str]:
@@ -274,7 +274,7 @@ def not_executable(facts: Facts) -> str:
         line = facts.log_line(rf"^-[rw-]{{9}}\S? .* {re.escape(marker.group)}$", "hooks")
         if line:
             return (
-                f'the hook for group "{marker.group}" is there and not executable: {_quoted(line)}'
+                f'the hook for group "{marker.group}" is there but not executable: {_quoted(line)}'
             )
     return ""
 

@@ -63,7 +63,7 @@ def missing_device(facts: Facts) -> str:
             device = match[1].rstrip(".")
             mounts = [row for row in facts.health.rows("fstab", 2) if row[0] == device]
             at = f' for "{mounts[0][1].split()[0]}"' if mounts and mounts[0][1] else ""
-            return f'/etc/fstab names "{device}"{at}, a device that the machine has not'
+            return f'/etc/fstab names "{device}"{at}, a device that the machine does not have'
     return ""
 
 

@@ -21,11 +21,11 @@ def program_missing(facts: Facts) -> str:
         if kind == "no-interpreter":
             wanted, _, real = target.partition(" ")
             via = f' (it leads to "{real}")' if real and real != wanted else ""
-            return f'"{wanted}", which runs "{path}", is not there{via}'
+            return f'"{wanted}", which runs "{path}", does not exist{via}'
         if kind == "gone" and target and target != path:
-            return f'"{path}" leads to "{target}", which is not there'
+            return f'"{path}" leads to "{target}", which does not exist'
         if kind == "gone":
-            return f'"{path}" is not there'
+            return f'"{path}" does not exist'
     return ""
 
 
@@ -81,7 +81,7 @@ def disk_full(facts: Facts) -> str:
         if not available and free <= min(blocks // 25, 4096):
             return f'the file system on "{point}" is full'
         if inodes and not free_inodes:
-            return f'the file system on "{point}" has no inode left'
+            return f'the file system on "{point}" has no inodes left'
     return ""
 
 

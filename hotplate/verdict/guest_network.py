@@ -37,7 +37,7 @@ def link_down(facts: Facts) -> str:
     if facts.link_up and devices and not has_address(state):
         down = [row[0] for row in devices if row[1] == "DOWN"]
         if len(down) == len(devices):
-            return f'the network device "{down[0]}" is down: something in the guest put it so'
+            return f'the network device "{down[0]}" is down: something in the guest set it down'
     return ""
 
 

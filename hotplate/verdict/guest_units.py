@@ -54,7 +54,7 @@ def _disabled(facts: Facts, *names: str) -> str:
     for name in names:
         idle = state.unit(name, "ActiveState") in ("inactive", "")
         if state.unit(name, "UnitFileState") == "disabled" and idle:
-            return f'the unit "{name}" is installed and not enabled'
+            return f'the unit "{name}" is installed but not enabled'
     return ""
 
 
@@ -82,10 +82,10 @@ def memory_limit(facts: Facts) -> str:
         if limit.isdigit():
             where = state.drop_in("MemoryMax") or "its unit"
             return (
-                f'the agent was killed for want of memory: "{where}" gives it no more than '
+                f'the agent was killed because memory ran out: "{where}" gives it no more than '
                 f"MemoryMax={int(limit) >> 20}M"
             )
-        return "the agent was killed for want of memory"
+        return "the agent was killed because memory ran out"
     return ""
 
 

@@ -65,7 +65,7 @@ PATTERNS: tuple[NoticePattern, ...] = (
     NoticePattern(
         "traceback",
         re.compile(r"(?P<what>[\w.@-]+)\[\d+\]: (?:.*: )?Traceback \(most recent call last\)"),
-        '"{what}" ended in a traceback of Python',
+        '"{what}" ended in a Python traceback',
     ),
 )
 

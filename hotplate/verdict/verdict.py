@@ -323,7 +323,7 @@ def judge(
     if problems and any(classify.is_loss(event) for event in events):
         # Who was to be asked had gone: what it would have answered is not known.
         outcome = Outcome.LOST
-        reasons.append("the machine was lost while the guest was looked into")
+        reasons.append("the machine was lost while the guest was being examined")
     seen = _noticed(events, trackers, stack)
     if outcome is Outcome.PASSED and (bad := [each for each in seen if strict or each.fails]):
         outcome = Outcome.FAILED

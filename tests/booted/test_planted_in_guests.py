@@ -73,7 +73,7 @@ IN_A_GUEST = (
     UserFault(
         "phase-script-deleted",
         f"rm {REFRESH}/configure.d/55-heat-config",
-        ("55-heat-config", "not there|gone|missing"),
+        ("55-heat-config", "not exist|gone|missing"),
     ),
     UserFault(
         "phase-script-not-executable",

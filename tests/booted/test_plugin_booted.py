@@ -253,7 +253,7 @@ def test_a_test_can_be_booted_cold_and_left_out_where_its_hook_is_missing(run):
 def test_a_lost_machine_is_not_the_images_fault(run):
     done = run(test_loses=LOSES)
     done.assert_outcomes(passed=1)
-    assert "the machine was lost, which says nothing of the image" in done.stderr.str()
+    assert "the machine was lost, which says nothing about the image" in done.stderr.str()
 
 
 def test_a_module_shares_its_server_and_cannot_have_both(run):

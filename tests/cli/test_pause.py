@@ -86,4 +86,4 @@ def test_where_nobody_can_press_enter_it_goes_on(command):
         timeout=SECONDS,
     )
     assert done.returncode == 1, done.stderr
-    assert "press Enter to go on" in done.stdout
+    assert "press Enter to continue" in done.stdout

@@ -83,13 +83,13 @@ MISTAKES = {
     "not json": ({"a/pkg-map": "{,}"}, "not JSON"),
     "json key twice": (
         {"a/pkg-map": '{"release": {"a": {}}, "release": {"b": {}}}'},
-        'the key "release" is there twice',
+        'the key "release" appears twice',
     ),
     "deep json key twice": (
         {"a/pkg-map": '{"family": {"debian": {"x": "1", "x": "2"}}}'},
-        'the key "x" is there twice',
+        'the key "x" appears twice',
     ),
-    "yaml key twice": ({"a/package-installs.yaml": "x:\nx:\n"}, 'the key "x" is there twice'),
+    "yaml key twice": ({"a/package-installs.yaml": "x:\nx:\n"}, 'the key "x" appears twice'),
     "no default": (
         {"a/package-installs.yaml": "x:\n  when: DIB_NOWHERE = 1\n"},
         '"DIB_NOWHERE" has no default',
@@ -119,7 +119,7 @@ MISTAKES = {
         '"os-apply-config/etc/os-collect-config.conf" too',
     ),
     "no such element": ({"a/element-deps": "no-such-element\n"}, 'no element "no-such-element"'),
-    "dependency twice": ({"a/element-deps": "vm\nvm\n"}, '"vm" is there twice'),
+    "dependency twice": ({"a/element-deps": "vm\nvm\n"}, '"vm" appears twice'),
     "comment that provides": ({"a/element-provides": "x # why\n"}, "a comment here"),
     "hook without program": ({"a/heat-config-hooks": "salt salt.py\n"}, 'no program "salt.py"'),
     "hook without file": ({"a/heat-config-hooks": "salt\n"}, "expected"),

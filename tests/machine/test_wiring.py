@@ -66,7 +66,7 @@ def test_without_namespaces_it_is_guestfwd_and_says_why() -> None:
         "unshare", "-Ur", "sh", "-c", 'echo 0 >/proc/sys/user/max_net_namespaces; exec "$@"', "sh"
     )
     assert shown.startswith("guestfwd | ")
-    assert "namespace: this host gives no network namespace" in shown
+    assert "namespace: this host does not allow a network namespace" in shown
     assert "[80, 8000]" in shown
 
 

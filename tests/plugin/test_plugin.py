@@ -197,7 +197,7 @@ def test_without_an_image_what_needs_one_is_skipped_with_the_reason(project):
     project.makepyfile(test_it=USES_IMAGE)
     done = project.runpytest_subprocess("-rs")
     done.assert_outcomes(passed=1, skipped=2)
-    done.stdout.fnmatch_lines(["*it tests an image, and no --image was given*"])
+    done.stdout.fnmatch_lines(["*it tests an image, but no --image was given*"])
 
 
 @pytest.mark.parametrize("how", ["option", "ini"])
@@ -209,7 +209,7 @@ def test_an_image_can_be_required(project, tmp_path, raw_image, how):
     project.makepyfile(test_it=USES_IMAGE)
     done = project.runpytest_subprocess(*words)
     assert done.ret == 2
-    assert "an image is required and none was given (--image=IMAGE)" in done.stdout.str()
+    assert "an image is required, but none was given (--image=IMAGE)" in done.stdout.str()
     image = raw_image(tmp_path / "web.raw")
     project.runpytest_subprocess(*words, f"--image={image}").assert_outcomes(passed=3)
     # What needs none runs without.

@@ -177,7 +177,10 @@ def test_a_lost_machine_is_tried_once_more_and_an_assertion_never(project, image
     done = run(project, images[:1], "--junit-xml=junit.xml", test_lost=LOST)
     done.assert_outcomes(passed=1, failed=2)
     text = done.stderr.str()
-    assert text.count("the machine was lost, which says nothing of the image; once more") == 2
+    assert (
+        text.count("the machine was lost, which says nothing about the image; trying once more")
+        == 2
+    )
     cases = {
         case.get("name"): case
         for case in ElementTree.parse(project.path / "junit.xml").iter("testcase")

@@ -100,18 +100,18 @@ IN_A_GUEST = [
     (silent, {"units": unit(LoadState="masked", UnitFileState="masked", ActiveState="inactive")},
      "agent-disabled", 'the unit "os-collect-config.service" is masked'),
     (silent, {"units": unit(UnitFileState="disabled", ActiveState="inactive")},
-     "agent-disabled", "is installed and not enabled"),
+     "agent-disabled", "is installed but not enabled"),
     (silent, {"programs": "no-interpreter /usr/libexec/os-collect-config/start "
               "/opt/heat-agent/bin/python /usr/bin/python3.9"},
      "program-missing", '"/opt/heat-agent/bin/python", which runs '
-     '"/usr/libexec/os-collect-config/start", is not there (it leads to "/usr/bin/python3.9")'),
+     '"/usr/libexec/os-collect-config/start", does not exist (it leads to "/usr/bin/python3.9")'),
     (silent, {"programs": "gone /usr/libexec/os-collect-config/start"},
-     "program-missing", '"/usr/libexec/os-collect-config/start" is not there'),
+     "program-missing", '"/usr/libexec/os-collect-config/start" does not exist'),
     (silent, {"venv": "/opt/heat-agent/bin/python3 3.13 python3.7"},
      "python-changed", '"/opt/heat-agent" was made with Python 3.7'),
     (silent, {"space": "/run 9 9 24 24 30\n/ 196128 177272 3921 0 167133"},
      "disk-full", '"/" is full'),
-    (received, {"space": "/ 196128 0 54767 42000 167000"}, "disk-full", '"/" has no inode left'),
+    (received, {"space": "/ 196128 0 54767 42000 167000"}, "disk-full", '"/" has no inodes left'),
     (received, {"space": "/ 9 9 4200 0 167000\n/boot/efi 0 0 9 9 9"}, None, ""),
     (silent, {"mounts": "/dev/vda / ext4 ro,relatime 0 0"}, "read-only", '"/" is mounted'),
     (received, {"mounts": "/dev/vda / ext4 rw 0 0\n/dev/vda /var/lib ext4 ro 0 0"},
@@ -153,7 +153,7 @@ IN_A_GUEST = [
     (received, {"units": unit(User="heat")}, "agent-user", "User=heat"),
     (silent, {"units": unit(Result="oom-kill", MemoryMax="20971520"),
               "drop-ins": f"{SITE}:MemoryMax=20M"}, "memory-limit", "MemoryMax=20M"),
-    (polled, {"programs": f"gone {SCRIPT_55}"}, "program-missing", f'"{SCRIPT_55}" is not there'),
+    (polled, {"programs": f"gone {SCRIPT_55}"}, "program-missing", f'"{SCRIPT_55}" does not exist'),
     (polled, {"programs": f"not-executable {SCRIPT_55}"}, "not-executable", SCRIPT_55),
     (polled, {"running": f"{SCRIPT_55}\n/usr/libexec/os-refresh-config/configure.d/40-mysql"},
      "script-hangs", "40-mysql"),
@@ -201,13 +201,13 @@ ON_A_DISK = [
     ({"units": unit("systemd-networkd.service", LoadState="masked", UnitFileState="masked")},
      "unit-masked", 'the unit "systemd-networkd.service" is masked'),
     ({"units": unit("cloud-init-local.service", UnitFileState="disabled", ActiveState="")},
-     "unit-disabled", '"cloud-init-local.service" is installed and not enabled'),
+     "unit-disabled", '"cloud-init-local.service" is installed but not enabled'),
     ({"units": unit("systemd-networkd.service", UnitFileState="disabled", ActiveState="") + "\n"
       + unit("networking.service")}, None, ""),
     ({"cloud-init": "/etc/cloud/cloud-init.disabled"},
      "cloud-init-off", '"/etc/cloud/cloud-init.disabled" keeps'),
     ({"programs": "no-interpreter /usr/bin/cloud-init /usr/bin/python3 /usr/bin/python3"},
-     "program-missing", '"/usr/bin/python3", which runs "/usr/bin/cloud-init", is not there'),
+     "program-missing", '"/usr/bin/python3", which runs "/usr/bin/cloud-init", does not exist'),
     ({"packages": "libexpat1 install ok half-installed"},
      "package-broken", 'the package "libexpat1" is half-installed'),
     ({"datasource-list": "/etc/cloud/cloud.cfg.d/99-site.cfg [ NoCloud ]"},
@@ -220,7 +220,7 @@ ON_A_DISK = [
     ({"networks": "/etc/systemd/network/1.network Name=ens192\n"
       "/etc/systemd/network/90-heat-config.network Type=ether"}, None, ""),
     ({"default-target": "rescue.target"}, "other-target", '"rescue.target"'),
-    ({"space": "/ 251520 0 120 100 167000"}, "disk-full", "no inode left"),
+    ({"space": "/ 251520 0 120 100 167000"}, "disk-full", "no inodes left"),
     ({"datasource-list": "/etc/cloud/cloud.cfg.d/90_heat-config.cfg [ OpenStack, None ]"},
      None, ""),
 ]  # fmt: skip
@@ -338,7 +338,7 @@ def test_a_hook_whose_interpreter_is_gone(story):
     story.probe("health", answer(programs=f"no-interpreter {hook} /usr/bin/python3.8"))
     diagnosis = story.diagnosis("CREATE_FAILED", "it failed")
     assert diagnosis.fault == "program-missing"
-    assert f'"/usr/bin/python3.8", which runs "{hook}", is not there' in diagnosis.seen
+    assert f'"/usr/bin/python3.8", which runs "{hook}", does not exist' in diagnosis.seen
 
 
 SECTIONS = [*GOOD, "drop-ins", "environment", "firewall", "unwritable", "running", "packages",

@@ -78,11 +78,11 @@ LINES = {
     ),
     "[    8.1] cloud-init[301]: Traceback (most recent call last):": (
         "traceback",
-        '"cloud-init" ended in a traceback of Python',
+        '"cloud-init" ended in a Python traceback',
     ),
     "[   18.1] web os-collect-config[411]: Traceback (most recent call last):": (
         "traceback",
-        '"os-collect-config" ended in a traceback of Python',
+        '"os-collect-config" ended in a Python traceback',
     ),
 }
 

@@ -68,7 +68,7 @@ def test_a_machine_that_is_lost_while_it_is_looked_into_is_lost(passed):
     asked = ['server "web": the guest could not be asked: the machine is off']
     verdict = verdict_of(passed, problems=asked)
     assert verdict.outcome is Outcome.LOST
-    lost = "MACHINE LOST: the machine was lost while the guest was looked into"
+    lost = "MACHINE LOST: the machine was lost while the guest was being examined"
     assert verdict.last_line().startswith(lost)
 
 
