@@ -15,7 +15,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import tiny_disk
 
-pytestmark = [pytest.mark.tool("qemu-img"), pytest.mark.tool("qemu-system-x86_64")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.tool("qemu-img"),
+    pytest.mark.tool("qemu-system-x86_64"),
+]
 
 SECONDS = 600
 SERVER = {

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import tiny_disk
 
-pytestmark = pytest.mark.tool("qemu-img")
+pytestmark = [pytest.mark.slow, pytest.mark.tool("qemu-img")]
 
 END_SECONDS = 60
 TEMPLATE = {

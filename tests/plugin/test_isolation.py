@@ -15,6 +15,8 @@ from hotplate.stacks.deployment import Deployment, DeploymentSpec
 from hotplate.testbed.first_boot import TEMPLATE
 from hotplate.timing.deadline import Deadline, retry
 
+pytestmark = pytest.mark.slow
+
 
 class Remembered:
     """Servers that are only remembered: what the agent is told is Heat's alone."""

@@ -23,6 +23,8 @@ from hotplate.testbed.server import Server
 from hotplate.trial.guest_probe import BOOT_END
 from hotplate.verdict.stages import Stage
 
+pytestmark = pytest.mark.slow
+
 NO_AGENT = Guest(agent=False)
 NO_METADATA = Guest(metadata=False)
 

@@ -14,6 +14,8 @@ from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.testbed.testbed import Testbed
 
+pytestmark = pytest.mark.slow
+
 SERVER = {
     "type": "OS::Nova::Server",
     "properties": {"image": "any", "flavor": "any", "user_data_format": "SOFTWARE_CONFIG"},
