@@ -111,14 +111,14 @@ CAUSES: tuple[Rule, ...] = (
     Rule(
         "cloud-config-broken",
         Stage.METADATA_SERVED,
-        _METADATA,
+        (*_METADATA, Stage.AGENT_POLLED),
         guest_boot.cloud_config_broken,
         "correct it; cloud-init ignores all of it otherwise",
     ),
     Rule(
         "other-datasource",
         Stage.METADATA_SERVED,
-        _METADATA,
+        (*_METADATA, Stage.AGENT_POLLED),
         guest_boot.other_datasource,
         "let it name OpenStack or Ec2 too",
     ),

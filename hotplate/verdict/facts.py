@@ -94,6 +94,14 @@ class Facts:
         """The guest's own answer, or what its disk shows where it could not be asked."""
         return Health.read(self.probes.get("health") or self.probes.get("disk") or "")
 
+    @property
+    def got_user_data(self) -> bool:
+        """Whether cloud-init, or what the image has instead, asked for the user data.
+
+        The agent may ask for other metadata by itself, which is no sign of cloud-init.
+        """
+        return any(classify.is_user_data(event) for event in self.metadata)
+
     def agent(self, key: str) -> str:
         """Return a property of the agent's unit as systemd answered, "" when nobody asked."""
         match = re.search(rf"^{key}=(.*)$", self.probes.get("agent-unit", ""), re.MULTILINE)

@@ -68,7 +68,7 @@ def missing_device(facts: Facts) -> str:
 
 
 def cloud_init_off(facts: Facts) -> str:
-    if any(classify.is_user_data(event) for event in facts.metadata):
+    if facts.got_user_data:
         # Something else than cloud-init looks for metadata in this image.
         return ""
     for line in facts.health.lines("cloud-init"):
@@ -82,12 +82,12 @@ def cloud_init_off(facts: Facts) -> str:
 
 
 def cloud_config_broken(facts: Facts) -> str:
-    rows = facts.health.rows("broken-yaml", 2)
+    rows = [] if facts.got_user_data else facts.health.rows("broken-yaml", 2)
     return f'"{rows[0][0]}" is not YAML: {rows[0][1]}' if rows else ""
 
 
 def other_datasource(facts: Facts) -> str:
-    for path, text in facts.health.rows("datasource-list", 2):
+    for path, text in [] if facts.got_user_data else facts.health.rows("datasource-list", 2):
         if not re.search(r"OpenStack|Ec2|ConfigDrive|NoCloud\b.*OpenStack", text):
             return f'"{path}" has datasource_list {text}'
     return ""

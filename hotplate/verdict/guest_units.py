@@ -13,7 +13,6 @@ from hotplate.verdict.guest_network import has_address
 from hotplate.verdict.health import AGENT, Health
 from hotplate.verdict.stages import Stage
 
-_BEFORE_AGENT = (Stage.BOOTED, Stage.NETWORK_UP, Stage.METADATA_SERVED)
 _CLOUD_INIT = (
     "cloud-init-local.service",
     "cloud-init.service",
@@ -33,7 +32,7 @@ def _wanted_units(facts: Facts) -> tuple[str, ...]:
     ):
         others = [state.unit(name, "UnitFileState") for name in health.OTHER_RENDERERS]
         units += [] if "enabled" in others else ["systemd-networkd.service"]
-    return (*units, *_CLOUD_INIT) if facts.missing in _BEFORE_AGENT else tuple(units)
+    return tuple(units) if facts.got_user_data else (*units, *_CLOUD_INIT)
 
 
 def agent_off(facts: Facts) -> str:

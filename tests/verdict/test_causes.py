@@ -238,6 +238,28 @@ def test_what_the_disk_of_a_guest_shows_that_lets_nobody_in(story, shown, fault,
         assert (diagnosis.fault, words in diagnosis.seen) == (fault, True), diagnosis
 
 
+@pytest.mark.parametrize(
+    ("shown", "fault"),
+    [
+        ({"units": unit("cloud-init.service", LoadState="masked")}, "unit-masked"),
+        ({"datasource-list": "/etc/cloud/cloud.cfg.d/99-site.cfg [ NoCloud ]"}, "other-datasource"),
+    ],
+)
+@pytest.mark.parametrize("user_data", [False, True])
+def test_an_agent_that_asks_for_metadata_by_itself_hides_no_fault_of_cloud_init(
+    story, shown, fault, user_data
+):
+    """Its requests are not for the user data; recorded of a booted bookworm guest."""
+    story.boot()
+    story.console("Cloud-init v. 22.4.2 finished at ... Datasource DataSourceNone", "debian login:")
+    story.request("metadata", "GET", "/latest/meta-data/instance-id", 200)
+    if user_data:
+        story.request("metadata", "GET", "/latest/user-data", 200)
+    sections = {"units": unit(), "mounts": "LABEL=img-rootfs / ext4 defaults 0 1"} | shown
+    story.probe("disk", "".join(f"=== {name}\n{text}\n" for name, text in sections.items()))
+    assert (story.diagnosis().fault == fault) is not user_data
+
+
 def test_a_device_of_fstab_that_is_not_there(story):
     story.power()
     story.console(
