@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 
 from hotplate.errors import HostError
+from hotplate.host_tools import package_of
 from hotplate.paths import cache_dir
 
 SECONDS = 20.0
@@ -68,7 +69,6 @@ class Tool:
 
     name: str
     ask: str
-    package: str
     use: Use
     why: str
 
@@ -77,22 +77,22 @@ class Tool:
 
 
 TOOLS: tuple[Tool, ...] = (
-    Tool("qemu-system-x86_64", "--version", "qemu-system-x86", Use.TEST, "it runs the image"),
-    Tool("qemu-img", "--version", "qemu-utils", Use.TEST, "it makes the overlay over the image"),
-    Tool("debootstrap", "--version", "debootstrap", Use.BUILD, "it makes the base system"),
-    Tool("sudo", "--version", "sudo", Use.BUILD, "disk-image-create calls it"),
-    Tool("unshare", "--version", "util-linux", Use.BUILD, "it keeps a build's mounts apart"),
-    Tool("losetup", "--version", "util-linux", Use.BUILD, "it attaches the image being built"),
-    Tool("fstrim", "--version", "util-linux", Use.BUILD, "it makes the image small"),
-    Tool("sfdisk", "--version", "fdisk", Use.BUILD, "it writes partition tables"),
-    Tool("mkfs.ext4", "-V", "e2fsprogs", Use.BUILD, "it makes the root file system"),
-    Tool("qemu-system-aarch64", "--version", "qemu-system-arm", Use.EXTRA, "for images for ARM"),
-    Tool("mmdebstrap", "--version", "mmdebstrap", Use.EXTRA, "it makes base systems faster"),
-    Tool("sgdisk", "--version", "gdisk", Use.EXTRA, "for GPT, which UEFI images have"),
-    Tool("mkfs.vfat", "-?", "dosfstools", Use.EXTRA, "for the boot partition of UEFI images"),
-    Tool("xorriso", "--version", "xorriso", Use.EXTRA, "for configuration drives (ISO 9660)"),
-    Tool("mcopy", "--version", "mtools", Use.EXTRA, "for configuration drives (VFAT)"),
-    Tool("socat", "-V", "socat", Use.EXTRA, "for hosts without network namespaces"),
+    Tool("qemu-system-x86_64", "--version", Use.TEST, "it runs the image"),
+    Tool("qemu-img", "--version", Use.TEST, "it makes the overlay over the image"),
+    Tool("debootstrap", "--version", Use.BUILD, "it makes the base system"),
+    Tool("sudo", "--version", Use.BUILD, "disk-image-create calls it"),
+    Tool("unshare", "--version", Use.BUILD, "it keeps a build's mounts apart"),
+    Tool("losetup", "--version", Use.BUILD, "it attaches the image being built"),
+    Tool("fstrim", "--version", Use.BUILD, "it makes the image small"),
+    Tool("sfdisk", "--version", Use.BUILD, "it writes partition tables"),
+    Tool("mkfs.ext4", "-V", Use.BUILD, "it makes the root file system"),
+    Tool("qemu-system-aarch64", "--version", Use.EXTRA, "for images for ARM"),
+    Tool("mmdebstrap", "--version", Use.EXTRA, "it makes base systems faster"),
+    Tool("sgdisk", "--version", Use.EXTRA, "for GPT, which UEFI images have"),
+    Tool("mkfs.vfat", "-?", Use.EXTRA, "for the boot partition of UEFI images"),
+    Tool("xorriso", "--version", Use.EXTRA, "for configuration drives (ISO 9660)"),
+    Tool("mcopy", "--version", Use.EXTRA, "for configuration drives (VFAT)"),
+    Tool("socat", "-V", Use.EXTRA, "for hosts without network namespaces"),
 )
 
 PACKAGES = {
@@ -146,13 +146,13 @@ def probe_tool(tool: Tool) -> Finding:
     if path is None:
         state = State.OTHERWISE if tool.use is Use.EXTRA else State.FAILS
         sentence = f"is not installed; {tool.why}"
-        return Finding(tool.name, tool.use, state, sentence, tool.package)
+        return Finding(tool.name, tool.use, state, sentence, package_of(tool.name))
     done = _run(path, tool.ask)
     text = done.stdout + done.stderr
     match = re.search(r"\d+(?:\.\d+)+\S*", text) or re.search(r"\d+", text)
     if done.returncode in (126, 127) or match is None:
         sentence = f"does not run: {_reply(done)}"
-        return Finding(tool.name, tool.use, State.FAILS, sentence, tool.package)
+        return Finding(tool.name, tool.use, State.FAILS, sentence, package_of(tool.name))
     return Finding(tool.name, tool.use, State.WORKS, f"version {match[0].rstrip(',')} runs")
 
 

@@ -15,6 +15,9 @@ from hotplate.events.log import Event
 from hotplate.text import clean
 
 GUEST_SERVICES = frozenset({"metadata", "cfn", "heat", "keystone", "swift", "zaqar"})
+STACK_TYPE = "OS::Heat::Stack"
+"""The resource type under which Heat reports what happens to a stack as a whole."""
+
 DEPLOYMENT_TYPES = frozenset(
     {
         "OS::Heat::SoftwareDeployment",
@@ -274,7 +277,7 @@ def is_failure(event: Event) -> bool:
 def is_complete_stack(event: Event) -> bool:
     """Return True for Heat's word that a stack is complete."""
     kind, status = event.detail.get("type"), event.detail.get("status")
-    return event.source == "stack" and (kind, status) == ("OS::Heat::Stack", "COMPLETE")
+    return event.source == "stack" and (kind, status) == (STACK_TYPE, "COMPLETE")
 
 
 def is_wait_condition(event: Event) -> bool:

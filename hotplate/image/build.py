@@ -20,6 +20,7 @@ from pathlib import Path
 
 from hotplate import __version__, locks, paths
 from hotplate.errors import HostError, HotplateError, ImageError, UsageError
+from hotplate.host_tools import package_of
 from hotplate.image import base_cache, output, supervise
 from hotplate.image import mirrors as mirrors_module
 from hotplate.image import plan as plan_module
@@ -38,23 +39,15 @@ its packages where they are kept."""
 TMPFS_MIB = 6144
 """MiB of memory that must be free for a build to be done in memory."""
 
-TOOLS = {
-    "qemu-img": "qemu-utils",
-    "sudo": "sudo",
-    "unshare": "util-linux",
-    "losetup": "util-linux",
-    "fstrim": "util-linux",
-    "mkfs.ext4": "e2fsprogs",
-    "sfdisk": "fdisk",
-}
-"""Tools a build needs -> the Debian package that has them."""
+TOOLS = ("qemu-img", "sudo", "unshare", "losetup", "fstrim", "mkfs.ext4", "sfdisk")
+"""The programs that a build needs."""
 
-ELEMENT_TOOLS = {
-    "debian-minimal": {"debootstrap": "debootstrap"},
-    "block-device-offset-gpt": {"sgdisk": "gdisk"},
-    "block-device-offset-efi": {"sgdisk": "gdisk", "mcopy": "mtools", "mkfs.vfat": "dosfstools"},
+ELEMENT_TOOLS: dict[str, tuple[str, ...]] = {
+    "debian-minimal": ("debootstrap",),
+    "block-device-offset-gpt": ("sgdisk",),
+    "block-device-offset-efi": ("sgdisk", "mcopy", "mkfs.vfat"),
 }
-"""Tools that one element needs, in the same way."""
+"""The programs that one element needs."""
 
 CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
     (
@@ -319,12 +312,10 @@ def check_host(elements: Iterable[str], environ: Mapping[str, str]) -> str:
             "disk-image-create was not found",
             hint=f"{sys.executable} -m pip install diskimage-builder",
         )
-    tools = dict(TOOLS)
-    for element in elements:
-        tools |= ELEMENT_TOOLS.get(element, {})
-    missing = [tool for tool in tools if shutil.which(tool, path=search) is None]
+    tools = [*TOOLS, *(tool for each in elements for tool in ELEMENT_TOOLS.get(each, ()))]
+    missing = [tool for tool in dict.fromkeys(tools) if shutil.which(tool, path=search) is None]
     if missing:
-        packages = " ".join(dict.fromkeys(tools[tool] for tool in missing))
+        packages = " ".join(dict.fromkeys(map(package_of, missing)))
         raise HostError(
             f"building needs {', '.join(missing)}, which this host does not have",
             hint=f"apt-get install {packages}",

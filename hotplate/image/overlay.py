@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 from hotplate.errors import HostError
+from hotplate.host_tools import find_tool
 
 SPARE = 64 * 1024 * 1024
 """Bytes that have to be free for a guest to get anywhere; what it writes needs more."""
@@ -25,9 +26,7 @@ def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 
     :raises HostError: it is not installed.
     """
-    program = shutil.which("qemu-img")
-    if program is None:
-        raise HostError("qemu-img was not found", hint="apt-get install qemu-utils")
+    program = find_tool("qemu-img")
     # Of util-linux, which every Debian has; a preexec_fn is not for processes with threads.
     bounded = shutil.which("prlimit")
     limits = [bounded, f"--as={ADDRESS_SPACE}", f"--cpu={CPU_SECONDS}"] if bounded else []

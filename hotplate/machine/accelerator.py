@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hotplate.errors import HostError
+from hotplate.host_tools import find_tool
 from hotplate.machine import kvm_probe
 from hotplate.machine.config import ARCHITECTURES
-from hotplate.machine.process import Keeper, find_tool
+from hotplate.machine.process import Keeper
 from hotplate.paths import cache_dir
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 

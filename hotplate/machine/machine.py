@@ -16,6 +16,7 @@ from typing import Self, Unpack
 from hotplate.errors import HostError, MachineLostError
 from hotplate.events.detail import Detail
 from hotplate.events.log import EventLog
+from hotplate.host_tools import find_tool
 from hotplate.machine import snapshot
 from hotplate.machine.accelerator import Accelerator
 from hotplate.machine.config import (
@@ -30,7 +31,7 @@ from hotplate.machine.config import (
 )
 from hotplate.machine.console import Console
 from hotplate.machine.files import HandedFiles
-from hotplate.machine.process import FIRST_CHILD_FD, Child, find_tool
+from hotplate.machine.process import FIRST_CHILD_FD, Child
 from hotplate.machine.qmp import Qmp
 from hotplate.machine.wiring import Wiring
 from hotplate.timing.deadline import Deadline

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,28 +23,6 @@ from hotplate.machine import reaper as program
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 FIRST_CHILD_FD = program.FIRST_CHILD_FD
-
-PACKAGES = {
-    "qemu-system-x86_64": "qemu-system-x86",
-    "qemu-system-aarch64": "qemu-system-arm",
-    "qemu-img": "qemu-utils",
-    "socat": "socat",
-}
-"""The Debian package of each program that this room runs."""
-
-
-def find_tool(name: str) -> str:
-    """Return the path of a program.
-
-    :raises HostError: when it is not installed; the hint is the command that installs it.
-    """
-    path = shutil.which(name)
-    if path is None:
-        raise HostError(
-            f'the program "{name}" was not found in PATH',
-            hint=f"apt-get install --no-install-recommends {PACKAGES.get(name, name)}",
-        )
-    return path
 
 
 def environment(directory: Path) -> dict[str, str]:

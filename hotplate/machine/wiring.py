@@ -31,7 +31,8 @@ from typing import Self
 
 from hotplate import locks
 from hotplate.errors import HostError
-from hotplate.machine.process import Keeper, find_tool
+from hotplate.host_tools import find_tool
+from hotplate.machine.process import Keeper
 from hotplate.machine.reaper import FIRST_USER, LAST_USER
 
 METADATA_ADDRESS = "169.254.169.254"

@@ -14,13 +14,14 @@ from typing import Self
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, UsageError
 from hotplate.events import classify
+from hotplate.events.classify import STACK_TYPE
 from hotplate.events.log import Event, EventLog
 from hotplate.image.inspect import Image
 from hotplate.session.access import Access
 from hotplate.session.control import Control
 from hotplate.session.directory import ABOUT, DOWN, SessionDirectory
 from hotplate.settings import Settings
-from hotplate.stacks.stack import STACK_TYPE, Stack
+from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed

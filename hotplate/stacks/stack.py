@@ -18,12 +18,10 @@ from hotplate.errors import (
     error_of,
 )
 from hotplate.events import classify
+from hotplate.events.classify import STACK_TYPE
 from hotplate.events.log import Event
 from hotplate.stacks.template import Template, load
 from hotplate.timing.deadline import GuestDeadline
-
-STACK_TYPE = "OS::Heat::Stack"
-"""The resource type under which Heat reports what happens to a stack as a whole."""
 
 SECONDS = 600.0
 HTTP_SERVER_ERROR = 500

@@ -31,13 +31,13 @@ from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import HostError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.guest.base import CommandError
+from hotplate.host_tools import find_tool
 from hotplate.image.chain import fingerprint
 from hotplate.image.checksum import hash_directory
 from hotplate.image.inspect import Image
 from hotplate.image.overlay import check_space
 from hotplate.machine import accelerator
 from hotplate.machine.config import ARCHITECTURES
-from hotplate.machine.process import find_tool
 from hotplate.paths import cache_dir
 from hotplate.settings import Settings
 from hotplate.testbed.first_boot import boot

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hotplate.events import classify
+from hotplate.events.classify import STACK_TYPE
 from hotplate.events.log import Event, EventLog
 from hotplate.settings import Settings
-from hotplate.stacks.stack import STACK_TYPE
 from hotplate.timing.deadline import Deadline, GuestDeadline
 from hotplate.trial.rest import LOOK_SECONDS
 from hotplate.verdict import console_patterns

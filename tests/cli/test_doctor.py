@@ -83,8 +83,8 @@ def test_a_program_that_does_not_run_is_not_believed(tmp_path, monkeypatch, text
     program.write_text(text)
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path))
-    finding = host_probes.probe_tool(Tool("broken", "--version", "pkg", Use.TEST, "it matters"))
-    assert (finding.state, finding.package) == (State.FAILS, "pkg")
+    finding = host_probes.probe_tool(Tool("broken", "--version", Use.TEST, "it matters"))
+    assert (finding.state, finding.package) == (State.FAILS, "broken")
     assert "\n" not in finding.sentence
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hotplate import host_tools
 from hotplate.errors import HostError, HotplateError, ImageError
 from hotplate.image import build
 from hotplate.image.build import Build, BuildError
@@ -66,7 +67,8 @@ def test_a_cause_of_long_ago_is_not_the_cause(tmp_path: Path):
 
 
 def test_a_missing_tool_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(build.ELEMENT_TOOLS, "an-element", {"no-such-tool": "some-package"})
+    monkeypatch.setitem(build.ELEMENT_TOOLS, "an-element", ("no-such-tool",))
+    monkeypatch.setitem(host_tools.PACKAGES, "no-such-tool", "some-package")
     with pytest.raises(HostError, match="no-such-tool") as raised:
         build.check_host(["an-element"], {})
     assert raised.value.hint == "apt-get install some-package"

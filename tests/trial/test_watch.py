@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from hotplate.events.classify import STACK_TYPE
 from hotplate.events.log import EventLog
 from hotplate.settings import Settings
-from hotplate.stacks.stack import STACK_TYPE
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.guest_probe import wait_for_boot
 from hotplate.trial.watch import NEW_REQUESTS, Watch

@@ -1,0 +1,47 @@
+"""The programs of this host that are run, and the Debian packages that have them."""
+
+from __future__ import annotations
+
+import shutil
+
+from hotplate.errors import HostError
+
+PACKAGES = {
+    "debootstrap": "debootstrap",
+    "fstrim": "util-linux",
+    "losetup": "util-linux",
+    "mcopy": "mtools",
+    "mkfs.ext4": "e2fsprogs",
+    "mkfs.vfat": "dosfstools",
+    "mmdebstrap": "mmdebstrap",
+    "qemu-img": "qemu-utils",
+    "qemu-system-aarch64": "qemu-system-arm",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "sfdisk": "fdisk",
+    "sgdisk": "gdisk",
+    "socat": "socat",
+    "ssh": "openssh-client",
+    "sudo": "sudo",
+    "unshare": "util-linux",
+    "xorriso": "xorriso",
+}
+"""The Debian package of each program."""
+
+
+def package_of(name: str) -> str:
+    """Return the Debian package of a program; its own name where none is known."""
+    return PACKAGES.get(name, name)
+
+
+def find_tool(name: str) -> str:
+    """Return the path of a program.
+
+    :raises HostError: when it is not installed; the hint is the command that installs it.
+    """
+    path = shutil.which(name)
+    if path is None:
+        raise HostError(
+            f'the program "{name}" was not found in PATH',
+            hint=f"apt-get install --no-install-recommends {package_of(name)}",
+        )
+    return path
