@@ -90,7 +90,7 @@ def test_the_last_line_of_a_failure_is_the_stage_and_what_to_look_at(story):
     story.agent(UnitFileState="disabled", ActiveState="inactive", SubState="dead")
     lines = block(story, "CREATE_FAILED").splitlines()
     assert lines[-1] == (
-        "FAILED: not reached: agent polled: the unit os-collect-config.service is installed and "
+        "FAILED: not reached: agent polled: the unit os-collect-config.service is installed but "
         "disabled. Enable it in the image: systemctl enable os-collect-config.service"
     )
     assert "evidence" in lines
