@@ -175,7 +175,7 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def is_unforeseen(error: BaseException) -> bool:
-    """Return True when it is told with its traceback: nobody thought of it."""
+    """Return True when it is shown with its traceback: nobody thought of it."""
     return outcome_of(error) is Outcome.ERROR and not isinstance(error, HotplateError)
 
 

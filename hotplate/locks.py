@@ -2,7 +2,7 @@
 
 A directory is locked itself (flock(2)), so that no lock file is left beside it or removed under
 somebody who waits for it.  Who removes a directory holds it exclusively meanwhile; who gets a lock
-on one that was removed is told so.
+on one that was removed gets an error.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Datasource(Enum):
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run can be told.
+    """What can be set for a run.
 
     :param artifacts: the directory in which each run gets a folder of its own.
     :param memory: MiB of memory a guest has.

@@ -125,7 +125,7 @@ def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_cloud_options(args: argparse.Namespace, *, public_key: str = "") -> CloudOptions:
-    """Return what :func:`add_cloud_arguments` was told.
+    """Return the options that :func:`add_cloud_arguments` added, as given.
 
     :param public_key: the key of every key pair that a template names and nobody made.
     :raises UsageError: when it cannot be done.

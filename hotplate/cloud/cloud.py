@@ -60,7 +60,7 @@ class Cloud:
             cloud.heat().stacks.create(stack_name="demo", template=template)
 
     :param directory: holds the databases (``heat.db``, ``neighbours.db``) and Heat's log
-        (``heat.log``); a cloud started on the same directory again goes on with its stacks.
+        (``heat.log``); a cloud started on the same directory again resumes its stacks.
     :param compute: boots the servers.
     :param events: what every request, signal and change of a resource is written to.
     """

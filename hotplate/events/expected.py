@@ -1,7 +1,7 @@
 """What Heat expects of a server, as events: its deployments, and where its agent is to poll.
 
 Two events say it.  ``harness/user-data`` comes when a server is booted and has the parts of its
-user data (``parts``), where the agent is told to poll (``sources``: ``cfn``, ``heat``, ``request``,
+user data (``parts``), where the agent has to poll (``sources``: ``cfn``, ``heat``, ``request``,
 ``zaqar``) and which wait condition handles it names (``handles``).  ``harness/expected`` comes
 whenever Heat changes what it serves to a server, and has all of its deployments (``deployments``).
 """

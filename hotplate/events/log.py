@@ -20,7 +20,7 @@ from hotplate.text import shortened
 FIRST = 2_000
 LAST = 3_000
 """How many events of one kind about one server are kept: so many of the first, and so many of the
-last ones.  What is left out between them was still told to every subscriber."""
+last ones.  What is left out between them was still passed to every subscriber."""
 
 LONGEST_TEXT = 1024
 """As many characters of a text that a guest chose (a path, a name) are part of an event."""

@@ -1,6 +1,6 @@
 """A root shell over a virtio port, for guests without ssh or a network.
 
-The guest is told to start it by the metadata service's vendor data (:func:`vendor_data`), which
+The metadata service's vendor data makes the guest start it (:func:`vendor_data`), which
 is the only thing about the guest that differs from a real cloud; nothing in the image is changed.
 
 The guest's end is a plain ``sh`` that reads commands from the port ``org.hotplate.shell``.  For

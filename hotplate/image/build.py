@@ -117,7 +117,7 @@ class Build:
 
     :param request: what is to be built.
     :param environ: the caller's environment.
-    :param progress: is told what the build prints, and tells who wants to know.
+    :param progress: is fed what the build prints, and passes on what it means.
     """
 
     request: BuildRequest

@@ -207,7 +207,7 @@ def check_package_installs(collection: Collection) -> Iterator[LintFinding]:
             try:
                 content = load(file)
             except ValueError:
-                continue  # check_data has told
+                continue  # check_data has reported it
             if not isinstance(content, dict):
                 yield collection.finding(
                     file, "package-installs", "this is not a map of package names"
@@ -264,7 +264,7 @@ def check_when(collection: Collection) -> Iterator[LintFinding]:
             try:
                 content = load(file) if file.is_file() else {}
             except ValueError:
-                continue  # check_data has told
+                continue  # check_data has reported it
             entries = content.values() if isinstance(content, dict) else ()
             flat = [
                 one for entry in entries for one in (entry if isinstance(entry, list) else [entry])

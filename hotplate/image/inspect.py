@@ -1,4 +1,4 @@
-"""What an image is: told from its first sectors and from ``qemu-img``, without mounting it."""
+"""What an image is, by its first sectors and ``qemu-img``, without mounting it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Image:
     :param table: the partition table of a whole disk.
     :param kernel: of a partition image, else None.
     :param initrd: of a partition image, else None.
-    :param arch: the processor, as QEMU calls it: told by the kernel, or by the manifest that
+    :param arch: the processor, as QEMU calls it: by the kernel, or by the manifest that
         ``hotplate build`` leaves; ``x86_64`` when neither does.
     :param chain: the file and the backing files behind it, the file first.
     """

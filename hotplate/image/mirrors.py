@@ -35,7 +35,7 @@ class Source:
 class Mirrors:
     """The places to install a release from; "" where this host names none.
 
-    :param options: how this host's apt is told to treat them, as lines of apt.conf(5).
+    :param options: how this host's apt is configured to treat them, as lines of apt.conf(5).
     """
 
     main: str = ""

@@ -128,7 +128,7 @@ def _header(head: bytes) -> Header:
         backing = head[backing_at : backing_at + backing_length].decode()
     data_file = ""
     if incompatible & DATA_FILE:
-        data_file = extensions.get(DATA_FILE_NAME, b"").decode() or "a name that is not told"
+        data_file = extensions.get(DATA_FILE_NAME, b"").decode() or "a name that is not given"
     return Header(
         virtual_size=size,
         cluster_bits=cluster_bits,

@@ -58,7 +58,7 @@ def reserve(
     :param memory_mib: the guest's memory.
     :param directory: shared by all processes on this host that count each other's machines.
     :param budget_mib: what all may use together; :data:`SHARE` of the host's memory.
-    :param waiting: told once, as a sentence, when there is not enough.
+    :param waiting: called once, with a sentence, when there is not enough.
     :raises HostTooSlow: when there is not enough in time.
     :raises HostError: when the directory cannot be used.
     """

@@ -16,7 +16,7 @@ from hotplate.text import clean
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 LONGEST_LINE = 4096
-"""Characters; a longer line goes on as the next one."""
+"""Characters; a longer line is continued as the next one."""
 
 FLOOD_LINES = 30_000
 FLOOD_BYTES = 8 << 20

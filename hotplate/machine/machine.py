@@ -380,7 +380,7 @@ class Machine:
         elif name == "GUEST_PANICKED":
             self._emit("panic", action=str(data.get("action", "")))
         elif name == "BLOCK_IO_ERROR":
-            # A guest that cannot write because the host's disk is full is stopped, not told.
+            # A guest that cannot write because the host's disk is full is stopped, not informed.
             self._emit(
                 "disk-error",
                 full=bool(data.get("nospace")),

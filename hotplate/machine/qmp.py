@@ -126,7 +126,7 @@ class Qmp:
         self._thread.join(seconds)
 
     def close(self) -> None:
-        """End the connection; QEMU goes on."""
+        """End the connection; QEMU runs on."""
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
         self._thread.join(5)

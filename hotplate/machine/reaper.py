@@ -241,7 +241,7 @@ class Reaper:
         confine: bool,
         spawns: bool,
     ) -> int:
-        """Start the child: the first descriptor is told its exit, the second is its stderr."""
+        """Start the child: its exit goes to the first descriptor, its stderr to the second."""
         if self.child:
             raise OSError(errno.EBUSY, "a child runs already")
         exit_pipe, stderr, *channels = descriptors

@@ -96,7 +96,7 @@ def pytest_configure_node(node: Any) -> None:
     """Tell a worker of xdist where the run's folder is; it makes one of its own in there."""
     if options.value(node.config, "image"):
         with contextlib.suppress(HotplateError):
-            # A worker that was not told makes its own, and says why that cannot be.
+            # A worker that was given none makes its own, or says why it cannot.
             node.workerinput[FOLDER] = str(_folder(node.config))
 
 

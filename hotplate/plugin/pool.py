@@ -82,7 +82,7 @@ def open_pool(
 
     :param folder: where a folder for it is made.
     :param cold: boot each server, and use no state.
-    :param say: told what takes long, in sentences.
+    :param say: called with sentences on what takes long.
     """
     with contextlib.ExitStack() as owned:
         for last_try in (False, True):

@@ -1,7 +1,7 @@
 """The folder in which a run leaves everything, whether it passed or not.
 
 A file that cannot be written never costs the verdict: the first problem is kept as a sentence in
-:attr:`Folder.problem`, and the run goes on.
+:attr:`Folder.problem`, and the run continues.
 """
 
 from __future__ import annotations

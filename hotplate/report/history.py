@@ -1,4 +1,4 @@
-"""How long each stage took in earlier runs, so that a person can be told what to expect."""
+"""How long each stage took in earlier runs, to show a person what to expect."""
 
 from __future__ import annotations
 

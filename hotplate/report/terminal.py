@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on, and at its end.
+"""What a person sees during a run, and at its end.
 
 On a terminal one line lives (stage, elapsed, expected); elsewhere each stage is one plain line.
 """

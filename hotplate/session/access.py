@@ -139,7 +139,7 @@ def pause(
     """Leave servers up, let other processes in, and wait for Enter, Ctrl-C or the input's end.
 
     :param directory: a new one, for the control socket and the ssh key; it is removed again.
-    :param say: told how to get in.
+    :param say: called with how to get in.
     """
     door = SessionDirectory(directory.absolute())
     with door.claim():

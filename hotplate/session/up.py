@@ -42,7 +42,7 @@ class Up:
 
     :param settings: with ``keep``, the state stays when the session ends.
     :param options: takes CloudOptions that name the key; see :meth:`SessionDirectory.public_key`.
-    :param say: told what happens, in sentences and lines to paste.
+    :param say: called with what happens, in sentences and lines to paste.
     :raises UsageError: when a session runs in the directory, or it is that of another image.
     """
 
@@ -184,7 +184,7 @@ class Up:
         for thread in threads:
             thread.join()
 
-    # -- what is told ----------------------------------------------------------------------------
+    # -- what is printed -------------------------------------------------------------------------
 
     def _tell(self, event: Event) -> None:
         detail = event.detail

@@ -1,4 +1,4 @@
-"""A server from power-on to "agent idle and polling", told on the way: it takes a while."""
+"""A server from power-on to "agent idle and polling", with news on the way: it takes a while."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline, retry
 STACK = "warm"
 POLLING_SECONDS = 0.5
 POLLS = 3
-"""So many polls show that the agent goes on polling."""
+"""So many polls show that the agent keeps polling."""
 
 NEWS_SECONDS = 30.0
-"""After that long without a step, what the console shows is told."""
+"""After that long without a step, what the console shows is reported."""
 
 AT_REST = (
     # systemd has started everything, and os-refresh-config holds its lock no more.
@@ -54,13 +54,13 @@ STEPS: tuple[tuple[str, Callable[[Event], bool]], ...] = (
     ),
     ("the agent polls", lambda event: classify.is_poll(event) and classify.answered(event)),
 )
-"""What is told of a boot -> the event that shows it, in the order in which they come."""
+"""What is reported of a boot -> the event that shows it, in the order in which they come."""
 
 
 class Narrator:
     """Tells the steps of one server's boot, and what its console shows when none comes for long.
 
-    :param say: told sentences.
+    :param say: called with sentences.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -85,7 +85,7 @@ class Narrator:
         self._say(f"{self._reported - self._began:4.0f} s  {words}")
 
     def remind(self) -> None:
-        """Tell that it goes on, when nothing was told for long."""
+        """Report that it is still at work, when nothing was reported for long."""
         if time.monotonic() - self._reported >= NEWS_SECONDS:
             last = f'; the console: "{clean(self._line).strip()[:80]}"' if self._line else ""
             self.tell(f"waiting until {self._left[0][0] if self._left else 'it is idle'}{last}")
@@ -94,7 +94,7 @@ class Narrator:
 def boot(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Server:
     """Boot a server and return it once its agent polls Heat and has nothing to do.
 
-    :param say: told how far it has come, in sentences.
+    :param say: called with how far it has come, in sentences.
     :raises ImageError: when it does not come so far.
     """
     settings = testbed.settings

@@ -44,7 +44,7 @@ the others are known by the label of their drive."""
 
 DISK = "disk.qcow2"
 IDENTITY = "server.json"
-"""In a server's folder: its id and its nonce, so that a later session goes on with it."""
+"""In a server's folder: its id and its nonce, so that a later session can resume it."""
 CLOSE_SECONDS = 60.0
 
 

@@ -68,7 +68,7 @@ def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> None:
 
 def _ask_inside(events: EventLog, server: Server, missing: Stage) -> bool:
     """Ask a guest that runs; False when it lets nobody in."""
-    # Without metadata it was not told of the shell.
+    # Without metadata it does not know of the shell.
     early = ORDER.index(missing) <= ORDER.index(Stage.METADATA_SERVED)
     try:
         shell = server.shell(seconds=LOG_SECONDS if early else SECONDS)

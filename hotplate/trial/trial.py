@@ -50,8 +50,8 @@ class Trial:
     """One image, one template, one stack; a context manager.
 
     :param folder: the run's own folder in the artifacts.
-    :param say: told what is going on, in sentences.
-    :param on_reached: told each stage as it is reached, and the name of the server.
+    :param say: called with what is going on, in sentences.
+    :param on_reached: called with each stage as it is reached, and the server's name.
     """
 
     def __init__(

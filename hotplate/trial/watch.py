@@ -152,7 +152,7 @@ def _end(event: Event, name: str, action: str) -> StackEnd | None:
 
 
 def hopeless(event: Event) -> str:
-    """Why a guest never goes on after an event, "" when it may."""
+    """Return why a guest never continues after an event, "" when it may."""
     if event.source == "machine" and event.kind == "panic":
         return "the guest's kernel panicked"
     if classify.is_loss(event):

@@ -1,7 +1,7 @@
 """What consoles say when something is wrong: known patterns, each with its reason and advice.
 
 The first row that matches the latest lines wins, so the specific stands before the general: a
-kernel that panics because it found no root is told as "no root".
+kernel that panics because it found no root is reported as "no root".
 
 What ends a run has to begin a line, after no more than the time that the kernel writes before its
 own: a program of the guest's that quotes such a line, in a test or in a message of the day, has
@@ -25,7 +25,7 @@ class Pattern:
     :param regex: what a console line contains.
     :param reason: what it means, as it reads after "the console shows".
     :param advice: what to do about it.
-    :param fatal: True when the guest never goes on after it, so that a run can be given up.
+    :param fatal: True when the guest never continues after it, so that a run can be given up.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """What can be seen in the facts of a run: each function says it in a sentence, or "".
 
-Sentences have no full stop: the diagnosis goes on with what to do.
+Sentences have no full stop: the diagnosis continues with what to do.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Facts:
 
     :param missing: the first stage that was not reached, None when all were.
     :param track: the deployment that stands there, None when it is none of them.
-    :param user_data_parts: the file names of the user data's parts; None when nobody told.
+    :param user_data_parts: the file names of the user data's parts; None when it is not known.
     :param hook_outputs: what each failed deployment sent back, by the id of its config.
     :param floods: which bounds of the harness's the guest passed, and a sentence for each.
     :param link_up: False while the guest's network link is cut.

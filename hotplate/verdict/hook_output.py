@@ -38,7 +38,7 @@ class HookOutput:
     def without(self, secrets: Iterable[str], redact: Callable[[str], str]) -> HookOutput:
         """Return it without the secrets, however they came into it.
 
-        :param secrets: values; those that are too short to be told from other words stay.
+        :param secrets: values; those too short to tell from other words stay.
         :param redact: takes out what is a secret by its form.
         """
         hidden = sorted({each for each in secrets if len(each) >= SHORTEST}, key=len, reverse=True)

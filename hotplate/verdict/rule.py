@@ -1,4 +1,4 @@
-"""One fault of the table by which a fault is told."""
+"""One row of the table of faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a fault is told from what was seen, as a table.
+"""How a fault is recognised in what was seen, as a table.
 
 The first rule that speaks is the diagnosis, so that what is certain stands before what is likely,
 and what a guest's own state says to be wrong before how that shows from outside.
@@ -108,7 +108,7 @@ RULES: tuple[Rule, ...] = (
         detectors.guest_stopped,
         "see the end of console.log for who asked for it",
     ),
-    # What is wrong in a guest that could be looked into.
+    # What is wrong inside a guest that could be examined.
     *CAUSES,
     # The guest boots, and gets no metadata.
     Rule(

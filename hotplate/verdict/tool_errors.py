@@ -30,7 +30,7 @@ class ToolError:
     quote: Callable[[re.Match[str]], str] = lambda match: match[0]
 
     def find(self, text: str) -> str:
-        """Return the first error that the tool told, "" when there is none."""
+        """Return the first error that the tool reported, "" when there is none."""
         return next(filter(None, (self.quote(each) for each in self.pattern.finditer(text))), "")
 
 

@@ -1,7 +1,7 @@
 """Who follows a server through the stages, event by event, each deployment on its own.
 
 What is due follows from events too (:mod:`hotplate.events.expected`): a server without deployments
-boots, gets its metadata, and polls if it was told where; a deployment goes on to its accepted
+boots, gets its metadata, and polls if it knows where; a deployment continues to its accepted
 signal, or to its hook's end where Heat wants no signal.
 """
 

@@ -32,7 +32,7 @@ MICROVERSION = "2.91"
 
 
 def mac_address(server_id: str) -> str:
-    """Return the MAC address told for a server: QEMU's prefix and a part of the id."""
+    """Return the MAC address of a server: QEMU's prefix and a part of the id."""
     digest = hashlib.sha256(server_id.encode()).digest()
     return "52:54:00:" + ":".join(f"{byte:02x}" for byte in digest[:3])
 

@@ -1,4 +1,4 @@
-"""What a server is told by its user data, for those who want to know what is expected of it.
+"""What a server's user data says, read for what is expected of the server.
 
 The format is Heat's (heat/engine/clients/os/nova.py): MIME multipart with the part
 ``cfn-init-data``, whose JSON has the section ``os-collect-config``.
@@ -23,7 +23,7 @@ _HANDLE = re.compile(r"stacks/[^/\s\"']+/(?P<stack>[0-9a-f-]{36})/resources/(?P<
 
 
 def describe(data: bytes) -> Detail:
-    """Return what a server is told by its user data: ``parts``, ``sources`` and ``handles``.
+    """Return what a server's user data says: ``parts``, ``sources`` and ``handles``.
 
     :param data: MIME multipart, as Heat makes it, or anything else: then there are no parts.
     """
