@@ -48,7 +48,6 @@ ELSEWHERE = {
     "guest/wire": "guest/test_hostile_replies.py",
     "image/chain": "image/test_inspect.py",
     "image/checksum": "image/test_inspect.py",
-    "image/element_lint": "elements/test_lint.py",
     "image/manifest": "image/test_output.py",
     "image/offset_partitioning": "elements/test_block_device.py",
     "image/overlay": "image/test_qcow2.py",

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from element_lint import Collection, lint
 
-from hotplate.image.element_lint import Collection, lint
 from hotplate.image.plan import dib_elements_dir
 
 ROOT = Path(__file__).resolve().parents[2]
