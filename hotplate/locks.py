@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TRIES = 100
-"""How often a directory is made anew when it is removed at once, before that is an error."""
+"""How often a directory is made again when it is removed at once, before that is an error."""
 
 
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
@@ -81,7 +81,7 @@ def _locked(directory: Path, operation: int) -> Iterator[None]:
             # A build there is worth more than the promise that no other does the same.
             if error.errno not in NO_LOCKS:
                 raise
-        # It may have been removed, and made anew, between the two calls.
+        # It may have been removed, and made again, between the two calls.
         if not os.path.samestat(os.fstat(descriptor), directory.stat()):
             raise FileNotFoundError(f'"{directory}" was removed')
         yield

@@ -26,7 +26,7 @@ class Kind:
 
     :param folder: its name in the cache.
     :param title: for people.
-    :param always: True when ``clean`` removes it whatever its age, for it is soon made again.
+    :param always: True when ``clean`` removes it whatever its age, because it is soon made again.
     """
 
     folder: str

@@ -218,7 +218,7 @@ class Shell:
     def _exchange(self, line: str, deadline: Deadline) -> tuple[int, bytes, bytes]:
         """Send one line, in which ``{token}`` is replaced, and take its reply.
 
-        :raises GuestGoneError: when the guest's shell started anew meanwhile.
+        :raises GuestGoneError: when the guest's shell was restarted meanwhile.
         """
         token = secrets.token_hex(8)
         with self._lock:
@@ -226,7 +226,7 @@ class Shell:
             while True:
                 words = self._channel.line(deadline, longest=LONGEST_LINE).split()
                 if words == [HELLO.encode()]:
-                    raise GuestGoneError("the guest's shell was started anew, as after a reboot")
+                    raise GuestGoneError("the guest's shell was restarted, as after a reboot")
                 if words[:2] == [REPLY.encode(), token.encode()]:
                     return self._reply(words[2:], deadline)
 

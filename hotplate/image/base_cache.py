@@ -1,8 +1,8 @@
 """The cached base systems that diskimage-builder keeps, made safe to rely on.
 
 diskimage-builder writes its tarball in place, takes it as good when it is there, and keeps it for
-ever.  So a mark beside it says that it is whole, it is made anew when it is old, and only one build
-at a time makes it, while no other unpacks it.
+ever.  So a mark beside it says that it is whole, it is made again when it is old, and only one
+build at a time makes it, while no other unpacks it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hotplate import locks
 from hotplate.errors import HostError
 
 DAYS = 7
-"""Days after which a base system is made anew, so that it does not fall behind."""
+"""Days after which a base system is made again, so that it does not fall behind."""
 
 UNUSED_DAYS = 30
 """Days after which what no build has used is removed by the next one."""
@@ -41,7 +41,7 @@ class BaseCache:
     """One tarball; a context manager around the build that uses or makes it.
 
     :param tarball: where diskimage-builder keeps it.
-    :param refresh: whether it may be made anew because it is old.
+    :param refresh: whether it may be made again because it is old.
     """
 
     def __init__(self, tarball: Path, *, refresh: bool) -> None:

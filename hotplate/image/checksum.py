@@ -30,7 +30,7 @@ def sha256_of(file: Path, cache: Path | None = None) -> str:
 
     :param cache: a directory to remember it in, or None.  It is found again by device, inode,
         size and time of change (ctime, which nobody can set), and what cannot be read or written
-        there is computed anew.
+        there is computed again.
     """
     if cache is None:
         return hash_file(file)

@@ -78,7 +78,7 @@ def open_pool(
 ) -> Iterator[ServerPool]:
     """Open the cloud of an image on its warm state, which is made when it is not there.
 
-    A state that is damaged is thrown away and made anew, once.
+    A state that is damaged is thrown away and made again, once.
 
     :param folder: where a folder for it is made.
     :param cold: boot each server, and use no state.

@@ -51,7 +51,7 @@ class Server:
         return self.machine.directory
 
     def shell(self, *, seconds: float = 120.0) -> shell.Shell:
-        """Return a root shell in the guest, over a virtio port; made anew after a power cut.
+        """Return a root shell in the guest, over a virtio port; made again after a power cut.
 
         :param seconds: how long to wait for the guest to answer on it.
         :raises DeadlineExceeded: when the guest did not start it.
@@ -70,7 +70,7 @@ class Server:
             return self._shell
 
     def ssh(self, *, seconds: float = 120.0) -> Ssh:
-        """Return an ssh connection as root; made anew when the last one was lost.
+        """Return an ssh connection as root; made again when the last one was lost.
 
         The guest is given a key over its shell, for this server alone.
 

@@ -2,7 +2,7 @@
 
 Machine state, disk and Heat's database are of the same instant and are kept together, by the hash
 of everything that the guest boots from, the versions and the machine's options.  A state that does
-not restore is set aside and made anew, once.
+not restore is set aside and made again, once.
 
 Each state has a directory of its own, ``KEY-TOKEN``: disks lie over its disk by its path, which no
 other state ever has.  Who uses a state holds the directory, and it is removed when nobody does.
@@ -50,7 +50,7 @@ KEPT = 6
 """How many states are kept; the one that was not used for longest goes first."""
 
 ROOMS = ("cloud", "events", "guest", "image", "machine", "testbed", "timing")
-"""The rooms of hotplate's that a state is made and restored by; a change there makes it anew."""
+"""The rooms of hotplate's that a state is made and restored by; a change there makes a new one."""
 
 DISCARDED = "discarded"
 """A file in the directory of a state that does not restore, and waits for its last user."""
@@ -154,7 +154,7 @@ class WarmState:
         return document
 
     def restore(self, testbed: Testbed) -> Server:
-        """Start the server anew in a testbed whose cloud has this state's database.
+        """Start the server again in a testbed whose cloud has this state's database.
 
         :raises MachineLostError: when the state does not fit.
         """

@@ -189,7 +189,7 @@ class Rest:
         )
 
     def _agent_has_done(self, server: Server) -> bool:
-        """Whether the agent, which runs, polls in vain or not at all."""
+        """Whether the agent, which runs, polls without success or not at all."""
         mine = [event for event in self._events if event.server == server.spec.id]
         polls = [event for event in mine if classify.is_poll(event)]
         if len(polls) > SAME_POLLS:

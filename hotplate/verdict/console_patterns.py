@@ -283,7 +283,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _row(
         "device-timeout",
         r"Timed out waiting for device|timed out waiting for device",
-        "systemd waited in vain for a device",
+        "systemd waited for a device that never came",
         "a device named in /etc/fstab or on the kernel command line does not exist in this "
         "machine: use LABEL= or UUID= of the image's own file systems",
         fatal=False,

@@ -46,7 +46,7 @@ LOGGERS = (
 QUIET = ("heat.api.aws.ec2token", "heat.common.wsgi")
 
 LOG_BYTES = 32 << 20
-"""How large Heat's log becomes before it is begun anew; the one before is kept."""
+"""How large Heat's log becomes before it is begun again; the one before is kept."""
 
 _WRITES = "hotplate_writes"
 
