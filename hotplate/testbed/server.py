@@ -6,11 +6,14 @@ import secrets
 import shlex
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.events.log import Event, EventLog
 from hotplate.guest import shell
 from hotplate.guest.base import GuestGoneError
 from hotplate.guest.shell import Shell
@@ -140,6 +143,36 @@ class Server:
                 return None
 
         retry(is_up, deadline, every=0.5)
+
+    def picture_boot(
+        self,
+        picture: Path,
+        *,
+        directory: Path,
+        until: Callable[[Event], bool],
+        seconds: float,
+    ) -> None:
+        """Cut the power, and start the same machine once more with a screen, for a picture of it.
+
+        :param picture: a PNG, which is written.
+        :param directory: an empty one, for what that machine writes.
+        :param until: ends the wait early, given what that machine does.
+        :param seconds: how long it is watched.
+        """
+        first = self.machine
+        first.kill()
+        events = EventLog()
+        with Machine(
+            replace(first.config, display=True),
+            wiring=first.wiring,
+            accelerator=first.accelerator,
+            directory=directory,
+            events=events,
+            server_id=first.server_id,
+        ) as machine:
+            machine.start()
+            events.wait(until, seconds=seconds)
+            machine.screenshot(picture)
 
     def close(self) -> None:
         """Cut the power and give everything back."""

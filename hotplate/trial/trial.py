@@ -9,14 +9,12 @@ import contextlib
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
-from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import FIRST_GUEST_ADDRESS
 from hotplate.report import deployment_output
 from hotplate.report.artifacts import Folder, redacted
@@ -133,24 +131,15 @@ class Trial:
         if server is None or tracker.missing() is not Stage.BOOTED or picture.exists():
             return None
         self._say("starting it once more with a screen, for a picture of where it stops")
-        first = server.machine
-        first.kill()
-        directory = self.folder / "screen"
         with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+            directory = self.folder / "screen"
             directory.mkdir(mode=0o700)
-            events = EventLog()
-            with Machine(
-                replace(first.config, display=True),
-                wiring=first.wiring,
-                accelerator=first.accelerator,
+            server.picture_boot(
+                picture,
                 directory=directory,
-                events=events,
-                server_id=first.server_id,
-            ) as machine:
-                machine.start()
-                seconds = min(PICTURE_SECONDS, self.settings.patience)
-                events.wait(lambda event: bool(hopeless(event)), seconds=seconds)
-                machine.screenshot(picture)
+                until=lambda event: bool(hopeless(event)),
+                seconds=min(PICTURE_SECONDS, self.settings.patience),
+            )
         return picture if picture.exists() else None
 
     # -- inside ----------------------------------------------------------------------------------

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from hotplate.guest import ssh as ssh_module
+from hotplate.machine.config import MachineConfig
+from hotplate.testbed import server as server_module
 from hotplate.testbed.server import Server
 
 KEY = "ssh-ed25519 AAAAC3 it's mine"
@@ -74,6 +77,48 @@ def test_ssh_is_one_connection_until_it_is_lost(server, tmp_path):
     assert keys(tmp_path) == [f"{first.key.get_name()} {first.key.get_base64()} hotplate"]
     first.is_alive = False
     assert server.ssh() is not first
+
+
+def test_a_boot_is_pictured_by_a_machine_of_its_own(monkeypatch, tmp_path):
+    class PlayedMachine:
+        """Says that it stops as soon as it is started."""
+
+        def __init__(self, config, *, events, **options):
+            self.config, self.events, self.options = config, events, options
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            done.append(self)
+
+        def start(self):
+            self.events.emit("machine", "panic")
+
+        def screenshot(self, picture):
+            picture.write_bytes(b"a picture")
+
+    done = []
+    monkeypatch.setattr(server_module, "Machine", PlayedMachine)
+    config = MachineConfig(name="web", uuid="u")
+    first = SimpleNamespace(
+        config=config,
+        wiring="wiring",
+        accelerator="tcg",
+        server_id="id",
+        kill=lambda: done.append(0),
+    )
+    made = Server(SimpleNamespace(name="web"), first, nonce="n", owned=ExitStack())
+    made.picture_boot(
+        tmp_path / "screen.png",
+        directory=tmp_path,
+        until=lambda event: event.kind == "panic",
+        seconds=60,
+    )
+    assert (tmp_path / "screen.png").read_bytes() == b"a picture"
+    assert done[0] == 0
+    assert done[1].config == replace(config, display=True)
+    assert done[1].options["wiring"] == "wiring"
 
 
 def test_ssh_ends_with_the_server(server):
