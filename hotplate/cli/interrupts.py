@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 from hotplate.errors import Interrupted
@@ -34,12 +34,7 @@ class Interrupts:
                 self._before.callback(signal.signal, number, before)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._before.close()
 
     @contextlib.contextmanager

@@ -9,8 +9,10 @@ import base64
 import json
 import secrets
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Literal
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.nova.compute import Compute, GuestServices, ServerSpec
@@ -54,6 +56,10 @@ class ServerRecord:
     def instance_name(self) -> str:
         """What a hypervisor would call it."""
         return f"instance-{self.number:08x}"
+
+
+Action = Literal["suspend", "resume", "stop", "start", "reboot"]
+"""What Nova is asked to do to a server, as it calls it."""
 
 
 @dataclass(frozen=True)
@@ -187,10 +193,17 @@ class Servers:
         self._store.write("DELETE FROM hotplate_server WHERE id = ?", server_id)
         self._events.emit("nova", "delete", server=server_id)
 
-    def act(self, server_id: str, action: str) -> None:
-        """``suspend``, ``resume``, ``stop``, ``start`` or ``reboot`` a server."""
+    def act(self, server_id: str, action: Action) -> None:
+        """Do something to a server that is there."""
         self.get(server_id)
-        getattr(self._compute, action)(server_id)
+        calls: dict[Action, Callable[[str], None]] = {
+            "suspend": self._compute.suspend,
+            "resume": self._compute.resume,
+            "stop": self._compute.stop,
+            "start": self._compute.start,
+            "reboot": self._compute.reboot,
+        }
+        calls[action](server_id)
         self._events.emit("nova", action, server=server_id)
 
     # -- what a guest keeps here --------------------
