@@ -120,12 +120,12 @@ IN_AN_IMAGE = (
     ),
     UserFault(
         "link-switched-off-after-the-boot",
-        offline_unit(
+        "echo 'for d in /sys/class/net/e*; do ip link set ${d##*/} down; done' > etc/lockdown.sh; "
+        + offline_unit(
             "site-lockdown.service",
             "[Unit]\\nAfter=network-online.target cloud-init-local.service cloud-init.service "
             "cloud-init-network.service\\n[Service]\\nType=oneshot\\n"
-            'ExecStart=/bin/sh -c "sleep 2; for d in /sys/class/net/e*; do ip link set "'
-            '"\\$$(basename \\$$d) down; done"\\n',
+            "ExecStartPre=/bin/sleep 2\\nExecStart=/bin/sh /etc/lockdown.sh\\n",
         ),
         ("down|switched off",),
     ),
