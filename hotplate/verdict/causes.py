@@ -62,7 +62,8 @@ CAUSES: tuple[Rule, ...] = (
     Rule(
         "missing-device",
         None,
-        _TO_AGENT,
+        # An agent may well be started beside the emergency shell.
+        _ALWAYS,
         guest_boot.missing_device,
         "correct the line, or give it the option nofail",
     ),

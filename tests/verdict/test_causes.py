@@ -260,8 +260,14 @@ def test_an_agent_that_asks_for_metadata_by_itself_hides_no_fault_of_cloud_init(
     assert (story.diagnosis().fault == fault) is not user_data
 
 
-def test_a_device_of_fstab_that_is_not_there(story):
-    story.power()
+@pytest.mark.parametrize("agent", [False, True])
+def test_a_device_of_fstab_that_is_not_there(story, agent):
+    """The agent of a booted bookworm guest began its work beside the emergency shell."""
+    if agent:
+        story.delivered()
+        story.marker("started")
+    else:
+        story.power()
     story.console(
         "[ TIME ] Timed out waiting for device dev-vdb.device - /dev/vdb.",
         "[DEPEND] Dependency failed for data.mount - /data.",
