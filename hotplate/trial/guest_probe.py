@@ -67,25 +67,27 @@ def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> None:
 
 
 def _ask_inside(events: EventLog, server: Server, missing: Stage) -> bool:
-    """Ask a guest that runs; False when it lets nobody in."""
+    """Ask a guest that runs; False when it lets nobody in, or gives no answer."""
     # Without metadata it does not know of the shell.
     early = ORDER.index(missing) <= ORDER.index(Stage.METADATA_SERVED)
     try:
         shell = server.shell(seconds=LOG_SECONDS if early else SECONDS)
     except (HotplateError, DeadlineExceeded, OSError):
         return False
+    answered = False
     with contextlib.suppress(HotplateError, OSError):
         for probe in probes.for_stage(missing):
             with contextlib.suppress(DeadlineExceeded):
                 asked = time.time()
                 seconds = SECONDS * (3 if probe.name == "health" else 1) * host_speed.factor()
                 answer = shell.run(probe.command, timeout=seconds)
+                answered = True
                 # What is not there is said on stderr.
                 text = (answer.stdout + answer.stderr).decode(errors="replace").rstrip("\n")
                 if probe.name == "health":
                     text = f"=== asked\n{asked:.0f}\n{text}"
                 probes.report(events, server.spec.id, probe, status=answer.rc, text=text)
-    return True
+    return answered
 
 
 def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
