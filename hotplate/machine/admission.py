@@ -74,24 +74,27 @@ def reserve(
         ) from error
     announced = False
 
+    def announce(why: str) -> None:
+        nonlocal announced
+        if not announced:
+            announced = True
+            waiting(f"waiting for memory: {why}")
+
     def first_in_the_queue(_: bool) -> bool | None:
         try:
             fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            announce("other machines wait too, and come before this one")
             return None
         return True
 
     def admitted(_: bool) -> int | None:
-        nonlocal announced
         used = held(directory)
         if not used or sum(used) + need <= budget:
             return _hold(directory, need)
-        if not announced:
-            announced = True
-            waiting(
-                f"waiting for memory: {len(used)} machines hold {sum(used)} of {budget} MiB, "
-                f"and {need} MiB are needed"
-            )
+        announce(
+            f"{len(used)} machines hold {sum(used)} of {budget} MiB, and {need} MiB are needed"
+        )
         return None
 
     try:

@@ -92,7 +92,13 @@ class Trial:
             self._say(f"accelerator: {accelerator.name}, because {accelerator.reason}")
             self._say(f"Heat answers after {time.monotonic() - began:.1f} s")
             rest = Rest(self.events, self.testbed.server, self.trackers)
-            self._watch = Watch(self.events, self.settings, on_server=self._track, at_rest=rest.why)
+            self._watch = Watch(
+                self.events,
+                self.settings,
+                on_server=self._track,
+                on_waiting=self._say,
+                at_rest=rest.why,
+            )
             owned.callback(self._watch.close)
             owned.callback(self._stop_tracking)
             self._owned = owned.pop_all()

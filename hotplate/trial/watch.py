@@ -41,6 +41,7 @@ class Watch:
 
     :param on_server: called with the id of each server when Heat boots it, and when its machine is
         switched on.
+    :param on_waiting: called with a sentence when a server has to wait for memory of the host.
     :param at_rest: why nothing more is to be expected of the guests, "" while something is; asked
         when nothing new was seen for a short while.
     """
@@ -51,13 +52,16 @@ class Watch:
         settings: Settings,
         *,
         on_server: Callable[[str], None],
+        on_waiting: Callable[[str], object] = str,
         at_rest: Callable[[], str] = str,
     ) -> None:
         self._queue: queue.Queue[Event] = queue.Queue()
         self._settings = settings
         self._limit: Deadline | None = None
         self._seen: set[tuple[object, ...]] = set()
+        self._waiting: set[str] = set()
         self._on_server = on_server
+        self._on_waiting = on_waiting
         self._at_rest = at_rest
         self._unsubscribe = events.subscribe(self._queue.put)
 
@@ -102,11 +106,17 @@ class Watch:
             except queue.Empty:
                 if not silence.passed and not limit.passed:
                     continue
+                if self._waiting:
+                    # It is up to the host, and who reserves memory there has a limit of his own.
+                    silence.extend(self._settings.patience)
+                    limit.extend(self._settings.patience)
+                    continue
                 return _why_given_up(silence, limit)
+            self._note_waiting(event)
             if self._is_new(event):
                 silence.extend(self._settings.patience)
                 look.extend(LOOK_SECONDS)
-            if limit.passed:
+            if limit.passed and not self._waiting:
                 return _why_given_up(silence, limit)
             if (event.source, event.kind) in (("nova", "boot"), ("machine", "power-on")):
                 self._on_server(event.server)
@@ -114,6 +124,14 @@ class Watch:
                 return ""
             if why := hopeless(event):
                 return why
+
+    def _note_waiting(self, event: Event) -> None:
+        """Keep which servers wait for memory of the host."""
+        if (event.source, event.kind) == ("harness", "waiting"):
+            self._waiting.add(event.server)
+            self._on_waiting(f'"{event.detail["name"]}": {event.detail["text"]}')
+        elif (event.source, event.kind) in (("machine", "power-on"), ("harness", "fault")):
+            self._waiting.discard(event.server)
 
     def _is_new(self, event: Event) -> bool:
         if classify.is_waiting(event):

@@ -69,6 +69,28 @@ def test_the_third_goes_on_when_one_ends(tmp_path: Path) -> None:
     thread.join()
 
 
+def test_one_that_is_behind_another_in_the_queue_says_so_too(tmp_path: Path) -> None:
+    first, second = threading.Event(), threading.Event()
+    messages: list[str] = []
+
+    def wait(spoke: threading.Event) -> None:
+        def tell(text: str) -> None:
+            messages.append(text)
+            spoke.set()
+
+        with ask(tmp_path, seconds=20, waiting=tell):
+            pass
+
+    threads = [threading.Thread(target=wait, args=(each,)) for each in (first, second)]
+    with ask(tmp_path), ask(tmp_path):
+        for thread, spoke in zip(threads, (first, second), strict=True):
+            thread.start()
+            assert spoke.wait(10)
+    for thread in threads:
+        thread.join()
+    assert "come before this one" in messages[1]
+
+
 def test_a_machine_alone_is_always_let_in(tmp_path: Path) -> None:
     with ask(tmp_path, 10 * BUDGET):
         assert held(tmp_path) == [10 * BUDGET + OVERHEAD_MIB]

@@ -1,5 +1,6 @@
 """hotplate.trial.watch.Watch: when a stack has ended, and when nothing more is to be expected."""
 
+import threading
 from pathlib import Path
 
 from hotplate.events.classify import STACK_TYPE
@@ -45,6 +46,23 @@ def test_silence_ends_the_wait():
     end = watch(EventLog()).stack("s", "CREATE")
     assert end.status == "CREATE_IN_PROGRESS"
     assert "nothing new was seen" in end.reason
+
+
+def test_a_server_that_waits_for_the_hosts_memory_is_not_silent():
+    """Whose machines hold the memory is nothing that the image can help."""
+    events, texts = EventLog(), []
+    settings = Settings.load({"patience": 0.05, "limit": 0.1}, environ={}, directory=HERE)
+    waiting = Watch(
+        events, settings, on_server=lambda server: None, on_waiting=lambda text: texts.append(text)
+    )
+    events.emit("harness", "waiting", server="a", name="web", text="waiting for memory: ...")
+    later = threading.Timer(1.0, stack_event, (events, "COMPLETE"))
+    later.start()
+    assert waiting.stack("s", "CREATE").status == "CREATE_COMPLETE"
+    later.join()
+    assert texts == ['"web": waiting for memory: ...']
+    events.emit("machine", "power-on", server="a", pid=1, restored=False)
+    assert waiting.stack("s", "UPDATE").status == "UPDATE_IN_PROGRESS"
 
 
 def test_polls_that_repeat_themselves_are_nothing_new():
