@@ -44,7 +44,8 @@ def link_down(facts: Facts) -> str:
 def no_route(facts: Facts) -> str:
     rows = [(row[0], row[1]) for row in facts.health.rows("routes", 2)]
     shut = [(port, text) for port, text in rows if _SHUT.search(text)]
-    if not shut:
+    if not shut or not facts.link_up:
+        # Routes go with the link, and that was cut from outside.
         return ""
     error = shut[0][1].removeprefix("RTNETLINK answers: ")
     if len(shut) == len(rows):

@@ -190,6 +190,14 @@ def test_a_firewall_is_named_when_the_agent_reaches_nothing(story):
     )
 
 
+def test_routes_that_went_with_a_link_cut_from_outside_are_no_cause(story):
+    done(story)
+    story.emit("machine", "link", up=False)
+    unreachable = "RTNETLINK answers: Network is unreachable"
+    story.probe("health", answer(routes=f"80 {unreachable}\n8000 {unreachable}"))
+    assert story.diagnosis().fault == "signal-lost"
+
+
 @pytest.mark.parametrize("happened", [unheard, silent, polled, received, done])
 def test_nothing_is_named_in_a_guest_in_which_all_is_well(story, happened):
     happened(story)
