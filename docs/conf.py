@@ -5,11 +5,15 @@ The pages of the elements are made from their README.rst, the tables of the verd
 
 from __future__ import annotations
 
+import ast
+import importlib
+import pkgutil
 import re
 import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -30,7 +34,7 @@ exclude_patterns = ["_build", "_tables", "examples"]
 html_copy_source = False
 html_theme = "alabaster"
 html_theme_options = {"description": "Images that OpenStack Heat can configure"}
-nitpicky = False
+nitpicky = True
 
 
 def _uses(element: Path) -> str:
@@ -117,3 +121,37 @@ _write_table(
         for row in PATTERNS
     ),
 )
+
+
+def setup(app: Any) -> None:
+    """Take a reference for good when it names something that there is, on a page or not."""
+    app.connect("missing-reference", _that_there_is)
+
+
+def _that_there_is(app: Any, env: Any, node: Any, contnode: Any) -> Any:
+    del app, env
+    if node.get("refdomain") != "py":
+        return None
+    target, module = node["reftarget"], node.get("py:module") or ""
+    names = [target, f"{module}.{target}", f"{module}.{node.get('py:class')}.{target}"]
+    names += _imported(module, target)
+    # An exception may come from further down.
+    names += [f"hotplate.errors.{target}", f"hotplate.timing.deadline.{target}"]
+    return contnode if any(map(_is_there, names)) else None
+
+
+def _imported(module: str, name: str) -> list[str]:
+    """Where a module has a name from, also one that it imports for its annotations only."""
+    if not module.startswith("hotplate"):
+        return []
+    source = Path(importlib.import_module(module).__file__ or "").read_text(encoding="utf-8")
+    nodes = (each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.ImportFrom))
+    return [f"{each.module}.{name}" for each in nodes if name in {a.name for a in each.names}]
+
+
+def _is_there(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError):
+        return False
+    return True
