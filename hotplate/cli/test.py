@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import time
 import traceback
@@ -106,7 +107,17 @@ def run(args: argparse.Namespace) -> int:
     check_files(args)
     images = [find(path) for path in args.images]
     with Interrupts() as interrupts:
+        _import_what_writes()
         return TestCommand(args, files, interrupts).run(images)
+
+
+def _import_what_writes() -> None:
+    """Import what leaves a verdict before a signal may come.
+
+    An extension in C (PyYAML's) whose import was ended by one cannot be imported again.
+    """
+    for name in ("report.html", "report.terminal", "stacks.template", "testbed.qemu_compute"):
+        importlib.import_module(f"hotplate.{name}")
 
 
 class TestCommand:

@@ -282,6 +282,25 @@ def test_a_signal_at_any_moment_leaves_a_verdict(command, number, seed):
         assert not Path(f"/proc/{pid}").exists()
 
 
+AN_IMPORT_THAT_IS_ENDED = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "yaml._yaml":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_a_signal_in_the_midst_of_an_import_leaves_a_verdict(command):
+    """PyYAML cannot be imported again when its own import was ended."""
+    done = command.end(command.start("tiny.raw", plant=AN_IMPORT_THAT_IS_ENDED))
+    assert done.status == 128 + signal.SIGTERM, done
+    assert (done.verdict["outcome"], done.junit) == ("interrupted", "error"), done
+
+
 def test_a_run_that_is_killed_has_said_that_it_did_not_end(command):
     process = command.start("tiny.raw", "--patience", "300")
     for _ in waited((command.folder / "artifacts" / "last" / "verdict.json").exists, process):
