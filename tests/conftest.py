@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,12 @@ from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
 # A busy host is no fault of what is tested.
 settings.register_profile("hotplate", deadline=None)
 settings.load_profile("hotplate")
+
+# Started with "&" by a script, or with nohup, these are ignored, and so they would be by every
+# program that a test starts.  What is handled is the default there.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 # The helpers beside the tests (played_guest) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
