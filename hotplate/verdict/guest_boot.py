@@ -14,6 +14,7 @@ from hotplate.verdict.health import AGENT
 
 CLOCK_SECONDS = 3600.0
 """A clock that is further off makes signatures and certificates invalid."""
+_JOB_BEGAN = re.compile(r"^\s*(?:\[ *\d+\.\d+\] systemd\[1\]: )?Starting (\S.*?)\.\.\.$")
 _JOB_ENDED = re.compile(r"\b(?:Started|Finished|Failed to start|Timed out starting) ")
 _BOOT_ENDED = re.compile(r"login: ?$|Reached target .*(?i:multi-user)|Cloud-init v\. .* finished")
 _SHOWN = 20
@@ -46,6 +47,23 @@ def _shown_waiting(lines: list[str]) -> tuple[str, str] | None:
     endless = [row for row in rows if "no limit" in row[1]]
     named = endless or rows
     return named[-1] if named else None
+
+
+def unit_not_ended(facts: Facts) -> str:
+    """Look for a unit that systemd began to start in a boot that never ended.
+
+    The last resort: systemd says that it waits for one only when nothing else happens.
+    """
+    begun: list[str] = []
+    for line in facts.lines:
+        if match := _JOB_BEGAN.search(line):
+            begun.append(match[1])
+        elif _BOOT_ENDED.search(line):
+            begun.clear()
+        elif _JOB_ENDED.search(line):
+            begun = [name for name in begun if name[:_SHOWN] not in line]
+    names = [name for name in begun if not _IN_VAIN.search(name)]
+    return f'the unit "{names[0]}" was started in the boot and has not come up' if names else ""
 
 
 def other_target(facts: Facts) -> str:

@@ -6,7 +6,7 @@ and what a guest's own state says to be wrong before how that shows from outside
 
 from __future__ import annotations
 
-from hotplate.verdict import detectors
+from hotplate.verdict import detectors, guest_boot
 from hotplate.verdict.causes import CAUSES
 from hotplate.verdict.rule import Rule
 from hotplate.verdict.stages import ORDER, Stage
@@ -325,5 +325,13 @@ RULES: tuple[Rule, ...] = (
         (None,),
         detectors.stack_failed,
         "look at the stack's events in the timeline",
+    ),
+    # What may well be a symptom, when nothing else is known.
+    Rule(
+        "boot-waits",
+        None,
+        (*_BEFORE_METADATA, Stage.AGENT_POLLED),
+        guest_boot.unit_not_ended,
+        "let that unit end, or give it a limit (TimeoutStartSec=)",
     ),
 )

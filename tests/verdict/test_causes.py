@@ -325,6 +325,32 @@ def test_what_is_shown_no_more_is_still_waited_for(story):
     assert (diagnosis.fault, "site-setup.service" in diagnosis.seen) == ("boot-waits", True)
 
 
+BOOTING = (
+    "         Starting site-setup.service...",
+    "         Starting systemd-networkd.service - Network Configuration...",
+    "[  OK  ] Started systemd-networkd.service - Network Configuration.",
+    "         Starting systemd-networkd-wait-onl\u2026ait for Network to be Configured...",
+    "[  OK  ] Finished systemd-networkd-wait-onl\u2026 Wait for Network to be Configured.",
+)
+
+
+def test_a_unit_that_systemd_began_to_start_is_named_when_nothing_else_is_known(story):
+    """Recorded of a trixie guest, on whose console systemd never said that it waits."""
+    story.boot()
+    story.console(*BOOTING)
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, "site-setup.service" in diagnosis.seen) == ("boot-waits", True)
+
+
+@pytest.mark.parametrize(
+    "later", ["[FAILED] Failed to start site-setup.service.", "debian login: "]
+)
+def test_a_unit_that_failed_or_came_up_is_not_what_the_boot_waits_for(story, later):
+    story.boot()
+    story.console(*BOOTING, later)
+    assert story.diagnosis().fault != "boot-waits"
+
+
 def test_a_cause_is_not_named_for_a_stage_that_it_keeps_from_nothing(story):
     """What went wrong is the hook; that the agent's unit is odd beside it is no reason."""
     story.finished(status=1)
