@@ -226,6 +226,8 @@ PATTERNS: tuple[Pattern, ...] = (
     _row(
         "no-dhcp-lease",
         r"No DHCPOFFERS received|No working leases in persistent database"
+        # cloud-init 25.1, of dhcpcd.
+        r"|No valid DHCP lease configuration found"
         r"|systemd-networkd-wait-online\.service: (?:Main process exited|Failed)"
         r"|Failed to start .*(?:[Ww]ait for [Nn]etwork|[Rr]aise network interfaces)"
         r"|A start job is running for .*[Ww]ait for [Nn]etwork.*\(\dmin"

@@ -18,7 +18,7 @@ _JOB_BEGAN = re.compile(r"^\s*(?:\[ *\d+\.\d+\] systemd\[1\]: )?Starting (\S.*?)
 _JOB_ENDED = re.compile(r"\b(?:Started|Finished|Failed to start|Timed out starting) ")
 _BOOT_ENDED = re.compile(r"login: ?$|Reached target .*(?i:multi-user)|Cloud-init v\. .* finished")
 _SHOWN = 20
-_IN_VAIN = re.compile(rf"wait-online|(?i:wait for network)|{AGENT}")
+_IN_VAIN = re.compile(rf"wait-onl|(?i:wait for network)|{AGENT}")
 """Units that wait for what others do, and so are not why the boot does not go on."""
 
 

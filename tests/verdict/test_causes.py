@@ -342,6 +342,13 @@ def test_a_unit_that_systemd_began_to_start_is_named_when_nothing_else_is_known(
     assert (diagnosis.fault, "site-setup.service" in diagnosis.seen) == ("boot-waits", True)
 
 
+def test_who_waits_for_the_network_is_not_what_the_boot_waits_for(story):
+    """A long name is cut short in its middle."""
+    story.boot()
+    story.console(BOOTING[3])
+    assert story.diagnosis().fault != "boot-waits"
+
+
 @pytest.mark.parametrize(
     "later", ["[FAILED] Failed to start site-setup.service.", "debian login: "]
 )

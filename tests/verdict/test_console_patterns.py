@@ -92,6 +92,9 @@ SAMPLES = {
         "[   60.1] rcu: INFO: rcu_preempt self-detected stall on CPU",
     ],
     "no-dhcp-lease": [
+        # trixie, with the cable out from the first second on
+        "[   56.9] cloud-init[317]: dhcp.py[ERROR]: No valid DHCP lease configuration found in "
+        "dhcpcd lease: ''",
         "No DHCPOFFERS received.",
         "[FAILED] Failed to start systemd-networkd-wait-online.service - Wait for Network to be "
         "Configured.",
