@@ -316,6 +316,8 @@ def judge(
         now=now,
     )
     reasons = [*filter(None, [stack.problem()]), *problems]
+    if diagnosis is None and stack.status.endswith("IN_PROGRESS"):
+        reasons += _waited_for(events)
     outcome = Outcome.FAILED if reasons else Outcome.PASSED
     if diagnosis is not None:
         diagnosis = replace(diagnosis, among=among(trackers, tracker))
@@ -344,6 +346,21 @@ def judge(
         decided_by=tracker.server,
         noticed=seen,
     )
+
+
+def _waited_for(events: Iterable[Event]) -> list[str]:
+    """Return what Heat waits for, in a sentence: no server is known to have to bring it about."""
+    last = {
+        classify.resource_key(event): event.detail
+        for event in events
+        if event.source == "stack" and event.detail.get("type") != classify.STACK_TYPE
+    }
+    names = [
+        f'{detail.get("type")} "{detail.get("label") or detail.get("resource")}"'
+        for detail in last.values()
+        if detail.get("status") == "IN_PROGRESS"
+    ]
+    return [f"Heat waits for {', '.join(names)}"] if names else []
 
 
 def _noticed(

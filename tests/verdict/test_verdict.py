@@ -94,3 +94,16 @@ def test_json_is_json_and_whole(story):
 def test_the_last_line_says_that_it_is_not_the_only_reason(passed):
     line = verdict_of(passed, problems=["the first is wrong", "the second is wrong"]).last_line()
     assert line == "FAILED: the second is wrong (the last of 2 reasons, see above)"
+
+
+def test_what_heat_waits_for_is_named_where_no_server_has_to_bring_it_about(story):
+    """A wait condition that nothing signals, of a booted guest with nothing else to do."""
+    story.deployed = False
+    story.boot()
+    story.metadata()
+    kind = "OS::Heat::WaitCondition"
+    detail = {"stack": "demo", "stack_id": "1", "resource": "wait", "label": "wait", "type": kind}
+    story.emit("stack", "resource", server="", action="CREATE", status="IN_PROGRESS", **detail)
+    verdict = verdict_of(story, status="CREATE_IN_PROGRESS")
+    assert verdict.diagnosis is None
+    assert f'Heat waits for {kind} "wait"' in verdict.last_line()
