@@ -59,7 +59,7 @@ class Watch:
         self._settings = settings
         self._limit: Deadline | None = None
         self._seen: set[tuple[object, ...]] = set()
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, Deadline] = {}
         self._on_server = on_server
         self._on_waiting = on_waiting
         self._at_rest = at_rest
@@ -106,7 +106,7 @@ class Watch:
             except queue.Empty:
                 if not silence.passed and not limit.passed:
                     continue
-                if self._waiting:
+                if self._for_memory():
                     # It is up to the host, and who reserves memory there has a limit of his own.
                     silence.extend(self._settings.patience)
                     limit.extend(self._settings.patience)
@@ -116,7 +116,7 @@ class Watch:
             if self._is_new(event):
                 silence.extend(self._settings.patience)
                 look.extend(LOOK_SECONDS)
-            if limit.passed and not self._waiting:
+            if limit.passed and not self._for_memory():
                 return _why_given_up(silence, limit)
             if (event.source, event.kind) in (("nova", "boot"), ("machine", "power-on")):
                 self._on_server(event.server)
@@ -128,10 +128,15 @@ class Watch:
     def _note_waiting(self, event: Event) -> None:
         """Keep which servers wait for memory of the host."""
         if (event.source, event.kind) == ("harness", "waiting"):
-            self._waiting.add(event.server)
+            # The reservation ends by then; one of a server that was deleted ends in silence.
+            seconds = self._settings.limit + self._settings.patience
+            self._waiting[event.server] = Deadline(seconds, "memory of the host")
             self._on_waiting(f'"{event.detail["name"]}": {event.detail["text"]}')
         elif (event.source, event.kind) in (("machine", "power-on"), ("harness", "fault")):
-            self._waiting.discard(event.server)
+            self._waiting.pop(event.server, None)
+
+    def _for_memory(self) -> bool:
+        return any(not each.passed for each in self._waiting.values())
 
     def _is_new(self, event: Event) -> bool:
         if classify.is_waiting(event):

@@ -51,7 +51,7 @@ def test_silence_ends_the_wait():
 def test_a_server_that_waits_for_the_hosts_memory_is_not_silent():
     """Whose machines hold the memory is nothing that the image can help."""
     events, texts = EventLog(), []
-    settings = Settings.load({"patience": 0.05, "limit": 0.1}, environ={}, directory=HERE)
+    settings = Settings.load({"patience": 0.05, "limit": 60}, environ={}, directory=HERE)
     waiting = Watch(
         events, settings, on_server=lambda server: None, on_waiting=lambda text: texts.append(text)
     )
@@ -63,6 +63,13 @@ def test_a_server_that_waits_for_the_hosts_memory_is_not_silent():
     assert texts == ['"web": waiting for memory: ...']
     events.emit("machine", "power-on", server="a", pid=1, restored=False)
     assert waiting.stack("s", "UPDATE").status == "UPDATE_IN_PROGRESS"
+
+
+def test_a_server_that_was_deleted_while_it_waited_is_not_waited_for_without_end():
+    events = EventLog()
+    waiting = watch(events, patience=0.05, limit=0.1)
+    events.emit("harness", "waiting", server="a", name="web", text="waiting for memory: ...")
+    assert waiting.stack("s", "CREATE").status == "CREATE_IN_PROGRESS"
 
 
 def test_polls_that_repeat_themselves_are_nothing_new():
