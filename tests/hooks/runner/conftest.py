@@ -291,12 +291,16 @@ def guest(tmp_path: Path) -> Guest:
 
 @pytest.fixture
 def cfn(heat: Heat, make_deployment):
-    """A factory of deployments that signal to *heat* with CFN_SIGNAL."""
+    """A factory of deployments that signal to *heat* with CFN_SIGNAL.
+
+    Heat signs an address once, so the same deployment has the same address in each document.
+    """
+    signed_at = time.strftime("%Y-%m-%dT%H%%3A%M%%3A%SZ", time.gmtime())
 
     def make(config: Any = "", *, server: Heat | None = None, id: str = "d-1", **keywords: Any):
         keywords.setdefault("group", "shell")
         verb = keywords.pop("verb", "POST")
-        stamp = keywords.pop("stamp", time.strftime("%Y-%m-%dT%H%%3A%M%%3A%SZ", time.gmtime()))
+        stamp = keywords.pop("stamp", signed_at)
         inputs = dict(keywords.pop("inputs", {}))
         inputs.update(
             deploy_signal_transport="CFN_SIGNAL" if verb == "POST" else "TEMP_URL_SIGNAL",
