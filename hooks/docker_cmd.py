@@ -7,7 +7,7 @@ import shlex
 import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
-from heat_config import containers, hook, standing, values, yamltext
+from heat_config import containers, hook, live_deployments, values, yamltext
 
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z")
 DIGITS = re.compile(r"\s*[-+]?[0-9]{1,18}\s*\Z", re.ASCII)
@@ -28,10 +28,10 @@ def _replaced(deployment, config, managed):
     before. What belongs to a config that Heat still lists is not of before: when Heat replaces a
     deployment, the new one has its containers already as the old one is deleted.
     """
-    owner = standing.of_deployment(deployment)
+    owner = live_deployments.of_deployment(deployment)
     commands_only = config and all(entry.get("action") == "exec" for entry in config.values())
     stay = commands_only and deployment.action not in ("CREATE", "UPDATE", "DELETE")
-    listed = () if stay else standing.config_ids()
+    listed = () if stay else live_deployments.config_ids()
     return [
         container
         for container in managed

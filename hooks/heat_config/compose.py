@@ -8,7 +8,7 @@ import shlex
 import shutil
 import zlib
 
-from . import files, hook, standing, tools, values
+from . import files, hook, live_deployments, tools, values
 
 GROUP = "docker-compose"
 WORKING = "/var/lib/heat-config/heat-config-docker-compose"
@@ -41,7 +41,7 @@ class Project:
         self.file = os.path.join(directory, FILE)
 
     def is_gone(self, known, present):
-        """Return whether its deployment is gone; *known* and *present* are as in standing.py."""
+        """Return whether its deployment is gone; both are as in live_deployments.py."""
         return known.is_gone(self.deployment, self.config_id, present)
 
     def is_of(self, deployment):
@@ -50,10 +50,10 @@ class Project:
         Not when another config of the same name stands behind it: when Heat replaces a deployment,
         the new one is up already as the old one is deleted.
         """
-        mine = self.deployment == standing.of_deployment(deployment)
+        mine = self.deployment == live_deployments.of_deployment(deployment)
         if not mine or self.config_id in (None, deployment.id):
             return mine
-        return self.config_id not in standing.config_ids()
+        return self.config_id not in live_deployments.config_ids()
 
     def prepare(self, config_id):
         """Make the private directory, with a note of the deployment and its config."""
@@ -169,7 +169,7 @@ def project_for(directory, deployment, present):
     Its directory has the deployment's name, as with heat-agents; when another deployment has that
     name already, a suffix tells them apart.
     """
-    owner = standing.of_deployment(deployment)
+    owner = live_deployments.of_deployment(deployment)
     name = re.sub(r"[^0-9A-Za-z_.-]", "_", deployment.name).lstrip(".-")[:100] or "deployment"
     for project in present:
         same_name = project_name(os.path.basename(project.directory)) == project_name(name)
@@ -274,7 +274,7 @@ def _owner(item, names):
 
 def clean():
     """Take down the projects of deployments that are gone; return a sentence for each."""
-    known = standing.read(GROUP)
+    known = live_deployments.read(GROUP)
     there = projects(working())
     present = {(project.deployment, project.config_id) for project in there}
     gone = [p for p in there if known is not None and p.is_gone(known, present)]

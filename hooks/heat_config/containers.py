@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 
-from . import files, hook, standing, tools
+from . import files, hook, live_deployments, tools
 
 GROUP = "docker-cmd"
 MANAGED = "managed_by=docker-cmd"
@@ -31,8 +31,8 @@ class Container:
 
     @property
     def deployment(self):
-        """The identity of its deployment, as in standing.py."""
-        return standing.identity(
+        """The identity of its deployment, as in live_deployments.py."""
+        return live_deployments.identity(
             self.labels.get("deploy_stack_id", ""),
             self.labels.get("deploy_resource_name", ""),
             self.config_id,
@@ -135,7 +135,7 @@ def clean(engine):
     """
     done = []
     stay = engine.managed()
-    known = standing.read(GROUP)
+    known = live_deployments.read(GROUP)
     if known is not None:
         present = {(c.deployment, c.config_id) for c in stay}
         gone = [c for c in stay if known.is_gone(c.deployment, c.config_id, present)]
