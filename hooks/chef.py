@@ -159,8 +159,8 @@ def kitchen(deployment, work, environment):
     )
     if result.status:
         tools.remove_tree(fresh)
-        said = re.sub(r"//[^/@\s]*@", "//", result.stdout + result.stderr)
-        raise hook.HookError("The kitchen could not be cloned.\n" + said.strip(), result.status)
+        output = re.sub(r"//[^/@\s]*@", "//", result.stdout + result.stderr)
+        raise hook.HookError("The kitchen could not be cloned.\n" + output.strip(), result.status)
     tools.remove_tree(path)
     os.rename(fresh, path)
 

@@ -18,7 +18,7 @@ LINE = re.compile(r"[^\s#=][^\s=]*=[^\r\n]*\Z")
 SCALARS = ("net", "pid", "privileged", "restart", "user")
 LISTS = {"volumes": "volume", "volumes_from": "volumes-from"}
 OTHERS = ("action", "command", "detach", "env_file", "environment", "exit_codes", "image")
-KNOWN = (*SCALARS, *LISTS, *OTHERS, "start_order")
+KEYS = (*SCALARS, *LISTS, *OTHERS, "start_order")
 
 
 def _replaced(deployment, config, managed):
@@ -185,7 +185,7 @@ def main(deployment):
         return hook.Response()
     stdout, stderr, status = [], [], 0
     for name, entry in sorted(config.items(), key=lambda item: _order(*item)):
-        unknown = sorted(set(entry) - set(KNOWN))
+        unknown = sorted(set(entry) - set(KEYS))
         if unknown:
             stderr.append('"%s": %s is not known here and left out\n' % (name, ", ".join(unknown)))
         result = _start(engine, deployment, name, entry)

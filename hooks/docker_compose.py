@@ -33,12 +33,12 @@ def _given_files(deployment):
                 given = None
             if not isinstance(given, list):
                 raise hook.HookError('The input "env_files" is not a list in JSON.') from None
-    found = {}
+    contents = {}
     for item in given if isinstance(given, list) else ():
         if not isinstance(item, dict) or not isinstance(item.get("file_name"), str):
             raise hook.HookError('Each of "env_files" must have a file_name and a content.')
-        found[os.path.normpath(item["file_name"])] = values.text(item.get("content"))
-    return found
+        contents[os.path.normpath(item["file_name"])] = values.text(item.get("content"))
+    return contents
 
 
 def _write_env_files(project, config, given):

@@ -122,8 +122,8 @@ def main(deployment):
         return hook.Response(result.stdout, result.stderr + late, result.status or 1)
     status = judge(answered, result.status)
     returned = json.dumps(answered.get("return"), indent=2, ensure_ascii=False) + "\n"
-    found = {name: answered[name] for name in deployment.outputs if name in answered}
-    found.update(hook.file_outputs(deployment, outputs.directory))
+    declared = {name: answered[name] for name in deployment.outputs if name in answered}
+    declared.update(hook.file_outputs(deployment, outputs.directory))
     if status:
-        return hook.Response(result.stdout, returned + result.stderr, status, found)
-    return hook.Response(returned, result.stderr, 0, found)
+        return hook.Response(result.stdout, returned + result.stderr, status, declared)
+    return hook.Response(returned, result.stderr, 0, declared)

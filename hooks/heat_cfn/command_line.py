@@ -54,10 +54,10 @@ def find(arguments: Any) -> Any:
         return metadata.kept(arguments.resource)
     if not arguments.stack or not arguments.resource:
         raise CfnError("to ask Heat, --stack and --resource are needed too")
-    found = metadata.describe(arguments.stack, arguments.resource, keys, arguments.url)
-    metadata.keep(found, arguments.resource)
-    metadata.keep(found, None)
-    return found
+    document = metadata.describe(arguments.stack, arguments.resource, keys, arguments.url)
+    metadata.keep(document, arguments.resource)
+    metadata.keep(document, None)
+    return document
 
 
 def note(program: str, message: str) -> None:

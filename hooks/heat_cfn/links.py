@@ -23,13 +23,13 @@ def main(argv: Optional[List[str]] = None) -> int:
 
 
 def _link(arguments: Any) -> int:
-    found = sorted(glob.glob(os.path.join(glob.escape(arguments.source), "cfn-*")))
-    if not found:
+    commands = sorted(glob.glob(os.path.join(glob.escape(arguments.source), "cfn-*")))
+    if not commands:
         raise CfnError('there are no cfn-* commands in "%s"' % arguments.source)
     in_the_way = []
     try:
         os.makedirs(arguments.target, exist_ok=True)
-        for command in found:
+        for command in commands:
             place = os.path.join(arguments.target, os.path.basename(command))
             if os.path.islink(place) and os.readlink(place) == command:
                 continue

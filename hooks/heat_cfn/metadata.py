@@ -206,17 +206,17 @@ def _boto() -> Dict[str, str]:
 
 def credentials_from(path: str) -> Credentials:
     """Read ``AWSAccessKeyId=`` and ``AWSSecretKey=`` from a credential file."""
-    found = {}
+    fields = {}
     try:
         with open(path, encoding="utf-8") as file:
             for line in file:
                 name, equals, value = line.partition("=")
                 if equals:
-                    found[name.strip().lower()] = value.strip()
+                    fields[name.strip().lower()] = value.strip()
     except (OSError, UnicodeDecodeError):
         raise CfnError('the credential file "%s" cannot be read' % path) from None
-    access = found.get("awsaccesskeyid") or found.get("aws_access_key_id")
-    secret = found.get("awssecretkey") or found.get("aws_secret_access_key")
+    access = fields.get("awsaccesskeyid") or fields.get("aws_access_key_id")
+    secret = fields.get("awssecretkey") or fields.get("aws_secret_access_key")
     if not access or not secret:
         raise CfnError('"%s" must have the lines AWSAccessKeyId= and AWSSecretKey=' % path)
     return Credentials(access, secret)

@@ -75,7 +75,7 @@ def _signal(arguments: Any) -> int:
             response.read(1 << 16)
 
     try:
-        web.patiently(send, arguments.attempts, lambda said: command_line.note(PROGRAM, said))
+        web.patiently(send, arguments.attempts, lambda message: command_line.note(PROGRAM, message))
     except web.Refused as error:
         hint = ""
         if error.status == 403:
@@ -96,24 +96,24 @@ def _text(argument: str) -> str:
 def unique_id() -> str:
     """Return the server's uuid from Nova's metadata (kept for the next time), else its name."""
     path = metadata.state_path("nova_meta.json")
-    found = _uuid(_read(path))
-    if found:
-        return found
+    uuid = _uuid(_read(path))
+    if uuid:
+        return uuid
     address = os.environ.get("HEAT_CFN_NOVA_URL", NOVA)
     try:
         with web.open_url(web.request(address), timeout=10, direct=True) as got:
             data = got.read(1 << 20)
     except (CfnError, OSError, HTTPException):
         return socket.getfqdn()
-    found = _uuid(data)
-    if not found:
+    uuid = _uuid(data)
+    if not uuid:
         return socket.getfqdn()
     from heat_config import files
 
     with contextlib.suppress(OSError):  # then it is asked for again
         files.make_directory(os.path.dirname(path))
         files.write_whole(path, data)
-    return found
+    return uuid
 
 
 def _read(path: str) -> bytes:

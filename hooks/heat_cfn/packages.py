@@ -35,11 +35,13 @@ def steps(value: Any, where: str) -> List[Step]:
     """
     result = []
     managers = as_map(value, where)
-    known = {**BY_NAME, **BY_FILE}
+    supported = {**BY_NAME, **BY_FILE}
     for manager in sorted(managers, key=_order):
         label = "%s/%s" % (where, manager)
-        if manager not in known:
-            raise CfnError('"%s" is not a package manager; one of %s is' % (label, _names(known)))
+        if manager not in supported:
+            raise CfnError(
+                '"%s" is not a package manager; one of %s is' % (label, _names(supported))
+            )
         wanted = {}
         for name, versions in sorted(as_map(managers[manager], label).items()):
             as_name(name, label)
@@ -49,8 +51,8 @@ def steps(value: Any, where: str) -> List[Step]:
     return result
 
 
-def _names(known: Dict[str, Any]) -> str:
-    return ", ".join(sorted(known))
+def _names(supported: Dict[str, Any]) -> str:
+    return ", ".join(sorted(supported))
 
 
 def _order(manager: str) -> Tuple[int, str]:
@@ -144,11 +146,11 @@ def _dpkg_has(name: str, version: str) -> bool:
     """Tell whether dpkg has the package, or one that provides it, fully installed."""
     form = "${db:Status-Abbrev}|${Package}|${Architecture}|${Version}|${Provides}\n"
     for line in run.ask(["dpkg-query", "-W", "-f", form]).stdout.splitlines():
-        status, package, architecture, found, provides = line.split("|", 4)
+        status, package, architecture, present, provides = line.split("|", 4)
         if not status.startswith("ii"):
             continue
         if name in (package, "%s:%s" % (package, architecture)):
-            return not version or found == version
+            return not version or present == version
         if not version and re.search(r"(^|[ ,])%s($|[ ,])" % re.escape(name), provides):
             return True
     return False

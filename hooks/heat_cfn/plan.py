@@ -78,15 +78,15 @@ def configurations(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[s
                 % ", ".join(sorted(sets))
             )
         selected = ["default"]
-    found: List[str] = []
+    names: List[str] = []
     for name in selected:
-        _expand(sets, name, found, ())
-    if not found:
+        _expand(sets, name, names, ())
+    if not names:
         raise CfnError('the config set "%s" is empty' % ",".join(selected))
-    return found
+    return names
 
 
-def _expand(sets: Dict[str, Any], name: Any, found: List[str], inside: Sequence[str]) -> None:
+def _expand(sets: Dict[str, Any], name: Any, names: List[str], inside: Sequence[str]) -> None:
     if not isinstance(name, str) or name not in sets:
         raise CfnError('configSets has no "%s"; it has: %s' % (name, ", ".join(sorted(sets))))
     if name in inside:
@@ -94,9 +94,9 @@ def _expand(sets: Dict[str, Any], name: Any, found: List[str], inside: Sequence[
     members = sets[name]
     for member in members if isinstance(members, list) else [members]:
         if isinstance(member, str):
-            found.append(member)
+            names.append(member)
         elif isinstance(member, dict) and set(member) == {"ConfigSet"}:
-            _expand(sets, member["ConfigSet"], found, [*inside, name])
+            _expand(sets, member["ConfigSet"], names, [*inside, name])
         else:
             raise CfnError(
                 'the config set "%s" must list names of configurations and {"ConfigSet": name}'

@@ -60,26 +60,26 @@ def _do(verb, identity):
         return _say('"%s" cannot be read: %s.' % (settings.state, error.strerror), 1)
     if identity is None:
         return _status(records)
-    found = [key for key in records if key == identity] or [
+    matches = [key for key in records if key == identity] or [
         key for key in records if key.startswith(identity)
     ]
-    if len(found) > 1:
-        return _say('"%s" could be any of: %s.' % (identity, ", ".join(sorted(found))), UNKNOWN)
-    if not found:
+    if len(matches) > 1:
+        return _say('"%s" could be any of: %s.' % (identity, ", ".join(sorted(matches))), UNKNOWN)
+    if not matches:
         return _say(
             'there is no deployment "%s" on this machine; "heat-config status" lists them.'
             % identity,
             UNKNOWN,
         )
     if verb == "status":
-        return _details(records[found[0]])
+        return _details(records[matches[0]])
     if verb == "log":
-        return _log(settings, found[0])
+        return _log(settings, matches[0])
     from . import runner
 
     if verb == "resend":
-        return runner.resend(found[0])
-    return runner.main(only=found[0])
+        return runner.resend(matches[0])
+    return runner.main(only=matches[0])
 
 
 def _status(records):

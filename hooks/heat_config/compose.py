@@ -40,9 +40,9 @@ class Project:
         self.name = project_name(os.path.basename(directory))
         self.file = os.path.join(directory, FILE)
 
-    def is_gone(self, known, present):
+    def is_gone(self, live, present):
         """Return whether its deployment is gone; both are as in live_deployments.py."""
-        return known.is_gone(self.deployment, self.config_id, present)
+        return live.is_gone(self.deployment, self.config_id, present)
 
     def is_of(self, deployment):
         """Return whether the hook.Deployment may replace it or take it down.
@@ -109,9 +109,9 @@ class Inherited(Project):
         self.owner = os.path.basename(directory)
         self.names = list(dict.fromkeys((re.sub("[-_]", "", self.name), self.name)))
 
-    def is_gone(self, known, _present):
+    def is_gone(self, live, _present):
         """Return whether no deployment has its name, as heat-agents asked."""
-        return self.owner not in known.names
+        return self.owner not in live.names
 
     def is_of(self, deployment):
         """Return whether the hook.Deployment has its name."""
@@ -147,20 +147,20 @@ def working():
 
 def projects(directory):
     """Return the Projects that stand in *directory*, heat-agents' among them."""
-    found = []
+    present = []
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
         path = os.path.join(directory, name)
         data = files.read_bounded(os.path.join(path, NOTE), 1 << 20)
         if data is not None:
             with contextlib.suppress(ValueError, KeyError, TypeError):
-                found.append(Project(path, json.loads(data)))
+                present.append(Project(path, json.loads(data)))
         elif os.path.isfile(os.path.join(path, FILE)):
-            found.append(Inherited(path))
-    for project in found:
+            present.append(Inherited(path))
+    for project in present:
         if isinstance(project, Inherited):  # may not take down what is another one's
-            others = {other.name for other in found if other is not project}
+            others = {other.name for other in present if other is not project}
             project.names = [name for name in project.names if name not in others]
-    return found
+    return present
 
 
 def project_for(directory, deployment, present):
@@ -210,10 +210,10 @@ def find_command():
     commands = COMMANDS if shutil.which("docker") else COMMANDS_OF_PODMAN
     old = ""
     for words in commands:
-        said = hook.run([*words, "version"], env=environment(), quiet=True, timeout=60)
-        if words == PODMAN_COMPOSE and TOO_OLD.search(said.stdout + said.stderr):
+        version = hook.run([*words, "version"], env=environment(), quiet=True, timeout=60)
+        if words == PODMAN_COMPOSE and TOO_OLD.search(version.stdout + version.stderr):
             old = " podman-compose is too old: before 1.1 it reports success when services fail."
-        elif said.status == 0:
+        elif version.status == 0:
             return list(words)
     raise hook.HookError(
         "Compose is not installed on this server: none of %s works.%s Build the image with the "
@@ -274,10 +274,10 @@ def _owner(item, names):
 
 def clean():
     """Take down the projects of deployments that are gone; return a sentence for each."""
-    known = live_deployments.read(GROUP)
+    live = live_deployments.read(GROUP)
     there = projects(working())
     present = {(project.deployment, project.config_id) for project in there}
-    gone = [p for p in there if known is not None and p.is_gone(known, present)]
+    gone = [p for p in there if live is not None and p.is_gone(live, present)]
     command = find_command() if gone else []
     done = []
     for project in gone:

@@ -88,17 +88,17 @@ class Engine:
         if not ids:
             return []
         # One may vanish between the two questions; what is known of the others still counts.
-        found = hook.run(
+        inspected = hook.run(
             [self.program, "inspect", "--type", "container", *ids],
             env=tools.environment(),
             quiet=True,
         )
         try:
-            documents = json.loads(found.stdout)
+            documents = json.loads(inspected.stdout)
         except ValueError:
             raise hook.HookError(
                 '"%s inspect" did not answer with JSON: %s'
-                % (os.path.basename(self.program), found.stderr.strip())
+                % (os.path.basename(self.program), inspected.stderr.strip())
             ) from None
         return [Container(document) for document in documents if isinstance(document, dict)]
 
@@ -135,10 +135,10 @@ def clean(engine):
     """
     done = []
     stay = engine.managed()
-    known = live_deployments.read(GROUP)
-    if known is not None:
+    live = live_deployments.read(GROUP)
+    if live is not None:
         present = {(c.deployment, c.config_id) for c in stay}
-        gone = [c for c in stay if known.is_gone(c.deployment, c.config_id, present)]
+        gone = [c for c in stay if live.is_gone(c.deployment, c.config_id, present)]
         engine.remove(gone)
         done += ['container "%s" is removed: its deployment is gone' % c.name for c in gone]
         stay = [container for container in stay if container not in gone]

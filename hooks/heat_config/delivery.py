@@ -5,7 +5,7 @@ import time
 
 from . import files, process, transport, values
 
-SAID_LIMIT = 16 << 10
+OUTPUT_LIMIT = 16 << 10
 """Bytes of what a program of one's own says that are kept."""
 
 PATIENT = 3
@@ -96,7 +96,7 @@ def through_program(record, body, store, journal, settings):
     What it says goes to the deployment's own log: why it failed is nowhere else.
     """
     stdin = os.memfd_create("signal")
-    said = os.memfd_create("said")
+    output = os.memfd_create("output")
     try:
         files.write_all(stdin, body)
         os.lseek(stdin, 0, os.SEEK_SET)
@@ -105,15 +105,15 @@ def through_program(record, body, store, journal, settings):
             [settings.notify, store.path(record.key, ".json")],
             env=dict(os.environ),
             stdin=stdin,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             session=True,
             umask=settings.umask,
         )
         status = process.wait(pid, settings.signal_time)
         if status is None:
             process.end_group(pid, settings.kill_after)
-        text = files.read_part(said, 0, SAID_LIMIT).decode("utf-8", "replace")
+        text = files.read_part(output, 0, OUTPUT_LIMIT).decode("utf-8", "replace")
         if text:
             journal.note(record.key, '"%s" said:\n%s' % (settings.notify, text.rstrip("\n")))
     except OSError as error:
@@ -122,7 +122,7 @@ def through_program(record, body, store, journal, settings):
         ) from None
     finally:
         os.close(stdin)
-        os.close(said)
+        os.close(output)
     if status != 0:
         raise transport.NotAccepted(
             '"%s" (HEAT_CONFIG_NOTIFY) %s; what it said is shown by "heat-config log %s"'

@@ -26,7 +26,7 @@ class Execution:
         self._settings = settings
         self._pump = None
         self._response = None
-        self._said = None
+        self._stderr = None
         self.was_cut = False
         """Whether the hook had no chance to clean up after itself."""
 
@@ -42,11 +42,11 @@ class Execution:
             os.close(self._journal.open(key, stream, fresh=True))
         whole = capture.Whole(os.memfd_create("response"), result.ANSWER_LIMIT + 1)
         self._response = whole.descriptor
-        self._said = capture.memory(result.TEXT_LIMIT)
+        self._stderr = capture.memory(result.TEXT_LIMIT)
         capture.on_disk(response)
         self._streams = (
             capture.Stream(whole, capture.Whole(response, result.ANSWER_LIMIT + 1)),
-            capture.Stream(self._said, capture.on_disk(log)),
+            capture.Stream(self._stderr, capture.on_disk(log)),
         )
         self._pump = capture.Pump(self._streams)
 
@@ -151,8 +151,8 @@ class Execution:
 
     def _answer(self, status):
         data = self._read_response()
-        said = self._said.read(result.TEXT_LIMIT) if self._said is not None else b""
-        answer = result.read_answer(data, said, status, self._hook, self._record.outputs)
+        printed = self._stderr.read(result.TEXT_LIMIT) if self._stderr is not None else b""
+        answer = result.read_answer(data, printed, status, self._hook, self._record.outputs)
         if answer[result.STATUS] and not result.is_complete(data) and self._store.is_full():
             answer[result.STDERR] += 'The disk of "%s" is full.\n' % self._store.directory
         warning = result.stray(data, self._hook)
@@ -179,23 +179,23 @@ class Execution:
 
     def partial(self):
         """Return (stdout, stderr) as far as they got: the tool's, else the hook's own."""
-        found = []
+        captured = []
         for stream in ("stdout", "stderr"):
             capture.wait_idle(self._journal.path(self._record.key, stream))
             try:
                 descriptor = self._journal.open(self._record.key, stream)
             except OSError:
-                found.append("")
+                captured.append("")
                 continue
             data = capture.Kept(descriptor).read(result.TEXT_LIMIT)
-            found.append(data.decode("utf-8", "replace"))
+            captured.append(data.decode("utf-8", "replace"))
             os.close(descriptor)
-        if not any(found):
+        if not any(captured):
             if self._response is not None:
-                found[0] = result.text_of(self._response)
-            if self._said is not None:
-                found[1] = self._said.read(result.TEXT_LIMIT).decode("utf-8", "replace")
-        return tuple(found)
+                captured[0] = result.text_of(self._response)
+            if self._stderr is not None:
+                captured[1] = self._stderr.read(result.TEXT_LIMIT).decode("utf-8", "replace")
+        return tuple(captured)
 
     def close(self):
         """Close what open() or recover() opened."""
@@ -205,7 +205,7 @@ class Execution:
                 stream.close()
         elif self._response is not None:
             os.close(self._response)
-        self._pump = self._response = self._said = None
+        self._pump = self._response = self._stderr = None
 
 
 def _wait_for_stranger(pid, note, seconds):

@@ -74,7 +74,7 @@ class Deployment:
 
         Raises HookError, naming the input, for one that no environment can carry.
         """
-        found = {}
+        variables = {}
         for name, value in self.inputs.items():
             string = values.text(value)
             if not name or "=" in name or "\0" in name or "\0" in string:
@@ -83,8 +83,8 @@ class Deployment:
                     "sign in its name, or a NUL byte in its value. Take it out, or encode it, "
                     "for instance as base64." % values.encode(values.clean(name))
                 )
-            found[values.clean(name)] = string
-        return found
+            variables[values.clean(name)] = string
+        return variables
 
 
 class Result:
@@ -258,13 +258,13 @@ def file_outputs(deployment, outputs_dir):
     A link is followed, as in heat-agents: a script made it, and reads as root what it likes.
     Bytes that are not UTF-8 are replaced; a very long file loses its middle, with a mark.
     """
-    found = {}
+    contents = {}
     for name in deployment.outputs:
         path = os.path.join(outputs_dir, "%s.%s" % (deployment.id, name))
         data = files.read_bounded(path, OUTPUT_LIMIT, follow=True)
         if data is not None:
-            found[name] = data.decode("utf-8", "replace")
-    return found
+            contents[name] = data.decode("utf-8", "replace")
+    return contents
 
 
 def respond(*, stdout="", stderr="", status=0, outputs=None):

@@ -65,7 +65,7 @@ class Item:
             self.refusal = 'The config of the component has no list "configs".'
             return
         action = self.inputs.get("deploy_action")
-        known = []
+        handled = []
         for entry in entries:
             actions = entry.get("actions") if isinstance(entry, dict) else None
             if not isinstance(actions, list):
@@ -75,10 +75,10 @@ class Item:
                 self.element["group"] = tool if isinstance(tool, str) else ""
                 self.element["config"] = entry.get("config")
                 return
-            known.extend(item for item in actions if isinstance(item, str))
+            handled.extend(item for item in actions if isinstance(item, str))
         self.refusal = "The component has no config for the action %s; it has some for: %s." % (
             values.encode(values.text(action)),
-            ", ".join(values.clean(item) for item in known) or "none",
+            ", ".join(values.clean(item) for item in handled) or "none",
         )
 
 

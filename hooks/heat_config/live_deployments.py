@@ -36,7 +36,7 @@ def of_deployment(deployment):
     )
 
 
-class Standing:
+class LiveDeployments:
     """What Heat and the list have; *items* are their entries.
 
     identities: of the deployments of *group*. One whose config became one of another group has
@@ -63,7 +63,7 @@ class Standing:
 
 def read(group):
     """Return the Standing for *group*, or None when Heat was not reached in this run."""
-    found = []
+    items = []
     reached = False
     for path in (os.environ.get("OS_CONFIG_FILES") or "").split(":"):
         if os.path.basename(path) in SERVERS:
@@ -71,11 +71,11 @@ def read(group):
             listed = document.get("deployments") if isinstance(document, dict) else None
             if isinstance(listed, list):
                 reached = True
-                found += _items(listed)
+                items += _items(listed)
     listed = _read(_list())
     if not reached or not isinstance(listed, list):
         return None
-    return Standing(found + _items(listed), group)
+    return LiveDeployments(items + _items(listed), group)
 
 
 def config_ids():

@@ -48,14 +48,14 @@ def of(scheme, host, port, environ=os.environ):
 
 def _named(environ):
     """Return {scheme: URL}; a name in small letters wins, and an empty one takes the other away."""
-    found = {}
+    urls = {}
     names = [name for name in environ if name[-6:].lower() == "_proxy"]
     for name in sorted(names, key=lambda name: name[-6:] == "_proxy"):
         if environ[name]:
-            found[name[:-6].lower()] = environ[name]
+            urls[name[:-6].lower()] = environ[name]
         elif name[-6:] == "_proxy":
-            found.pop(name[:-6].lower(), None)
-    return found
+            urls.pop(name[:-6].lower(), None)
+    return urls
 
 
 def _is_past(host, port, environ):

@@ -49,18 +49,18 @@ def read_answer(data, stderr, exit_status, hook, outputs):
     as its status. Not kept: an answer without a status, no answer at all, and an answer with a
     non-zero exit status count as failed.
     """
-    said = stderr.decode("utf-8", "replace")
+    stderr_text = stderr.decode("utf-8", "replace")
     if len(data) > ANSWER_LIMIT:
         return failure(
             'The hook "%s" answered with %d bytes, more than %d MiB.'
             % (hook, len(data), ANSWER_LIMIT >> 20),
-            stderr=said,
+            stderr=stderr_text,
         )
     if not data.strip():
         return failure(
             'The hook "%s" gave no answer%s.' % (hook, _ended(exit_status)),
             status=exit_status or 1,
-            stderr=said,
+            stderr=stderr_text,
         )
     try:
         answer = values.decode(data)
@@ -70,16 +70,16 @@ def read_answer(data, stderr, exit_status, hook, outputs):
             return failure(
                 'The hook "%s" ended unseen, and its answer is not whole.' % hook,
                 stdout=text,
-                stderr=said,
+                stderr=stderr_text,
             )
-        return {STDOUT: text, STDERR: said, STATUS: exit_status}
+        return {STDOUT: text, STDERR: stderr_text, STATUS: exit_status}
     if not isinstance(answer, dict):
         return failure(
             'The hook "%s" answered with JSON that is not an object.' % hook,
             status=exit_status or 1,
-            stderr=said,
+            stderr=stderr_text,
         )
-    return _checked(answer, said, exit_status, hook, outputs)
+    return _checked(answer, stderr_text, exit_status, hook, outputs)
 
 
 def stray(data, hook):
@@ -102,7 +102,7 @@ def stray(data, hook):
     return None
 
 
-def _checked(answer, said, exit_status, hook, outputs):
+def _checked(answer, stderr_text, exit_status, hook, outputs):
     result = {name: _tidy(answer[name]) for name in outputs if name in answer}
     result[STDOUT] = values.text(answer.get(STDOUT))
     result[STDERR] = values.text(answer.get(STDERR))
@@ -123,7 +123,7 @@ def _checked(answer, said, exit_status, hook, outputs):
             'The hook "%s" %s.' % (hook, problem.replace("but and", "but")),
             status=result[STATUS],
             stdout=result[STDOUT],
-            stderr=result[STDERR] or said,
+            stderr=result[STDERR] or stderr_text,
         )
     )
     return result

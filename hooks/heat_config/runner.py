@@ -78,16 +78,16 @@ class Pass:
         refused = self._open()
         if refused is not None:
             return refused
-        items, spoken = self._items()
+        items, readable = self._items()
         self.records = self.store.load()
         self._receive(items)
         if only is not None and not self._again(items, only):
             return AGAIN
-        self._apart(self._resend)
+        self._isolated(self._resend)
         for item in items.values():
-            self._apart(self._serve, item)
-        self._apart(self._finish_strangers, items)
-        self._apart(self._forget, items, spoken)
+            self._isolated(self._serve, item)
+        self._isolated(self._finish_strangers, items)
+        self._isolated(self._forget, items, readable)
         self._note_waiting()
         if only is not None:
             self.failed |= self.records[only].mark.get("status") != 0
@@ -107,7 +107,7 @@ class Pass:
         for record in list(self.records.values()):
             if not due and only in (None, record.key):
                 record.mark.pop("signal", None)
-        self._apart(self._resend, only)
+        self._isolated(self._resend, only)
         waiting = self._note_waiting()
         if only is not None:
             waiting = self.records[only].state != SIGNALLED
@@ -137,7 +137,7 @@ class Pass:
         self.store.note_waiting(waiting)
         return waiting
 
-    def _apart(self, step, *arguments):
+    def _isolated(self, step, *arguments):
         """Do one step; what goes wrong in it in a way nobody foresaw must not stop the others.
 
         The type and place are told, the message is not: it may quote a value.
@@ -243,8 +243,8 @@ class Pass:
     def _revive_changed(self, record, item):
         """Another address is another try."""
         gone = record.mark.pop("gone", None)
-        known = transport.kind(item.inputs) is None
-        if not known and delivery.address(item.inputs) != record.mark.get("address"):
+        unaddressed = transport.kind(item.inputs) is None
+        if not unaddressed and delivery.address(item.inputs) != record.mark.get("address"):
             self._wait_again(record, item)
         elif gone:
             self._save(record)
@@ -261,7 +261,7 @@ class Pass:
         record = self.records[only]
         if record.state == FINISHED:
             return True
-        items, _spoken = self._items()
+        items, _readable = self._items()
         if record.state != UNDELIVERABLE:
             self.journal.say('"%s" has no signal that waits: it is %s' % (only, record.state))
         elif only not in items:
@@ -298,7 +298,7 @@ class Pass:
     def _resend(self, only=None):
         for record in list(self.records.values()):
             if record.state == FINISHED and only in (None, record.key):
-                self._apart(self._deliver, record)
+                self._isolated(self._deliver, record)
 
     def _serve(self, item):
         record = self.records[item.key]
@@ -552,13 +552,13 @@ class Pass:
 
         return where
 
-    def _forget(self, items, spoken):
+    def _forget(self, items, readable):
         """Remove the state of what has been gone from the metadata for long enough.
 
         Only metadata that could be read says so, and a source that is down for a while may leave
         it without deployments, or without some: forgetting one too early would run it twice.
         """
-        if not spoken:
+        if not readable:
             return
         patience = self.settings.forget_after * (1 if items else EMPTY_FACTOR)
         for key, record in list(self.records.items()):

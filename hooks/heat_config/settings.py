@@ -33,13 +33,13 @@ class Settings:
     def __init__(self, environ=os.environ, umask=None):
         self.umask = umask
         self.problems = []
-        found = self._read(environ.get("HEAT_CONFIG_FILE") or CONFIG_FILE)
+        given = self._read(environ.get("HEAT_CONFIG_FILE") or CONFIG_FILE)
         self.document = environ.get("HEAT_SHELL_CONFIG") or "/var/run/heat-config/heat-config"
         self.state = environ.get("HEAT_CONFIG_DEPLOYED") or "/var/lib/heat-config/deployed"
-        self.logs = environ.get("HEAT_CONFIG_LOGS") or found.get("logs") or "/var/log/heat-config"
-        self.console = environ.get("HEAT_CONFIG_CONSOLE") or found.get("console") or "/dev/console"
+        self.logs = environ.get("HEAT_CONFIG_LOGS") or given.get("logs") or "/var/log/heat-config"
+        self.console = environ.get("HEAT_CONFIG_CONSOLE") or given.get("console") or "/dev/console"
         self.notify = environ.get("HEAT_CONFIG_NOTIFY") or None
-        self.ca_file = environ.get("HEAT_CONFIG_CA_FILE") or found.get("ca_file") or None
+        self.ca_file = environ.get("HEAT_CONFIG_CA_FILE") or given.get("ca_file") or None
         self.hooks = [
             directory
             for directory in (
@@ -49,12 +49,12 @@ class Settings:
             )
             if directory
         ]
-        self.timeout = self._number(found, "timeout")
-        self.kill_after = self._number(found, "kill_after")
-        self.request_timeout = self._number(found, "request_timeout") or 30.0
-        self.signal_time = self._number(found, "signal_time")
-        self.forget_after = self._number(found, "forget_after")
-        self.keep_logs = self._number(found, "keep_logs")
+        self.timeout = self._number(given, "timeout")
+        self.kill_after = self._number(given, "kill_after")
+        self.request_timeout = self._number(given, "request_timeout") or 30.0
+        self.signal_time = self._number(given, "signal_time")
+        self.forget_after = self._number(given, "forget_after")
+        self.keep_logs = self._number(given, "keep_logs")
 
     def _read(self, path):
         """Return {key: text} of ``key = value`` lines; comments and [sections] are passed over."""
@@ -66,26 +66,26 @@ class Settings:
         except OSError as error:
             self.problems.append('"%s" cannot be read: %s.' % (path, error.strerror))
             return {}
-        known = set(NUMBERS) | {"logs", "console", "ca_file"}
-        found = {}
+        keys = set(NUMBERS) | {"logs", "console", "ca_file"}
+        given = {}
         for number, line in enumerate(lines, 1):
             line = line.strip()
             if not line or line[0] in "#;[":
                 continue
             key, equals, value = line.partition("=")
-            if equals and key.strip() in known:
-                found[key.strip()] = value.strip()
+            if equals and key.strip() in keys:
+                given[key.strip()] = value.strip()
             else:
                 self.problems.append(
                     '"%s" line %d is not understood and was left out. Known are: %s.'
-                    % (path, number, ", ".join(sorted(known)))
+                    % (path, number, ", ".join(sorted(keys)))
                 )
-        return found
+        return given
 
-    def _number(self, found, key):
-        if key not in found:
+    def _number(self, given, key):
+        if key not in given:
             return NUMBERS[key]
-        number = seconds(found[key])
+        number = seconds(given[key])
         if number is None:
             self.problems.append(
                 'The setting "%s" must be a number of seconds; %g is used instead.'

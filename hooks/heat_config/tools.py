@@ -56,10 +56,10 @@ def find(what, names, *, setting, places=(), hint):
         for path in [name] if "/" in name else [os.path.join(d, name) for d in directories]:
             if os.path.isfile(path) and os.access(path, os.X_OK):
                 return path
-    said = ' (%s says "%s")' % (setting, chosen) if chosen else ""
+    chosen_by = ' (%s says "%s")' % (setting, chosen) if chosen else ""
     raise hook.HookError(
         "%s is not installed on this server: no program %s was found%s. %s"
-        % (what, " or ".join('"%s"' % name for name in wanted), said, hint),
+        % (what, " or ".join('"%s"' % name for name in wanted), chosen_by, hint),
         127,
     )
 
@@ -69,8 +69,10 @@ def age(what, program, minimum):
 
     For use after a failure only: asking a tool for its version can take seconds.
     """
-    said = hook.run([program, "--version"], env=environment(), quiet=True, timeout=60).stdout
-    match = re.search(r"\b\d+(?:\.\d+)+|\b\d{4,}\b", said)
+    version_output = hook.run(
+        [program, "--version"], env=environment(), quiet=True, timeout=60
+    ).stdout
+    match = re.search(r"\b\d+(?:\.\d+)+|\b\d{4,}\b", version_output)
     if match is None:
         return ""
     version = tuple(int(part) for part in match.group().split("."))

@@ -65,11 +65,11 @@ def named_values(inputs):
 
     A later one of the same name wins, as in heat-agents. A missing value is None.
     """
-    found = {}
+    named = {}
     for item in inputs if isinstance(inputs, list) else ():
         if isinstance(item, dict) and isinstance(item.get("name"), str):
-            found[item["name"]] = item.get("value")
-    return found
+            named[item["name"]] = item.get("value")
+    return named
 
 
 def output_names(outputs):

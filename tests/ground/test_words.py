@@ -42,7 +42,7 @@ def words(path: Path) -> set[str]:
     return {path.stem, *(name.lower().strip("_") for name in names(tree))}
 
 
-@pytest.mark.parametrize("folder", ["hotplate", "tools", "tests"])
+@pytest.mark.parametrize("folder", ["hotplate", "tools", "tests", "hooks", "elements"])
 def test_no_name_could_mean_anything(folder):
     bad = [
         f"{path.relative_to(ROOT)}: {word}"

@@ -22,8 +22,8 @@ def main():
         del program["stored"]
     site = [str(path) for path in Path(venv).glob("lib/python3.*/site-packages")]
     agent = {
-        found.metadata["Name"]: found.version
-        for found in (importlib.metadata.distributions(path=site) if site else ())
+        distribution.metadata["Name"]: distribution.version
+        for distribution in (importlib.metadata.distributions(path=site) if site else ())
     }
     manifest = {
         "agent": agent,

@@ -164,12 +164,12 @@ def check_call(argv, **options):
 def scripts(directory):
     """The scripts of a phase in the order of ``LC_ALL=C sort -n``."""
     name = re.compile(os.environ.get("RUN_PARTS_REGEX") or NAME)
-    found = []
+    runnable = []
     for path in directory.iterdir():
         if name.search(path.name) and path.is_file() and os.access(path, os.X_OK):
             number = re.match("-?[0-9]+", path.name)
-            found.append((int(number[0]) if number else 0, os.fsencode(path.name), path))
-    return [path for _, _, path in sorted(found)]
+            runnable.append((int(number[0]) if number else 0, os.fsencode(path.name), path))
+    return [path for _, _, path in sorted(runnable)]
 
 
 def run_script(path):
