@@ -13,7 +13,7 @@ SETTING = "HEAT_CFN_INIT_CMD"
 
 
 def is_ours(program):
-    """Return True for the cfn-init of the element heat-cfntools, which is told where to look."""
+    """Return whether this is our own cfn-init, which can be given the metadata's path."""
     try:
         with open(program, "rb") as stream:
             return b"heat_cfn" in stream.read(4096)
@@ -36,7 +36,7 @@ def main(deployment):
     path = work.path(".metadata")
     hook.write_file(path, metadata)
     if not is_ours(program):
-        # Another implementation knows only the one place that all deployments share.
+        # Another implementation reads only the one file that all deployments share.
         hook.write_file(os.path.join(work.directory, "last_metadata"), metadata)
     configsets = tools.joined(deployment, "configsets", ",")
     try:

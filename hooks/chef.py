@@ -22,7 +22,7 @@ RUNS = ".runs"
 """Below the working directory: what one run needs, with the inputs in it."""
 
 REMEMBERED = ".nodes"
-"""Below the working directory: the nodes between runs, without inputs."""
+"""Below the working directory: the nodes as kept between runs, without inputs."""
 
 NODES = "nodes"
 NODE_LIMIT = 64 << 20
@@ -55,7 +55,7 @@ MEANINGS = {
 def wanted_run_list(deployment):
     """Return the config as a list of run list items; HookError when it is not one.
 
-    JSON text of one item stands for a list of it, as in heat-agents, where Chef sees to that.
+    The JSON text of one item counts as a list of it, as with heat-agents, where Chef accepts that.
     """
     config = deployment.config
     if isinstance(config, str):
@@ -123,7 +123,7 @@ def configuration(deployment, work):
         "chef_zero.enabled true",
         "node_path %s" % ruby(os.path.join(run_directory(work), NODES)),
         # One cache for all deployments, where heat-agents has it: downloads are kept, and Chef
-        # rotates its backups. By default it is beside this file, which is gone after the run.
+        # rotates its backups. By default it is beside this file, which is removed after the run.
         "cache_path %s" % ruby(os.path.join(work.directory, "local-mode-cache")),
     ]
     for name in ("cookbook", "role", "environment"):
@@ -147,7 +147,7 @@ def kitchen(deployment, work, environment):
     path = kitchen_path(deployment, work)
     if os.path.isdir(path) and os.listdir(path) and not os.path.isdir(os.path.join(path, ".git")):
         raise hook.HookError(
-            'The kitchen cannot be cloned to "%s": something that is no git clone is there.' % path
+            'The kitchen cannot be cloned to "%s": what is there is not a git clone.' % path
         )
     tools.private_directory(os.path.dirname(path))
     fresh = path + ".new"
@@ -180,7 +180,7 @@ def recall(work, nodes):
 
 
 def remember(work, nodes, inputs):
-    """Keep what recipes set in ``node.normal``, which Chef brings back at the next run.
+    """Keep what recipes set in ``node.normal``, which Chef restores at the next run.
 
     The inputs are in the saved node too. They are left out: one that is dropped must not come
     back, and no secret may stay on the disk.
@@ -219,7 +219,7 @@ def without(attributes, inputs):
 
 def converge(chef, text, attributes, work, environment):
     """Run Chef with a configuration and attributes of its own, and leave neither behind."""
-    # Nobody else runs, so what is here was left by a run that was killed.
+    # No other run is in progress, so what is here was left by one that was killed.
     tools.remove_tree(os.path.join(work.directory, RUNS))
     own = run_directory(work)
     nodes = os.path.join(own, NODES)

@@ -22,11 +22,11 @@ KEYS = (*SCALARS, *LISTS, *OTHERS, "start_order")
 
 
 def _replaced(deployment, config, managed):
-    """Return what an earlier action, or an interrupted run of this one, has made.
+    """Return the containers that an earlier action, or an interrupted run of this one, has made.
 
-    An action between UPDATE and DELETE that only runs commands in containers needs those of
-    before. What belongs to a config that Heat still lists is not of before: when Heat replaces a
-    deployment, the new one has its containers already as the old one is deleted.
+    An action between UPDATE and DELETE that only runs commands in containers keeps them. So do
+    configs that Heat still lists: when Heat replaces a deployment, the new one already has its
+    containers while the old one is deleted.
     """
     owner = live_deployments.of_deployment(deployment)
     commands_only = config and all(entry.get("action") == "exec" for entry in config.values())
@@ -135,7 +135,7 @@ def _options(entry, names):
 def _environment(name, value):
     """Return (the text of an env file, options, variables of the engine's client).
 
-    A file cannot hold a value of several lines: the client hands on one of its own variables.
+    A file cannot hold a value of several lines: the client passes on a variable of its own.
     """
     if isinstance(value, dict):
         value = ["%s=%s" % (key, values.text(item)) for key, item in value.items()]
@@ -168,13 +168,13 @@ def _words(command):
     text = values.text(command)
     try:
         return shlex.split(text)
-    except ValueError:  # an apostrophe that quotes nothing
+    except ValueError:  # an unbalanced quote
         return text.split()
 
 
 @hook.main
 def main(deployment):
-    """Run the containers in order; those of before are replaced, on DELETE removed."""
+    """Run the containers in order, in place of the earlier ones; on DELETE only remove those."""
     config = _checked(yamltext.map_config(deployment))
     leave = deployment.action == "DELETE" or not config
     if leave and not containers.is_installed():
@@ -187,7 +187,7 @@ def main(deployment):
     for name, entry in sorted(config.items(), key=lambda item: _order(*item)):
         unknown = sorted(set(entry) - set(KEYS))
         if unknown:
-            stderr.append('"%s": %s is not known here and left out\n' % (name, ", ".join(unknown)))
+            stderr.append('"%s": ignored unknown keys: %s\n' % (name, ", ".join(unknown)))
         result = _start(engine, deployment, name, entry)
         stdout.append(result.stdout)
         stderr.append(result.stderr)

@@ -12,14 +12,14 @@ from heat_config import compose, hook, tools, values, yamltext
 def _compose_file(deployment, config):
     if not any(key in config for key in compose.TOP_LEVEL):
         return values.encode(compose.modern(config))  # JSON is YAML
-    # Text goes in as it came: compose reads YAML 1.2, PyYAML would take a port 22:22 for 1342.
+    # Text is passed on as it came: compose reads YAML 1.2, PyYAML would read a port 22:22 as 1342.
     return deployment.config if isinstance(deployment.config, str) else values.encode(config)
 
 
 def _given_files(deployment):
     """Return {file name: content} from the input "env_files".
 
-    It is a list of ``{"file_name":, "content":}``, as JSON or, as heat-agents wanted it, as a
+    It is a list of ``{"file_name":, "content":}``, as JSON or, as heat-agents expected, as a
     Python literal.
     """
     given = deployment.inputs.get("env_files")
@@ -52,7 +52,7 @@ def _write_env_files(project, config, given):
             plain = os.path.normpath(path)
             if plain.split("/")[0] == ".." or "\0" in plain:
                 raise hook.HookError(
-                    'The env_file of service "%s" leads out of the project\'s directory.'
+                    'The env_file of service "%s" is outside the project\'s directory.'
                     % values.clean(name)
                 )
             project.write_env_file(plain, given[plain])
@@ -73,8 +73,8 @@ def main(deployment):
     command = compose.find_command()
     stdout, stderr = "", ""
     for old in mine:
-        # The name may have changed with an update; and podman-compose takes --remove-orphans
-        # with "up" and does not obey it, so that only "down" removes a service.
+        # The name may have changed with an update; and podman-compose accepts --remove-orphans
+        # with "up" but ignores it, so that only "down" removes a service.
         other = old is not project
         if leave or other or os.path.basename(command[0]) == "podman-compose":
             result = old.take_down(command)

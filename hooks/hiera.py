@@ -38,7 +38,7 @@ def data_path(directory, name):
 
 
 def refuse_legacy_data():
-    """Stop when os-apply-config has Hiera data of its own, which would overwrite ours."""
+    """Raise HookError when os-apply-config has Hiera data too, which would overwrite ours."""
     command = (os.environ.get("HEAT_HIERA_ELEMENT_CHECK_CMD") or LEGACY_CHECK).split()
     result = hook.run(command, env=tools.environment(), quiet=True, timeout=120)
     if result.status == 0 and result.stdout.strip() != "empty":

@@ -34,7 +34,7 @@ def target(path):
         )
     real = os.path.realpath(path)
     if os.path.exists(real) and not os.path.isfile(real):
-        raise hook.HookError("%s is there and is not a file; nothing was written." % shown)
+        raise hook.HookError("%s exists and is not a file; nothing was written." % shown)
     return real
 
 
@@ -46,7 +46,7 @@ def umask():
 
 
 def write(path, text, mode):
-    """Replace *path*, keeping mode and owner of a file that is there; else as the umask has it."""
+    """Replace *path*; keep mode and owner of an existing file, else the umask decides."""
     try:
         old = os.stat(path)
     except OSError:

@@ -23,10 +23,10 @@ GOOD = (0, 2)
 
 @contextlib.contextmanager
 def hiera_data(deployment, work, puppet):
-    """Write the inputs, typed, as Hiera data; give what Puppet needs to be told to find them.
+    """Write the inputs, typed, as Hiera data; yield the options that let Puppet find it.
 
-    The files are there for this one run. Heat's own inputs, some of them credentials, are not in
-    them: all of them are facts.
+    The files exist for this one run. Heat's own inputs, some of them credentials, are left out:
+    all of them are facts.
     """
     name = "heat_config_%s" % deployment.name
     if "/" in name or "\0" in name or len(name.encode()) > 240:
@@ -42,7 +42,7 @@ def hiera_data(deployment, work, puppet):
         if hierarchy_is_set(puppet):
             yield []
         else:
-            # Nobody said how Hiera finds data: Debian ships a configuration with no hierarchy.
+            # Nothing says where Hiera finds data: Debian ships a configuration with no hierarchy.
             hook.write_file(config, tools.hiera5([name], directory))
             yield ["--hiera_config", config]
     finally:
@@ -51,15 +51,15 @@ def hiera_data(deployment, work, puppet):
 
 
 def is_data(name):
-    """Return whether the input is the user's, or one of Heat's that says what this is about."""
+    """Return whether the input is the user's, or one of Heat's that is no credential."""
     return name not in tools.HEAT_INPUTS or name in NO_CREDENTIALS
 
 
 def hierarchy_is_set(puppet):
-    """Return whether the global Hiera configuration says anything, wherever Puppet reads it.
+    """Return whether the global Hiera configuration sets anything, wherever Puppet reads it.
 
-    What --hiera_config names would be read instead of it. Puppet's own answer takes seconds: it
-    has the setting of puppet.conf, and $codedir/hiera.yaml before $confdir/hiera.yaml.
+    A file given as --hiera_config would replace it. Asking Puppet takes seconds; it follows the
+    setting in puppet.conf, and reads $codedir/hiera.yaml before $confdir/hiera.yaml.
     """
     if has_hierarchy(tools.hiera_config()):
         return True
@@ -69,7 +69,7 @@ def hierarchy_is_set(puppet):
 
 
 def has_hierarchy(path):
-    """Return whether the Hiera configuration *path* says anything."""
+    """Return whether the Hiera configuration *path* sets anything."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = [line.split("#")[0].strip() for line in file]
@@ -87,7 +87,7 @@ def tool_log(level):
 
 
 def keep_logs(deployment, result):
-    """Keep both streams where people look for them, named by the time of the deployment."""
+    """Keep both streams where heat-agents does, named by the deployment's time."""
     directory = tools.private_directory(os.environ.get("HEAT_PUPPET_LOGDIR") or LOGS)
     time = re.sub("[^0-9A-Za-z-]", "", re.sub("[:T]", "-", deployment.creation_time))
     for stream in ("stdout", "stderr"):

@@ -23,13 +23,13 @@ def state_text(deployment):
         return tools.text_config(deployment)
     try:
         import yaml
-    except ImportError:  # as good, but for Jinja expressions with double quotes in them
+    except ImportError:  # as good, except for Jinja expressions that contain double quotes
         return tools.yaml(config)
     return yaml.safe_dump(config, default_flow_style=False, sort_keys=False, allow_unicode=True)
 
 
 def write_configuration(deployment, work, outputs, run):
-    """Write the minion configuration of this one run: the image's, then the inputs, then ours.
+    """Write the minion configuration for this one run: the image's, then the inputs, then ours.
 
     Salt reads the included files in order, and the later one wins.
     """
@@ -59,7 +59,7 @@ def write_configuration(deployment, work, outputs, run):
 
 
 def read_answer(path):
-    """Return what salt-call says about the one call: "return", "retcode" and more; else None."""
+    """Return salt-call's answer about the one call: "return", "retcode" and more; else None."""
     try:
         with open(path, "rb") as file:
             answered = values.decode(file.read())

@@ -18,7 +18,7 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def add_source_options(options: argparse.ArgumentParser) -> None:
-    """Add the options that say which resource's metadata is meant, and how to ask Heat for it."""
+    """Add the options that select a resource's metadata and say how to ask Heat for it."""
     options.add_argument("-s", "--stack", metavar="NAME", help="the stack's name")
     options.add_argument("-r", "--resource", metavar="NAME", help="the resource's logical name")
     options.add_argument("--access-key", metavar="KEY", help="EC2 access key")
@@ -30,7 +30,7 @@ def add_source_options(options: argparse.ArgumentParser) -> None:
         help="file with AWSAccessKeyId= and AWSSecretKey=, instead of the two keys",
     )
     options.add_argument(
-        "--region", metavar="NAME", help="taken for CloudFormation's sake; Heat has no use for it"
+        "--region", metavar="NAME", help="accepted as CloudFormation does; Heat ignores it"
     )
     options.add_argument(
         "-u",
@@ -49,7 +49,7 @@ def find(arguments: Any) -> Any:
     elif arguments.access_key and arguments.secret_key:
         keys = metadata.Credentials(arguments.access_key, arguments.secret_key)
     elif arguments.access_key or arguments.secret_key:
-        raise CfnError("--access-key and --secret-key belong together")
+        raise CfnError("--access-key and --secret-key must be given together")
     if keys is None:
         return metadata.kept(arguments.resource)
     if not arguments.stack or not arguments.resource:

@@ -41,7 +41,7 @@ def _step(label: str, entry: Dict[str, Any], where: str) -> Step:
         if cwd is not None and not os.path.isdir(cwd):
             raise CfnError('the directory "%s" (its "cwd") does not exist' % cwd)
         if test is not None and _run(test, cwd, env) != 0:
-            print('commands: "%s" was skipped: its "test" said no' % label, flush=True)
+            print('commands: "%s" was skipped: its "test" failed' % label, flush=True)
             return
         status = _run(command, cwd, env)
         changes.commands.add(label)
@@ -62,13 +62,13 @@ def _command(value: Any, where: str) -> Command:
             return items
     elif isinstance(value, str):
         return as_text(value, where)
-    raise CfnError('"%s" must be a text or a list of texts, not %s' % (where, kind(value)))
+    raise CfnError('"%s" must be a string or a list of strings, not %s' % (where, kind(value)))
 
 
 def _word(value: Any, where: str) -> str:
     value = number_text(value)
     if not isinstance(value, str) or "\0" in value:
-        raise CfnError('"%s" must be a list of texts without NUL characters' % where)
+        raise CfnError('"%s" must be a list of strings without NUL characters' % where)
     return value
 
 
@@ -83,7 +83,7 @@ def _environment(value: Any, where: str) -> Dict[str, str]:
 
 
 def _run(command: Command, cwd: Optional[str], env: Optional[Dict[str, str]]) -> int:
-    """Run one command with this program's own output, so that nothing is lost if it is cut."""
+    """Run one command on this program's own output, so that nothing is lost if it is killed."""
     sys.stdout.flush()
     try:
         # A template's command is a shell's text by CloudFormation's definition.

@@ -19,15 +19,15 @@ def check(url: Any, where: str) -> str:
 
 
 def read(url: str) -> bytes:
-    """Return what stands at ``url``."""
+    """Return the bytes at ``url``."""
     with fetch(url) as file:
         return file.read()
 
 
 def fetch(url: str) -> "IO[bytes]":
-    """Return an unnamed temporary file with what stands at ``url``, at its beginning.
+    """Return an unnamed temporary file with the bytes at ``url``, positioned at its beginning.
 
-    :raises CfnError: when it cannot be had whole.
+    :raises CfnError: when they cannot all be read.
     """
     return web.patiently(lambda: _fetch(url), 1 if url.startswith("file:") else ATTEMPTS)
 
@@ -41,7 +41,9 @@ def _fetch(url: str) -> "IO[bytes]":
             shutil.copyfileobj(response, file)
             expected = response.headers.get("Content-Length")
         if expected is not None and expected.isdigit() and int(expected) != file.tell():
-            raise CfnError('"%s" broke off after %d of %s bytes' % (name, file.tell(), expected))
+            raise CfnError(
+                '"%s" was cut short after %d of %s bytes' % (name, file.tell(), expected)
+            )
         file.seek(0)
         return file
     except CfnError:

@@ -39,7 +39,9 @@ def _step(path: str, entry: Dict[str, Any], where: str) -> Step:
         raise CfnError('"%s" must have either "content" or "source"' % where)
     for name in ("context", "authentication"):
         if entry.get(name):
-            raise CfnError('"%s" uses "%s", which Heat\'s cfn-init has never had' % (where, name))
+            raise CfnError(
+                '"%s" uses "%s", which Heat\'s cfn-init has never supported' % (where, name)
+            )
     mode = _mode(entry.get("mode"), where + "/mode")
     owner, group = entry.get("owner"), entry.get("group")
     for name, account in (("owner", owner), ("group", group)):
@@ -70,7 +72,7 @@ def _mode(value: Any, where: str) -> Optional[str]:
         return None
     # A bare number cannot be understood: YAML reads 000644 as 420.
     if not isinstance(value, str) or not re.fullmatch(r"(1[02]0|0{0,3})?[0-7]{3,4}", value):
-        raise CfnError('"%s" must be a text of octal digits, such as "000644"' % where)
+        raise CfnError('"%s" must be a string of octal digits, such as "000644"' % where)
     return value
 
 
@@ -114,7 +116,7 @@ def _gid(group: Any) -> int:
 
 
 def _write(path: str, data: bytes, mode: Optional[int], uid: int, gid: int) -> bool:
-    """Put a whole file in place, or leave the old one; tell whether anything changed."""
+    """Put a whole file in place, or leave the old one; return whether anything changed."""
     directory = os.path.dirname(path)
     os.makedirs(directory, exist_ok=True)
     old = None

@@ -29,7 +29,7 @@ class Hook(NamedTuple):
 
 
 def main(argv: Optional[List[str]] = None) -> int:
-    """Run cfn-hup; returns 0 when nothing has changed or every hook ended well."""
+    """Run cfn-hup; returns 0 when nothing has changed or every hook succeeded."""
     options = command_line.parser(
         PROGRAM, "Run the hooks whose part of the metadata has changed since the last time."
     )
@@ -37,7 +37,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         "-c", "--config", default="/etc/cfn", metavar="DIR", help="default: /etc/cfn"
     )
     options.add_argument(
-        "-f", "--no-daemon", action="store_true", help="taken; it never becomes a daemon"
+        "-f", "--no-daemon", action="store_true", help="accepted; cfn-hup never becomes a daemon"
     )
     options.add_argument("-v", "--verbose", action="store_true", help="say which hooks are run")
     arguments = options.parse_args(argv)
@@ -81,7 +81,7 @@ def _resource(settings: Dict[str, str], resource: str, hooks: List[Hook], loud: 
     for hook in hooks:
         if restarted and _wants_restarts(hook):
             failed += _run(hook, old, new, loud)
-    if not failed:  # else the change is seen again the next time
+    if not failed:  # otherwise the next look must see the change again
         metadata.keep(new, resource)
     return failed
 
@@ -108,7 +108,7 @@ def _happened(trigger: str, path: str, old: Any, new: Any) -> bool:
 
 
 def _restart_services(document: Any) -> bool:
-    """Start what should run and does not; tell whether there was anything."""
+    """Start what should run and does not; return whether there was anything."""
     init = plan.initial(document)
     started = False
     for name in plan.configurations(init):

@@ -32,7 +32,7 @@ def _apply(arguments: "object") -> int:
     init = plan.initial(command_line.find(arguments))
     steps = plan.steps(init, selected)  # all of it is checked before anything is changed
     for name in plan.unknown_sections(init, selected):
-        _say('"%s" is not a section that cfn-init knows; it is left out' % name)
+        _say('"%s" is not a section that cfn-init supports; it is ignored' % name)
     changes = Changes()
     for step in steps:
         _say(step.name)

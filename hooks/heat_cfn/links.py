@@ -44,5 +44,7 @@ def _link(arguments: Any) -> int:
             'no links can be made in "%s": %s' % (arguments.target, error.strerror)
         ) from None
     if in_the_way:
-        raise CfnError("there is something else already (use --force): %s" % ", ".join(in_the_way))
+        raise CfnError(
+            "these exist and are something else (--force replaces them): %s" % ", ".join(in_the_way)
+        )
     return 0

@@ -1,6 +1,6 @@
-"""Where the metadata of the resource comes from: Heat's cfn API, or what is kept on disk.
+"""Where the metadata of the resource comes from: Heat's cfn API, or a copy on the disk.
 
-The API is asked as boto did it for heat-cfntools: DescribeStackResource with ContentType=JSON,
+The request is that of boto for heat-cfntools: DescribeStackResource with ContentType=JSON,
 signed with signature version 2 (HMAC-SHA256 over verb, host with port, path and sorted query).
 """
 
@@ -120,7 +120,7 @@ def describe(
             try:
                 return response.read()
             except OSError as error:
-                raise CfnError("Heat's answer broke off: %s" % web.reason(error)) from None
+                raise CfnError("Heat's answer was cut short: %s" % web.reason(error)) from None
 
     try:
         return unwrap(web.patiently(ask))
@@ -132,7 +132,7 @@ def describe(
             )
         elif error.status == 400:
             hint = ": there is no such stack or resource"
-        raise CfnError("Heat does not give the metadata: %s%s" % (error, hint)) from None
+        raise CfnError("Heat refused the metadata: %s%s" % (error, hint)) from None
 
 
 def unwrap(body: bytes) -> Dict[str, Any]:
@@ -190,7 +190,7 @@ def metadata_server() -> str:
 
 
 def verify_certificates() -> bool:
-    """Tell whether Heat's user data wants the API's certificate to be verified."""
+    """Return whether Heat's user data wants the API's certificate to be verified."""
     text = _boto().get("https_validate_certificates", "1")
     return text.lower() not in ("0", "false", "no")
 

@@ -1,4 +1,4 @@
-"""cfn-signal: tell a wait condition how things went."""
+"""cfn-signal: tell a wait condition whether the configuration succeeded."""
 
 import contextlib
 import json
@@ -19,7 +19,8 @@ def main(argv: Optional[List[str]] = None) -> int:
     options = command_line.parser(
         PROGRAM,
         "Signal a CloudFormation wait condition. The exit status is 0 only when the signal was "
-        "accepted; while the server is away or overloaded, it is sent again for about two minutes.",
+        "accepted; while the server is unreachable or overloaded, it is sent again for about two "
+        "minutes.",
     )
     options.add_argument(
         "-s", "--success", default="true", metavar="true|false", help="SUCCESS or FAILURE"
@@ -31,9 +32,14 @@ def main(argv: Optional[List[str]] = None) -> int:
         help="0 means SUCCESS and anything else FAILURE, whatever --success says",
     )
     options.add_argument("-r", "--reason", default="Configuration Complete", metavar="TEXT")
-    options.add_argument("-d", "--data", default="", metavar="TEXT", help="kept by the condition")
     options.add_argument(
-        "-i", "--id", metavar="ID", help="what tells signals apart; default: the server's uuid"
+        "-d", "--data", default="", metavar="TEXT", help="data for the wait condition"
+    )
+    options.add_argument(
+        "-i",
+        "--id",
+        metavar="ID",
+        help="distinguishes signals from each other; default: the server's uuid",
     )
     options.add_argument(
         "-k", "--insecure", action="store_true", help="do not verify the server's certificate"
@@ -43,7 +49,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         type=int,
         default=web.ATTEMPTS,
         metavar="N",
-        help="how often at most it is sent; default: %(default)s, in about two minutes",
+        help="how often to try at most; default: %(default)s, over about two minutes",
     )
     options.add_argument("url", metavar="URL", help="the wait condition handle's signed address")
     arguments = options.parse_args(argv)
@@ -69,7 +75,7 @@ def _signal(arguments: Any) -> int:
     request = web.request(url, "PUT", json.dumps(body).encode())
 
     def send() -> None:
-        # Once the status was a success, what comes after it does not matter.
+        # After a status of success the body does not matter.
         response = web.open_url(request, insecure=arguments.insecure)
         with response, contextlib.suppress(OSError, HTTPException):
             response.read(1 << 16)

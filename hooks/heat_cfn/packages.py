@@ -1,6 +1,6 @@
 """The section "packages": installed by the distribution's or a language's package manager.
 
-After an installation each package is looked up again: a manager that ends well is not believed.
+After an installation each package is looked up: a manager's exit status is not relied on.
 """
 
 import os
@@ -84,7 +84,7 @@ def _step(manager: str, wanted: Wanted) -> Step:
 
 
 def _one_of(wanted: Wanted, installed: Callable[[str, str], bool]) -> Wanted:
-    """Leave out what is there in a version that will do."""
+    """Return what is not yet installed in a version that will do."""
     return {
         name: versions
         for name, versions in wanted.items()
@@ -98,7 +98,7 @@ def _install(
     argument: Callable[[str, str], str],
     install: Callable[[List[str]], None],
 ) -> None:
-    """Install what is missing, and look that it is there.
+    """Install what is missing, and check that it is there.
 
     Of several versions the first that the manager can install is taken.
     """
@@ -143,7 +143,7 @@ def _apt(wanted: Wanted) -> None:
 
 
 def _dpkg_has(name: str, version: str) -> bool:
-    """Tell whether dpkg has the package, or one that provides it, fully installed."""
+    """Return whether dpkg has the package, or one that provides it, fully installed."""
     form = "${db:Status-Abbrev}|${Package}|${Architecture}|${Version}|${Provides}\n"
     for line in run.ask(["dpkg-query", "-W", "-f", form]).stdout.splitlines():
         status, package, architecture, present, provides = line.split("|", 4)

@@ -24,7 +24,7 @@ SECTIONS = {
 def initial(metadata: Any) -> Dict[str, Any]:
     """Return the Init part of a resource's metadata.
 
-    :raises CfnError: when there is none, or it is no map.
+    :raises CfnError: when there is none, or it is not a map.
     """
     if not isinstance(metadata, dict):
         raise CfnError("the metadata must be a map, not %s" % kind(metadata))
@@ -55,7 +55,7 @@ def steps(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[Step]:
 
 
 def unknown_sections(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[str]:
-    """Return what looks like a section and is none, such as "config/packges"."""
+    """Return the names in the place of a section that are none, such as "config/packges"."""
     return [
         "%s/%s" % (name, section)
         for name in configurations(init, selected)

@@ -10,7 +10,7 @@ LAST_LINES = 5
 
 
 def available(program: str) -> bool:
-    """Tell whether the program is on this machine."""
+    """Return whether the program is on this machine."""
     directories = os.get_exec_path()
     return any(os.access(os.path.join(path, program), os.X_OK) for path in directories)
 
@@ -52,7 +52,7 @@ def do(argv: Sequence[str], env: Optional[Dict[str, str]] = None) -> str:
 
 
 def ending(result: "subprocess.CompletedProcess[str]") -> str:
-    """Tell how a command ended: its status and the last lines it wrote."""
+    """Say how a command ended: its status and the last lines it wrote."""
     lines = (result.stderr.strip() or result.stdout.strip()).splitlines()
     text = "; ".join(line.strip() for line in lines[-LAST_LINES:] if line.strip())
     how = (

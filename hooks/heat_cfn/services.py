@@ -32,7 +32,7 @@ def steps(value: Any, where: str) -> List[Step]:
 
 
 class Service:
-    """One service of the metadata: what is wanted of it, and how to get there."""
+    """One service of the metadata: its wanted state, and how to bring it about."""
 
     def __init__(self, manager: str, name: str, entry: Dict[str, Any], where: str) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class Service:
             control.restart(self.name)
 
     def keep_running(self) -> bool:
-        """Start the service if it should run and does not; tell whether it was started."""
+        """Start the service if it should run and does not; return whether it was started."""
         control = control_for(self.manager)
         if self.running is not True or control.is_running(self.name):
             return False
@@ -80,7 +80,7 @@ class Service:
 
 
 class Systemd:
-    """systemctl; it knows SysV scripts too, by systemd's own generator."""
+    """systemctl; it handles SysV scripts too, by systemd's own generator."""
 
     def reload(self) -> None:
         run.do(["systemctl", "daemon-reload"])
@@ -156,7 +156,7 @@ def _optional_flag(entry: Dict[str, Any], name: str, where: str) -> Optional[boo
 def _names(value: Any, where: str) -> Set[str]:
     items = [value] if isinstance(value, str) else value if value is not None else []
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise CfnError('"%s" must be a list of texts, not %s' % (where, kind(value)))
+        raise CfnError('"%s" must be a list of strings, not %s' % (where, kind(value)))
     return {os.path.normpath(item) if item.startswith("/") else item for item in items}
 
 

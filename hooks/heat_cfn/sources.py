@@ -51,8 +51,8 @@ def steps(value: Any, where: str) -> List[Step]:
                     ) from None
                 except RuntimeError:  # zipfile has no other for these
                     raise CfnError(
-                        '"%s" cannot be unpacked: it is encrypted, or packed in a way that this '
-                        "Python does not know" % web.shown(url)
+                        '"%s" cannot be unpacked: it is encrypted, or compressed in a way '
+                        "that this Python does not support" % web.shown(url)
                     ) from None
                 except OSError as error:
                     raise CfnError(
@@ -65,13 +65,13 @@ def steps(value: Any, where: str) -> List[Step]:
 
 
 def unpack(file: "IO[bytes]", url: str, directory: str) -> None:
-    """Unpack an archive over what is in ``directory``; nothing is ever written beside it.
+    """Unpack an archive into ``directory``, over what is there; never outside of it.
 
-    The kind is told by the content, not by the name. An archive that GitHub makes loses its top
-    directory, as with CloudFormation's own cfn-init.
+    The kind follows from the content, not from the name. An archive that GitHub makes loses its
+    top directory, as with CloudFormation's own cfn-init.
 
-    :raises CfnError: for a name or link that leads out of the directory, before anything of a zip
-        or tar is written that comes later, and for anything that is no archive.
+    :raises CfnError: for anything that is not an archive; for a name that points outside the
+        directory, before anything is written; for such a link, before what comes after it.
     """
     os.makedirs(directory, exist_ok=True)
     strip = 1 if GITHUB.fullmatch(url) else 0
@@ -88,7 +88,7 @@ def unpack(file: "IO[bytes]", url: str, directory: str) -> None:
         with archive:
             _place(list(_tar_members(archive)), directory, strip)
         return
-    # Only what is nothing else: a zip is known by its end, and a tar may end in one.
+    # Checked last: a zip is recognized by its end, and a tar may end in one.
     if not _opener(head) and zipfile.is_zipfile(file):
         _unzip(file, directory, strip)
         return
@@ -150,7 +150,7 @@ def _place(members: List[Member], directory: str, strip: int) -> None:
     for name, member in placed:
         path = os.path.join(root, name)
         parent = os.path.dirname(path)
-        _contained(root, parent, member.name)  # an earlier link may lead out of the directory
+        _contained(root, parent, member.name)  # an earlier link may point outside
         os.makedirs(parent, exist_ok=True)
         if member.type == "directory":
             _contained(root, path, member.name)
@@ -188,7 +188,7 @@ def _contained(root: str, path: str, name: str) -> None:
 
 
 def _escape(name: str) -> CfnError:
-    return CfnError('the archive\'s entry "%s" leads out of the directory' % name)
+    return CfnError('the archive\'s entry "%s" points outside the directory' % name)
 
 
 def _single(file: "IO[bytes]", url: str, directory: str) -> None:

@@ -28,7 +28,7 @@ class Step:
 
 
 def as_map(value: Any, where: str) -> Dict[str, Any]:
-    """Return ``value`` if it is a map (nothing counts as an empty one), or say what it is."""
+    """Return ``value`` if it is a map (nothing counts as an empty one), else raise CfnError."""
     if value is None or value == "":
         return {}
     if not isinstance(value, dict):
@@ -37,16 +37,16 @@ def as_map(value: Any, where: str) -> Dict[str, Any]:
 
 
 def as_text(value: Any, where: str) -> str:
-    """Return ``value`` if it is text that the system can take, or say what it is."""
+    """Return ``value`` if it is non-empty text without a NUL, else raise CfnError."""
     if not isinstance(value, str) or not value:
-        raise CfnError('"%s" must be a text that is not empty, not %s' % (where, kind(value)))
+        raise CfnError('"%s" must be a non-empty string, not %s' % (where, kind(value)))
     if "\0" in value:
         raise CfnError('"%s" holds a NUL character' % where)
     return value
 
 
 def as_name(value: Any, where: str) -> str:
-    """Return ``value`` if it can be given to a command without being taken for an option."""
+    """Return ``value`` if it is one word that no command takes for an option."""
     text = as_text(value, where)
     if text.startswith("-") or text.split() != [text]:
         raise CfnError('"%s" must be one word that does not begin with "-"' % where)
@@ -54,7 +54,7 @@ def as_name(value: Any, where: str) -> str:
 
 
 def as_list(value: Any, where: str) -> List[str]:
-    """Return a list of words from a list or from one text with commas."""
+    """Return a list of words from a list or from text with commas."""
     if value is None or value == "":
         return []
     if isinstance(value, str):
@@ -74,7 +74,7 @@ def as_flag(value: Any, where: str) -> bool:
 
 
 def number_text(value: Any) -> Any:
-    """Write a number as its text: templates give uids and versions in both ways."""
+    """Return a number as text: templates write uids and versions in both ways."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     return value
@@ -85,12 +85,12 @@ def kind(value: Any) -> str:
     names = {
         dict: "a map",
         list: "a list",
-        str: "a text",
+        str: "a string",
         bool: "true or false",
         int: "a number",
         float: "a number",
         type(None): "null",
     }
     if value == "":
-        return "an empty text"
+        return "an empty string"
     return names.get(type(value), type(value).__name__)

@@ -19,7 +19,7 @@ TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
 class Refused(CfnError):
-    """The server answered, with something that is no success."""
+    """The server answered with a status other than success."""
 
     def __init__(self, sentence: str, status: int) -> None:
         super().__init__(sentence)
@@ -27,11 +27,11 @@ class Refused(CfnError):
 
 
 class Unusable(CfnError):
-    """This machine is set up in a way that no repetition mends."""
+    """This machine is misconfigured; trying again does not help."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A signature holds for one address; what redirects is not Heat."""
+    """Follow no redirect: a signature is valid for one address, and Heat does not redirect."""
 
     def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
         return None
@@ -77,7 +77,7 @@ def shown(url: str) -> str:
 
 
 def check(url: Any, where: str, schemes: Any = ("http", "https")) -> str:
-    """Return ``url`` if it is one that can be fetched."""
+    """Return ``url`` if it is one that can be fetched, else raise CfnError naming ``where``."""
     if isinstance(url, str) and url.isprintable() and " " not in url:
         try:
             parts = urllib.parse.urlsplit(url)
@@ -110,7 +110,7 @@ def open_url(
     the system's certificates, or by ``ca_file`` of /etc/heat-config.conf, as the runner's do.
 
     :param insecure: do not verify the server's certificate.
-    :param redirects: follow them; a signed address is never followed elsewhere.
+    :param redirects: follow them; not for a signed address.
     :param timeout: seconds without a byte.
     :param direct: through no proxy.
 
@@ -157,10 +157,10 @@ def patiently(
     attempts: int = ATTEMPTS,
     say: Optional[Callable[[str], None]] = None,
 ) -> Any:
-    """Return what ``action()`` returns; try again while the server is away or overloaded.
+    """Return what ``action()`` returns; try again while the server is unreachable or overloaded.
 
     :param attempts: how often at most; the pauses double from one second up to thirty.
-    :raises CfnError: what the last attempt raised, or the first that no repetition can mend.
+    :raises CfnError: that of the last attempt, or the first that trying again cannot help.
     """
     pause = 1
     for attempt in range(1, attempts + 1):
@@ -177,7 +177,7 @@ def patiently(
 
 
 def _passes(error: CfnError) -> bool:
-    """Tell whether another attempt may go better."""
+    """Return whether another attempt may succeed."""
     if isinstance(error, Refused):
         return error.status in TRY_AGAIN
     return not isinstance(error, Unusable)

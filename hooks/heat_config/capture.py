@@ -1,9 +1,9 @@
-"""What programs print, kept within bounds: the head, the tail, and how much is left out between.
+"""Keep what programs print within bounds: the head, the tail, and how much is omitted between.
 
-Programs write to pipes. A pump, a process of its own, reads them into files and outlives who
-started it: what was printed is there although the hook, or the runner, was killed, and a process
-that a script leaves in the background finds a reader as long as it lives. No file grows beyond its
-bounds, however long that is; on a disk that is nearly full they are narrower.
+Programs write to pipes. A pump, a process of its own, copies the pipes to files and outlives the
+process that started it: output is kept even if the hook or the runner is killed, and a process
+that a script leaves in the background has a reader as long as it lives. No file grows beyond its
+bounds; on a disk that is nearly full they are narrower.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ from . import files, process
 CHUNK = 32 << 10
 HEAD = 2 << 20
 TAIL = 6 << 20
-"""Bytes of a file's start that stay, and of its end at the least (twice as many at the most)."""
+"""Bytes kept of a file's start, and at least of its end (at most twice as many)."""
 
 SHORT_HEAD = 16 << 10
 SHORT_TAIL = 48 << 10
 """The same while the disk is nearly full."""
 
 ROOM = 16 << 20
-"""Bytes that captures leave free on the disk."""
+"""The disk counts as nearly full when it has fewer free bytes."""
 
 IDLE_TIME = 1.0
-"""Seconds that a pump of somebody else's is waited for."""
+"""Seconds to wait for the pump of another process."""
 
 _MARK = b"\n[... %15d bytes are left out here ...]\n"
 _MARK_SIZE = len(_MARK % 0)
@@ -40,8 +40,8 @@ class Kept:
     """An open file that keeps the head and the tail of what is appended to it.
 
     descriptor: open for reading and writing, not with O_APPEND: that would move each write to the
-    end. head, tail: bounds in bytes. What is known of the file is in the file, so that several
-    processes may append to it, each with a Kept of its own.
+    end. head, tail: bounds in bytes. All state is in the file itself, so several processes may
+    append to it, each with a Kept of its own.
     """
 
     def __init__(self, descriptor, head=HEAD, tail=TAIL):
@@ -51,7 +51,7 @@ class Kept:
         self._lost = 0
 
     def append(self, data):
-        """Append *data*; what the disk has no room for is counted and told with the next."""
+        """Append *data*; what the disk has no room for is counted, and noted with the next."""
         for start in range(0, len(data), CHUNK):
             self._append(data[start : start + CHUNK])
 
@@ -148,7 +148,7 @@ class Whole:
             files.write_all(self.descriptor, data)
             self._left -= len(data)
         except OSError:
-            self._left = 0  # what came after a gap would be another text
+            self._left = 0  # never continue after a gap
 
 
 class Stream:
@@ -177,7 +177,7 @@ class Pump:
     """The process that reads *streams* until nobody can write to them any more."""
 
     _left = []
-    """Those that others write to still: who ends among them is collected by the next."""
+    """Ids of pumps that still have writers; once ended, they are reaped by the next Pump."""
 
     def __init__(self, streams):
         self._left[:] = [pid for pid in self._left if not _has_ended(pid)]
@@ -195,7 +195,7 @@ class Pump:
                 os.close(sink.descriptor)
 
     def settle(self):
-        """Return when all that was written to the pipes so far is in the files."""
+        """Wait until all that was written to the pipes so far is in the files."""
         try:
             self._control.sendall(b"?")
             if self._control.recv(1):
@@ -221,14 +221,14 @@ def memory(limit):
 
 
 def on_disk(descriptor):
-    """Return a Kept of an open file that says to others, for as long as it is open, that it is."""
+    """Return a Kept of an open file, which a shared lock marks as in use while it is open."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     return Kept(descriptor)
 
 
 def wait_idle(path):
-    """Return when no pump writes to the file *path*, or has had time for what there was."""
+    """Wait until no pump writes to the file *path*, but at most IDLE_TIME."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -236,14 +236,14 @@ def wait_idle(path):
     try:
         with process.at_most(IDLE_TIME):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:  # TimeoutError is one: who was left in the background has it still
+    except OSError:  # or TimeoutError: a background process still writes to it
         pass
     finally:
         os.close(descriptor)
 
 
 def is_short(descriptor):
-    """True when the disk of an open file, or of a path, has little left."""
+    """Return whether the disk of an open file, or of a path, is nearly full."""
     try:
         disk = os.statvfs(descriptor)
     except OSError:
@@ -296,7 +296,7 @@ def _be_pump(streams, control):
 
 
 def _take(reader, open_streams, poll):
-    """Read once; False when there was nothing (any more)."""
+    """Read once; return False when there was nothing to read."""
     try:
         data = os.read(reader, CHUNK)
     except BlockingIOError:

@@ -1,16 +1,16 @@
 """heat-config: what has become of the deployments on this machine.
 
 usage: heat-config status          one line for each deployment, oldest first
-       heat-config status ID       everything that is known of one, without its values
-       heat-config log ID          its steps, and what its tool printed, also while it runs
-       heat-config rerun ID        run it once more, now; Heat ignores the signal of one that
-                                   it has seen end
-       heat-config resend          send the signals that wait, now
-       heat-config resend ID       send one, also when it was given up
-       heat-config resend --due    send those that it is time for; the agent does, between polls
+       heat-config status ID       everything known about one, without its values
+       heat-config log ID          its steps and the output of its tool, also while it runs
+       heat-config rerun ID        run it again now; Heat ignores its signal if the deployment
+                                   has already ended for Heat
+       heat-config resend          send all waiting signals now
+       heat-config resend ID       send one, even if it was given up
+       heat-config resend --due    send those that are due; the agent does this between polls
 
-ID may be the start of an id. Exit status: 0 done, 1 it failed (or a signal waits still), 2 usage,
-3 no such deployment, 75 another run is at work.
+ID may be the start of an id. Exit status: 0 done, 1 it failed (or a signal still waits), 2 usage,
+3 no such deployment, 75 another run is in progress.
 """
 
 import os
@@ -36,7 +36,7 @@ def main(arguments):
     if verb in ("log", "rerun") and identity is None:
         return _usage()
     if os.geteuid() != 0 and not os.access(Settings().state, os.R_OK):
-        return _say("this needs root: the state holds what only root may read.", 1)
+        return _say("this needs root: only root may read the state.", 1)
     try:
         return _do(verb, identity)
     except BrokenPipeError:
@@ -64,7 +64,10 @@ def _do(verb, identity):
         key for key in records if key.startswith(identity)
     ]
     if len(matches) > 1:
-        return _say('"%s" could be any of: %s.' % (identity, ", ".join(sorted(matches))), UNKNOWN)
+        return _say(
+            '"%s" is ambiguous; it may be any of: %s.' % (identity, ", ".join(sorted(matches))),
+            UNKNOWN,
+        )
     if not matches:
         return _say(
             'there is no deployment "%s" on this machine; "heat-config status" lists them.'

@@ -16,8 +16,8 @@ FILE = "docker-compose.yml"
 NOTE = ".deployment.json"
 EMPTY = '{"services":{"none":{"image":"none"}}}'
 
-# How compose is called, the best first. "podman compose" needs podman 4.7, and tells a
-# docker-compose, which it calls, where podman listens.
+# The ways to call compose, the best first. "podman compose" needs podman 4.7; it calls a
+# docker-compose and passes it podman's address.
 PODMAN_COMPOSE = ("podman-compose",)
 COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), PODMAN_COMPOSE)
 COMMANDS_OF_PODMAN = (("podman", "compose"), PODMAN_COMPOSE, ("docker-compose",))
@@ -26,7 +26,7 @@ PATIENCE = "3600"
 TOO_OLD = re.compile(r"podman-composer? version:? *(0|1\.0)\.")
 
 TOP_LEVEL = ("services", "include")
-"""The keys by which a compose file is told from the old layout, with the services at the top."""
+"""The keys that tell a compose file from the old layout, which has the services at the top."""
 
 
 class Project:
@@ -47,8 +47,8 @@ class Project:
     def is_of(self, deployment):
         """Return whether the hook.Deployment may replace it or take it down.
 
-        Not when another config of the same name stands behind it: when Heat replaces a deployment,
-        the new one is up already as the old one is deleted.
+        Not when it belongs to another config of the same name: when Heat replaces a deployment,
+        the new one is already up while the old one is deleted.
         """
         mine = self.deployment == live_deployments.of_deployment(deployment)
         if not mine or self.config_id in (None, deployment.id):
@@ -101,7 +101,7 @@ class Inherited(Project):
     """A project that heat-agents started: a directory with the deployment's name, without a note.
 
     Its file may be of a layout that today's compose refuses, and its containers may have either of
-    two project names: compose left - and _ out until 1.20.
+    two project names: compose dropped - and _ until 1.20.
     """
 
     def __init__(self, directory):
@@ -146,7 +146,7 @@ def working():
 
 
 def projects(directory):
-    """Return the Projects that stand in *directory*, heat-agents' among them."""
+    """Return the Projects in *directory*, including those of heat-agents."""
     present = []
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
         path = os.path.join(directory, name)
@@ -157,17 +157,17 @@ def projects(directory):
         elif os.path.isfile(os.path.join(path, FILE)):
             present.append(Inherited(path))
     for project in present:
-        if isinstance(project, Inherited):  # may not take down what is another one's
+        if isinstance(project, Inherited):  # must not take down another's
             others = {other.name for other in present if other is not project}
             project.names = [name for name in project.names if name not in others]
     return present
 
 
 def project_for(directory, deployment, present):
-    """Return the Project of this hook.Deployment, which may not stand yet.
+    """Return the Project of this hook.Deployment, which may not exist yet.
 
-    Its directory has the deployment's name, as with heat-agents; when another deployment has that
-    name already, a suffix tells them apart.
+    Its directory has the deployment's name, as with heat-agents; if another deployment already
+    has that name, a suffix distinguishes them.
     """
     owner = live_deployments.of_deployment(deployment)
     name = re.sub(r"[^0-9A-Za-z_.-]", "_", deployment.name).lstrip(".-")[:100] or "deployment"
@@ -192,8 +192,8 @@ def project_name(name):
 def environment():
     """Return the environment for compose; without docker, docker-compose is sent to podman.
 
-    docker-compose 1.29 gives up after a minute in which the engine, busy with the same work, has
-    not answered; how long a hook may run is the runner's to say.
+    docker-compose 1.29 gives up when the engine, busy with the same work, does not answer for a
+    minute; how long a hook may run is for the runner to decide.
     """
     made = tools.environment()
     made.setdefault("COMPOSE_HTTP_TIMEOUT", PATIENCE)
@@ -224,7 +224,7 @@ def find_command():
 
 
 def modern(config):
-    """Return a compose file of today from one of the first layout, which had no "services"."""
+    """Return a current compose file for one of the first layout, which had no "services"."""
     services, volumes = {}, {}
     names = [name for name in config if name != "version"]
     for name in names:
@@ -236,14 +236,14 @@ def modern(config):
         for volume in service.get("volumes") or ():
             source = volume.split(":")[0] if isinstance(volume, str) and ":" in volume else ""
             if source and source[0] not in "/.~$":
-                # Was not prefixed with the project, and was not declared.
+                # It had no prefix of the project, and was not declared.
                 volumes[source] = {"name": source, **({"driver": driver} if driver else {})}
         _modernize(service, names)
     return {"services": services, **({"volumes": volumes} if volumes else {})}
 
 
 def _modernize(service, names):
-    """Give the keys of a *service* of the first layout their names of today, in place."""
+    """Rename the keys of a *service* of the first layout to the current ones, in place."""
     if "net" in service:
         service["network_mode"] = _network(service.pop("net"), names)
     if isinstance(service.get("volumes_from"), list):
@@ -266,7 +266,7 @@ def _network(net, names):
 
 
 def _owner(item, names):
-    """Return an entry of ``volumes_from``: what is no service was a container, unmarked."""
+    """Return an entry of ``volumes_from``; a name that is no service's meant a container."""
     if not isinstance(item, str) or item.split(":")[0] in (*names, "container"):
         return item
     return "container:" + item
@@ -282,7 +282,7 @@ def clean():
     done = []
     for project in gone:
         result = project.take_down(command)
-        how = "is removed: its deployment is gone"
+        how = "was removed: its deployment is gone"
         if result.status != 0:
             how = "could not be taken down (status %d)" % result.status
         done.append('project "%s" %s' % (project.name, how))

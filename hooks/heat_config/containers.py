@@ -51,17 +51,17 @@ class Engine:
         )
 
     def run(self, *arguments, variables=()):
-        """Run the engine and return the hook.Result; its output is part of the answer.
+        """Run the engine and return the hook.Result; its output goes to the deployment's log.
 
-        variables: what is added to the engine's own environment.
+        variables: added to the engine's own environment.
         """
         if any("\0" in argument for argument in arguments):
-            raise hook.HookError("A container's entry holds a NUL character; no command takes it.")
+            raise hook.HookError("A container's entry holds a NUL, which no command can take.")
         environment = {**tools.environment(), **dict(variables)}
         return hook.run([self.program, *arguments], env=environment)
 
     def ask(self, *arguments):
-        """Run the engine for something the hook wants to know; raises HookError if it fails."""
+        """Return what the engine answers to a query; raises HookError if it fails."""
         result = hook.run([self.program, *arguments], env=tools.environment(), quiet=True)
         if result.status != 0:
             raise hook.HookError(
@@ -87,7 +87,7 @@ class Engine:
         ).split()
         if not ids:
             return []
-        # One may vanish between the two questions; what is known of the others still counts.
+        # One may vanish between the two calls; the answer about the others still counts.
         inspected = hook.run(
             [self.program, "inspect", "--type", "container", *ids],
             env=tools.environment(),
@@ -109,7 +109,7 @@ class Engine:
 
 
 def is_installed():
-    """Return whether there is an engine at all; where there is none there are no containers."""
+    """Return whether there is an engine; without one there are no containers."""
     try:
         Engine()
     except hook.HookError:
@@ -119,7 +119,7 @@ def is_installed():
 
 @contextlib.contextmanager
 def unnamed_file(text):
-    """Give the path of a file that holds *text* and is on no disk, while this process lives."""
+    """Yield the path of a file that holds *text* and is on no disk."""
     descriptor = os.memfd_create("environment")
     try:
         files.write_all(descriptor, text.encode("utf-8", "replace"))
@@ -140,7 +140,7 @@ def clean(engine):
         present = {(c.deployment, c.config_id) for c in stay}
         gone = [c for c in stay if live.is_gone(c.deployment, c.config_id, present)]
         engine.remove(gone)
-        done += ['container "%s" is removed: its deployment is gone' % c.name for c in gone]
+        done += ['container "%s" was removed: its deployment is gone' % c.name for c in gone]
         stay = [container for container in stay if container not in gone]
     late = [c for c in stay if c.wanted_name and c.wanted_name != c.name]
     names = engine.names() if late else set()
@@ -148,5 +148,7 @@ def clean(engine):
         if container.wanted_name not in names:
             engine.ask("rename", container.id, container.wanted_name)
             names.add(container.wanted_name)
-            done.append('container "%s" is now "%s"' % (container.name, container.wanted_name))
+            done.append(
+                'container "%s" was renamed to "%s"' % (container.name, container.wanted_name)
+            )
     return done

@@ -1,4 +1,4 @@
-"""When a signal is tried again, and the program of one's own that may send it."""
+"""When a signal is retried, and the administrator's own program that may send it."""
 
 import os
 import time
@@ -6,7 +6,7 @@ import time
 from . import files, process, transport, values
 
 OUTPUT_LIMIT = 16 << 10
-"""Bytes of what a program of one's own says that are kept."""
+"""Bytes of that program's output that are kept."""
 
 PATIENT = 3
 """Tries that follow the agent's own spacing; after these they wait longer each time."""
@@ -19,12 +19,12 @@ LONGEST_REFUSED_PAUSE = 300.0
 
 REFUSALS = 20
 REFUSED_FOR = 86400.0
-"""So many refusals in a row, over so many seconds that this machine was up, are final: a day is
-longer than it takes to set a clock right or to mend Keystone."""
+"""This many refusals in a row, over this many seconds of uptime, are final: a day is longer than
+it takes to correct a clock or to repair Keystone."""
 
 
 def is_due(note):
-    """False while a signal that failed several times has to wait."""
+    """Return False while a signal that failed several times has to wait."""
     if not isinstance(note, dict) or note.get("boot") != process.boot_id():
         return True
     after = note.get("after")
@@ -56,12 +56,12 @@ def failed_try(note, error):
 
 
 def is_final(note, error):
-    """True when no further try can succeed, as far as anybody can tell."""
+    """Return whether no further try can be expected to succeed."""
     return error.final or (note["refusals"] >= REFUSALS and note["refused"] >= REFUSED_FOR)
 
 
 def address(inputs):
-    """Return a digest of where and as whom *inputs* have a signal sent."""
+    """Return a digest of the address and the user that *inputs* give for a signal."""
     from hashlib import sha256
 
     text = values.encode([values.text(inputs.get(name)) for name in ADDRESS])
@@ -93,7 +93,7 @@ def uptime():
 def through_program(record, body, store, journal, settings):
     """Hand the signal to the program in HEAT_CONFIG_NOTIFY, as heat-agents do.
 
-    What it says goes to the deployment's own log: why it failed is nowhere else.
+    Its output goes to the deployment's own log: nothing else says why it failed.
     """
     stdin = os.memfd_create("signal")
     output = os.memfd_create("output")
@@ -115,7 +115,7 @@ def through_program(record, body, store, journal, settings):
             process.end_group(pid, settings.kill_after)
         text = files.read_part(output, 0, OUTPUT_LIMIT).decode("utf-8", "replace")
         if text:
-            journal.note(record.key, '"%s" said:\n%s' % (settings.notify, text.rstrip("\n")))
+            journal.note(record.key, '"%s" printed:\n%s' % (settings.notify, text.rstrip("\n")))
     except OSError as error:
         raise transport.NotAccepted(
             '"%s" (HEAT_CONFIG_NOTIFY) cannot be run: %s' % (settings.notify, error.strerror)
@@ -125,7 +125,7 @@ def through_program(record, body, store, journal, settings):
         os.close(output)
     if status != 0:
         raise transport.NotAccepted(
-            '"%s" (HEAT_CONFIG_NOTIFY) %s; what it said is shown by "heat-config log %s"'
+            '"%s" (HEAT_CONFIG_NOTIFY) %s; its output is shown by "heat-config log %s"'
             % (
                 settings.notify,
                 "took too long" if status is None else "ended with status %d" % status,

@@ -1,4 +1,4 @@
-"""Running a hook, and finding out afterwards how it ended, also when its runner was cut."""
+"""Run a hook, and find out how it ended, even if its runner was killed meanwhile."""
 
 import os
 import select
@@ -12,8 +12,8 @@ POLL = 0.2
 class Execution:
     """The run of one deployment's hook.
 
-    A pump reads what it prints: its stdout into ``<id>.response`` in the state directory, its
-    stderr into the deployment's log; what the tool below it says goes to the captures
+    A pump reads its output: stdout goes to ``<id>.response`` in the state directory, stderr to
+    the deployment's log; the output of the tool that it runs goes to the captures
     ``<id>.stdout`` and ``<id>.stderr``. So nothing blocks, and nothing is lost with the runner.
     """
 
@@ -31,7 +31,7 @@ class Execution:
         """Whether the hook had no chance to clean up after itself."""
 
     def open(self):
-        """Open the files of a new run; raises OSError, and then the hook must not be started."""
+        """Open the files of a new run. If this raises OSError, the hook must not be started."""
         key = self._record.key
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         self._store.reserve(key)
@@ -56,7 +56,7 @@ class Execution:
         environment = dict(os.environ)
         environment.setdefault("PATH", os.defpath)
         if environment.get("LC_ALL") == "C":
-            # The agent needs it for itself; under the unit of heat-agents a hook has none.
+            # The agent's unit sets it for the agent alone; that of heat-agents does not set it.
             del environment["LC_ALL"]
         environment["HEAT_CONFIG_CAPTURE"] = self._journal.path(key, "")[:-1]
         stdin = os.memfd_create("deployment")  # in memory: it holds credentials
@@ -75,7 +75,7 @@ class Execution:
             )
         except ValueError:
             return result.failure(
-                "The deployment holds a list or map that is nested too deeply to be handed on."
+                "The deployment holds a list or map that is nested too deeply to be passed on."
             )
         except OSError as error:
             return result.failure(
@@ -92,24 +92,24 @@ class Execution:
             process.end_group(pid, self._settings.kill_after)
             self._pump.settle()
             return self._too_long()
-        if status > 128:  # killed: what it left running has nobody to answer for it
+        if status > 128:  # killed: nothing else ends what it left running
             self.was_cut = True
             process.end_group(pid, self._settings.kill_after, reap=False)
         self._pump.settle()
         return self._answer(status)
 
     def never_began(self):
-        """True when the run was cut, in this boot, before there was a process to note its id.
+        """Return whether the run was interrupted, in this boot, before its process began.
 
-        After a power cut the note's absence proves nothing: it is not synced.
+        After a power cut a missing note of the process proves nothing: it is not synced.
         """
         same_boot = self._record.mark.get("boot") == process.boot_id()
         return same_boot and not os.path.exists(self._store.path(self._record.key, ".pid"))
 
     def recover(self):
-        """Return the result of a run whose runner was cut, None when it cannot be known.
+        """Return the result of a run whose runner was killed, None when it cannot be known.
 
-        A hook that still runs is waited for; one that had given its whole answer has finished.
+        A hook that still runs is waited for; one whose whole answer is there has finished.
         """
         key = self._record.key
         try:

@@ -22,8 +22,8 @@ def sync_directory(path):
 def make_directory(path, mode=PRIVATE_DIRECTORY):
     """Make *path* with *mode*, and its missing parents (0755), durable, and return *path*.
 
-    A directory that exists keeps its mode: it may be one that others share. So may a parent that
-    is made here, and whoever is to go through it must be able to.
+    A directory that exists keeps its mode: others may share it. A parent that is made here may be
+    shared too, so others must be able to enter it.
     """
     missing = []
     probe = os.path.abspath(path)
@@ -49,7 +49,7 @@ def write_all(descriptor, data):
 
 
 def write_whole(path, data, mode=PRIVATE_FILE, sync=True):
-    """Put *data* (text or bytes) at *path* so that a reader sees the old or the new, never a part.
+    """Put *data* (text or bytes) at *path*; a reader sees the old or the new file, never a part.
 
     The file has *mode* from its first moment and stays whole through a power cut: written and
     synced beside its place, renamed, the directory synced. A symbolic link at *path* is replaced
@@ -136,7 +136,7 @@ def read_range(descriptor, start, count):
 
 
 def allocate(descriptor, size):
-    """Have *size* bytes of an open, empty file be on the disk. Raises OSError when it is full."""
+    """Reserve *size* bytes on the disk for an open, empty file. Raises OSError when it is full."""
     try:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
@@ -146,6 +146,6 @@ def allocate(descriptor, size):
 
 
 def remove(path):
-    """Remove the file *path*; that it is not there is fine."""
+    """Remove the file *path*, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)

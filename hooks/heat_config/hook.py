@@ -1,4 +1,4 @@
-"""What every hook shares: the deployment on stdin, files, running a tool, the answer on stdout.
+"""What all hooks share: the deployment on stdin, files, running a tool, the answer on stdout.
 
 A hook is short::
 
@@ -33,7 +33,7 @@ STDIN_LIMIT = 64 << 20
 
 
 class HookError(Exception):
-    """A failure with a sentence for the person who reads the stack; never with a value in it."""
+    """A failure, as a sentence for whoever reads the stack; it never contains a value."""
 
     def __init__(self, sentence, status=1):
         super().__init__(sentence)
@@ -97,7 +97,7 @@ class Result:
 
 
 class Response:
-    """What a hook answers: the three that Heat always has, and declared outputs by name."""
+    """A hook's answer: the three values that Heat always has, and declared outputs by name."""
 
     def __init__(self, stdout="", stderr="", status=0, outputs=None):
         self.stdout = stdout
@@ -119,7 +119,7 @@ class Workspace:
 
 
 def read():
-    """Return the Deployment on stdin; what is not one is answered as failed, and the hook ends."""
+    """Return the Deployment on stdin; for anything else answer that it failed, and end the hook."""
     data = sys.stdin.buffer.read(STDIN_LIMIT + 1)
     if len(data) > STDIN_LIMIT:
         fail("The deployment is larger than %d MiB." % (STDIN_LIMIT >> 20))
@@ -167,9 +167,9 @@ def run(argv, *, env=None, cwd=None, input=None, quiet=False, timeout=None):
     quiet: keep its output out of the deployment's log (for questions such as ``--version``).
     timeout: seconds, by default none: the runner has one for the whole hook.
 
-    Output is read by a process of its own: a child that stays in the background holds nothing up,
-    and what a tool said before it, or the hook, was cut is in the deployment's log. Very long
-    output loses its middle, with a mark.
+    Output is read by a process of its own: a child that stays in the background blocks nothing,
+    and what a tool printed before it, or the hook, was killed is in the deployment's log. Very
+    long output loses its middle, with a mark.
     """
     argv = [os.fspath(item) for item in argv]
     environment = dict(os.environ if env is None else env)
@@ -204,8 +204,8 @@ def run(argv, *, env=None, cwd=None, input=None, quiet=False, timeout=None):
 class _Output:
     """Where a tool's output goes: into memory, and into the deployment's log unless *quiet*.
 
-    A quiet tool answers a question; its output needs no bounds and no log, and goes to memory at
-    once. The runner names the log in HEAT_CONFIG_CAPTURE.
+    A quiet tool answers a question; its output needs no bounds and no log, and goes straight to
+    memory. The runner names the log in HEAT_CONFIG_CAPTURE.
     """
 
     def __init__(self, stack, quiet):
@@ -226,7 +226,7 @@ class _Output:
         self.stdout, self.stderr = (stream.writer for stream in self._streams)
 
     def started(self):
-        """The tool has its ends of the pipes."""
+        """Close our copies of the pipes' ends that the tool now has."""
         for stream in self._streams:
             stream.close_writer()
 
@@ -246,16 +246,16 @@ def _log(stream):
     try:
         descriptor = os.open("%s.%s" % (prefix, stream), flags, files.PRIVATE_FILE)
     except OSError as error:
-        log("what the tool says is not logged: %s" % error.strerror)
+        log("the tool's output is not logged: %s" % error.strerror)
         return []
     return [capture.on_disk(descriptor)]
 
 
 def file_outputs(deployment, outputs_dir):
-    """Return {name: content} of the declared outputs that stand at ``<outputs_dir>/<id>.<name>``.
+    """Return {name: content} of the declared outputs in files ``<outputs_dir>/<id>.<name>``.
 
-    An absent file leaves its key out: Heat takes the presence of an ``error_output`` as failure.
-    A link is followed, as in heat-agents: a script made it, and reads as root what it likes.
+    An absent file has no key: for Heat an ``error_output`` that is present means failure.
+    A link is followed, as in heat-agents: a script made it, and may read anything as root anyway.
     Bytes that are not UTF-8 are replaced; a very long file loses its middle, with a mark.
     """
     contents = {}
@@ -293,9 +293,9 @@ def log(message):
 def main(function):
     """Run ``function(deployment) -> Response`` as the hook; use as a decorator.
 
-    HookError becomes a failed answer with its sentence; any other exception one that names the
-    exception's type and place, but not its message: that may quote an input. SIGTERM, with which
-    the runner stops a hook that takes too long, ends it as an exit does: ``finally`` is run.
+    HookError becomes a failed answer with its sentence; any other exception becomes one that
+    names its type and place, but not its message, which may quote an input. SIGTERM, with which
+    the runner stops a hook that takes too long, ends it like an exit: ``finally`` is run.
     """
     module = sys.modules.get(function.__module__)
     if module is not None and module.__name__ != "__main__":
@@ -317,7 +317,7 @@ def main(function):
 
 
 def _terminated(number, _frame):
-    signal.signal(number, signal.SIG_IGN)  # one is enough; what is left to do is to clean up
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
     sys.exit(128 + number)
 
 
@@ -330,7 +330,7 @@ def _unexpected(error):
         name = os.path.basename(trace.tb_frame.f_code.co_filename)
         place = " at %s line %d" % (name, trace.tb_lineno)
     detail = " (%s)" % error.strerror if isinstance(error, OSError) and error.strerror else ""
-    return "The hook failed in a way it does not know: %s%s%s." % (
+    return "The hook failed unexpectedly: %s%s%s." % (
         type(error).__name__,
         detail,
         place,
@@ -343,9 +343,9 @@ def _string(value):
 
 def _not_found(program, cwd):
     if cwd is not None and not os.path.isdir(cwd):
-        return 'The directory "%s" is not there, so "%s" cannot run in it.\n' % (cwd, program)
+        return 'The directory "%s" does not exist, so "%s" cannot run in it.\n' % (cwd, program)
     if os.path.exists(program):
-        return '"%s" cannot be run: the interpreter in its first line is not there.\n' % program
+        return '"%s" cannot be run: the interpreter in its first line does not exist.\n' % program
     return '"%s" was not found: it is not installed, or not on PATH.\n' % program
 
 

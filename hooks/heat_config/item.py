@@ -1,10 +1,10 @@
-"""One entry of the deployments list, checked before anything acts on it."""
+"""One entry of the list of deployments, checked before anything acts on it."""
 
 from . import values
 
 
 class Item:
-    """One element of the list, checked: *refusal* is a sentence when no hook may see it."""
+    """One element of the list; *refusal* is a sentence when it must not reach a hook, else None."""
 
     def __init__(self, element):
         self.refusal = None
@@ -33,9 +33,9 @@ class Item:
             self._resolve_component()
 
     def flatten(self):
-        """Leave out all that is not plain: it is nested more deeply than JSON can be written."""
+        """Drop lists and maps: they are nested more deeply than JSON can be written."""
         self.refusal = (
-            "The deployment holds a list or map that is nested too deeply to be handed on."
+            "The deployment holds a list or map that is nested too deeply to be passed on."
         )
         self.element["config"] = None
         self.element["options"] = {}
@@ -58,7 +58,7 @@ class Item:
         return self.element["options"]
 
     def _resolve_component(self):
-        """Put the config and tool of the first entry for the action in the component's place."""
+        """Replace the component by the config and the tool of the first entry for the action."""
         config = self.element.get("config")
         entries = config.get("configs") if isinstance(config, dict) else None
         if not isinstance(entries, list):
@@ -83,9 +83,9 @@ class Item:
 
 
 def _typed(entry):
-    """Return an input whose value is text if its type is String: hooks of heat-agents rely on it.
+    """Return an input, its value as text if its type is String.
 
-    Their runner makes it so, and their hooks, or those of others, put it into an environment.
+    The runner of heat-agents does so, and hooks that put inputs into an environment rely on it.
     """
     if not isinstance(entry, dict) or entry.get("type") != "String":
         return entry
@@ -93,7 +93,7 @@ def _typed(entry):
 
 
 def _digest(given, element):
-    """Return what stands in for an id that is none; it is the same for the same entry."""
+    """Return a substitute for an invalid id, always the same for the same entry."""
     from hashlib import sha256
 
     try:

@@ -50,11 +50,11 @@ class Journal:
         return os.path.join(self.directory, "%s.%s" % (key, stream))
 
     def say(self, message):
-        """A line about the run as a whole; to the journal."""
+        """Write a line about the run as a whole to the journal."""
         _write(2, "heat-config: %s\n" % message)
 
     def event(self, event, record, *, status=None, reason=None):
-        """A line about one deployment; to the journal, the console and its log."""
+        """Write a line about one deployment to the journal, the console and its log."""
         line = "heat-config: %s id=%s group=%s name=%s" % (
             event,
             record.key,
@@ -70,7 +70,7 @@ class Journal:
         self.note(record.key, line)
 
     def note(self, key, line):
-        """A line into the deployment's own log only."""
+        """Write a line to the deployment's own log only."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         try:
             descriptor = self.open(key, "log")
@@ -88,7 +88,7 @@ class Journal:
         return os.open(self.path(key, stream), flags, files.PRIVATE_FILE)
 
     def make_room(self):
-        """On a disk that is nearly full, keep the head and the tail of each log only."""
+        """On a disk that is nearly full, keep only the head and the tail of each log."""
         if not capture.is_short(self.directory):
             return
         with contextlib.suppress(OSError):
@@ -131,7 +131,7 @@ class Journal:
 
 
 def _write(descriptor, text):
-    # A closed journal, a full disk or a console nobody reads must not stop a deployment.
+    # A closed journal, a full disk or a console that nobody reads must not stop a deployment.
     try:
         sys.stderr.flush()
         os.write(descriptor, text.encode("utf-8", "replace"))

@@ -1,7 +1,7 @@
-"""What hooks leave in their directories of a deployment: outputs, configs, and inputs after a cut.
+"""What hooks leave of a deployment in their directories: outputs, configs and, if killed, inputs.
 
-A hook removes what holds inputs when it ends, and cannot when it is killed. The rest, the config
-and the outputs, is for a person to look at until the deployment is forgotten.
+A hook removes files that hold inputs when it ends, but cannot when it is killed. The rest, the
+config and the outputs, is for a person to look at until the deployment is forgotten.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ CONFIGS = (
     "{directory}/{key}.sls",
     "{directory}/{key}_playbook.yaml",
 )
-"""The configs themselves, with what templates put into them."""
+"""The configs themselves."""
 
 BASE = "/var/lib/heat-config"
 METADATA = "/var/cache/heat-cfntools"
@@ -31,9 +31,10 @@ HIERA = "/etc/puppet/hieradata"
 
 
 class Leftovers:
-    """The directories of all hooks, by the names that they share and the agent's environment.
+    """The directories of all hooks: those with the usual names, and those in the environment.
 
-    base: where ``heat-config-<group>`` are; kept: directories of ours that none of them can be.
+    base: the directory with ``heat-config-<group>``; kept: directories of the runner's own, in
+    which nothing is removed.
     """
 
     def __init__(self, environ, *, base=BASE, kept=()):
@@ -54,7 +55,7 @@ class Leftovers:
                     self._working.append(value)
 
     def remove_outputs(self, key):
-        """Remove the outputs of *key*: those of an earlier run are not those of the next."""
+        """Remove the outputs of *key*, so that the next run does not return those of this one."""
         for directory in self._own(self._outputs):
             with contextlib.suppress(OSError):
                 for name in os.listdir(directory):
@@ -62,14 +63,14 @@ class Leftovers:
                         _remove(os.path.join(directory, name))
 
     def remove_secrets(self, record):
-        """Remove what may hold the inputs of *record*'s deployment, whose hook could not do it."""
+        """Remove what may hold inputs of *record*'s deployment, whose hook could not do it."""
         self._remove_named(SECRET, record.key)
         if record.group == "puppet" and record.name and "/" not in record.name:
             with contextlib.suppress(ValueError):
                 _remove(os.path.join(self._hiera, "heat_config_%s.json" % record.name))
 
     def remove(self, key):
-        """Remove all that hooks have of *key*."""
+        """Remove all that hooks have left of *key*."""
         self.remove_outputs(key)
         self._remove_named(SECRET + CONFIGS, key)
 

@@ -1,7 +1,7 @@
-"""Which deployments still stand, for what has to be cleaned up after those that are gone.
+"""Which deployments still exist, so that what belongs to the others can be removed.
 
-That a deployment is missing from the list proves little: while Heat is out of reach the list may be
-empty. Gone is what Heat itself has left out of the metadata that was collected in this very run.
+A deployment may be missing from the list although it exists: while Heat cannot be reached the list
+may be empty. It is gone when the metadata that Heat sent in this very run does not have it.
 """
 
 import json
@@ -10,16 +10,16 @@ import os
 from . import values
 
 SERVERS = ("cfn.json", "heat.json", "request.json", "zaqar.json")
-"""The documents of os-collect-config that come from Heat; ``heat_local`` is only how it began."""
+"""The documents of os-collect-config that come from Heat; ``heat_local`` is the boot's."""
 
 DOCUMENT = "/var/run/heat-config/heat-config"
 
 
 def identity(stack_id, resource_name, config_id):
-    """Return what stays the same through the updates of a deployment, as one text.
+    """Return a text that stays the same through all updates of a deployment.
 
     A config's id changes with every action. Deployments without stack and resource (made through
-    the API by hand) are known by that id alone.
+    the API by hand) have only that id.
     """
     if stack_id and resource_name:
         return "%s %s" % (stack_id, resource_name)
@@ -37,10 +37,10 @@ def of_deployment(deployment):
 
 
 class LiveDeployments:
-    """What Heat and the list have; *items* are their entries.
+    """The deployments of Heat's metadata and of the list; *items* are their entries.
 
-    identities: of the deployments of *group*. One whose config became one of another group has
-    none of this group any more. names, config_ids: of all deployments.
+    identities: of the deployments of *group*; one whose config is now of another group does not
+    count. names, config_ids: of all deployments.
     """
 
     def __init__(self, items, group):
@@ -62,7 +62,7 @@ class LiveDeployments:
 
 
 def read(group):
-    """Return the Standing for *group*, or None when Heat was not reached in this run."""
+    """Return the LiveDeployments of *group*, or None when Heat was not reached in this run."""
     items = []
     reached = False
     for path in (os.environ.get("OS_CONFIG_FILES") or "").split(":"):
@@ -79,7 +79,7 @@ def read(group):
 
 
 def config_ids():
-    """Return the ids of the configs that are listed now, whether Heat was reached or not."""
+    """Return the ids of the configs in the list, whether Heat was reached or not."""
     return {values.text(item.get("id")) for item in _items(_read(_list()))}
 
 

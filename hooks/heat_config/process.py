@@ -1,8 +1,8 @@
-"""Starting a program and waiting for it: no pipes, so nothing that it leaves behind can block.
+"""Start a program and wait for it: without pipes, so that nothing it leaves behind can block.
 
-Written on fork and exec instead of the subprocess module: that import alone costs more than
-everything the runner does on a slow guest, and the child has to note its own process id
-between the two.
+Uses fork and exec instead of the subprocess module: on a slow guest that import alone costs more
+than everything that the runner does, and the child has to note its own process id between the
+two.
 """
 
 import contextlib
@@ -85,8 +85,8 @@ def _above_standard(descriptor):
 def identity(pid):
     """Return "pid start-time boot-id" of a living process, or "" when there is none.
 
-    Process ids come round again; together with the start time (proc(5), stat field 22) and the
-    boot's id it names one process and no other.
+    Process ids are reused; together with the start time (proc(5), stat field 22) and the id of
+    the boot it names one process and no other.
     """
     try:
         with open("/proc/%d/stat" % pid, "rb") as stream:

@@ -1,7 +1,7 @@
 """The proxy of a request, by http_proxy, https_proxy, all_proxy and no_proxy.
 
-They are read as python-requests 2.34 reads them (requests.utils.select_proxy and
-should_bypass_proxies): the agent polls with that, and what a poll gets through, a signal must.
+They are read as python-requests 2.34 does (requests.utils.select_proxy and
+should_bypass_proxies): the agent polls with it, and a signal must take the same way as a poll.
 """
 
 import os
@@ -47,7 +47,7 @@ def of(scheme, host, port, environ=os.environ):
 
 
 def _named(environ):
-    """Return {scheme: URL}; a name in small letters wins, and an empty one takes the other away."""
+    """Return {scheme: URL}; a lower-case name wins, and an empty one removes the other."""
     urls = {}
     names = [name for name in environ if name[-6:].lower() == "_proxy"]
     for name in sorted(names, key=lambda name: name[-6:] == "_proxy"):
@@ -59,7 +59,7 @@ def _named(environ):
 
 
 def _is_past(host, port, environ):
-    """True when no_proxy names *host*: as a name's end, an address, a network, or all by ``*``."""
+    """Return whether no_proxy lists *host*: a domain, an address, a network, or ``*`` for all."""
     listed = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     if listed == "*":
         return True
@@ -76,7 +76,7 @@ def _is_past(host, port, environ):
 
 
 def _holds(network, address):
-    """True when *network*, ``10.0.0.0/8`` as text, holds the IPv4 *address*, a number."""
+    """Return whether *network*, such as ``10.0.0.0/8``, contains the IPv4 *address*, a number."""
     base, slash, bits = network.partition("/")
     base = _ipv4(base)
     if base is None or not slash or not bits.isdigit() or not 1 <= int(bits) <= 32:

@@ -1,4 +1,4 @@
-"""One HTTP request of a signal: to names and addresses, through a proxy or not, with TLS."""
+"""One HTTP request of a signal: directly or through a proxy, with or without TLS."""
 
 import http.client
 import time
@@ -31,8 +31,8 @@ class Answer:
 class Target:
     """A URL taken apart: *host* to connect to, *name* for the certificate, *path* with the query.
 
-    Blanks around it are left out and characters beyond ASCII are encoded, as python-requests do.
-    Raises ValueError for what is no URL.
+    Blanks around it are dropped and characters beyond ASCII are encoded, as python-requests does.
+    Raises ValueError for anything that is not a URL.
     """
 
     def __init__(self, url):
@@ -105,12 +105,12 @@ def send(method, url, data, headers=None, *, seconds, ca_file):
         connection.request(method, path, data, headers)
         response = connection.getresponse()
         answer = Answer(response.status, response.headers, response.read(ANSWER_LIMIT))
-        # read() with a size does not tell that the answer broke off.
+        # read() with a size does not report that the answer was cut short.
         if len(answer.body) < ANSWER_LIMIT and response.length:
             raise http.client.IncompleteRead(answer.body)
         return answer
     except http.client.IncompleteRead:
-        raise NotAccepted('the answer of "%s" broke off' % shown, again=True) from None
+        raise NotAccepted('the answer of "%s" was cut short' % shown, again=True) from None
     except http.client.HTTPException as error:
         raise NotAccepted(
             '"%s" did not answer in HTTP%s (%s)' % (shown, through, type(error).__name__),
@@ -120,7 +120,7 @@ def send(method, url, data, headers=None, *, seconds, ca_file):
         raise _unreachable(shown, error, seconds, through) from None
     except ValueError:
         raise NotAccepted(
-            '"%s" cannot be asked: a header or the URL is malformed' % shown
+            'no request to "%s" can be made: a header or the URL is malformed' % shown
         ) from None
     finally:
         connection.close()
@@ -151,7 +151,7 @@ def _connect(target, way, seconds, ca_file):
 
 
 PLAIN_OVER_TLS = ("https", "http")
-"""A proxy that is itself asked by HTTPS carries plain requests; TLS in TLS is more than is here."""
+"""Through a proxy that is itself reached by HTTPS go plain requests only, not TLS in TLS."""
 
 
 def _tunnel(made, target, way):
@@ -166,7 +166,7 @@ def _tunnel(made, target, way):
         response.close()
     if not 200 <= response.status < 300:
         raise NotAccepted(
-            'the proxy "%s" answered %d when it was to connect to "%s"'
+            'the proxy "%s" answered %d when asked to connect to "%s"'
             % (way.shown, response.status, target.connect_to),
             again=response.status >= 500,
         )

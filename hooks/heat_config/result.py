@@ -1,4 +1,4 @@
-"""A hook's answer: read without trust, and cut to the size that a signal may have."""
+"""A hook's answer: read defensively, and cut to the size that a signal may have."""
 
 from . import files, values
 
@@ -29,7 +29,7 @@ def success():
 
 
 def is_complete(data):
-    """True when *data*, a hook's stdout, is a whole answer: the hook had come to its end."""
+    """Return whether *data*, a hook's stdout, is a whole answer, so that the hook had finished."""
     if len(data) > ANSWER_LIMIT:
         return False
     try:
@@ -42,8 +42,8 @@ def is_complete(data):
 def read_answer(data, stderr, exit_status, hook, outputs):
     """Return the result from what a hook printed.
 
-    data, stderr: its streams, in bytes. exit_status: None when nobody could see it.
-    hook: its name, for sentences. outputs: the declared output names; other keys are dropped.
+    data, stderr: its streams, in bytes. exit_status: None when it is not known.
+    hook: its name, for messages. outputs: the declared output names; other keys are dropped.
 
     Kept from heat-agents: text that is not JSON is the deployment's stdout, with the exit status
     as its status. Not kept: an answer without a status, no answer at all, and an answer with a
@@ -68,7 +68,7 @@ def read_answer(data, stderr, exit_status, hook, outputs):
         text = data.decode("utf-8", "replace")
         if exit_status is None:
             return failure(
-                'The hook "%s" ended unseen, and its answer is not whole.' % hook,
+                'The hook "%s" ended unobserved, and its answer is incomplete.' % hook,
                 stdout=text,
                 stderr=stderr_text,
             )
@@ -85,7 +85,7 @@ def read_answer(data, stderr, exit_status, hook, outputs):
 def stray(data, hook):
     """Return a sentence when *data*, a hook's stdout, is text with an answer in it; else None.
 
-    heat-agents take that for text too, and the status in it for nothing: a failure is a success.
+    heat-agents also takes that as text and ignores the status in it: a failure becomes a success.
     """
     text = data[-STRAY_LIMIT:].decode("utf-8", "replace")
     for start in {text.find("\n{"), text.rfind("\n{")} - {-1}:
@@ -95,9 +95,8 @@ def stray(data, hook):
             continue
         if isinstance(answer, dict) and (STATUS in answer or STDOUT in answer):
             return (
-                'The hook "%s" printed something before its JSON answer, so all of it counts as '
-                "text: the answer, and the status in it, does not. Print nothing else to stdout."
-                % hook
+                'The hook "%s" printed something before its JSON answer, so all of it was taken '
+                "as text, and the status in it was ignored. Print nothing else to stdout." % hook
             )
     return None
 
@@ -138,7 +137,7 @@ def _ended(exit_status):
 
 
 def _status(value):
-    """Return a status code as Heat sees it (0 or not), None for what is none."""
+    """Return a status code as Heat sees it (0 or not), None for anything else."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, (int, float)):
@@ -169,8 +168,8 @@ def trim(answer, limit, where):
     """Return *answer* as JSON bytes of at most *limit*, with a mark in each field that was cut.
 
     The size that counts is the encoded one: what Heat limits is the request. All fields share
-    the room: the longest are cut first and to the same length. ``where(field)`` says where the
-    whole is.
+    the room: the longest are cut first, and to the same length. ``where(field)`` says where the
+    whole is kept.
     """
     data = values.encode(answer).encode("ascii")
     if len(data) <= limit:

@@ -1,12 +1,12 @@
 """55-heat-config: run each deployment's hook once, and signal each result until it is accepted.
 
-A pass reads the deployments that os-apply-config rendered, and ends with 0 when every one of them
-has run, 1 when the agent should come again: something could not be read or recorded; 75 when
-another runner is at work.
+A pass reads the deployments that os-apply-config rendered. Its exit status is 0 when every one of
+them has run; 1 when something could not be read or recorded, and the agent should run it again;
+75 when another runner is running.
 
-A signal that was not accepted is no reason for a second run of all phases. It is noted in the
-state directory (state.WAITING), and while that stands the agent has the signals sent between its
-polls, by ``heat-config resend --due``.
+A signal that was not accepted is no reason to run all phases again. It is noted in the state
+directory (state.WAITING), and while that note exists the agent has ``heat-config resend --due``
+send the signals between its polls.
 """
 
 import errno
@@ -41,14 +41,14 @@ DROPPED = {
     "kubelet": 'the group "script" with "podman kube play", or the group "docker-cmd"',
     "atomic": 'the group "docker-cmd" with podman',
 }
-"""What heat-agents had a hook for -> what to use in its place."""
+"""Groups that heat-agents had a hook for -> what to use instead."""
 
 NO_PROGRAM = ("os-apply-config", "Heat::Ungrouped")
 """Groups whose config is metadata for os-apply-config, which has rendered it by now."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FULL_PASSES = 5
-"""So many passes in a row that met a full disk are enough: what they could not start has failed."""
+"""After this many passes in a row with a full disk, what they could not start has failed."""
 
 EMPTY_FACTOR = 7
 """How much longer state is kept when the metadata has no deployments at all."""
@@ -71,9 +71,9 @@ class Pass:
         )
 
     def run(self, only=None):
-        """Do the pass; *only* an id that is to be run again. Returns the exit status.
+        """Do the pass and return the exit status; *only* is the id of a deployment to run again.
 
-        With *only* that is 1 as well when its deployment failed.
+        With *only* the status is 1 also when that deployment failed.
         """
         refused = self._open()
         if refused is not None:
@@ -94,9 +94,9 @@ class Pass:
         return AGAIN if self.failed else 0
 
     def resend(self, only=None, *, due=False):
-        """Send the signals that wait: all of them, *only* one, or with *due* those it is time for.
+        """Send the waiting signals: all of them, *only* one, or with *due* those that are due.
 
-        Returns the exit status, 1 when one waits still.
+        Returns the exit status, 1 when one still waits.
         """
         refused = self._open()
         if refused is not None:
@@ -114,7 +114,7 @@ class Pass:
         return AGAIN if self.failed or waiting else 0
 
     def _open(self):
-        """Take the state directory; return an exit status when that cannot be."""
+        """Open and lock the state directory; return an exit status if that fails, else None."""
         try:
             free = self.store.open()
         except OSError as error:
@@ -124,7 +124,7 @@ class Pass:
             )
             return AGAIN
         if not free:
-            _say("another heat-config is at work; nothing was done")
+            _say("another heat-config is running; nothing was done")
             return BUSY
         self.journal = Journal(self.settings, self.store.directory)
         for problem in self.settings.problems:
@@ -132,15 +132,15 @@ class Pass:
         return None
 
     def _note_waiting(self):
-        """Note for the agent whether a signal waits; return that."""
+        """Note for the agent whether a signal waits, and return it."""
         waiting = any(record.state == FINISHED for record in self.records.values())
         self.store.note_waiting(waiting)
         return waiting
 
     def _isolated(self, step, *arguments):
-        """Do one step; what goes wrong in it in a way nobody foresaw must not stop the others.
+        """Do one step; an unexpected exception in it must not stop the others.
 
-        The type and place are told, the message is not: it may quote a value.
+        Its type and place are logged. Its message is not: it may quote a value.
         """
         try:
             step(*arguments)
@@ -149,7 +149,7 @@ class Pass:
             while trace.tb_next is not None:
                 trace = trace.tb_next
             self.journal.say(
-                "a step failed in a way it does not know: %s at %s line %d"
+                "a step failed unexpectedly: %s at %s line %d"
                 % (
                     type(error).__name__,
                     os.path.basename(trace.tb_frame.f_code.co_filename),
@@ -188,24 +188,24 @@ class Pass:
         items = {}
         for element in document:
             if not isinstance(element, dict):
-                self.journal.say("an entry of the deployments is no object and was left out")
+                self.journal.say("an entry of the deployments is not an object and was ignored")
                 continue
             item = Item(element)
             if item.key in items:
-                self.journal.say("the id %s is there twice; the first counts" % item.key)
+                self.journal.say("the id %s occurs twice; the first entry is used" % item.key)
             else:
                 items[item.key] = item
         return items, True
 
     def _hide(self, path):
-        """The list holds credentials and inputs; an os-apply-config without .oac leaves it 0644."""
+        """Make the list 0600: it holds credentials, and an old os-apply-config leaves it 0644."""
         try:
             os.chmod(path, files.PRIVATE_FILE)
         except OSError as error:
             self.journal.say('"%s" cannot be made private: %s' % (path, error.strerror))
 
     def _receive(self, items):
-        """Note every deployment that is new, before the first is run."""
+        """Record every new deployment before the first is run."""
         fresh = False
         for item in items.values():
             try:
@@ -217,7 +217,7 @@ class Pass:
             self.store.sync()
 
     def _note(self, item):
-        """Note one deployment of the metadata; return whether it is a new one."""
+        """Record one deployment of the metadata; return whether it is new."""
         record = self.records.get(item.key)
         if record is None:
             record = Record.new(item.key, item.element)
@@ -232,7 +232,7 @@ class Pass:
             record.mark.pop("gone", None)
             record.describe(item.element)
         elif record.mark.get("foreign") and not record.name:
-            # What heat-agents left holds the credentials; ours does not.
+            # A record that heat-agents left holds credentials; ours must not.
             record.describe(item.element)
             record.strip()
             self._save(record)
@@ -241,7 +241,7 @@ class Pass:
         return False
 
     def _revive_changed(self, record, item):
-        """Another address is another try."""
+        """Have an undeliverable signal wait again if its address has changed."""
         gone = record.mark.pop("gone", None)
         unaddressed = transport.kind(item.inputs) is None
         if not unaddressed and delivery.address(item.inputs) != record.mark.get("address"):
@@ -257,17 +257,17 @@ class Pass:
         return self._save(record)
 
     def _revive(self, only):
-        """Have an undeliverable signal wait again, at a person's wish."""
+        """Have an undeliverable signal wait again, because a person asks for it."""
         record = self.records[only]
         if record.state == FINISHED:
             return True
         items, _readable = self._items()
         if record.state != UNDELIVERABLE:
-            self.journal.say('"%s" has no signal that waits: it is %s' % (only, record.state))
+            self.journal.say('"%s" has no waiting signal: it is %s' % (only, record.state))
         elif only not in items:
             self.journal.say(
-                '"%s" is not among the deployments in the metadata, so nobody says where its '
-                "signal goes" % only
+                '"%s" is not among the deployments in the metadata, so the address of its '
+                "signal is not known" % only
             )
         else:
             return self._wait_again(record, items[only])
@@ -283,7 +283,7 @@ class Pass:
         return True
 
     def _again(self, items, only):
-        """Make *only* run once more, at a person's wish."""
+        """Have *only* run once more, because a person asks for it."""
         if only not in items or self.records[only].state in (RECEIVED, STARTED):
             if only not in items:
                 self.journal.say('"%s" is not among the deployments in the metadata' % only)
@@ -308,8 +308,8 @@ class Pass:
         hook = None
         if record.state == DAMAGED:
             item.refusal = (
-                "The record of this deployment on the server is damaged, so that nobody can say "
-                "whether it has run; it is not run (again). Look after the disk of %s."
+                "The record of this deployment on the server is damaged, so it is not known "
+                "whether it has run; it is not run now. Check the disk of %s."
                 % values.encode(values.clean(self.store.directory))
             )
         if item.refusal is None:
@@ -361,7 +361,8 @@ class Pass:
         if limit is None:
             if item.options.get("timeout") is not None:
                 self.journal.say(
-                    "option timeout of %s is no number of seconds and was left out" % record.key
+                    "the option timeout of %s is not a number of seconds and was ignored"
+                    % record.key
                 )
             limit = self.settings.timeout
         execution = Execution(
@@ -385,7 +386,7 @@ class Pass:
             execution.close()
 
     def _not_started(self, record, error):
-        """The disk is full, or broken: come again, and fail the deployment when that goes on."""
+        """Try again at the next pass when the disk fails; if it stays full, fail the deployment."""
         self.failed = True
         passes = 0
         if error.errno in FULL:
@@ -402,7 +403,7 @@ class Pass:
             )
             return None
         return result.failure(
-            'The hook was not started: the disk of "%s" was full time after time.'
+            'The hook was not started: the disk of "%s" was full at every attempt.'
             % self.store.directory
         )
 
@@ -439,7 +440,7 @@ class Pass:
             )
 
     def _recover(self, item, record, execution):
-        """Return the result of a run that was cut; None when it is to be run again."""
+        """Return the result of an interrupted run; None when it is to be run again."""
         answer = execution.recover()
         if execution.was_cut:
             self.leftovers.remove_secrets(record)
@@ -449,22 +450,22 @@ class Pass:
         rerun = item is not None and item.options.get("on_interrupt") == "rerun"
         if rerun and runs <= RERUNS:
             self.journal.event(
-                "interrupted", record, reason="run %d was cut; it is run again" % runs
+                "interrupted", record, reason="run %d was interrupted; running it again" % runs
             )
             execution.close()
             return None
         sentence = (
             "The hook was interrupted, at run %d: the machine or the agent stopped before it "
-            "ended, so how far it came is not known." % runs
+            "ended, so it is not known how far it got." % runs
         )
         if not rerun:
-            sentence += " The option on_interrupt: rerun has it run again in such a case."
+            sentence += " With the option on_interrupt: rerun it would be run again."
         self.journal.event("interrupted", record, reason=sentence)
         stdout, stderr = execution.partial()
         return result.failure(sentence, stdout=stdout, stderr=stderr)
 
     def _finish_strangers(self, items):
-        """End what was started and has left the metadata since: it failed."""
+        """Record the result of runs that were interrupted and have left the metadata since."""
         for key, record in self.records.items():
             if key in items or record.state != STARTED:
                 continue
@@ -503,7 +504,7 @@ class Pass:
         return True
 
     def _deliver(self, record):
-        """Signal a finished deployment; that it was accepted is recorded, or when to try again."""
+        """Signal a finished deployment, and record that it was accepted or when to try again."""
         way = transport.kind(record.inputs)
         note = record.mark.get("signal")
         if way is not None and not delivery.is_due(note):
@@ -524,19 +525,19 @@ class Pass:
         self.journal.event("signalled", record, status=record.mark.get("status"))
 
     def _not_accepted(self, record, error):
-        """Note the try, or that it was the last."""
+        """Record a failed try, and whether it was the last."""
         note = record.mark["signal"] = delivery.failed_try(record.mark.get("signal"), error)
         reason = error.sentence
         if delivery.is_final(note, error):
             record.mark.update(reason=reason, address=delivery.address(record.inputs))
             self._close(record, UNDELIVERABLE)
-            reason += ". It is not tried again; the result is kept on the server"
+            reason += ". It will not be tried again; the result is kept on the server"
         else:
             self._save(record)
         self.journal.event("signal-failed", record, reason=reason)
 
     def _close(self, record, state):
-        """Nothing is left to be signed: take the credentials out and record the last *state*."""
+        """Remove the credentials, which are no longer needed, and record the last *state*."""
         record.strip()
         record.mark.pop("signal", None)
         record.enter(state)
@@ -553,10 +554,10 @@ class Pass:
         return where
 
     def _forget(self, items, readable):
-        """Remove the state of what has been gone from the metadata for long enough.
+        """Remove the state of deployments that have been gone from the metadata for long enough.
 
-        Only metadata that could be read says so, and a source that is down for a while may leave
-        it without deployments, or without some: forgetting one too early would run it twice.
+        Only metadata that could be read counts, and a source that is down for a while may leave
+        it without some deployments, or without any: forgetting one too early would run it twice.
         """
         if not readable:
             return
@@ -602,11 +603,11 @@ def _begin(work):
 
 
 def _instead_of(group, name):
-    """Say what to do about a *group* without a hook; *name* is what of it can be in a file name."""
+    """Say what to do about a *group* without a hook; *name* is its part that can be a file name."""
     if group in DROPPED:
         return "This group of heat-agents was dropped; use %s." % DROPPED[group]
     if group != name:
-        return "Correct the group: that is the name of none."
+        return "Correct the group: no hook can have that name."
     return "Install the element heat-config-%s in the image, or correct the group." % name
 
 

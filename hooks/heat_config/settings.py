@@ -1,4 +1,4 @@
-"""What the runner goes by: the environment, then /etc/heat-config.conf, then these defaults."""
+"""The runner's settings: the environment, then /etc/heat-config.conf, then these defaults."""
 
 import os
 
@@ -14,10 +14,10 @@ NUMBERS = {
 }
 """Seconds each.
 
-timeout: how long a hook may run when its options say nothing; 0 is for ever.
+timeout: how long a hook may run unless its options say otherwise; 0 is for ever.
 kill_after: between SIGTERM and SIGKILL of a hook that ran too long.
 request_timeout: one request of a signal, from connecting to the last byte of the answer.
-signal_time: all signals of one pass together; the rest waits for the next.
+signal_time: all signals of one pass together; the rest wait for the next.
 forget_after: how long a deployment must be missing from the metadata before its state is removed;
 seven times that when the metadata has no deployments at all, which may be an outage.
 keep_logs: how long the logs of such a deployment stay.
@@ -25,9 +25,9 @@ keep_logs: how long the logs of such a deployment stay.
 
 
 class Settings:
-    """Paths and limits of one run; *problems* are sentences about what was not understood.
+    """Paths and limits of one run; *problems* are sentences about what could not be used.
 
-    umask: the one that hooks and all that they start run with, None for the one in force.
+    umask: that of hooks and all that they start, None for the current one.
     """
 
     def __init__(self, environ=os.environ, umask=None):
@@ -57,7 +57,7 @@ class Settings:
         self.keep_logs = self._number(given, "keep_logs")
 
     def _read(self, path):
-        """Return {key: text} of ``key = value`` lines; comments and [sections] are passed over."""
+        """Return {key: text} of ``key = value`` lines; comments and [sections] are skipped."""
         try:
             with open(path, encoding="utf-8", errors="replace") as stream:
                 lines = stream.read(1 << 20).splitlines()
@@ -77,7 +77,7 @@ class Settings:
                 given[key.strip()] = value.strip()
             else:
                 self.problems.append(
-                    '"%s" line %d is not understood and was left out. Known are: %s.'
+                    '"%s" line %d is not understood and was ignored. Valid settings are: %s.'
                     % (path, number, ", ".join(sorted(keys)))
                 )
         return given

@@ -1,14 +1,14 @@
-"""What is known of each deployment, on disk: received, started, finished, signalled.
+"""The state of each deployment, on disk: received, started, finished, signalled.
 
-In place of signalled it may be undeliverable: nobody takes its signal, and no try will change
-that.
+Instead of signalled it may end as undeliverable: its signal was refused, and further tries would
+not change that.
 
 ``<id>.json`` is the record: the deployment's name, group and derived inputs (those that a signal
-needs; they are taken out once it is accepted) and, under the key "heat_config", the state. It has
+needs; they are removed once it is accepted) and, under the key "heat_config", the state. It has
 the shape of a deployment, so ``heat-config-notify <id>.json < <id>.notify.json`` works by hand.
 ``<id>.notify.json`` is the result, in full. ``<id>.json`` without that key, or empty, is a mark
-that heat-agents left: that deployment has run and is not run again. What else is no record is a
-damaged one: nobody can say how far its deployment came.
+that heat-agents left: that deployment has run and is not run again. Anything else is a damaged
+record: it is not known how far its deployment got.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ UNDELIVERABLE = "undeliverable"
 DAMAGED = "damaged"
 
 WAITING = ".waiting"
-"""There while a signal waits for its next try, so that who starts the tries need not look on."""
+"""Exists while a signal waits for its next try, so that the agent need not read the records."""
 
 RESERVE = 64 << 10
-"""Bytes set aside on the disk before a hook starts, so that there is room for what it answers."""
+"""Bytes reserved on the disk before a hook starts, so that there is room for its answer."""
 
 ROOM = 128 << 10
-"""Bytes set aside for good, for what a full disk leaves no room for: that it is full."""
+"""Bytes reserved permanently, so that failures can be recorded on a full disk."""
 
 MANY = 255
 _ROOM = ".room"
@@ -45,7 +45,7 @@ _RESULT = ".notify.json"
 
 
 class Record:
-    """One deployment's record; *key* is what its files are called."""
+    """One deployment's record; the names of its files begin with *key*."""
 
     def __init__(self, key, document):
         self.key = key
@@ -63,17 +63,17 @@ class Record:
 
     @classmethod
     def foreign(cls, key):
-        """Return the record of one that heat-agents has run: nothing is left to do."""
+        """Return the record of one that heat-agents has run, with nothing left to do."""
         mark = {"version": 1, "state": SIGNALLED, "foreign": True}
         return cls(key, {"id": key, "heat_config": mark})
 
     @classmethod
     def damaged(cls, key):
-        """Return the record of one whose file is no record (any more)."""
+        """Return the record of one whose file cannot be read as a record."""
         return cls(key, {"id": key, "heat_config": {"version": 1, "state": DAMAGED}})
 
     def describe(self, element):
-        """Take over what a signal and a person need to know of *element*.
+        """Copy from *element* what a signal, and a person who asks, need.
 
         Raises ValueError when an input of Heat's own is nested too deeply.
         """
@@ -110,13 +110,13 @@ class Record:
         return values.output_names(self.document.get("outputs"))
 
     def enter(self, state, **more):
-        """Go to *state*; the time of it and *more* are noted in the record."""
+        """Go to *state*; its time and *more* are noted in the record."""
         self.mark["state"] = state
         self.mark["time_" + state] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.mark.update(more)
 
     def strip(self):
-        """Take the credentials out: nothing is left to be signed."""
+        """Remove the credentials: there is nothing left to sign."""
         self.document["inputs"] = [
             {"name": name, "value": value}
             for name, value in self.inputs.items()
@@ -148,7 +148,7 @@ class Store:
         return True
 
     def _keep_room(self):
-        """Set aside what the answers take of deployments that meet a full disk."""
+        """Reserve space for the results of deployments that find the disk full."""
         path = os.path.join(self.directory, _ROOM)
         if os.path.exists(path):
             return
@@ -162,15 +162,15 @@ class Store:
                 os.close(descriptor)
 
     def give_room(self):
-        """Give up what was set aside for the answers of deployments that meet a full disk."""
+        """Free the space that was reserved for results on a full disk."""
         with contextlib.suppress(OSError):
             files.remove(os.path.join(self.directory, _ROOM))
 
     def full_passes(self, count=None):
-        """Return how many passes in a row have met a full disk; *count* is what it is from now on.
+        """Return how many passes in a row have found the disk full; *count* sets that number.
 
-        It is kept in the room that was set aside, for nothing else can be written then; where that
-        is no more there, there have been enough.
+        It is kept in the reserved file, since nothing else can be written then; if that file is
+        gone, there have been enough.
         """
         try:
             descriptor = os.open(
@@ -193,7 +193,7 @@ class Store:
         return os.path.join(self.directory, key + suffix)
 
     def load(self, clear=True):
-        """Return {key: Record} of all that is here; *clear* removes what a cut run left over."""
+        """Return {key: Record} of all that exist; *clear* removes leftovers of interrupted runs."""
         records = {}
         others = []
         for name in os.listdir(self.directory):
@@ -237,7 +237,7 @@ class Store:
         files.sync_directory(self.directory)
 
     def note_waiting(self, waiting):
-        """Keep the mark that a signal waits for its next try, or take it away."""
+        """Create or remove the file that says that a signal waits for its next try."""
         path = os.path.join(self.directory, WAITING)
         with contextlib.suppress(OSError):
             if not waiting:
@@ -246,7 +246,7 @@ class Store:
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, files.PRIVATE_FILE))
 
     def reserve(self, key):
-        """Set room for a result aside. Raises OSError when the disk has none."""
+        """Reserve space for a result. Raises OSError when the disk has none."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self.path(key, ".reserve"), flags, files.PRIVATE_FILE)
         try:
@@ -259,15 +259,15 @@ class Store:
             os.close(descriptor)
 
     def is_full(self):
-        """True when the disk has hardly room for another result."""
+        """Return whether the disk has too little room for another result."""
         disk = os.statvfs(self.directory)
         return disk.f_bavail * disk.f_frsize < RESERVE
 
     def save_result(self, record, answer, shorten):
         """Write *answer* as the result of *record*, then the record as finished.
 
-        On a full disk the room set aside is given up and ``shorten(answer, bytes)`` is written
-        instead. Raises OSError when even that does not fit; then the record stands as it was.
+        On a full disk the reserved space is freed and ``shorten(answer, bytes)`` is written
+        instead. Raises OSError when even that does not fit; then the record stays as it was.
         """
         path = self.path(record.key, _RESULT)
         data = values.encode(answer)
@@ -278,8 +278,8 @@ class Store:
             files.write_whole(path, values.encode(shorten(answer, RESERVE // 4)), sync=False)
         else:
             files.remove(self.path(record.key, ".reserve"))
-        # The record comes second: who sees "finished" finds the result. Its directory sync is
-        # that of the result too.
+        # The record comes second: whoever reads "finished" must find the result. Its sync of the
+        # directory covers the result too.
         record.enter(FINISHED, status=answer.get("deploy_status_code"))
         self.save(record)
         self.clear_run(record.key)

@@ -69,10 +69,8 @@ def age(what, program, minimum):
 
     For use after a failure only: asking a tool for its version can take seconds.
     """
-    version_output = hook.run(
-        [program, "--version"], env=environment(), quiet=True, timeout=60
-    ).stdout
-    match = re.search(r"\b\d+(?:\.\d+)+|\b\d{4,}\b", version_output)
+    result = hook.run([program, "--version"], env=environment(), quiet=True, timeout=60)
+    match = re.search(r"\b\d+(?:\.\d+)+|\b\d{4,}\b", result.stdout)
     if match is None:
         return ""
     version = tuple(int(part) for part in match.group().split("."))
@@ -86,7 +84,7 @@ def age(what, program, minimum):
 
 
 def text_config(deployment):
-    """Return the config as text; HookError for one that is a map or a list, or holds a NUL."""
+    """Return the config as text; HookError if it is a map or a list, or holds a NUL."""
     config = "" if deployment.config is None else deployment.config
     if not isinstance(config, str):
         raise hook.HookError(
@@ -216,7 +214,7 @@ def shared_directory(path):
 
 
 def remove_tree(path):
-    """Remove the directory *path* and all below it; that it is not there is fine."""
+    """Remove the directory *path* and all below it, if it exists."""
     import shutil  # not at the top: few hooks need it, and it is slow to import
 
     shutil.rmtree(path, ignore_errors=True)

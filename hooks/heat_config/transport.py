@@ -36,8 +36,8 @@ class NotAccepted(Exception):
     """The signal was not taken; *sentence* says why, without a query string or a credential.
 
     again: whether the same request may succeed in a moment. dead: whether the host is not worth
-    another try in this pass. refused: whether somebody said no, who may yet say yes. final:
-    whether no try can ever succeed.
+    another try in this pass. refused: whether the server refused it, but may accept it later.
+    final: whether no try can ever succeed.
     """
 
     def __init__(self, sentence, *, again=False, dead=False, refused=False, final=False):
@@ -68,7 +68,7 @@ def limit(inputs):
 
 
 def preload():
-    """Import what a request needs; done while a hook runs, when it costs nobody time."""
+    """Import what a request needs; done while a hook runs, when nothing waits for it."""
     import urllib.parse
 
     from . import request
@@ -214,7 +214,7 @@ class Sender:
         except (ValueError, KeyError, TypeError):
             catalog = None
         if not token or catalog is None:
-            raise NotAccepted('"%s" answered with something that is no token' % _redacted(url))
+            raise NotAccepted('"%s" answered with something that is not a token' % _redacted(url))
         return token, str(project), catalog
 
     def _request(self, method, url, data, headers=None):
@@ -232,22 +232,22 @@ class Sender:
 
 
 def _accept(answer, url, method, gone=()):
-    """Return when the answer means that the signal was taken; raise NotAccepted when not.
+    """Return if the answer means that the signal was accepted; raise NotAccepted otherwise.
 
-    gone: the statuses by which the one who is asked says that it will never be there.
+    gone: the statuses that mean that no further try can succeed.
     """
     status = answer.status
     shown = _redacted(url)
     start = answer.body[:256].lstrip().lower()
     if status == 200 and start.startswith((b"<!doctype html", b"<html")):
         raise NotAccepted(
-            '"%s" answered 200 with a web page: something other than Heat, a proxy or a '
-            "login page, stands in between" % shown
+            '"%s" answered 200 with a web page: something other than Heat, such as a proxy or a '
+            "login page, has answered" % shown
         )
     if 200 <= status < 300:
         return
     if 300 <= status < 400:
-        sentence = '"%s" sends elsewhere (%d); a %s does not follow' % (shown, status, method)
+        sentence = '"%s" redirects (%d), and a %s does not follow' % (shown, status, method)
         raise NotAccepted(sentence)
     hints = {
         401: ": the credentials or the signature are not accepted",
@@ -265,7 +265,7 @@ def _accept(answer, url, method, gone=()):
 
 
 def _forbidden(url, skew):
-    """Say in words why a CFN URL is refused."""
+    """Return a sentence that says why a CFN URL was refused."""
     shown = _redacted(url)
     age = url_age(url)
     if skew is not None and abs(skew) > 300:
@@ -275,8 +275,8 @@ def _forbidden(url, skew):
         )
     if age is not None and age > AGED:
         return (
-            '"%s" answered 403: the URL was signed %d minutes ago, and many clouds accept one for '
-            "15 minutes only. Ask for a longer [credential] auth_ttl in keystone.conf, or use "
+            '"%s" answered 403: the URL was signed %d minutes ago, and many clouds accept one '
+            "for only 15 minutes. Ask for a longer [credential] auth_ttl in keystone.conf, or use "
             "signal_transport HEAT_SIGNAL or TEMP_URL_SIGNAL" % (shown, age // 60)
         )
     return (
@@ -323,7 +323,7 @@ def _host(inputs):
 
 
 def _pause(attempt):
-    """Wait before the next try: longer each time, and not in step with other machines."""
+    """Wait before the next try: longer each time, and at random, unlike other machines."""
     spread = int.from_bytes(os.urandom(2), "big") / 65536
     time.sleep(min(2 ** (attempt - 1), 8) * (0.25 + spread / 2))
 

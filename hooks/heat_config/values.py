@@ -10,7 +10,7 @@ PLAIN_OUTPUT = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,127}\Z")
 def decode(data):
     """Parse the JSON text or bytes *data*; raise ValueError, and nothing else, when it is not JSON.
 
-    NaN and Infinity, which Python reads and JSON does not know, become strings.
+    NaN and Infinity, which Python reads although JSON does not have them, become strings.
     """
     if isinstance(data, (bytes, bytearray)):
         data = bytes(data).decode("utf-8", "replace")
@@ -51,12 +51,12 @@ def clean(string):
 
 
 def is_plain_id(value):
-    """True for an id that may become a file name: letters, digits, ``-`` and ``_``."""
+    """Return whether an id may become a file name: letters, digits, ``-`` and ``_``."""
     return isinstance(value, str) and PLAIN_ID.match(value) is not None
 
 
 def is_plain_output(value):
-    """True for an output name that may become the end of a file name."""
+    """Return whether an output name may become the end of a file name."""
     return isinstance(value, str) and PLAIN_OUTPUT.match(value) is not None
 
 

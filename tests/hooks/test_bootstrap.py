@@ -469,7 +469,7 @@ def test_an_instance_id_that_is_none(guest, cloud, uuid_):
     cloud.files = {"openstack/latest/meta_data.json": json.dumps({"uuid": uuid_}).encode()}
     done = guest.boot()
     assert done.returncode == 3
-    assert "an instance id that is none" in done.stderr
+    assert "an invalid instance id" in done.stderr
     assert guest.tree() == {}
 
 

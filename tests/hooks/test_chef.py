@@ -299,7 +299,7 @@ class TestClonedKitchen:
         kitchen.recipe("print('precious')")
         answer = chef(["demo"], options={"kitchen": "file:///somewhere"})
         assert answer.status == 1
-        assert "no git clone" in answer.stderr
+        assert "not a git clone" in answer.stderr
         assert "precious" in chef(["demo"]).stdout
 
     def test_git_missing(self, chef, tmp_path: Path):

@@ -136,7 +136,7 @@ def test_a_wrong_key_is_refused(cfn, heat):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["--access-key", "AK"], "belong together"),
+        (["--access-key", "AK"], "must be given together"),
         (["--access-key", "AK", "--secret-key", "SK"], "--stack and --resource"),
         (["-f", "/no/such/file"], "cannot be read"),
         ([], "there is no metadata"),

@@ -170,7 +170,7 @@ def test_a_chosen_command_that_is_missing_fails(docker_compose):
         (
             {"web": {"env_file": "../../x"}},
             {"env_files": [{"file_name": "../../x", "content": "x"}]},
-            "leads out",
+            "is outside",
         ),
     ],
 )

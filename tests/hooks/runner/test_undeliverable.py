@@ -24,7 +24,7 @@ def test_refused_for_good_is_undeliverable_at_once(guest, heat, cfn, replying, s
     assert guest.run().status == 0
     assert len(heat.requests) == 2
     assert guest.state_of("d-1") == guest.state_of("d-2") == "undeliverable"
-    assert "is not tried again" in guest.failures()[0]
+    assert "will not be tried again" in guest.failures()[0]
     assert not (guest.state / ".waiting").exists()
     for _ in range(2):
         done = guest.run()
