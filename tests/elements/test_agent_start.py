@@ -614,7 +614,7 @@ def test_certificates_are_where_the_distribution_has_them(
     given_by_unit = {"REQUESTS_CA_BUNDLE": str(tmp_path / named)} if named else {}
     result = start_agent(tmp_path, text=text, **given_by_unit)
     assert result.stdout == f"{expected and tmp_path / expected}\n", result.stderr
-    assert ("which is not there" in result.stderr) == (named == "gone")
+    assert ("which does not exist" in result.stderr) == (named == "gone")
 
 
 def test_certificates_that_are_not_there_do_not_end_the_agent(tmp_path: Path) -> None:

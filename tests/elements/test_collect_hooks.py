@@ -121,7 +121,7 @@ def test_two_elements_cannot_bring_the_same_hook(collection: Collection) -> None
     collection.element("b", "tool tool.py\n")
     result = collection.collect()
     assert result.returncode == 1
-    assert "comes from element 'a' already" in result.stderr
+    assert "element 'a' already installs" in result.stderr
 
 
 def test_all_mistakes_are_named_at_once(collection: Collection) -> None:
@@ -150,7 +150,7 @@ def test_an_agent_of_another_collection_is_named(collection: Collection) -> None
     assert result.returncode == 1
     theirs = collection.root / "elements"
     assert result.stderr.splitlines() == [
-        f"heat-config: the element '{name}' is that of '{theirs}', which does not fit; put the"
-        " collection with 'heat-config' before that in ELEMENTS_PATH"
+        f"heat-config: the element '{name}' comes from '{theirs}', which cannot be used here; put"
+        " the collection with 'heat-config' before that in ELEMENTS_PATH"
         for name in ("os-apply-config", "os-collect-config")
     ]

@@ -8,8 +8,8 @@ lines are `GROUP FILE` for a hook, `bin FILE TARGET` for any other program of
 the guest, `lib PACKAGE` for a Python package that those import.  FILE and
 PACKAGE are in HOOKS_DIRECTORY, else in `../../hooks` seen from the element.
 
-Everything is checked here, on the host, where a mistake costs a second: all
-findings are printed, one sentence each, and the exit status is 1.
+Everything is checked here, on the host, where a mistake costs a second: each
+finding is printed as one sentence, and the exit status is 1 if there are any.
 DESTINATION gets the files, and `index.json` for the step in the chroot.
 """
 
@@ -33,7 +33,7 @@ AGENT_DEPENDENCY = "heat-agent-venv"
 
 
 class BadDeclaration(Exception):
-    """A line that cannot be followed; the text says why."""
+    """A line that is wrong; the text says why."""
 
 
 def read_elements(text):
@@ -105,9 +105,9 @@ def take_package(source, copy):
 
 
 def foreign_agents(elements):
-    """Return a finding for each element of the agent that is that of another collection.
+    """Return a finding for each of the agent's elements that comes from another collection.
 
-    Those of tripleo-image-elements have the same names, and the first in ELEMENTS_PATH is taken:
+    tripleo-image-elements has elements of the same names, and the first in ELEMENTS_PATH is taken:
     an image with theirs has no unit, and nothing to run its phases with.
     """
     findings = []
@@ -118,8 +118,8 @@ def foreign_agents(elements):
             dependencies.is_file() and AGENT_DEPENDENCY in dependencies.read_text().split()
         ):
             findings.append(
-                f"the element '{name}' is that of '{folder.parent}', which does not fit; put the"
-                " collection with 'heat-config' before that in ELEMENTS_PATH"
+                f"the element '{name}' comes from '{folder.parent}', which cannot be used here; put"
+                " the collection with 'heat-config' before that in ELEMENTS_PATH"
             )
     return findings
 
@@ -140,7 +140,7 @@ def collect(elements, destination, hooks_directory):
                 file, target, group = read_line(line)
                 other = claimed.get(target)
                 if other:
-                    raise BadDeclaration(f"'{target}' comes from element '{other}' already")
+                    raise BadDeclaration(f"element '{other}' already installs '{target}'")
                 claimed[target] = name
                 stored = f"{len(index):03}-{file}"
                 take = take_package if target.startswith(LIBRARY) else take_program

@@ -18,7 +18,7 @@ OLDEST = (3, 9)
 def main():
     """Copy each program to its target, 0755, and compile the libraries."""
     if sys.version_info < OLDEST:
-        # All of it compiles with older ones, and fails when it is run.
+        # An older Python compiles all of it, and fails when it runs.
         oldest, here = (".".join(map(str, one[:2])) for one in (OLDEST, sys.version_info))
         sys.exit(f"heat-config: the hooks need Python {oldest} or later; the image has {here}")
     collected = Path(sys.argv[1])
@@ -31,7 +31,7 @@ def main():
         else:
             shutil.copyfile(source, target)
             target.chmod(0o755)
-    # "checked": an edited module counts at once, whatever its time stamp.
+    # "checked": an edited module takes effect at once, whatever its time stamp.
     mode = py_compile.PycInvalidationMode.CHECKED_HASH
     if not compileall.compile_dir(str(LIBRARY), quiet=1, invalidation_mode=mode):
         sys.exit("heat-config: a library does not compile with the image's Python")

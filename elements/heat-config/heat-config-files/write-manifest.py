@@ -1,4 +1,4 @@
-"""Record in the image what was put into it; runs in the image's chroot.
+"""List what was put into the image; runs in the image's chroot.
 
 write-manifest.py COLLECTED ELEMENTS VENV > manifest.json
 

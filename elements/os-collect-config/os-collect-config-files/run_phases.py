@@ -1,10 +1,10 @@
-"""Run os-refresh-config and what it runs in forks of the agent, which has it all loaded.
+"""Run os-refresh-config, and what it runs, in forks of the agent, which has the code loaded.
 
-A change of the metadata starts four Pythons and six shells when each program is a process of its
-own, and a slow guest is busy with that for seconds.  Here the same code runs in forks: that of
-os-refresh-config, the order and the words of dib-run-parts, and each script of a phase whose first
-line is PYTHON (it asks for nothing but the standard library).  Any other script, and any other
-command of the agent, is a process as ever.
+If each program is started by itself, a change of the metadata starts four Pythons and six shells,
+which keeps a slow guest busy for seconds.  Here the same code runs in forks: os-refresh-config,
+dib-run-parts (same order, same log lines), and each script of a phase whose first line is PYTHON
+(it needs only the standard library).  Any other script, and any other command of the agent, is
+started as a process.
 """
 
 import atexit
@@ -27,18 +27,18 @@ COMMAND = "os-refresh-config"
 INTERPRETER = "/usr/bin/python3"
 PYTHON = f"#!{INTERPRETER} -IS\n".encode()
 PLAIN = re.compile(r"[\w./= -]*", re.ASCII)
-"""A command in which a shell would find nothing but words."""
+"""A command that a shell would only split into words."""
 
 BASH = ("/bin/bash", "-c", '"$1"', "dib-run-parts")
-"""Runs one program: what the kernel refuses, bash takes for a script of its own, or explains."""
+"""Runs one program: if the kernel refuses it, bash runs it as a script, or says what is wrong."""
 
 NAME = "^[0-9A-Za-z_-]+$"
-"""The names of scripts that are run, where RUN_PARTS_REGEX does not say."""
+"""The names of scripts that are run, unless RUN_PARTS_REGEX is set."""
 
 
 def load():
-    """Load both programs ahead of their first run; whether os-refresh-config is there."""
-    # The programs' own environment may have another Python than the scripts ask for.
+    """Import both programs before their first run; return whether that succeeded."""
+    # The virtual environment's Python may differ from that of the scripts.
     if os.path.realpath(sys.executable) != os.path.realpath(INTERPRETER):
         return False
     try:
@@ -46,17 +46,17 @@ def load():
         import os_apply_config.version
         import os_refresh_config.os_refresh_config  # noqa: F401
 
-        # The program asks for that at each start; it is found among all packages, and then kept.
+        # The program asks for this at each start; the search through all packages is cached.
         os_apply_config.version.version_info.version_string()
     except Exception as error:
-        # Whatever is wrong with them, as programs of their own they may say it or do without.
+        # Whatever is wrong: started as programs they may still work, or report it better.
         print(f"os-collect-config: {COMMAND} is not loaded ahead: {error!r}", file=sys.stderr)
         return False
     return True
 
 
 def instead_of(call_command):
-    """What the agent calls for a change in place of its own `call_command`."""
+    """Return what the agent calls after a change, instead of its own `call_command`."""
 
     def run(files, command):
         words = command.split()
@@ -72,7 +72,7 @@ def instead_of(call_command):
 
 
 def fork(function):
-    """Run `function` in a fork; its exit status as a shell has it."""
+    """Run `function` in a fork; return its exit status as a shell counts it."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -83,17 +83,17 @@ def fork(function):
             status = exit_status(function)
             end_as_python()
         finally:
-            # Nothing of the agent's own end of life happens here.
+            # The agent's own cleanup must not run here.
             os._exit(status)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return status if status >= 0 else 128 - status
 
 
 def begin_as_python():
-    """Be in a fork as in a Python that has just started."""
-    # The agent has it otherwise.
+    """Reset in a fork what differs from a Python that has just started."""
+    # As Python sets it; the agent changes it.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    # What the agent has to do at its end is not the script's business, but for that of logging.
+    # Drop what the agent has registered for its own exit, except logging's part.
     atexit._clear()
     weakref.finalize._registry.clear()
     weakref.finalize._registered_with_atexit = False
@@ -101,7 +101,7 @@ def begin_as_python():
 
 
 def end_as_python():
-    """Do what a Python does at its end, in that order."""
+    """Do what Python does when it exits, in the same order."""
     threading._shutdown()
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -109,7 +109,7 @@ def end_as_python():
 
 
 def exit_status(function):
-    """Call `function`; the status with which a Python that does only this would exit."""
+    """Call `function`; return the exit status of a Python that would run only this."""
     try:
         code = function()
     except SystemExit as end:
@@ -124,10 +124,10 @@ def exit_status(function):
 
 
 def refresh(files, words):
-    """Be os-refresh-config, in a fork."""
+    """Act as os-refresh-config, in a fork."""
     from os_refresh_config import os_refresh_config
 
-    # The agent's own handlers would say every line of the programs once more.
+    # The agent's handlers would log every line of the programs twice.
     logging.getLogger().handlers.clear()
     os.environ["OS_CONFIG_FILES"] = ":".join(files)
     sys.argv = words
@@ -140,7 +140,7 @@ def refresh(files, words):
 
 
 def check_call(argv, **options):
-    """Be dib-run-parts, unless there are environment files: those are for a shell to read."""
+    """Act as dib-run-parts, unless there are environment files, which only a shell can read."""
     directory = Path(argv[-1])
     environment = directory.parent / "environment.d"
     if environment.is_dir() and any(environment.iterdir()):
@@ -162,7 +162,7 @@ def check_call(argv, **options):
 
 
 def scripts(directory):
-    """The scripts of a phase in the order of ``LC_ALL=C sort -n``."""
+    """Return the scripts of a phase in the order of ``LC_ALL=C sort -n``."""
     name = re.compile(os.environ.get("RUN_PARTS_REGEX") or NAME)
     runnable = []
     for path in directory.iterdir():
@@ -173,7 +173,7 @@ def scripts(directory):
 
 
 def run_script(path):
-    """Run one script to its end; its exit status, 127 or 126 when it cannot be started."""
+    """Run one script; return its exit status, 127 or 126 when it cannot be started."""
     try:
         if is_ours(path):
             return fork(lambda: run_here(path))
@@ -185,19 +185,19 @@ def run_script(path):
 
 
 def is_ours(path):
-    """Whether the first line of a script is PYTHON."""
+    """Return whether the first line of a script is PYTHON."""
     with path.open("rb") as stream:
         return stream.readline(len(PYTHON) + 1) == PYTHON
 
 
 def run_here(path):
-    """Be a script in Python."""
+    """Act as a script in Python."""
     sys.argv = [str(path)]
     runpy.run_path(str(path), run_name="__main__")
 
 
 def spawn(path):
-    """Run a program to its end, one without ``#!`` as bash does; subprocess' status of it."""
+    """Run a program, one without ``#!`` as bash does; return its status as of subprocess."""
     try:
         return subprocess.call([path])
     except OSError:

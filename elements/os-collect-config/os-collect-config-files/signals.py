@@ -1,7 +1,7 @@
-"""Have signals of deployments sent that wait for another try, between two polls of the agent.
+"""Have heat-config retry signals of deployments between two polls of the agent.
 
-A signal that Heat did not take is no reason to run all phases again: heat-config leaves a file in
-its state directory while one waits, and knows itself when it is time for the next try.
+A signal that Heat did not accept is no reason to run all phases again: heat-config keeps a file in
+its state directory while one waits, and decides itself when the next try is due.
 """
 
 import os
@@ -15,9 +15,9 @@ RESEND = ("/usr/local/bin/heat-config", "resend", "--due")
 
 
 def after(collect_all):
-    """The agent's own `collect_all`, and the signals after it where it found nothing new.
+    """Return the agent's `collect_all`, followed by the signals if it has found nothing new.
 
-    Where it did, the phases run, and 55-heat-config sends them.
+    If it has, the phases run, and 55-heat-config sends them.
     """
 
     def run(*arguments, **options):
@@ -30,7 +30,7 @@ def after(collect_all):
 
 
 def resend(command=RESEND):
-    """Send those that it is time for; whatever becomes of that, polling goes on."""
+    """Send the signals that are due; whatever happens, polling goes on."""
     state = Path(os.environ.get("HEAT_CONFIG_DEPLOYED") or STATE)
     if not (state / WAITING).exists():
         return

@@ -2,8 +2,8 @@
 """Start os-collect-config: load it first, then prepare, then run it.
 
 Loading takes seconds on a slow machine.  Done first, it happens while
-cloud-init is still at work; `prepare` waits for that.  At build time the
-first line is made to name the Python that has the agent.
+cloud-init is still running; `prepare` waits for it.  At build time the first
+line is changed to the Python that has the agent.
 """
 
 import logging
@@ -30,7 +30,7 @@ CERTIFICATES = (
 SIGNED = re.compile(
     r"\?[^\s'\"<>]*?(?:Signature|AWSAccessKeyId|temp_url_sig|X-Amz-Signature)=[^\s'\"<>)]*"
 )
-"""The query of a URL that is signed: who has it can send the request again."""
+"""The query of a signed URL: whoever has it can send the request again."""
 
 PREPARE = Path(__file__).resolve().with_name("prepare")
 AGAIN = "--again"
@@ -40,15 +40,15 @@ FOREIGN = 78  # as `prepare` has it
 def trust_the_system():
     """Let the agent verify servers by the system's certificates, not those of Python's requests.
 
-    A file that is not there ends the agent at its first request, so that none is named then.
+    A file that does not exist would end the agent at its first request, so none is set then.
     """
     named = os.environ.get("REQUESTS_CA_BUNDLE")
     if named and Path(named).exists():
         return
     if named:
         print(
-            f'os-collect-config: REQUESTS_CA_BUNDLE is "{named}", which is not there; the'
-            " certificates of the system are used",
+            f'os-collect-config: REQUESTS_CA_BUNDLE is "{named}", which does not exist; the'
+            " system's certificates are used",
             file=sys.stderr,
         )
         del os.environ["REQUESTS_CA_BUNDLE"]
@@ -64,10 +64,10 @@ def unsigned(text):
 
 
 def keep_signatures_out_of_logs():
-    """Take the queries of signed URLs out of everything that the agent says.
+    """Remove the queries of signed URLs from everything that the agent logs.
 
-    Its HTTP library names the whole URL when a server cannot be reached, and nothing in that of a
-    poll expires: who may read the journal could ask for the server's metadata and its inputs.
+    Its HTTP library logs the whole URL when a server cannot be reached, and that of a poll never
+    expires: whoever may read the journal could fetch the server's metadata, inputs included.
     """
     plain = logging.Handler.format
     logging.Handler.format = lambda handler, record: unsigned(plain(handler, record))
@@ -92,9 +92,9 @@ def main():
             return status
         if status:
             print(f"os-collect-config: prepare ended with status {status}", file=sys.stderr)
-    # The agent executes this again whenever its configuration changes.
+    # The agent executes this program again whenever its configuration changes.
     sys.argv = [sys.argv[0], AGAIN, *words]
-    # Debian's 13.1 has the name that it had before 14.
+    # In 13.1, which Debian has, the function still has its old name.
     run = getattr(collect, "main", None) or collect.__main__
     return run(["os-collect-config", *words])
 
