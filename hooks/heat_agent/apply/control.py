@@ -1,0 +1,198 @@
+"""Control files: ``NAME.oac`` beside the template NAME, a small YAML map.
+
+``mode`` (0600), ``owner`` and ``group`` (a name or a number), ``allow_empty`` (false: a file that
+would be empty is removed). Read here is what such a map needs of YAML 1.1: plain and quoted words,
+its numbers and booleans, comments, one map over lines or in braces.
+"""
+
+from __future__ import annotations
+
+import grp
+import pwd
+import re
+
+from .errors import ApplyError
+
+KEYS = ("allow_empty", "mode", "owner", "group")
+HIGHEST_MODE = 0o777
+
+_TRUE = re.compile("yes|Yes|YES|true|True|TRUE|on|On|ON")
+_FALSE = re.compile("no|No|NO|false|False|FALSE|off|Off|OFF")
+_NULL = re.compile("~|null|Null|NULL")
+_INTEGERS = (
+    (re.compile("[-+]?0b[01_]+"), 2),
+    (re.compile("[-+]?0x[0-9a-fA-F_]+"), 16),
+    (re.compile("[-+]?0[0-7_]+"), 8),
+    (re.compile("[-+]?(?:0|[1-9][0-9_]*)"), 10),
+)
+_SIXTIES = re.compile("[-+]?[1-9][0-9_]*(?::[0-5]?[0-9])+")
+
+_QUOTED = r"""'(?:[^'\n]|'')*'|"(?:[^"\\\n]|\\["\\/])*\""""
+_FIRST = r"""(?![-?:](?:\s|$))[^\s,\[\]{}#&*!|>'"%@`]"""
+_REST = r"(?:[^\s:]|:(?=\S))"
+_FLOW_REST = r"(?:[^\s:,\[\]{}]|:(?=[^\s,\[\]{}]))"
+_PLAIN = rf"{_FIRST}{_REST}*(?: +(?!#){_REST}+)*"
+_FLOW_PLAIN = rf"{_FIRST}{_FLOW_REST}*(?: +(?!#){_FLOW_REST}+)*"
+_NOTHING = re.compile(r" *(?:#.*)?")
+_BEGIN = re.compile(r"---(?: *$| +#| +\{)")
+_ENTRY = re.compile(
+    rf"(?P<key>{_QUOTED}|{_PLAIN}) *:(?: +(?P<value>{_QUOTED}|{_PLAIN}))?(?: +#.*| *)"
+)
+_VALUE = re.compile(rf"(?P<value>{_QUOTED}|{_PLAIN})(?: +#.*| *)")
+_SPACE = r"(?:[ \n]|(?<=[ \n])#[^\n]*(?=\n|\Z))*"
+_FLOW_ENTRY = re.compile(
+    rf"{_SPACE}(?:(?P<quoted>{_QUOTED}) *:|(?P<plain>{_FLOW_PLAIN}) *:(?=[\s,}}]))"
+    rf"{_SPACE}(?P<value>{_QUOTED}|{_FLOW_PLAIN})?{_SPACE}(?P<end>,{_SPACE}}}|[,}}])"
+)
+_FLOW_EMPTY = re.compile(rf"\{{{_SPACE}\}}")
+_FLOW_REST_OF_TEXT = re.compile(_SPACE)
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional, Union
+
+    Value = Union[None, bool, int, str]
+
+
+class Control:
+    """How a file is to be written; None where nothing is asked for.
+
+    mode: permissions as a number; owner, group: numbers of what the system knows.
+    """
+
+    def __init__(self, settings: dict[str, Value]) -> None:
+        """Take what a control file says; raises ApplyError for what it cannot mean."""
+        unknown = [key for key in settings if key not in KEYS]
+        if unknown:
+            raise ApplyError(f"unrecognised file control key '{unknown[0]}'")
+        self.allow_empty = _boolean(settings.get("allow_empty", True))
+        self.mode = _mode(settings["mode"]) if "mode" in settings else None
+        self.owner = _owner(settings["owner"]) if "owner" in settings else None
+        self.group = _group(settings["group"]) if "group" in settings else None
+
+
+def _boolean(value: Value) -> bool:
+    if not isinstance(value, bool):
+        raise ApplyError(f"allow_empty requires Boolean, got: '{value}'")
+    return value
+
+
+def _mode(value: Value) -> int:
+    if type(value) is not int:
+        raise ApplyError(f"mode '{value}' is not numeric")
+    if not 0 <= value <= HIGHEST_MODE:
+        raise ApplyError(f"mode '{value:#o}' out of range")
+    return value
+
+
+def _owner(value: Value) -> int:
+    try:
+        if type(value) is int:
+            return pwd.getpwuid(value).pw_uid
+        if isinstance(value, str):
+            return pwd.getpwnam(value).pw_uid
+    except (KeyError, ValueError):
+        raise ApplyError(f"owner '{value}' not found in passwd database") from None
+    raise ApplyError(f"owner '{value}' must be a string or int")
+
+
+def _group(value: Value) -> int:
+    try:
+        if type(value) is int:
+            return grp.getgrgid(value).gr_gid
+        if isinstance(value, str):
+            return grp.getgrnam(value).gr_gid
+    except (KeyError, ValueError):
+        raise ApplyError(f"group '{value}' not found in group database") from None
+    raise ApplyError(f"group '{value}' must be a string or int")
+
+
+def parse(text: str) -> dict[str, Value]:
+    """Return the map that a control file's *text* is, {} when it holds nothing.
+
+    Raises ApplyError for YAML beyond what the module's first lines describe.
+    """
+    lines = _lines(text)
+    if lines and lines[0].startswith("{"):
+        return _flow_map("\n".join(lines))
+    settings: dict[str, Value] = {}
+    open_key: Optional[str] = None
+    depth = len(lines[0]) - len(lines[0].lstrip(" ")) if lines else 0
+    for line in lines:
+        indent = len(line) - len(line.lstrip(" "))
+        if indent > depth and open_key is not None:
+            match = _VALUE.fullmatch(line, indent)
+            key, open_key = open_key, None
+        else:
+            match = _ENTRY.fullmatch(line, indent) if indent == depth else None
+            key = _text(match["key"]) if match else ""
+            open_key = key if match and match["value"] is None else None
+        if not match:
+            raise _not_a_map()
+        settings[key] = _resolve(match["value"])
+    return settings
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines that hold something, without the marks around a document."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if _UNPRINTABLE.search(text):
+        raise _not_a_map()
+    lines = [line for line in text.split("\n") if not _NOTHING.fullmatch(line)]
+    if len(lines) > 1 and lines[-1].rstrip(" ") == "...":
+        del lines[-1]
+    if lines and _BEGIN.match(lines[0]):
+        behind = lines[0][3:].lstrip(" ")
+        lines[:1] = [behind] if behind.startswith("{") else []
+    return lines
+
+
+def _flow_map(text: str) -> dict[str, Value]:
+    settings: dict[str, Value] = {}
+    empty = _FLOW_EMPTY.match(text)
+    position, end = (empty.end(), "}") if empty else (1, "")
+    while end[-1:] != "}":
+        match = _FLOW_ENTRY.match(text, position)
+        if not match:
+            raise _not_a_map()
+        settings[_text(match["quoted"] or match["plain"])] = _resolve(match["value"])
+        end, position = match["end"], match.end()
+    if not _FLOW_REST_OF_TEXT.fullmatch(text, position):
+        raise _not_a_map()
+    return settings
+
+
+def _not_a_map() -> ApplyError:
+    return ApplyError('a control file must be a map, a line "key: value" for each key')
+
+
+def _text(token: str) -> str:
+    if token[0] == "'":
+        return token[1:-1].replace("''", "'")
+    if token[0] == '"':
+        return re.sub(r"\\(.)", r"\1", token[1:-1])
+    return token
+
+
+def _resolve(token: Optional[str]) -> Value:
+    """Return the value that YAML 1.1 takes a word for; numbers that it alone knows are text."""
+    if token is None or _NULL.fullmatch(token):
+        return None
+    if token[0] in "'\"":
+        return _text(token)
+    if _TRUE.fullmatch(token) or _FALSE.fullmatch(token):
+        return _TRUE.fullmatch(token) is not None
+    digits = token.replace("_", "")
+    for pattern, base in _INTEGERS:
+        if pattern.fullmatch(token):
+            try:
+                return int(digits, base)
+            except ValueError:
+                raise _not_a_map() from None
+    if _SIXTIES.fullmatch(token):
+        total = 0
+        for part in digits.lstrip("+-").split(":"):
+            total = total * 60 + int(part)
+        return -total if token[0] == "-" else total
+    return token

@@ -1,0 +1,183 @@
+"""Templates that are programs: they get the metadata as JSON, and print what the file is to hold.
+
+Their environment, working directory and user are those of os-apply-config.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+
+from heat_config import files, process
+
+from .. import forks
+from .errors import ApplyError
+
+SECONDS = 3600.0
+"""A program that takes longer is ended; upstream would wait for it for ever."""
+
+OUTPUT_LIMIT = 64 << 20
+ERRORS_SHOWN = 2000
+"""Bytes, from the end, of what a program that failed wrote to its standard error."""
+
+POLL = 0.2
+"""Seconds between looks whether a program has ended whose pipes others hold open."""
+
+HIDDEN = "***"
+SHORT = 4
+"""Shorter values than this many characters may appear in an error: they are in every text."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any, Optional
+
+
+def is_executable(path: str) -> bool:
+    """Whether the template at *path* is a program: a file that may be executed."""
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def run(path: str, document: dict[str, Any], environment: Mapping[str, str]) -> str:
+    """Return what the program at *path* prints when it reads *document*.
+
+    Raises ApplyError when it cannot be run, fails, or prints what is not UTF-8. The sentence has
+    what it wrote to its standard error, without the values of *document*.
+    """
+    if not os.path.dirname(path):
+        path = os.path.join(".", path)
+    try:
+        data = json.dumps(document).encode("ascii")
+    except RecursionError:
+        raise ApplyError(f"the metadata is nested too deeply for {path}") from None
+    stdin = os.memfd_create("metadata")  # in memory: it holds credentials
+    try:
+        files.write_all(stdin, data)
+        os.lseek(stdin, 0, os.SEEK_SET)
+        child = _Child(path, environment, stdin)
+    except OSError as error:
+        raise ApplyError(f"config script cannot be run: {path}: {error.strerror}") from None
+    finally:
+        os.close(stdin)
+    with child:
+        status = child.read(SECONDS)
+    if status is None:
+        raise ApplyError(
+            f"config script took longer than {SECONDS:g} s or printed too much: {path}"
+        )
+    if status:
+        shown = _without_values(child.errors(), document)
+        raise ApplyError(f"config script failed: {path} (status {status})\n\n{shown}")
+    try:
+        return bytes(child.output).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ApplyError(f"config script printed what is not UTF-8: {path}") from None
+
+
+class _Child:
+    """A program that runs, and what it has printed so far."""
+
+    def __init__(self, path: str, environment: Mapping[str, str], stdin: int) -> None:
+        self.output = bytearray()
+        self._errors = bytearray()
+        readers: list[int] = []
+        writers: list[int] = []
+        try:
+            for _ in range(2):
+                reader, writer = os.pipe()
+                readers.append(reader)
+                writers.append(writer)
+            self._pid = _start(path, environment, (stdin, writers[0], writers[1]))
+        except BaseException:
+            _close(readers)
+            raise
+        finally:
+            _close(writers)
+        self._sinks = {readers[0]: self.output, readers[1]: self._errors}
+
+    def __enter__(self) -> _Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _close(self._sinks)
+        self._sinks = {}
+
+    def read(self, seconds: float) -> Optional[int]:
+        """Read to the end; return its status, None when *seconds* pass or it prints too much."""
+        deadline = time.monotonic() + seconds
+        poll = select.poll()
+        for reader in self._sinks:
+            poll.register(reader, select.POLLIN)
+        status = None
+        while self._sinks and time.monotonic() < deadline and len(self.output) <= OUTPUT_LIMIT:
+            ready = poll.poll(POLL * 1000)
+            for reader, _ in ready:
+                self._take(reader, poll)
+            if not ready and status is not None:
+                return status  # who holds the pipes open still has nothing to say
+            if not ready:
+                status = self._wait(0)
+        if status is not None:
+            return status
+        if len(self.output) <= OUTPUT_LIMIT:
+            status = self._wait(max(0.0, deadline - time.monotonic()))
+        if status is None:
+            os.kill(self._pid, signal.SIGKILL)
+            self._wait(None)
+        return status
+
+    def _wait(self, seconds: Optional[float]) -> Optional[int]:
+        status: Optional[int] = process.wait(self._pid, seconds)
+        return status
+
+    def _take(self, reader: int, poll: select.poll) -> None:
+        data = os.read(reader, 1 << 16)
+        sink = self._sinks[reader]
+        sink += data
+        if sink is self._errors:
+            del sink[:-ERRORS_SHOWN]
+        if not data:
+            poll.unregister(reader)
+            os.close(reader)
+            del self._sinks[reader]
+
+    def errors(self) -> str:
+        return self._errors.decode("utf-8", "replace").strip()
+
+
+def _start(path: str, environment: Mapping[str, str], streams: tuple[int, int, int]) -> int:
+    if forks.fits(path):
+        return forks.start(path, environment, streams)
+    stdin, stdout, stderr = streams
+    return int(
+        process.spawn([path], env=dict(environment), stdin=stdin, stdout=stdout, stderr=stderr)
+    )
+
+
+def _close(descriptors: Any) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _without_values(text: str, document: Any) -> str:
+    """Return *text* with each text of *document* that is long enough to be one taken out."""
+    words = {line.strip() for value in _texts(document) for line in value.splitlines()}
+    for word in sorted(words, key=len, reverse=True):
+        if len(word) >= SHORT:
+            text = text.replace(word, HIDDEN)
+    return text
+
+
+def _texts(value: Any) -> Iterator[str]:
+    left = [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list):
+            left += value

@@ -1,0 +1,222 @@
+"""The command os-apply-config, with the options, words and exit statuses of 14.1."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+
+from heat_config import files
+
+from . import metadata, tree, value_types
+from .errors import ApplyError
+
+VERSION = "14.1.0"
+"""The version of os-apply-config whose behaviour this is."""
+
+TEMPLATES = "/usr/libexec/os-apply-config/templates"
+OLD_TEMPLATES = (
+    "/opt/stack/os-apply-config/templates",
+    "/opt/stack/os-config-applier/templates",
+)
+CONFIG_FILES = "/var/lib/os-collect-config/os_config_files.json"
+OLD_CONFIG_FILES = "/var/run/os-collect-config/os_config_files.json"
+LOG_FILE = "/var/log/os-apply-config.log"
+
+NOT_BOOLEAN = 255
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Optional
+
+
+def main(
+    arguments: Optional[Sequence[str]] = None, environment: Mapping[str, str] = os.environ
+) -> int:
+    """Do what *arguments* (by default the command line's) ask for; return the exit status.
+
+    Raises SystemExit for arguments that are not understood (2), and for --help and --version.
+    """
+    options = _options(sys.argv[1:] if arguments is None else arguments, environment)
+    if options.print_templates:
+        _print(options.templates)
+        return 0
+    log = Log(LOG_FILE if os.geteuid() == 0 else None)
+    try:
+        return _run(options, environment, log)
+    except ApplyError as error:
+        log("ERROR", str(error))
+        return 1
+
+
+def _run(options: argparse.Namespace, environment: Mapping[str, str], log: Log) -> int:
+    sources = options.metadata or _sources(options.os_config_files, environment, log)
+    if options.key and options.boolean_key:
+        log("WARNING", "--key is not compatible with --boolean-key. --boolean-key ignored.")
+    document = metadata.collect([*options.fallback_metadata, *sources])
+    if options.key:
+        value = metadata.value_of(document, options.key)
+        if value is None and options.key_default is None:
+            raise ApplyError(f"key {options.key} does not exist in {sources}")
+        _print(options.key_default if value is None else _shown(value, options.type))
+    elif options.boolean_key:
+        value = metadata.value_of(document, options.boolean_key)
+        return int(not value) if isinstance(value, bool) else NOT_BOOLEAN
+    else:
+        document = metadata.part(document, options.subhash)
+        if options.validate:
+            tree.render(document, options.templates, environment=environment)
+        else:
+            tree.install(
+                document, options.templates, options.output, log=log, environment=environment
+            )
+        log("INFO", "success")
+    return 0
+
+
+def _sources(list_file: str, environment: Mapping[str, str], log: Log) -> list[str]:
+    """Return the files that os-collect-config has named. Raises ApplyError."""
+    if "OS_CONFIG_FILES" in environment:
+        return environment["OS_CONFIG_FILES"].split(":")
+    sources = metadata.read_list(list_file)
+    if not sources and list_file == _list_file(environment):
+        log("WARNING", f"DEPRECATED: falling back to {OLD_CONFIG_FILES}")
+        sources = metadata.read_list(OLD_CONFIG_FILES)
+    return sources
+
+
+def _list_file(environment: Mapping[str, str]) -> str:
+    return environment.get("OS_CONFIG_FILES_PATH", CONFIG_FILES)
+
+
+def _shown(value: Any, kind: str) -> str:
+    """Return a value as --key prints it. Raises ApplyError when it is not of the type *kind*."""
+    import json
+
+    value_types.check(str(value), kind)
+    return json.dumps(value) if isinstance(value, (dict, list, bool)) else str(value)
+
+
+def _print(text: str) -> None:
+    try:
+        line = text.encode("utf-8", "surrogateescape") + b"\n"
+    except UnicodeEncodeError:
+        raise ApplyError("the value holds half a character") from None
+    sys.stdout.flush()
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+
+
+def default_templates(environment: Mapping[str, str]) -> str:
+    """Return where templates are: what the environment says, else the first place that is there."""
+    named = environment.get("OS_CONFIG_APPLIER_TEMPLATES")
+    if named is not None:
+        return named
+    old = next(filter(os.path.isdir, OLD_TEMPLATES), None)
+    if old is None or os.path.isdir(TEMPLATES):
+        return TEMPLATES
+    Log(None)(
+        "WARNING",
+        f"Template directory {old} is deprecated.  The recommended location for template files is"
+        f" {TEMPLATES}",
+    )
+    return old
+
+
+class Log:
+    """Lines on standard error, and in a file of root's."""
+
+    def __init__(self, path: Optional[str]) -> None:
+        self._path = path
+
+    def __call__(self, level: str, text: str) -> None:
+        """Write *text* with the time and *level* in front of it."""
+        line = f"[{time.strftime('%Y/%m/%d %I:%M:%S %p')}] [{level}] {text}\n"
+        sys.stderr.write(line)
+        sys.stderr.flush()
+        if self._path is None:
+            return
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        # What cannot be logged there has been said already.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._path, flags, files.PRIVATE_FILE)
+            try:
+                files.write_all(descriptor, line.encode("utf-8", "backslashreplace"))
+            finally:
+                os.close(descriptor)
+
+
+def _options(arguments: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="os-apply-config",
+        description="Write configuration files from templates and JSON metadata. The metadata is"
+        " that of the files --metadata, else of those in the environment variable OS_CONFIG_FILES"
+        " (separated by colons), else of those that os-collect-config has listed.",
+    )
+    add = parser.add_argument
+    add(
+        "-t",
+        "--templates",
+        metavar="TEMPLATE_ROOT",
+        default=default_templates(environment),
+        help="where the templates are (default: %(default)s)",
+    )
+    add(
+        "-o",
+        "--output",
+        metavar="OUT_DIR",
+        default="/",
+        help="the directory below which files are written (default: %(default)s)",
+    )
+    add(
+        "-m",
+        "--metadata",
+        metavar="METADATA_FILE",
+        nargs="*",
+        default=[],
+        help="files to read instead of OS_CONFIG_FILES; a later one counts more",
+    )
+    add(
+        "--fallback-metadata",
+        metavar="FALLBACK_METADATA",
+        nargs="*",
+        default=list(metadata.FALLBACK),
+        help="files that count less than all others, where they are there (default: %(default)s)",
+    )
+    add("-v", "--validate", action="store_true", help="render all templates and write nothing")
+    add(
+        "--print-templates",
+        action="store_true",
+        help="print where the templates are, and exit",
+    )
+    add("-s", "--subhash", help="use only the object that this dotted key names")
+    add("--key", metavar="KEY", help="print the value of this dotted key, and exit")
+    add(
+        "--type",
+        default="default",
+        help=f"what the value of --key must be: {', '.join(value_types.PATTERNS)}",
+    )
+    add(
+        "--key-default",
+        help="what to print, whatever its type, when there is no value for --key; without it that"
+        " is an error",
+    )
+    add(
+        "--boolean-key",
+        metavar="BOOLEAN_KEY",
+        help="exit with 0 when the value of this dotted key is true, 1 when it is false, 255 when"
+        " it is neither",
+    )
+    add("--version", action="version", version=VERSION)
+    add(
+        "--os-config-files",
+        default=_list_file(environment),
+        help="the file in which os-collect-config lists what it has collected"
+        " (default: %(default)s)",
+    )
+    return parser.parse_args(arguments)

@@ -1,0 +1,173 @@
+"""Control files: a map in YAML, read as PyYAML reads it for upstream, or refused."""
+
+import pytest
+import yaml
+from heat_agent.apply import control
+from heat_agent.apply.errors import ApplyError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from os_apply_config.oac_file import OacFile
+
+
+def theirs(text):
+    """(allow_empty, mode, owner, group) as upstream takes them; None where it fails."""
+    try:
+        settings = yaml.safe_load(text) or {}
+        # Upstream lets a control file set other attributes of its object too.
+        assert set(settings) <= set(control.KEYS)
+        file = OacFile("", **settings)
+    except Exception:
+        return None
+    return file.allow_empty, file.mode, file.owner, file.group
+
+
+def ours(text):
+    try:
+        read = control.Control(control.parse(text))
+    except ApplyError:
+        return None
+    return read.allow_empty, read.mode, read.owner, read.group
+
+
+ACCEPTED = [
+    "",
+    "\n# nothing but a comment\n\n",
+    "---\n",
+    "--- # why\n",
+    "--- {mode: 0600}\n",
+    "{}",
+    "mode: 0600",
+    "mode: 0600\n",
+    "mode: 0600\r\nowner: root\r\n",
+    "---\nmode: 0600   # why\nowner: root\ngroup: root\nallow_empty: false\n...\n",
+    "  mode: 384\n  group: 0\n",
+    "mode: 0x180",
+    "mode: 0b110",
+    "mode: 1_0",
+    "mode: 1:30",
+    "mode: 0",
+    "mode : 0600",
+    "'mode': 0600\n\"owner\": 'root'\ngroup: \"root\"",
+    "mode:\n  0600\n",
+    "allow_empty: no",
+    "allow_empty: On",
+    "allow_empty: false\nallow_empty: true",
+    "{mode: 0600, owner: root}",
+    '{"mode": 384,\n "allow_empty": false, }  # as JSON',
+    "\ufeffmode: 0600\n",
+]
+
+REFUSED = [
+    "mode: 0o600",
+    "mode: '0600'",
+    "mode:",
+    "mode: ~",
+    "mode: true",
+    "mode: 01000",
+    "mode: -1",
+    "mode: 1.5",
+    "mode: [1]",
+    "mode:0600",
+    "mode: 0600: 0700",
+    "mode: 0600\n owner: root",
+    "mode: 0600\n\towner: root",
+    "owner: nobody-has-this-name",
+    "owner: 4000000000",
+    "owner: '0'",
+    "owner: yes",
+    "group: 1.5",
+    "allow_empty: 1",
+    "allow_empty: 'false'",
+    "unknown: 1",
+    "- mode",
+    "mode",
+    "{mode: 0600",
+    "{mode: 0600} }",
+    "{mode: 0 # c}",
+    "...",
+    "mode: 0600\n---\nmode: 0700",
+]
+
+
+@pytest.mark.parametrize("text", ACCEPTED)
+def test_what_is_accepted(text):
+    assert theirs(text) is not None
+    assert ours(text) == theirs(text)
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_refused(text):
+    assert theirs(text) is None
+    assert ours(text) is None
+
+
+@pytest.mark.parametrize("text", ["mode: !!int 0600", "mode: &x 0600", "owner: |-\n  root\n", "[]"])
+def test_yaml_that_is_more_than_a_map_of_words_is_refused(text):
+    """A row of the table of differences: upstream reads all of YAML."""
+    assert theirs(text) is not None
+    assert ours(text) is None
+
+
+@pytest.mark.parametrize("text", ["_mode: other", "DEFAULTS: 1", "set: x"])
+def test_only_the_four_keys_are_keys(text):
+    """With upstream, any attribute of its object could be set."""
+    assert OacFile("", **yaml.safe_load(text))
+    with pytest.raises(ApplyError, match="unrecognised file control key"):
+        control.Control(control.parse(text))
+
+
+KEY = st.sampled_from(["mode", "owner", "group", "allow_empty", "'mode'", '"owner"', "bad", "yes"])
+# fmt: off
+VALUES = [
+    "0600", "384", "0o600", "'0600'", "0x180", "0b1", "1:30", "+0600", "-1", "1_000", "yes", "Off",
+    "true", "~", "null", "root", "'root'", "rootx", "0", "root#c", "a:b", "[1]", "*x", "-x",
+    ":x", "root:", "root,", "08", "0_", "0b_", "1.5", "2001-01-01", "it''s", "'it''s'", "@x",
+]
+# fmt: on
+ODD = ["", "0 # c", "a: b", "{a: b}", "? x", "- x", "root \t", "'a' b", "\n  0600"]
+ODDER = ["\n 0600\n 0700", "\n  # c\n  0600"]
+VALUE = st.sampled_from(VALUES + ODD + ODDER)
+LINE = st.builds(
+    "{}{}{}{}{}".format,
+    st.sampled_from(["", "", "", "  "]),
+    KEY,
+    st.sampled_from([": ", ": ", ":  ", " : ", ":"]),
+    VALUE,
+    st.sampled_from(["\n", "\n", "\n\n", " # c\n", "#c\n", ""]),
+)
+PAIR = st.builds(
+    "{}{}{}{}{}".format,
+    st.sampled_from(["", " ", "\n"]),
+    KEY,
+    st.sampled_from([": ", ":", " : ", ":\n", "\n:", ""]),
+    VALUE,
+    st.sampled_from(["", " ", "\n", " # c\n"]),
+)
+FLOW = st.builds(
+    lambda pairs, begin, end: begin + ",".join(pairs) + end,
+    st.lists(PAIR, max_size=3),
+    st.sampled_from(["{", "{ ", "{\n"]),
+    st.sampled_from(["}", ",}", " }\n", ", }", "} # x", "} x", ""]),
+)
+HEAD = st.sampled_from(["", "", "---\n", "# c\n", "--- ", "...\n"])
+TEXT = st.builds(
+    "{}{}{}".format,
+    HEAD,
+    st.lists(LINE, max_size=4).map("".join) | FLOW | st.text("mode: 06'\"{},#\n-_~&|\t\xa0"),
+    st.sampled_from(["", "", "...\n", "---\n", "# end"]),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(TEXT)
+def test_what_we_read_is_what_yaml_means(text):
+    """We may refuse more, but never take a file for something else."""
+    read = ours(text)
+    if read is not None:
+        assert read == theirs(text)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(LINE, max_size=3).map("".join))
+def test_maps_of_one_word_lines_are_read_as_by_upstream(text):
+    assert ours(text) == theirs(text)

@@ -1,0 +1,88 @@
+"""Templates that are programs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from heat_agent.apply import executable
+from heat_agent.apply.errors import ApplyError
+
+HOOKS = Path(executable.__file__).parents[2]
+SECRET = "s3cr3t-of-the-stack"
+
+
+def program(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def run(path: str, document=None, **environment):
+    return executable.run(path, document or {}, {"PATH": os.environ["PATH"], **environment})
+
+
+def test_it_reads_the_metadata_and_has_the_environment(tmp_path):
+    path = program(tmp_path / "x", "#!/bin/sh\ncat; echo; env | grep GIVEN\n")
+    assert run(path, {"ü": [1, None]}, GIVEN="yes") == '{"\\u00fc": [1, null]}\nGIVEN=yes\n'
+
+
+def test_more_than_a_pipe_holds_goes_in_and_comes_out(tmp_path):
+    path = program(tmp_path / "x", "#!/bin/sh\nhead -c 300000 /dev/zero >&2; cat\n")
+    assert len(run(path, {"a": "x" * 500_000})) == 500_009
+
+
+def test_its_errors_are_shown_without_the_values(tmp_path):
+    """Upstream's log has all that it printed, to standard output too."""
+    path = program(tmp_path / "x", '#!/bin/sh\necho out $SHOWN; echo "bad: $SHOWN" >&2; exit 4\n')
+    with pytest.raises(ApplyError) as refusal:
+        run(path, {"deep": [{"password": f"{SECRET}\nline two"}]}, SHOWN=SECRET)
+    text = str(refusal.value)
+    assert "status 4" in text
+    assert "bad: ***" in text
+    assert SECRET not in text
+    assert "out" not in text.partition("\n")[2]
+
+
+def test_what_it_leaves_running_keeps_nobody_waiting(tmp_path):
+    """With upstream, the pipe of a process left behind held everything up."""
+    path = program(tmp_path / "x", f"#!/bin/sh\nsleep 60 & echo $! >{tmp_path}/pid; echo done\n")
+    try:
+        assert run(path) == "done\n"
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), 9)
+
+
+def test_one_that_hangs_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(executable, "SECONDS", 0.5)
+    with pytest.raises(ApplyError, match=r"longer than 0\.5 s"):
+        run(program(tmp_path / "x", "#!/bin/sh\nexec sleep 60\n"))
+
+
+def test_one_that_prints_without_end_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(executable, "OUTPUT_LIMIT", 1 << 20)
+    with pytest.raises(ApplyError, match="printed too much"):
+        run(program(tmp_path / "x", "#!/bin/sh\nexec yes\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "forked"),
+    [("#!/usr/bin/python3 -IS\n", True), ("#!/usr/bin/python3\n", False), ("#!/bin/sh -e\n", None)],
+)
+def test_plain_python_runs_in_a_fork(tmp_path, text, forked):
+    """What this process has loaded is there, and nothing else differs."""
+    body = "import sys; print('heat_agent' in sys.modules, sys.argv[1:], sys.stdin.read())"
+    path = program(tmp_path / "x", text + (body if forked is not None else "echo False [] '{}'"))
+    script = (
+        f"import sys; sys.path.insert(0, {str(HOOKS)!r})\n"
+        "from heat_agent.apply import executable\n"
+        f"sys.stdout.write(executable.run({path!r}, {{}}, {{}}))\n"
+    )
+    interpreter = "/usr/bin/python3"
+    done = subprocess.run([interpreter, "-IS", "-c", script], capture_output=True, text=True)
+    assert done.stdout == f"{forked is True} [] {{}}\n", done.stderr
+    # In a Python with packages of its own the script would see those.
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "False [] {}\n", done.stderr
