@@ -64,7 +64,8 @@ def test_keys(asked, words):
 
 def test_templates_of_every_kind(asked):
     asked.template("etc/plain", "word={{word}}\nlist={{list}}\n", "mode: 0600\n")
-    asked.template("etc/nobody", "{{word}}", "owner: nobody\ngroup: 0\nmode: 0640")
+    if os.geteuid() == 0:
+        asked.template("etc/nobody", "{{word}}", "owner: nobody\ngroup: 0\nmode: 0640")
     asked.template("etc/.hidden", "{{missing}}")
     asked.template("etc/empty", "", "")
     asked.template("etc/unwanted", "{{missing}}", "allow_empty: false")

@@ -1,0 +1,77 @@
+"""Which files of a directory are scripts of its phase, and their order: dib-run-parts' rules.
+
+The rules are those of ``dib-run-parts`` in dib-utils: executable files, and links to such, whose
+name matches RUN_PARTS_REGEX, in the order of ``LC_ALL=C sort -n``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+NAMES = "^[0-9A-Za-z_-]+$"
+"""The names of scripts, where RUN_PARTS_REGEX does not say."""
+
+ENVIRONMENT_NAMES = re.compile("[0-9A-Za-z_.-]+")
+LONGEST_NAME = 255
+
+_NUMBER = re.compile(r"[ \t]*(-?)([0-9]*)(?:\.([0-9]*))?")
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "digit": "0-9",
+    "lower": "a-z",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+    "blank": " \t",
+    "punct": r"!-/:-@\[-`{-~",
+}
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+
+def scripts(directory: str, pattern: Optional[str] = None) -> list[str]:
+    """Return the names of the scripts in *directory*, in the order in which they run.
+
+    *pattern* is an extended regular expression (RUN_PARTS_REGEX). Raises OSError when the directory
+    cannot be read, ValueError for a pattern that is none.
+    """
+    matches = _compiled(pattern or NAMES).search
+    names = [name for name in os.listdir(directory) if "\n" not in name and matches(name)]
+    return sorted((name for name in names if _runs(os.path.join(directory, name))), key=_place)
+
+
+def environment_files(directory: str) -> list[str]:
+    """Return the paths of the files that a shell reads before the scripts of *directory*."""
+    beside = os.path.join(directory, os.pardir, "environment.d")
+    try:
+        names = os.listdir(beside)
+    except OSError:
+        return []
+    paths = [os.path.join(beside, name) for name in names if ENVIRONMENT_NAMES.fullmatch(name)]
+    # By their bytes: dib-run-parts sorts whole paths, in which no number stands first.
+    return sorted(filter(os.path.isfile, paths), key=os.fsencode)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    for name, members in _CLASSES.items():
+        pattern = pattern.replace(f"[:{name}:]", members)
+    try:
+        return re.compile(pattern)
+    except re.error:
+        raise ValueError(f'RUN_PARTS_REGEX "{pattern}" is not a regular expression') from None
+
+
+def _runs(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def _place(name: str) -> tuple[int, bytes]:
+    """Return what ``sort -n`` in the C locale goes by: the number in front, then the bytes."""
+    match = _NUMBER.match(name)
+    assert match is not None
+    sign, whole, fraction = match.groups()
+    number = int(f"0{whole}{(fraction or '').ljust(LONGEST_NAME, '0')}")
+    return (-number if sign else number), os.fsencode(name)

@@ -1,0 +1,43 @@
+"""Ending a script with all below it."""
+
+import subprocess
+import time
+from pathlib import Path
+
+from heat_agent.refresh import processes
+
+
+def test_all_below_a_process_are_ended(tmp_path):
+    script = f"""
+    for number in 1 2; do (sleep 600 & echo $! >>{tmp_path}/pids; wait) & done
+    setsid sleep 600 & echo $! >>{tmp_path}/pids
+    while [ "$(wc -l <{tmp_path}/pids)" -lt 3 ]; do sleep 0.05; done
+    echo ready; wait
+    """
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
+        assert len(pids) == 3
+        processes.kill(child.pid)
+        assert child.wait(10) == -9
+    for pid in pids:
+        for _ in range(200):
+            if not is_running(pid):
+                break
+            time.sleep(0.05)
+        assert not is_running(pid)
+
+
+def is_running(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def test_one_that_has_gone_is_no_error():
+    with subprocess.Popen(["true"]) as child:
+        child.wait()
+    processes.kill(child.pid)

@@ -1,0 +1,237 @@
+"""The command os-refresh-config beside upstream's 14.1 and the dib-run-parts of dib-utils."""
+
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from heat_agent.refresh import program
+
+from .conftest import OURS, PYTHON, THEIRS
+
+NAMES = ["10-b", "9-a", "100-x", "010-a", "B", "a", "-5-x", "-a", "_x", "1_", "0x", "55-y", "5"]
+
+
+def test_phases_names_and_order(phases):
+    for name in [*NAMES, "10-a.sh", "20-b~", ".hidden", "no-x"]:
+        phases.script(name, f"echo '{name}'")
+    (phases.base / "configure.d/no-x").chmod(0o644)
+    (phases.base / "configure.d/40-directory").mkdir()
+    (phases.base / "configure.d/50-link").symlink_to("10-b")
+    (phases.base / "configure.d/60-dangling").symlink_to("nowhere")
+    for phase in ("migration", "post-configure", "pre-configure", "error", "unknown"):
+        phases.script("10-only", f"echo {phase}", phase=phase)
+    ours, theirs = phases.ours(), phases.theirs()
+    assert theirs.status == 0
+    assert (ours.status, ours.stdout, ours.common) == (0, theirs.stdout, theirs.common)
+    assert ours.stdout.split()[0] == "pre-configure"
+    assert "Starting phase migration" in ours.stderr
+
+
+@pytest.mark.parametrize("level", ["DEBUG", "WARN", "ERROR", "CRITICAL"])
+def test_log_levels(phases, level):
+    phases.script("10-fails", "exit 3")
+    phases.script("10-error", "echo handled", phase="error")
+    ours, theirs = phases.ours("--log-level", level), phases.theirs("--log-level", level)
+    assert (ours.status, ours.stdout) == (1, "handled\n") == (theirs.status, theirs.stdout)
+    assert ours.common == theirs.common
+
+
+@pytest.mark.parametrize("regex", ["^[a-z]+$", "^[[:digit:]]+-", "[.]sh$", "^(10|20)", "x"])
+def test_names_by_an_expression_of_the_users(phases, regex):
+    """grep -E is what dib-run-parts asks."""
+    for name in ["10-a", "20.b.sh", "abc", "1.25-x.sh", "1.3-x.sh", "9x", "-.5.sh", "X"]:
+        phases.script(name, f"echo {name}")
+    ours = phases.ours(RUN_PARTS_REGEX=regex)
+    theirs = phases.theirs(RUN_PARTS_REGEX=regex)
+    assert (ours.status, ours.stdout) == (0, theirs.stdout)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--print-base"], ["--print-phases"], ["--log-level", "LOUD"], ["--timeout", "x"], ["--no"]],
+    ids=" ".join,
+)
+def test_options(phases, words):
+    ours, theirs = phases.ours(*words), phases.theirs(*words)
+    assert (ours.status, ours.stdout) == (theirs.status, theirs.stdout)
+
+
+def test_no_phases_at_all(phases):
+    ours, theirs = phases.ours(), phases.theirs()
+    assert (ours.status, ours.stdout, ours.common) == (0, "", theirs.common)
+
+
+def test_a_failure_ends_the_run_after_its_phase(phases):
+    """With dib-run-parts the scripts behind it did not run either."""
+    phases.script("10-first", "echo first")
+    phases.script("20-fails", "echo failing; exit 7")
+    phases.script("30-other", "echo other")
+    phases.script("10-later", "echo later", phase="post-configure")
+    phases.script("10-handles", "echo handled; exit 9", phase="error")
+    ours, theirs = phases.ours(), phases.theirs()
+    assert (ours.status, ours.stdout) == (1, "first\nfailing\nother\nhandled\n")
+    assert (theirs.status, theirs.stdout) == (1, "first\nfailing\nhandled\n")
+    message = (
+        f"(os-refresh-config) [ERROR] during configure phase. [Command '['dib-run-parts', "
+        f"'{phases.base}/configure.d']' returned non-zero exit status 7.]"
+    )
+    assert message in ours.stderr
+    assert message in theirs.stderr
+    assert "dib-run-parts: configure.d/20-fails status 7 after" in ours.stderr
+
+
+def test_the_environment_files_are_read_by_a_shell(phases):
+    phases.environment_file("10-plain", "export GIVEN=$((40 + 2))\nUNSEEN=1\n")
+    phases.environment_file("9-later.sh", "export ORDER=${ORDER:-}9\n")
+    phases.environment_file("20-earlier", "export ORDER=${ORDER:-}20\numask 027; cd /\n")
+    phases.environment_file("30~", "exit 1\n")
+    phases.script("9-sees", 'echo "$GIVEN ${UNSEEN:-unseen} $ORDER"; umask; pwd')
+    phases.script("10-python", PYTHON + "import os; print(os.environ['GIVEN'])")
+    phases.script("11-fails", "exit 4")
+    ours, theirs = phases.ours(), phases.theirs()
+    assert (ours.status, ours.stdout) == (1, theirs.stdout)
+    expected = [line for line in theirs.common if "Sourcing" in line or "Running" in line]
+    assert [line for line in ours.common if "Sourcing" in line or "Running" in line] == expected
+    assert len(expected) == 6
+
+
+def test_the_values_of_environment_files_are_not_logged(phases):
+    """Upstream traces the shell that reads them."""
+    phases.environment_file("10-secret", "export PASSWORD=s3cr3t\n")
+    phases.script("10-uses", 'test "$PASSWORD" = s3cr3t')
+    assert "s3cr3t" in phases.theirs().stderr
+    ours = phases.ours()
+    assert ours.status == 0
+    assert "s3cr3t" not in ours.stderr
+
+
+@pytest.mark.parametrize("text", ["exit 5", "false", "exit 0", 'echo "$unbound"', "if"])
+def test_an_environment_file_that_ends_its_shell_ends_the_phase(phases, text):
+    phases.environment_file("10-x", text + "\n")
+    phases.script("10-script", "echo reached")
+    ours, theirs = phases.ours(), phases.theirs()
+    assert (ours.status, ours.stdout) == (theirs.status, theirs.stdout)
+    numbers = [re.findall(r"exit status (\d+)", side.stderr) for side in (ours, theirs)]
+    assert numbers[0] == numbers[1]
+
+
+def test_a_phase_that_is_no_directory_fails(phases):
+    (phases.base / "configure.d").write_text("")
+    ours, theirs = phases.ours(), phases.theirs()
+    assert (ours.status, theirs.status) == (1, 1)
+    sentence = f"Scripts directory [{phases.base}/configure.d] must exist and be a directory"
+    assert sentence in ours.stderr
+    assert sentence in theirs.stderr
+
+
+@pytest.mark.parametrize("program", [OURS, THEIRS], ids=["ours", "theirs"])
+def test_one_run_at_a_time(phases, program):
+    phases.script("10-script", "echo reached")
+    with phases.lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = phases.run(program)
+        assert (done.status, done.stdout) == (11, "")
+        assert f"[ERROR] Could not lock {phases.lock}. [Errno 11]" in done.stderr
+    assert phases.run(program).stdout == "reached\n"
+    assert phases.lock.read_text() == ""
+
+
+def test_the_lock_says_whose_it_is_while_it_is_held(phases):
+    phases.script("10-looks", f"cat {phases.lock}")
+    assert re.fullmatch(r"Locked by pid==\d+ at .+\n", phases.ours().stdout)
+
+
+def test_a_lock_that_cannot_be_is_one_sentence(phases):
+    done = phases.ours("--lockfile", str(phases.root / "no/such/lock"))
+    assert (done.status, done.stdout) == (1, "")
+    assert "Could not lock" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("with_environment", [False, True])
+def test_the_time_limit_ends_all_that_was_started(phases, with_environment):
+    if with_environment:
+        phases.environment_file("10-x", "export A=1\n")
+    hangs = phases.script("10-hangs", "sleep 600 & echo $! >$0.pid; wait")
+    phases.script("20-other", "echo other")
+    phases.script("10-later", "echo later", phase="post-configure")
+    phases.script("10-handles", "echo handled", phase="error")
+    for side in (phases.theirs("--timeout", "1"), phases.ours("--timeout", "1")):
+        assert (side.status, side.stdout) == (1, "handled\n")
+        assert "Timeout reached: 1s." in side.stderr
+        pid = int(hangs.with_name("10-hangs.pid").read_text())
+        assert is_gone(pid)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process that was killed ends within ten seconds."""
+    for _ in range(200):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_an_error_handler_that_hangs_is_ended_too(phases):
+    """Upstream waits for it for ever, and holds the lock."""
+    phases.script("10-fails", "exit 1")
+    phases.script("10-hangs", "exec sleep 600", phase="error")
+    done = phases.ours("--timeout", "1")
+    assert done.status == 1
+    assert "error.d/10-hangs status 137" in done.stderr
+
+
+def test_a_process_left_in_the_background_keeps_neither_the_phase_nor_the_lock(phases):
+    leaves = phases.script(
+        "10-leaves",
+        PYTHON + "import os, sys\nimport time\n"
+        "pid = os.fork()\n"
+        "if not pid:\n    [os.dup2(os.open('/dev/null', 2), n) for n in range(3)]\n"
+        "    time.sleep(600)\n"
+        "open(sys.argv[0] + '.pid', 'w').write(str(pid))\n",
+    )
+    assert phases.ours().status == 0
+    pid = int(leaves.with_name("10-leaves.pid").read_text())
+    try:
+        os.kill(pid, 0)
+        leaves.unlink()
+        assert phases.ours().status == 0, "the lock can be had"
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_no_bash_no_dib_run_parts_no_path(phases):
+    """Scripts with an interpreter of their own need nothing else."""
+    phases.script("10-sh", "echo reached")
+    done = subprocess.run(
+        [OURS, "--lockfile", phases.lock],
+        env={
+            "OS_REFRESH_CONFIG_BASE_DIR": str(phases.base),
+            "HEAT_CONFIG_LIB": str(OURS.parent),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "reached\n")
+
+
+def test_the_old_place(tmp_path, monkeypatch, capsys):
+    """The directories are those of os-refresh-config 14.1; here they stand elsewhere."""
+    monkeypatch.setattr(program, "BASE", str(tmp_path / "new"))
+    monkeypatch.setattr(program, "OLD_BASE", str(tmp_path / "old"))
+    assert program.default_base({}) == str(tmp_path / "new")
+    (tmp_path / "old").mkdir()
+    assert program.default_base({}) == str(tmp_path / "old")
+    assert "deprecated" in capsys.readouterr().err
+    (tmp_path / "new").mkdir()
+    assert program.default_base({}) == str(tmp_path / "new")
+    assert program.default_base({"OS_REFRESH_CONFIG_BASE_DIR": ""}) == ""
