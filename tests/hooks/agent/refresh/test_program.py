@@ -235,3 +235,30 @@ def test_the_old_place(tmp_path, monkeypatch, capsys):
     (tmp_path / "new").mkdir()
     assert program.default_base({}) == str(tmp_path / "new")
     assert program.default_base({"OS_REFRESH_CONFIG_BASE_DIR": ""}) == ""
+
+
+def test_a_phase_that_is_a_link_is_followed(phases):
+    """find, which dib-run-parts asks, does not follow it; a row of the table of differences."""
+    real = phases.script("10-script", "echo reached").parent
+    real.rename(phases.root / "real")
+    real.symlink_to(phases.root / "real")
+    ours, theirs = phases.ours(), phases.theirs()
+    assert (ours.status, ours.stdout) == (0, "reached\n")
+    assert (theirs.status, theirs.stdout) == (0, "")
+
+
+def test_names_with_blanks(phases):
+    """The shell of dib-run-parts takes each word for a name; a row of the table of differences."""
+    phases.script("10 with blank", "echo reached")
+    ours, theirs = phases.ours(RUN_PARTS_REGEX="."), phases.theirs(RUN_PARTS_REGEX=".")
+    assert (ours.status, ours.stdout) == (0, "reached\n")
+    assert (theirs.status, theirs.stdout) == (1, "")
+
+
+def test_an_expression_that_is_none_fails_the_phase(phases):
+    """A row of the table of differences: dib-run-parts takes it for one that matches nothing."""
+    phases.script("10-script", "echo reached")
+    ours, theirs = phases.ours(RUN_PARTS_REGEX="("), phases.theirs(RUN_PARTS_REGEX="(")
+    assert (ours.status, ours.stdout) == (1, "")
+    assert (theirs.status, theirs.stdout) == (0, "")
+    assert 'RUN_PARTS_REGEX "(" is not a regular expression' in ours.stderr
