@@ -319,3 +319,15 @@ def test_the_proxy_is_the_one_that_python_requests_would_take(library, monkeypat
         if wanted is not None:
             wanted = urlsplit(wanted if "://" in wanted else "http://" + wanted).netloc
         assert (chosen and f"{chosen.host}:{chosen.port}") == wanted, (environment, past)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://proxy", "https://proxy", "http://proxy:1", "https://[::1]"]
+)
+def test_the_default_port_of_a_proxy_is_that_of_requests(library, url):
+    """requests hands a proxy to urllib3's ProxyManager, which gives it a port by its scheme."""
+    urllib3 = pytest.importorskip("urllib3")
+    from heat_config import proxy
+
+    with urllib3.ProxyManager(url) as wanted:
+        assert proxy.Proxy(url).port == wanted.proxy.port
