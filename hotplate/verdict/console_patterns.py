@@ -281,6 +281,14 @@ PATTERNS: tuple[Pattern, ...] = (
         "journalctl -u os-collect-config in the guest names the script",
         fatal=False,
     ),
+    _row(
+        "user-data-program-missing",
+        r"cloud-init\[\d+\]: \S+: (?:line )?\d+: \S+: (?:command )?not found",
+        "the user data calls a program that the image does not have",
+        "put its package into the image (hotplate build --package, or -p of disk-image-create), or "
+        "have the user data install it first",
+        fatal=False,
+    ),
     # Units in general: last, because they are often the consequence of something above.
     _row(
         "device-timeout",

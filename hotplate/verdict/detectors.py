@@ -375,6 +375,14 @@ def signal_lost(facts: Facts) -> str:
     return ""
 
 
+def wait_signal_without_program(facts: Facts) -> str:
+    if not isinstance(facts.track, WaitSignal):
+        return ""
+    if not (seen := console_finding("user-data-program-missing")(facts)):
+        return ""
+    return f'no signal came for the wait condition handle "{facts.track.handle}": {seen}'
+
+
 def wait_signal_missing(facts: Facts) -> str:
     if not isinstance(facts.track, WaitSignal):
         return ""

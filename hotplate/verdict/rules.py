@@ -6,7 +6,7 @@ and what a guest's own state says to be wrong before how that shows from outside
 
 from __future__ import annotations
 
-from hotplate.verdict import detectors, guest_boot
+from hotplate.verdict import console_patterns, detectors, guest_boot
 from hotplate.verdict.causes import CAUSES
 from hotplate.verdict.rule import Rule
 from hotplate.verdict.stages import ORDER, Stage
@@ -280,6 +280,13 @@ RULES: tuple[Rule, ...] = (
         (Stage.SIGNAL_RECEIVED,),
         detectors.signal_lost,
         "the runner signals again at the agent's next round; check the guest's network",
+    ),
+    Rule(
+        "user-data-program-missing",
+        Stage.SIGNAL_RECEIVED,
+        (Stage.SIGNAL_RECEIVED,),
+        detectors.wait_signal_without_program,
+        console_patterns.BY_NAME["user-data-program-missing"].advice,
     ),
     Rule(
         "wait-signal-missing",

@@ -128,6 +128,10 @@ SAMPLES = {
     "refresh-failed": [
         "os-refresh-config: [ERROR] during configure phase. [Command '['dib-run-parts'] failed",
     ],
+    "user-data-program-missing": [
+        "[  166.5] cloud-init[444]: /var/lib/cloud/instance/scripts/part-001: 3: curl: not found",
+        "cloud-init[812]: /var/lib/cloud/instance/scripts/part-001: line 3: jq: command not found",
+    ],
     "device-timeout": [
         "[ TIME ] Timed out waiting for device dev-disk-by\\x2dlabel-ESP.device - "
         "/dev/disk/by-label",

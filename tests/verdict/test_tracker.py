@@ -330,6 +330,20 @@ def test_a_wait_condition_may_wait_before_the_server_is_there(story):
     assert '"handle"' in diagnosis.seen
 
 
+def test_the_program_that_the_user_data_misses_is_named(story):
+    """Heat's curl_cli in an image without curl, as in test_server_signal.yaml of Heat's."""
+    story.deployed = False
+    wait_condition(story, "IN_PROGRESS")
+    story.boot()
+    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
+    story.metadata()
+    story.console("cloud-init[444]: /var/lib/cloud/instance/scripts/part-001: 3: curl: not found")
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == "user-data-program-missing"
+    assert '"handle"' in diagnosis.seen
+    assert "curl: not found" in diagnosis.seen
+
+
 def test_a_handle_is_not_signalled_by_one_whose_name_begins_alike(story):
     story.deployed = False
     story.boot()
