@@ -188,9 +188,9 @@ def test_one_template_a_file_and_one_runner() -> None:
 def install(script: Path, root: Path) -> None:
     """Run a step of install.d with `root`/hooks as the build's folder and `root` as the image."""
     step = root / "hooks/install.d" / script.name
-    step.parent.mkdir(parents=True)
+    step.parent.mkdir(parents=True, exist_ok=True)
     step.write_text(script.read_text().replace("/usr/l", f"{root}/usr/l"))
-    (root / "usr/local/bin").mkdir(parents=True)
+    (root / "usr/local/bin").mkdir(parents=True, exist_ok=True)
     subprocess.run(["bash", step], check=True, timeout=60)
 
 
@@ -209,6 +209,60 @@ def test_the_image_has_what_runs_the_phases(tmp_path: Path) -> None:
         check=True,
     )
     assert result.stdout == f"{os.getuid()}\n"
+
+
+SLIM = ("os-apply-config", "os-refresh-config")
+
+
+def slim_types(*programs: str) -> dict[str, str]:
+    return {f"DIB_INSTALLTYPE_{name.replace('-', '_')}": "slim" for name in programs}
+
+
+def gather(root: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """What the element heat-agent does on the host."""
+    script = ELEMENTS / "heat-agent/extra-data.d/50-heat-agent"
+    elements = {"heat-agent": ELEMENTS / "heat-agent"}
+    (root / "hooks").mkdir()
+    return run_step(script, root / "hooks", elements, **environment)
+
+
+def test_slim_programs_run_by_what_the_element_installs(tmp_path: Path) -> None:
+    gathered = gather(tmp_path, **slim_types(*SLIM))
+    assert (gathered.returncode, gathered.stderr) == (0, "")
+    install(ELEMENTS / "heat-agent/install.d/40-heat-agent", tmp_path)
+    library = tmp_path / "usr/libexec/heat-config/lib"
+    for name in SLIM:
+        step = f"{name}/install.d/{name}-slim-install/50-{name}-command"
+        install(ELEMENTS / step, tmp_path)
+        result = subprocess.run(
+            [tmp_path / "usr/local/bin" / name, "--help"],
+            env={"HEAT_CONFIG_LIB": str(library), "PATH": "/nowhere"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert result.stdout.startswith(f"usage: {name} ")
+    assert (tmp_path / "usr/local/bin/os-config-applier").resolve().name == "os-apply-config"
+    assert not (tmp_path / "usr/local/bin/os-collect-config").exists()
+    kinds = {path.suffix for path in library.rglob("*") if path.is_file()}
+    assert kinds == {".py", ".pyc"}
+
+
+def test_nothing_is_gathered_for_upstreams_programs(tmp_path: Path) -> None:
+    types = dict.fromkeys(slim_types(*SLIM, "os-collect-config"), "venv")
+    assert gather(tmp_path, **types).returncode == 0
+    assert list((tmp_path / "hooks").iterdir()) == []
+    install(ELEMENTS / "heat-agent/install.d/40-heat-agent", tmp_path)
+    assert not (tmp_path / "usr/libexec").exists()
+
+
+def test_a_slim_program_that_is_not_there_stops_the_build(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    result = gather(tmp_path, DIB_HEAT_HOOKS_DIR=str(tmp_path / "empty"), **slim_types(SLIM[0]))
+    assert result.returncode == 1
+    assert "there is no program" in result.stderr
+    assert "DIB_INSTALLTYPE_os_apply_config=slim asks for" in result.stderr
 
 
 @pytest.mark.defect("A8")
@@ -308,7 +362,9 @@ def test_an_unknown_install_type_is_refused_and_package_fetches_nothing(tmp_path
     script = ELEMENTS / "heat-agent-venv/extra-data.d/50-heat-agent-wheels"
     result = run_step(script, tmp_path, {}, DIB_INSTALLTYPE_os_apply_config="pip")
     assert result.returncode == 1
-    assert "DIB_INSTALLTYPE_os_apply_config is 'pip'; use 'venv' or 'package'" in result.stderr
+    assert (
+        "DIB_INSTALLTYPE_os_apply_config is 'pip'; use 'venv', 'package' or 'slim'" in result.stderr
+    )
     result = run_step(script, tmp_path, {}, DIB_DEFAULT_INSTALLTYPE="package")
     assert (result.returncode, result.stderr) == (0, "")
     assert not (tmp_path / "cache").exists()

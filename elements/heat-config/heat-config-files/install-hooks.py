@@ -27,7 +27,8 @@ def main():
         source, target = collected / entry["stored"], Path(entry["target"])
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, copy_function=shutil.copyfile)
+            # The element heat-agent may have brought it already.
+            shutil.copytree(source, target, copy_function=shutil.copyfile, dirs_exist_ok=True)
         else:
             shutil.copyfile(source, target)
             target.chmod(0o755)
