@@ -14,10 +14,13 @@ import sys
 
 INTERPRETER = "/usr/bin/python3"
 LINE = f"#!{INTERPRETER} -IS\n".encode()
+INTERRUPTED = -1
+"""No exit status: a Python that SIGINT interrupts ends by that signal."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import TracebackType
     from typing import Any, Optional
 
     Streams = Optional[tuple[int, int, int]]
@@ -47,6 +50,9 @@ def start(path: str, environment: Mapping[str, str], streams: Streams = None) ->
         try:
             status = _exit_status(lambda: _run(path, environment, streams))
             status = _end(status)
+            if status == INTERRUPTED:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGINT)
         finally:
             # Nothing of what this process does at its end happens here.
             os._exit(status)
@@ -119,7 +125,8 @@ def _run(path: str, environment: Mapping[str, str], streams: Streams) -> None:
 
     _begin(environment, streams)
     with open(path, "rb") as stream:
-        code = compile(stream.read(), path, "exec")
+        # Without the __future__ of this file.
+        code = compile(stream.read(), path, "exec", dont_inherit=True)
     module = types.ModuleType("__main__")
     module.__file__ = path
     sys.modules["__main__"] = module
@@ -133,13 +140,20 @@ def _exit_status(function: Callable[[], Any]) -> int:
         code = function()
     except SystemExit as end:
         code = end.code
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        return 1
+    except BaseException as error:
+        error.__traceback__ = _behind_this_file(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
+        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     if code is None or isinstance(code, int):
         return (code or 0) & 0xFF
     print(code, file=sys.stderr)
     return 1
+
+
+def _behind_this_file(trace: Optional[TracebackType]) -> Optional[TracebackType]:
+    while trace and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
 
 
 def _end(status: int) -> int:

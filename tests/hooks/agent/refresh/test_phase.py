@@ -68,6 +68,8 @@ ENDS = [
     "def broken(:",
     "print('printed'); import sys; sys.stdout.close()",
     "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
+    "def function(x: int): pass\nprint(function.__annotations__)",
 ]
 
 
@@ -78,8 +80,8 @@ def test_a_fork_ends_as_a_python_of_its_own_does(phases, text):
         phases.script("10-ends", first_line + text)
         done = phases.ours()
         status = [line for line in done.stderr.splitlines() if "10-ends status" in line]
-        last = done.stderr.partition("Error: ")[2].partition("\n")[0]
-        outcomes.append((done.status, done.stdout, status, last))
+        trace = done.stderr.partition("Traceback")[2].partition("dib-run-parts")[0]
+        outcomes.append((done.status, done.stdout, status, trace))
     assert outcomes[0] == outcomes[1]
 
 
