@@ -4,10 +4,10 @@ import http.client
 import time
 
 from . import proxy
+from .address import Target, redacted
 from .transport import NotAccepted
 
 ANSWER_LIMIT = 1 << 20
-PORTS = {"http": 80, "https": 443}
 
 
 class Answer:
@@ -26,51 +26,6 @@ class Answer:
             return time.time() - mktime_tz(parsedate_tz(self.headers["Date"]))
         except (TypeError, ValueError, OverflowError):
             return None
-
-
-class Target:
-    """A URL taken apart: *host* to connect to, *name* for the certificate, *path* with the query.
-
-    Blanks around it are dropped and characters beyond ASCII are encoded, as python-requests does.
-    Raises ValueError for anything that is not a URL.
-    """
-
-    def __init__(self, url):
-        from urllib.parse import quote, unquote, urlsplit
-
-        if not isinstance(url, str):
-            raise ValueError("not a URL")
-        url = url.strip()
-        if any(c <= " " or c == "\x7f" for c in url):
-            raise ValueError("not a URL")
-        parts = urlsplit(url)
-        if parts.scheme not in PORTS or not parts.hostname:
-            raise ValueError("not a URL")
-        self.scheme = parts.scheme
-        self.named_port = parts.port
-        self.port = parts.port or PORTS[parts.scheme]
-        # A zone is written "%25eth0" (RFC 6874) and means something on this machine only.
-        self.host = unquote(parts.hostname)
-        if not self.host.isascii():
-            self.host = self.host.encode("idna").decode("ascii")
-        self.name = self.host.partition("%")[0]
-        authority = "[%s]" % self.name if ":" in self.name else self.name
-        self.connect_to = "%s:%d" % (authority, self.port)
-        self.authority = authority if self.port == PORTS[parts.scheme] else self.connect_to
-        path = (parts.path or "/") + ("?" + parts.query if parts.query else "")
-        self.path = quote(path, safe="!#$%&'()*+,/:;=?@[]~", errors="strict")
-        self.whole = "%s://%s%s" % (self.scheme, self.authority, self.path)
-
-
-def redacted(url):
-    """Return *url* without its query, which is the signature, and without a user and password."""
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(str(url))
-    except ValueError:
-        return "(a URL that cannot be read)"
-    return "%s://%s%s" % (parts.scheme, parts.netloc.rpartition("@")[2], parts.path)
 
 
 def send(method, url, data, headers=None, *, seconds, ca_file):

@@ -306,9 +306,9 @@ def _endpoint(catalog, service, region):
 
 
 def _redacted(url):
-    from . import request
+    from . import address
 
-    return request.redacted(url)
+    return address.redacted(url)
 
 
 def _host(inputs):
