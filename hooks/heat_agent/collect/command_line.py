@@ -1,0 +1,87 @@
+"""The command line as a list of steps, in the given order.
+
+Order matters: a configuration file overrides the options before it, as in oslo.config.
+"""
+
+from __future__ import annotations
+
+from .options import ALIASES, BOOLEAN, GROUPS, LIST, OPTIONS, flag
+
+VERSION = "14.1.0 (heat_agent)"
+FILE = "config-file"
+DIRECTORY = "config-dir"
+VALUE = "value"
+
+
+def steps(arguments: list[str]) -> list[tuple]:
+    """Return (VALUE, option, text or bool), (FILE, path), (DIRECTORY, path) in the given order.
+
+    Exits with status 2 and the usage on an error, as argparse does.
+    """
+    if not arguments:
+        return []
+    import argparse  # slow to import on a slow guest, and the unit passes no arguments
+
+    class Step(argparse.Action):
+        """Append one step."""
+
+        def __call__(self, _parser, namespace, value, _option_string=None):
+            noted = getattr(namespace, "steps", [])
+            namespace.steps = [*noted, self.const(value)]
+
+    parser = argparse.ArgumentParser(
+        prog="os-collect-config", description="Collect metadata and run a command when it changes."
+    )
+    parser.add_argument("--version", action="version", version=VERSION)
+    for word, label in ((FILE, "PATH"), (DIRECTORY, "DIR")):
+        parser.add_argument(
+            f"--{word}",
+            action=Step,
+            const=lambda path, word=word: (word, path),
+            dest="steps",
+            default=argparse.SUPPRESS,
+            metavar=label,
+            help="also read this; later values win",
+        )
+    for group in GROUPS:
+        place = parser if group == "DEFAULT" else parser.add_argument_group(f"[{group}]")
+        for option in OPTIONS:
+            if option.group == group:
+                _add(place, option, Step, argparse.SUPPRESS)
+    parser.add_argument(
+        "sources", nargs="*", metavar="collectors", help="sources to use, in this order"
+    )
+    namespace = parser.parse_intermixed_args(arguments)
+    noted = list(getattr(namespace, "steps", []))
+    if namespace.sources:
+        collectors = next(option for option in OPTIONS if option.name == "collectors")
+        noted = [step for step in noted if step[1] is not collectors]
+        noted += [(VALUE, collectors, None)]
+        noted += [(VALUE, collectors, source) for source in namespace.sources]
+    return noted
+
+
+def _add(place, option, step, suppress):
+    words = [flag(option)]
+    if option.short:
+        words.append("-" + option.short)
+    words += ["--" + alias for alias in ALIASES.get(option.name, ())]
+    shared = {"action": step, "dest": "steps", "default": suppress}
+    if option.kind == BOOLEAN:
+        place.add_argument(
+            *words, nargs=0, const=lambda _: (VALUE, option, True), help=option.help, **shared
+        )
+        place.add_argument(
+            flag(option, negated=True), nargs=0, const=lambda _: (VALUE, option, False), **shared
+        )
+        return
+    label = option.name.upper().replace("-", "_")
+    if option.kind == LIST and option.name != "collectors":
+        label = "ONE"
+    place.add_argument(
+        *words,
+        metavar=label,
+        const=lambda text: (VALUE, option, text),
+        help=option.help,
+        **shared,
+    )

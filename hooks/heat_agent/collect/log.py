@@ -1,0 +1,127 @@
+"""The agent's log: one sentence per line, on standard error or where the options direct it.
+
+Callers keep signatures, tokens and inputs out of their messages.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from .problems import SettingsError
+
+NAME = "os-collect-config"
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40  # as Python's logging has them
+LEVELS = {DEBUG: "DEBUG", INFO: "INFO", WARNING: "WARNING", ERROR: "ERROR"}
+PRIORITIES = {DEBUG: 7, INFO: 6, WARNING: 4, ERROR: 3}  # as syslog(3) has them
+JOURNAL = "/run/systemd/journal/socket"
+
+
+class Log:
+    """Pass messages of at least *level* to ``write(level, sentence)``."""
+
+    def __init__(self, write, level=INFO):
+        self._write = write
+        self._level = level
+
+    def debug(self, sentence):
+        self._say(DEBUG, sentence)
+
+    def info(self, sentence):
+        self._say(INFO, sentence)
+
+    def warning(self, sentence):
+        self._say(WARNING, sentence)
+
+    def error(self, sentence):
+        self._say(ERROR, sentence)
+
+    def _say(self, level, sentence):
+        if level < self._level:
+            return
+        plain = "".join(c if c.isprintable() else "\ufffd" for c in sentence)
+        try:
+            self._write(level, plain)
+        except (OSError, ValueError):
+            return  # collecting goes on with a full disk or a closed pipe
+
+
+def open_log(settings) -> Log:
+    """Return the Log that the settings ask for. Raises SettingsError."""
+    level = DEBUG if settings.debug else INFO
+    if settings.log_config_append:
+        return Log(_by_file(settings.log_config_append), DEBUG)
+    if settings.log_file:
+        path = os.path.join(settings.log_dir or "", settings.log_file)
+        return Log(_to_file(path, settings), level)
+    if settings.use_journal:
+        return Log(_to_journal, level)
+    if settings.use_syslog:
+        return Log(_to_syslog(settings.syslog_log_facility), level)
+    return Log(_json(to_stderr) if settings.use_json else to_stderr, level)
+
+
+def to_stderr(_level, sentence):
+    _line(sys.stderr, f"{NAME}: {sentence}")
+
+
+def _line(stream, text):
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def _to_file(path, settings):
+    try:
+        # Appending works when a program that rotates logs truncates the file.
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SettingsError(f'the log file "{path}" cannot be opened: {error.strerror}') from None
+    stream = open(descriptor, "a", encoding="utf-8", errors="replace")  # noqa: SIM115
+
+    def write(level, sentence):
+        when = time.strftime(settings.log_date_format)
+        _line(stream, f"{when} {os.getpid()} {LEVELS[level]} {NAME} {sentence}")
+
+    return _json(lambda _level, text: _line(stream, text)) if settings.use_json else write
+
+
+def _json(write):
+    import json
+
+    def write_object(level, sentence):
+        when = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        named = {"created": when, "levelname": LEVELS[level], "name": NAME, "message": sentence}
+        write(level, json.dumps(named))
+
+    return write_object
+
+
+def _to_journal(level, sentence):
+    """Send one entry; see systemd's "Native Journal Protocol"."""
+    import socket
+
+    fields = (f"PRIORITY={PRIORITIES[level]}", f"SYSLOG_IDENTIFIER={NAME}", f"MESSAGE={sentence}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+        journal.sendto("\n".join([*fields, ""]).encode("utf-8", "replace"), JOURNAL)
+
+
+def _to_syslog(facility):
+    import syslog
+
+    name = (facility or "").upper()
+    number = getattr(syslog, name if name.startswith("LOG_") else "LOG_" + name, None)
+    if not isinstance(number, int):
+        raise SettingsError(f'there is no syslog facility "{facility}"')
+    syslog.openlog(NAME, syslog.LOG_PID, number)
+    return lambda level, sentence: syslog.syslog(PRIORITIES[level], sentence)
+
+
+def _by_file(path):
+    import logging.config
+
+    try:
+        logging.config.fileConfig(path, disable_existing_loggers=False)
+    except Exception as error:  # the file can make logging import anything
+        raise SettingsError(f'"{path}" cannot be used for logging: {error}') from None
+    return logging.getLogger(NAME).log

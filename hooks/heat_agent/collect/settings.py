@@ -1,0 +1,247 @@
+"""The agent's settings: the environment, then the command line and configuration files.
+
+Defaults are in options.py. The files are
+``~/os-collect-config.conf``, else ``/etc/os-collect-config.conf``, and the ``*.conf`` of
+``os-collect-config.conf.d`` in the same places; ``--config-file`` and ``--config-dir`` name others
+instead. Unknown names are ignored, as upstream does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from types import SimpleNamespace
+
+from . import command_line, ini
+from .options import ADDRESS, BOOLEAN, COLLECTORS, GROUPS, LIST, NUMBER, OPTIONS, flag, variable
+from .problems import SettingsError
+
+NAME = "os-collect-config"
+SYSTEM = "/etc"
+FILE_LIMIT = 1 << 20
+TRUE = ("true", "1", "on", "yes")
+FALSE = ("false", "0", "off", "no")
+SHORTEST_PAUSE = 0.1
+"""Minimum seconds between two rounds, whatever is configured: there is always a pause."""
+
+
+class Settings:
+    """The values by group, as attributes with ``_`` for ``-``: ``settings.cfn.metadata_url``.
+
+    Those of [DEFAULT] are attributes of the object itself. watched: returns the paths whose change
+    reloads the configuration, including missing files; before: their contents when read.
+    """
+
+    def __init__(self, values, watched, before):
+        self._watched = watched
+        self._before = before
+        groups = {group: SimpleNamespace() for group in GROUPS}
+        for option in OPTIONS:
+            place = self if option.group == "DEFAULT" else groups[option.group]
+            setattr(place, option.destination, values[option])
+        self.cfn = groups["cfn"]
+        self.ec2 = groups["ec2"]
+        self.heat = groups["heat"]
+        self.heat_local = groups["heat_local"]
+        self.local = groups["local"]
+        self.request = groups["request"]
+        self.zaqar = groups["zaqar"]
+        if self.force:
+            self.one_time = True
+        self.shortest = max(_seconds(self.min_polling_interval, 1.0), SHORTEST_PAUSE)
+        self.longest = max(_seconds(self.polling_interval, 30.0), SHORTEST_PAUSE)
+
+    def check(self):
+        """Raise SettingsError if a named source does not exist."""
+        unknown = sorted(set(self.collectors) - set(COLLECTORS))
+        if unknown:
+            names = " ".join(f'"{name}"' for name in unknown)
+            raise SettingsError(
+                f"there is no source {names}; the sources are {' '.join(COLLECTORS)}"
+            )
+
+    def are_outdated(self):
+        """Return whether the files have changed since they were read."""
+        return _fingerprint(self._watched()) != self._before
+
+
+def load(arguments: list[str], environ, system: str = SYSTEM) -> Settings:
+    """Return the Settings. Raises SettingsError; exits if the command line is invalid.
+
+    environ: a mapping. system: the directory of the system's own configuration.
+    """
+    steps = command_line.steps(arguments)
+    homes = [os.path.expanduser(environ["HOME"])] if environ.get("HOME") else []
+    places = [*homes, system]
+    before = _fingerprint(_watched(steps, places))
+    defaults = []
+    if not any(step[0] == command_line.FILE for step in steps):
+        defaults += [(command_line.FILE, path) for path in _first(places, ".conf", os.path.isfile)]
+    if not any(step[0] == command_line.DIRECTORY for step in steps):
+        directories = _first(places, ".conf.d", os.path.isdir)
+        defaults += [(command_line.DIRECTORY, path) for path in directories]
+    gathered = _gather([*defaults, *steps])
+    for option in OPTIONS:
+        if variable(option) in environ:
+            gathered[option] = [_converted(option, environ[variable(option)], variable(option))]
+    return Settings(_settled(gathered), lambda: _watched(steps, places), before)
+
+
+def _gather(steps):
+    """Return {option: values in their order}."""
+    gathered = {}
+    for kind, *rest in steps:
+        if kind == command_line.VALUE:
+            option, value = rest
+            if value is None:
+                gathered[option] = []
+                continue
+            gathered.setdefault(option, []).append(_converted(option, value, flag(option)))
+            continue
+        paths = rest if kind == command_line.FILE else _directory(rest[0])
+        for path in paths:
+            _add_file(path, gathered)
+    return gathered
+
+
+def _add_file(path, gathered):
+    options = {(option.group.lower(), option.destination): option for option in OPTIONS}
+    try:
+        entries = ini.parse(_read(path))
+    except ini.IniError as error:
+        raise SettingsError(f'"{path}" cannot be read: {error}') from None
+    for section, key, text in entries:
+        # oslo.config accepts [DEFAULT] in this spelling only.
+        if section.lower() == "default" and section != "DEFAULT":
+            continue
+        option = options.get((section.lower(), key))
+        if option is not None:
+            where = f'"{key}" in [{section}] of "{path}"'
+            gathered.setdefault(option, []).append(_converted(option, text, where))
+
+
+def _read(path):
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(FILE_LIMIT).decode("utf-8")
+    except OSError as error:
+        raise SettingsError(f'"{path}" cannot be read: {error.strerror}') from None
+    except UnicodeDecodeError:
+        raise SettingsError(f'"{path}" cannot be read: it is not UTF-8') from None
+
+
+def _directory(path):
+    try:
+        return [os.path.join(path, name) for name in sorted(os.listdir(path)) if _is_conf(name)]
+    except OSError as error:
+        raise SettingsError(f'"{path}" cannot be read: {error.strerror}') from None
+
+
+def _is_conf(name):
+    return name.endswith(".conf") and not name.startswith(".")
+
+
+def _first(places, suffix, is_there):
+    paths = [os.path.join(place, NAME + suffix) for place in places]
+    return [path for path in paths if is_there(path)][:1]
+
+
+def _watched(steps, places):
+    """Return the files that are read, and those that would be if they existed."""
+    files = [os.path.join(place, NAME + ".conf") for place in places]
+    directories = [os.path.join(place, NAME + ".conf.d") for place in places]
+    files = [step[1] for step in steps if step[0] == command_line.FILE] or files
+    directories = [step[1] for step in steps if step[0] == command_line.DIRECTORY] or directories
+    for directory in directories:
+        with contextlib.suppress(SettingsError):
+            files += _directory(directory)
+    return files
+
+
+def _fingerprint(paths):
+    """Return the paths with their current contents."""
+    contents = []
+    for path in paths:
+        try:
+            with open(path, "rb") as stream:
+                contents.append((path, stream.read(FILE_LIMIT)))
+        except OSError:
+            contents.append((path, None))
+    return contents
+
+
+def _converted(option, value, where):
+    """Return a value as its option's kind; an empty number is None."""
+    if isinstance(value, bool):
+        return value
+    if option.kind == BOOLEAN:
+        if value.lower() in TRUE + FALSE:
+            return value.lower() in TRUE
+        raise SettingsError(f"{where} must be true or false")
+    if option.kind == NUMBER:
+        try:
+            return float(value) if value else None
+        except ValueError:
+            raise SettingsError(f"{where} must be a number") from None
+    if option.kind == ADDRESS and value and "$" not in value:
+        _check_address(value, where)
+    return value
+
+
+def _check_address(value, where):
+    from heat_config.address import Target
+
+    try:
+        Target(value)
+    except ValueError:
+        raise SettingsError(f"{where} must be a URL that begins with http:// or https://") from None
+
+
+def _settled(gathered):
+    """Return {option: value or list}, with ``$name`` substituted."""
+    chosen = {}
+    for option in OPTIONS:
+        values = [value for value in gathered.get(option, ()) if value is not None]
+        if option.kind == LIST:
+            chosen[option] = values or list(option.default)
+        else:
+            chosen[option] = values[-1] if values else option.default
+    return {option: _substituted(option, chosen) for option in OPTIONS}
+
+
+def _substituted(option, chosen, depth=0):
+    value = chosen[option]
+    if isinstance(value, list):
+        return [_filled(item, option.group, chosen, depth) for item in value]
+    return _filled(value, option.group, chosen, depth)
+
+
+def _filled(text, group, chosen, depth):
+    """Substitute other options for ``$name``, ``${name}`` and ``$group.name``.
+
+    ``$$`` and ``\\$`` stand for a dollar sign. Unknown names are kept as written.
+    """
+    if not isinstance(text, str) or "$" not in text or depth > 10:
+        return text
+    import re
+
+    by_name = {(option.group, option.destination): option for option in chosen}
+
+    def replace(match):
+        name = match["plain"] or match["braced"]
+        if name is None:
+            return "$"
+        named, _, rest = name.partition(".")
+        option = by_name.get((named, rest)) or by_name.get((group, name))
+        option = option or by_name.get(("DEFAULT", name))
+        if option is None:
+            return match[0]
+        value = _substituted(option, chosen, depth + 1)
+        return "" if value is None else str(value)
+
+    pattern = r"\$(?:\$|(?P<plain>[_a-z][._a-z0-9]*)|\{(?P<braced>[_a-z][._a-z0-9]*)\})"
+    return re.sub(pattern, replace, text.replace(r"\$", "$$"), flags=re.IGNORECASE | re.ASCII)
+
+
+def _seconds(value, default):
+    return value if value is not None and 0 <= value < 1e9 else default
