@@ -1,0 +1,136 @@
+"""One HTTP/1.1 exchange (RFC 9112) over a Stream, with a size limit."""
+
+from __future__ import annotations
+
+from .stream import TooLong
+
+LINE_LIMIT = 1 << 16
+HEADER_LIMIT = 200
+INTERIM_LIMIT = 10
+NO_BODY = (204, 304)
+
+
+class Malformed(Exception):
+    """The answer is not HTTP."""
+
+
+class Answer:
+    """An answer: status, headers ({lower-case name: text}), body (bytes), and its url."""
+
+    def __init__(self, status, headers, body, keep):
+        self.status = status
+        self.headers = headers
+        self.body = body
+        self.keep = keep
+        self.url = ""
+
+
+def head(method, path, headers, body=b""):
+    """Return the bytes of a request. Raises ValueError for text that it cannot contain."""
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    if any("\r" in line or "\n" in line for line in lines):
+        raise ValueError("a header or the path contains a line end")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
+
+
+def read_answer(stream, method, deadline, limit) -> Answer:
+    """Return the answer to a *method* request; *limit*: bytes of the body.
+
+    Raises Malformed, TooLong, OSError.
+    """
+    for _ in range(INTERIM_LIMIT):
+        version, status = _status(stream.line(LINE_LIMIT, deadline))
+        headers = _headers(stream, deadline)
+        if status >= 200 or status == 101:
+            break
+    else:
+        raise Malformed
+    tokens = headers.get("connection", "").lower()
+    keep = "close" not in tokens if version >= (1, 1) else "keep-alive" in tokens
+    length = _length(headers)
+    chunked = "chunked" in headers.get("transfer-encoding", "").lower()
+    if method == "HEAD" or status in NO_BODY or status == 101 or method == "CONNECT":
+        body = b""
+    elif chunked:
+        body = _chunks(stream, deadline, limit)
+    elif length is None:
+        body, keep = stream.rest(limit, deadline), False
+    elif length > limit:
+        raise TooLong
+    else:
+        body = stream.exactly(length, deadline)
+    return Answer(status, headers, _plain(bytes(body), headers, limit), keep)
+
+
+def _status(line):
+    parts = line.split(None, 2)
+    if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or len(parts[1]) != 3:
+        raise Malformed
+    try:
+        minor, status = int(parts[0][7:]), int(parts[1])
+    except ValueError:
+        raise Malformed from None
+    if status < 100:
+        raise Malformed
+    return (1, minor), status
+
+
+def _headers(stream, deadline):
+    headers = {}
+    for _ in range(HEADER_LIMIT):
+        line = stream.line(LINE_LIMIT, deadline)
+        if not line:
+            return headers
+        name, colon, value = line.decode("latin-1").partition(":")
+        if colon:
+            headers[name.strip().lower()] = value.strip()
+    raise Malformed
+
+
+def _length(headers):
+    text = headers.get("content-length")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise Malformed
+    return int(text)
+
+
+def _chunks(stream, deadline, limit):
+    """Read a chunked body (RFC 9112 7.1) and the trailers after it."""
+    body = bytearray()
+    while True:
+        size = stream.line(LINE_LIMIT, deadline).partition(b";")[0].strip()
+        try:
+            count = int(size, 16) if len(size) <= 16 else limit + 1
+        except ValueError:
+            raise Malformed from None
+        if count < 0:
+            raise Malformed
+        if len(body) + count > limit:
+            raise TooLong
+        if count == 0:
+            _headers(stream, deadline)
+            return body
+        body += stream.exactly(count, deadline)
+        if stream.line(2, deadline):
+            raise Malformed
+
+
+def _plain(body, headers, limit):
+    """Decompress the body: an object may be stored compressed, although we did not ask for it."""
+    coding = headers.get("content-encoding", "").lower()
+    if coding not in ("gzip", "x-gzip", "deflate") or not body:
+        return body
+    import zlib
+
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    try:
+        plain = unpack.decompress(body, limit + 1)
+    except zlib.error:
+        raise Malformed from None
+    if len(plain) > limit:
+        raise TooLong
+    if not unpack.eof:
+        raise Malformed
+    return plain

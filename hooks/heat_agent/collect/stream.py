@@ -1,0 +1,87 @@
+"""A connected socket, read in lines and bytes within a deadline and a size limit."""
+
+from __future__ import annotations
+
+import select
+
+CHUNK = 1 << 16
+
+
+class BrokeOff(OSError):
+    """The peer closed the connection early; *started*: whether it had sent anything."""
+
+    def __init__(self, started):
+        super().__init__("the connection was closed")
+        self.started = started
+
+
+class TooLong(Exception):
+    """More data than allowed."""
+
+
+class Stream:
+    """Read and write *sock*, which it owns."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self._buffer = bytearray()
+        self.received = 0
+
+    def close(self):
+        self.sock.close()
+
+    def write(self, data, deadline):
+        """Send all of *data*. Raises OSError."""
+        self.sock.settimeout(deadline.left())
+        self.sock.sendall(data)
+
+    def line(self, limit, deadline):
+        """Return the next line without its line end. Raises TooLong, OSError."""
+        while True:
+            end = self._buffer.find(b"\n")
+            if end > limit or (end < 0 and len(self._buffer) > limit):
+                raise TooLong
+            if end >= 0:
+                return bytes(self._take(end + 1)).rstrip(b"\r\n")
+            self._more(deadline)
+
+    def exactly(self, count, deadline):
+        """Return the next *count* bytes. Raises OSError."""
+        while len(self._buffer) < count:
+            self._more(deadline)
+        return self._take(count)
+
+    def rest(self, limit, deadline):
+        """Return everything until the peer closes. Raises TooLong, OSError."""
+        while True:
+            if len(self._buffer) > limit:
+                raise TooLong
+            try:
+                self._more(deadline)
+            except BrokeOff:
+                return self._take(len(self._buffer))
+
+    def holds(self):
+        """Return, without waiting, whether there is data or an end of file to read."""
+        if self._buffer or getattr(self.sock, "pending", int)():
+            return True
+        try:
+            # Not select(2), which fails for descriptors above 1023.
+            poll = select.poll()
+            poll.register(self.sock, select.POLLIN)
+            return bool(poll.poll(0))
+        except (OSError, ValueError):
+            return True
+
+    def _more(self, deadline):
+        self.sock.settimeout(deadline.left())
+        data = self.sock.recv(CHUNK)
+        if not data:
+            raise BrokeOff(self.received > 0)
+        self.received += len(data)
+        self._buffer += data
+
+    def _take(self, count):
+        data = self._buffer[:count]
+        del self._buffer[:count]
+        return data

@@ -1,0 +1,89 @@
+"""Which certificates are trusted."""
+
+from __future__ import annotations
+
+import os
+
+from .problems import Unavailable
+
+BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Where distributions keep all trusted certificates in one file."""
+
+VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+"""The variables that python-requests reads a bundle from, in its order."""
+
+
+class Trust:
+    """Make TLS contexts with the system's certificates, or those that the environment names.
+
+    private: a file of additional certificates (``ca_file`` of /etc/heat-config.conf), or None.
+    """
+
+    def __init__(self, environ, private=None):
+        self._environ = environ
+        self._private = private
+        self._contexts = {}
+
+    def context(self, ca_file=None, *, verify=True):
+        """Return a context. Raises Unavailable if a file cannot be read.
+
+        ca_file: from a source's own option; replaces all others, as upstream does.
+        """
+        key = (ca_file, verify)
+        if key not in self._contexts:
+            self._contexts[key] = self._make(ca_file, verify)
+        return self._contexts[key]
+
+    def _make(self, ca_file, verify):
+        import ssl  # takes a while on a slow guest; many polls are plain HTTP
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if not verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            return context
+        named = ca_file or self._named()
+        if named:
+            _load(context, named)
+            return context
+        context.load_default_certs()
+        if not context.get_ca_certs() and not _has_directory(ssl):
+            # A Python from elsewhere than the distribution may look in the wrong place.
+            bundle = next(filter(os.path.exists, BUNDLES), None)
+            if bundle:
+                _load(context, bundle)
+        if self._private:
+            _load(context, self._private)
+        return context
+
+    def _named(self):
+        for variable in VARIABLES:
+            path = self._environ.get(variable)
+            if path and os.path.exists(path):
+                return path
+        return None
+
+
+def _has_directory(ssl):
+    """Return whether OpenSSL looks certificates up in a directory, and so loads none in advance."""
+    path = ssl.get_default_verify_paths().capath
+    try:
+        return bool(path) and any(name.endswith(".0") for name in os.listdir(path))
+    except OSError:
+        return False
+
+
+def _load(context, path):
+    try:
+        if os.path.isdir(path):
+            context.load_verify_locations(capath=path)
+        else:
+            context.load_verify_locations(cafile=path)
+    except (OSError, ValueError):  # ssl.SSLError is an OSError
+        raise Unavailable(f'the CA file "{path}" cannot be read') from None

@@ -1,0 +1,336 @@
+"""HTTP requests over kept connections, with proxies, TLS, redirects and limits.
+
+Messages never contain the query of a URL. Proxies are chosen by heat_config.proxy, as
+python-requests does.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import namedtuple
+
+from heat_config import proxy
+from heat_config.address import Target, redacted
+
+from . import http1
+from .deadline import Deadline
+from .problems import Unavailable
+from .stream import BrokeOff, Stream, TooLong
+
+DOCUMENT_LIMIT = 16 << 20
+"""Maximum bytes of one answer; Heat's own limit for requests is 1 MiB."""
+
+REDIRECTS = 5
+MOVED = (301, 302, 303, 307, 308)
+AGAIN = ("GET", "HEAD")
+KEPT = 8
+LONGEST_WAIT = 300.0
+"""Maximum seconds of a Retry-After that are honoured."""
+
+CHARSETS = {
+    "": "utf-8",
+    "utf-8": "utf-8",
+    "utf8": "utf-8",
+    "us-ascii": "utf-8",
+    "ascii": "utf-8",
+    "iso-8859-1": "iso-8859-1",
+    "latin-1": "iso-8859-1",
+    "iso-8859-15": "iso-8859-15",
+    "windows-1252": "windows-1252",
+    "utf-16": "utf-16",
+}
+"""The accepted charsets and their codecs; some of Python's others are slow on hostile input."""
+
+PRIVATE = ("x-auth-token", "authorization", "cookie", "client-id", "x-project-id")
+"""Headers that are not sent to another host on a redirect."""
+
+Request = namedtuple("Request", "method headers body seconds limit ca_file verify follow")
+
+
+class Client:
+    """Make requests; *trust* is a Trust, *environ* names the proxies.
+
+    Connections are kept open for later requests to the same server.
+    """
+
+    def __init__(self, trust, environ):
+        self._trust = trust
+        self._environ = environ
+        self._kept = {}
+
+    def close(self):
+        for stream in self._kept.values():
+            stream.close()
+        self._kept.clear()
+
+    def ask(
+        self,
+        url,
+        *,
+        method="GET",
+        headers=None,
+        body=b"",
+        seconds=10.0,
+        limit=DOCUMENT_LIMIT,
+        ca_file=None,
+        verify=True,
+        follow=True,
+    ):
+        """Return the Answer, whatever its status. Raises Unavailable.
+
+        seconds: limit for one step, such as connecting; six times that for the whole request.
+        follow: whether redirects are followed.
+        """
+        seconds = seconds if seconds and 0 < seconds < 1e6 else 10.0
+        request = Request(
+            method, dict(headers or {}), body, seconds, limit, ca_file, verify, follow
+        )
+        deadline = Deadline(seconds, 6 * seconds)
+        for _ in range(REDIRECTS + 1):
+            target = _target(url)
+            answer = self._once(request, target, redacted(url), deadline)
+            answer.url = url
+            if not follow or answer.status not in MOVED or "location" not in answer.headers:
+                return answer
+            request, url = _redirected(request, url, answer)
+        raise Unavailable(
+            f'"{redacted(url)}" still redirects after {REDIRECTS} redirects', overloaded=True
+        )
+
+    def _once(self, request, target, shown, deadline):
+        try:
+            way = proxy.of(target.scheme, target.host, target.named_port, self._environ)
+        except ValueError:
+            raise Unavailable(f"the value of {target.scheme}_proxy is not a URL") from None
+        through = "" if way is None else f' through the proxy "{way.shown}"'
+        try:
+            return self._exchange(request, target, way, deadline)
+        except TimeoutError:
+            sentence = f'"{shown}" did not answer{through} within {request.seconds:g} seconds'
+        except socket.timeout:  # another class than TimeoutError before Python 3.10
+            sentence = f'"{shown}" did not answer{through} within {request.seconds:g} seconds'
+        except BrokeOff:
+            sentence = f'"{shown}" closed the connection early'
+        except TooLong:
+            sentence = f'the answer of "{shown}" is longer than {request.limit} bytes'
+        except http1.Malformed:
+            sentence = f'"{shown}" did not answer in HTTP{through}'
+        except OSError as error:
+            sentence = f'"{shown}" cannot be reached{through}: {_reason(error)}'
+        except ValueError:
+            raise Unavailable(
+                f'"{shown}" cannot be requested: a header or the URL is invalid'
+            ) from None
+        raise Unavailable(sentence, overloaded=True)
+
+    def _exchange(self, request, target, way, deadline):
+        place = (
+            target.scheme,
+            target.host,
+            target.port,
+            request.ca_file,
+            request.verify,
+            way and (way.scheme, way.host, way.port),
+        )
+        stream = self._kept.pop(place, None)
+        if stream is not None and stream.holds():
+            stream.close()  # the server has closed it, or sent data unasked
+            stream = None
+        if stream is not None:
+            try:
+                return self._on(stream, place, request, target, way, deadline)
+            except OSError as error:
+                closed = isinstance(error, (BrokeOff, ConnectionError))
+                if not closed or stream.received or request.method not in AGAIN:
+                    raise
+        stream = Stream(self._connect(request, target, way, deadline))
+        return self._on(stream, place, request, target, way, deadline)
+
+    def _on(self, stream, place, request, target, way, deadline):
+        """Make one exchange on *stream*, and keep it if it can be reused."""
+        headers = {
+            "Host": target.authority,
+            "User-Agent": "os-collect-config",
+            "Accept": "*/*",
+            "Accept-Encoding": "identity",
+            **request.headers,
+        }
+        path = target.path
+        if way is not None and target.scheme == "http":
+            path = target.whole
+            headers.update(way.headers())
+        if request.body or request.method not in ("GET", "HEAD", "DELETE"):
+            headers["Content-Length"] = str(len(request.body))
+        stream.received = 0
+        try:
+            stream.write(http1.head(request.method, path, headers, request.body), deadline)
+            answer = http1.read_answer(stream, request.method, deadline, request.limit)
+        except BaseException:
+            stream.close()
+            raise
+        if answer.keep and len(self._kept) < KEPT:
+            self._kept[place] = stream
+        else:
+            stream.close()
+        return answer
+
+    def _connect(self, request, target, way, deadline):
+        if way is not None and (way.scheme, target.scheme) not in WAYS:
+            raise Unavailable(
+                f'the proxy "{way.shown}" is not supported; use one that starts with http://'
+            )
+        first = target if way is None else way
+        made = connect(first.host, first.port, deadline)
+        try:
+            if way is not None and way.scheme == "https":
+                made = self._encrypted(made, way.host, None, True, deadline)
+            if target.scheme == "https":
+                if way is not None:
+                    tunnel(made, target, way, deadline)
+                made = self._encrypted(made, target.name, request.ca_file, request.verify, deadline)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _encrypted(self, made, name, ca_file, verify, deadline):
+        context = self._trust.context(ca_file, verify=verify)
+        made.settimeout(deadline.left())
+        return context.wrap_socket(made, server_hostname=name)
+
+    def open_stream(self, target, *, seconds, ca_file=None, verify=True):
+        """Return a new Stream connected to *target*, a Target. Raises Unavailable, OSError."""
+        try:
+            way = proxy.of(target.scheme, target.host, target.named_port, self._environ)
+        except ValueError:
+            way = None
+        request = Request("GET", {}, b"", seconds, 0, ca_file, verify, False)
+        deadline = Deadline(seconds, 6 * seconds)
+        if way is None or target.scheme == "https":
+            return Stream(self._connect(request, target, way, deadline))
+        # A websocket needs a tunnel, even without TLS.
+        made = connect(way.host, way.port, deadline)
+        try:
+            tunnel(made, target, way, deadline)
+        except BaseException:
+            made.close()
+            raise
+        return Stream(made)
+
+
+WAYS = {("http", "http"), ("http", "https"), ("https", "http")}
+"""The supported schemes of proxy and target; TLS within TLS is not supported."""
+
+
+def connect(host, port, deadline):
+    """Return a socket connected to one of the host's addresses. Raises OSError."""
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failure: OSError = OSError("the host has no address")
+    for tried, (family, kind, protocol, _, address) in enumerate(addresses):
+        made = socket.socket(family, kind, protocol)
+        try:
+            # An address that never answers must leave time for the next one.
+            made.settimeout(deadline.left() / min(len(addresses) - tried, 2))
+            made.connect(address)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return made
+        except OSError as error:
+            made.close()
+            failure = error
+        except BaseException:
+            made.close()
+            raise
+    raise failure
+
+
+def tunnel(made, target, way, deadline):
+    """Have the proxy connect *made* to *target* (CONNECT, RFC 9110 9.3.6)."""
+    stream = Stream(made)
+    headers = {"Host": target.connect_to, **way.headers()}
+    stream.write(http1.head("CONNECT", target.connect_to, headers), deadline)
+    answer = http1.read_answer(stream, "CONNECT", deadline, 0)
+    if not 200 <= answer.status < 300:
+        raise Unavailable(
+            f'the proxy "{way.shown}" answered {answer.status} to CONNECT "{target.connect_to}"',
+            overloaded=answer.status >= 500,
+        )
+
+
+def accept(answer):
+    """Return *answer* if its status is below 400. Raises Unavailable otherwise."""
+    if answer.status < 400:
+        return answer
+    overloaded = answer.status == 429 or answer.status >= 500
+    wait = None
+    text = answer.headers.get("retry-after", "")
+    if overloaded and text.isascii() and text.isdigit():
+        wait = min(float(text), LONGEST_WAIT)
+    sentence = f'"{redacted(answer.url)}" answered {answer.status}'
+    raise Unavailable(sentence, overloaded=overloaded, wait=wait)
+
+
+def text_of(answer):
+    """Return the body as text, in the charset of its Content-Type or in UTF-8.
+
+    Raises Unavailable.
+    """
+    kind = answer.headers.get("content-type", "").lower()
+    charset = kind.partition("charset=")[2].partition(";")[0].strip("\"' ")
+    try:
+        return answer.body.decode(CHARSETS[charset])
+    except (KeyError, ValueError):
+        raise Unavailable(
+            f'the answer of "{redacted(answer.url)}" is not text in a known charset'
+        ) from None
+
+
+def _target(url):
+    try:
+        return Target(url)
+    except ValueError:
+        raise Unavailable(f'"{redacted(url)}" is not a valid URL') from None
+
+
+def _redirected(request, url, answer):
+    """Return the next request and its URL. Raises Unavailable.
+
+    Secrets are not sent to another host: headers, the body, the query of a signed URL.
+    """
+    from urllib.parse import parse_qsl, urljoin, urlsplit
+
+    shown = redacted(url)
+    if request.method not in AGAIN:
+        raise Unavailable(f'"{shown}" redirects a {request.method} request')
+    try:
+        other = urljoin(url, answer.headers["location"])
+        before, after = Target(url), Target(other)
+        values = [value for _, value in parse_qsl(urlsplit(url).query) if len(value) >= 8]
+        passed = {value for _, value in parse_qsl(urlsplit(other).query)}
+    except ValueError:
+        raise Unavailable(f'"{shown}" redirects to an invalid URL') from None
+    if before.scheme == "https" and after.scheme == "http":
+        raise Unavailable(f'"{shown}" redirects from HTTPS to HTTP')
+    if _is_same_place(before, after):
+        return request, other
+    if any(value in passed for value in values):
+        raise Unavailable(f'"{shown}" redirects its signature to another host')
+    headers = {name: text for name, text in request.headers.items() if name.lower() not in PRIVATE}
+    return request._replace(headers=headers, ca_file=None, verify=True), other
+
+
+def _is_same_place(before, after):
+    if before.host.lower() != after.host.lower():
+        return False
+    upgraded = (before.scheme, before.port, after.scheme, after.port) == ("http", 80, "https", 443)
+    return before.port == after.port or upgraded
+
+
+def _reason(error):
+    name = type(error).__name__
+    if name == "SSLCertVerificationError":
+        words = getattr(error, "verify_message", "") or "it cannot be verified"
+        return f"its certificate is not trusted ({words})"
+    if name == "gaierror":
+        return f"its host cannot be found ({error.strerror})"
+    return error.strerror or name

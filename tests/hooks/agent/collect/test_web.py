@@ -1,0 +1,373 @@
+"""HTTP requests: kept connections, redirects, proxies, certificates and limits."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import select
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from .conftest import Cloud, Reply
+
+SIGNED = "/swift/o?temp_url_sig=0123456789abcdef&temp_url_expires=2000000000"
+
+
+@pytest.fixture
+def make_client():
+    from heat_agent.collect.trust import Trust
+    from heat_agent.collect.web import Client
+
+    made = []
+
+    def make(environ=None, private=None):
+        environ = environ or {}
+        made.append(Client(Trust(environ, private), environ))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.fixture
+def client(make_client):
+    return make_client()
+
+
+@pytest.fixture
+def unavailable(library):
+    from heat_agent.collect.problems import Unavailable
+
+    return Unavailable
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory) -> tuple[Path, Path]:
+    """An untrusted certificate for 127.0.0.1, and its key."""
+    directory = tmp_path_factory.mktemp("certificate")
+    paths = directory / "cert.pem", directory / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-out", str(paths[0]), "-keyout", str(paths[1])]
+    subprocess.run(command, check=True, capture_output=True)
+    return paths
+
+
+@pytest.fixture
+def secure(certificate) -> Iterator[Cloud]:
+    """A cloud by HTTPS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    made = Cloud(context=context)
+    made.reply = lambda asked: Reply(body=b"{}")
+    yield made
+    made.close()
+
+
+class Proxy:
+    """A forward proxy that records request heads, and answers plain requests itself."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.host = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.heads: list[str] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._one, args=(connection,), daemon=True).start()
+
+    def _one(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            data = b""
+            while not data.endswith(b"\r\n\r\n"):
+                data += connection.recv(4096)
+            self.heads.append(data.decode())
+            words = data.decode().split()
+            if words[0] != "CONNECT":
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nproxy")
+                return
+            host, _, port = words[1].rpartition(":")
+            with socket.create_connection((host, int(port)), 5) as other:
+                connection.sendall(b"HTTP/1.1 200 Made\r\n\r\n")
+                pairs = {connection: other, other: connection}
+                while True:
+                    for source in select.select(list(pairs), [], [], 5)[0]:
+                        part = source.recv(65536)
+                        if not part:
+                            return
+                        pairs[source].sendall(part)
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    made = Proxy()
+    yield made
+    made.close()
+
+
+def wire(*answers: bytes) -> str:
+    """Serve *answers*, one per connection, then close it without notice; return the URL."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with listener:
+            for answer in answers:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return f"http://127.0.0.1:{listener.getsockname()[1]}/"
+
+
+def test_polls_share_a_connection(client, cloud):
+    cloud.reply = lambda asked: Reply(body=b"{}")
+    for _ in range(5):
+        assert client.ask(cloud.url + "/x").body == b"{}"
+    assert cloud.connections == 1
+
+
+def test_a_connection_that_the_server_closed_is_replaced(client):
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
+    url = wire(answer + b"{}", answer + b"[]")
+    assert client.ask(url).body == b"{}"
+    assert client.ask(url).body == b"[]"
+
+
+@pytest.mark.parametrize(
+    ("raw", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\nuntil the end", b"until the end"),
+        (b"HTTP/1.0 200 OK\r\n\r\n", b""),
+        (b"HTTP/1.1 204 None\r\nContent-Length: 9\r\n\r\n", b""),
+        (b"HTTP/1.1 100 Go\r\n\r\nHTTP/1.1 103 Hint\r\n\r\nHTTP/1.1 200 OK\r\n\r\nx", b"x"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"3;a=b\r\nabc\r\nA\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n",
+            b"abc0123456789",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"packed"),
+            b"packed",
+        ),
+        (b"HTTP/1.1 200\nContent-Length: 1\n\nx", b"x"),
+    ],
+    ids=repr,
+)
+def test_bodies(client, raw, body):
+    """RFC 9112 6: how the length of a body is given."""
+    assert client.ask(wire(raw)).body == body
+
+
+def test_a_redirect_to_the_same_host_keeps_all_headers(client, cloud):
+    moved = Reply(302, headers={"Location": "/other?x=1"})
+    cloud.reply = lambda asked: moved if asked.path == "/first" else Reply(body=b"{}")
+    answer = client.ask(cloud.url + "/first", headers={"X-Auth-Token": "secret"})
+    assert answer.url == cloud.url + "/other?x=1"
+    assert cloud.requests[1].headers["X-Auth-Token"] == "secret"
+
+
+def test_a_redirect_to_another_host_drops_credentials(client, cloud):
+    other = f"http://localhost:{cloud.port}/other"
+    cloud.reply = lambda asked: (
+        Reply(307, headers={"Location": other}) if asked.path == "/first" else Reply(body=b"{}")
+    )
+    headers = {
+        "X-Auth-Token": "secret",
+        "Authorization": "secret",
+        "Cookie": "secret",
+        "Accept": "application/json",
+    }
+    assert client.ask(cloud.url + "/first", headers=headers).body == b"{}"
+    assert cloud.requests[1].headers["Host"] == f"localhost:{cloud.port}"
+    assert "secret" not in cloud.requests[1].headers.values()
+    assert cloud.requests[1].headers["Accept"] == "application/json"
+
+
+def test_a_redirect_does_not_send_a_signature_to_another_host(client, cloud, unavailable):
+    """python-requests follows it."""
+    cloud.reply = lambda asked: Reply(
+        302, headers={"Location": f"http://localhost:{cloud.port}{asked.path}"}
+    )
+    with pytest.raises(unavailable, match="signature to another host") as caught:
+        client.ask(cloud.url + SIGNED)
+    assert "temp_url" not in str(caught.value)
+    assert len(cloud.requests) == 1
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE", "PUT"])
+def test_only_get_and_head_are_redirected(client, cloud, unavailable, method):
+    cloud.reply = lambda asked: Reply(307, headers={"Location": "/other"})
+    with pytest.raises(unavailable):
+        client.ask(cloud.url + "/first", method=method, body=b"password")
+    assert len(cloud.requests) == 1
+
+
+def test_redirects_end(client, cloud, unavailable):
+    cloud.reply = lambda asked: Reply(302, headers={"Location": asked.path + "x"})
+    with pytest.raises(unavailable, match="after 5 redirects") as caught:
+        client.ask(cloud.url + "/first")
+    assert caught.value.overloaded
+    assert len(cloud.requests) == 6
+
+
+@pytest.mark.tool("openssl")
+def test_a_redirect_from_https_to_http_is_refused(
+    make_client, secure, cloud, certificate, unavailable
+):
+    secure.reply = lambda asked: Reply(302, headers={"Location": cloud.url + "/x"})
+    with pytest.raises(unavailable, match="from HTTPS to HTTP"):
+        make_client().ask(secure.url + "/x", ca_file=str(certificate[0]))
+    assert cloud.requests == []
+
+
+@pytest.mark.tool("openssl")
+def test_whose_certificates_are_trusted(make_client, secure, certificate, unavailable):
+    cert = str(certificate[0])
+    with pytest.raises(unavailable, match="not trusted"):
+        make_client().ask(secure.url + "/x")
+    for client, more in (
+        (make_client(), {"ca_file": cert}),
+        (make_client(), {"verify": False}),
+        (make_client({"REQUESTS_CA_BUNDLE": cert}), {}),
+        (make_client({"REQUESTS_CA_BUNDLE": "/not/there", "CURL_CA_BUNDLE": cert}), {}),
+        (make_client(private=cert), {}),
+    ):
+        assert client.ask(secure.url + "/x", **more).body == b"{}"
+    with pytest.raises(unavailable, match='"/not/there" cannot be read'):
+        make_client().ask(secure.url + "/x", ca_file="/not/there")
+
+
+@pytest.mark.tool("openssl")
+def test_an_unverified_connection_is_not_reused_for_a_verified_request(client, secure, unavailable):
+    client.ask(secure.url + "/x", verify=False)
+    with pytest.raises(unavailable, match="not trusted"):
+        client.ask(secure.url + "/x")
+
+
+def test_a_proxy_for_http(make_client, proxy):
+    client = make_client({"http_proxy": f"http://user:p%40ss@{proxy.host}"})
+    assert client.ask("http://heat.invalid:8000/v1/?a=b").body == b"proxy"
+    head = proxy.heads[0]
+    assert head.startswith("GET http://heat.invalid:8000/v1/?a=b HTTP/1.1\r\n")
+    credentials = base64.b64encode(b"user:p@ss").decode()
+    assert f"Proxy-Authorization: Basic {credentials}\r\n" in head
+
+
+@pytest.mark.tool("openssl")
+def test_a_proxy_for_https(make_client, proxy, secure, certificate):
+    client = make_client({"HTTPS_PROXY": f"http://user:pass@{proxy.host}"})
+    answer = client.ask(
+        secure.url + "/x", headers={"X-Auth-Token": "t"}, ca_file=str(certificate[0])
+    )
+    assert answer.body == b"{}"
+    assert proxy.heads[0].startswith(f"CONNECT {secure.host} HTTP/1.1\r\n")
+    assert "X-Auth-Token" not in proxy.heads[0]
+    assert "Proxy-Authorization" not in secure.requests[0].headers
+
+
+def test_no_proxy(make_client, cloud):
+    cloud.reply = lambda asked: Reply(body=b"{}")
+    client = make_client({"http_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1"})
+    assert client.ask(cloud.url + "/x").body == b"{}"
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "http://127.0.0.1:9", "http://["])
+def test_a_proxy_that_does_not_work_is_named(make_client, unavailable, proxy):
+    client = make_client({"http_proxy": proxy.replace("//", "//user:secret@")})
+    with pytest.raises(unavailable, match="proxy") as caught:
+        client.ask("http://heat.invalid" + SIGNED)
+    assert "secret" not in str(caught.value)
+    assert "temp_url" not in str(caught.value)
+
+
+def test_ipv6(client):
+    try:
+        cloud = Cloud("::1")
+    except OSError:
+        pytest.skip("this host has no IPv6")
+    cloud.reply = lambda asked: Reply(body=b"{}")
+    try:
+        assert client.ask(cloud.url + "/x").body == b"{}"
+        assert cloud.requests[0].headers["Host"] == cloud.host
+    finally:
+        cloud.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:9/x", "http://no-such-host.invalid/", "ftp://x/", "http://[/", "no url"],
+)
+def test_an_invalid_url_is_one_sentence_without_its_query(client, unavailable, url):
+    with pytest.raises(unavailable) as caught:
+        client.ask(url + "?Signature=secret-signature")
+    assert "secret-signature" not in str(caught.value)
+
+
+def test_a_hanging_server_times_out(client, unavailable):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        pytest.raises(unavailable, match=r"within 0\.2 seconds") as caught,
+    ):
+        client.ask(f"http://127.0.0.1:{listener.getsockname()[1]}/", seconds=0.2)
+    assert caught.value.overloaded
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "overloaded", "wait"),
+    [
+        (404, {}, False, None),
+        (403, {"Retry-After": "9"}, False, None),
+        (429, {"Retry-After": "9"}, True, 9.0),
+        (503, {"Retry-After": "99999"}, True, 300.0),
+        (503, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, True, None),
+        (500, {}, True, None),
+    ],
+)
+def test_error_statuses(client, cloud, unavailable, status, headers, overloaded, wait):
+    from heat_agent.collect import web
+
+    cloud.reply = lambda asked: Reply(status, headers=headers)
+    with pytest.raises(unavailable, match=str(status)) as caught:
+        web.accept(client.ask(cloud.url + "/x"))
+    assert (caught.value.overloaded, caught.value.wait) == (overloaded, wait)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "text"),
+    [
+        ("application/json", "ü".encode(), "ü"),
+        ("text/plain", "ü".encode(), "ü"),
+        ("text/plain; charset=ISO-8859-1", b"\xfc", "ü"),
+        ('text/plain; charset="utf-8"; x', "ü".encode(), "ü"),
+        ("text/plain; charset=utf-7", b"x", None),
+        ("text/plain", b"\xfc", None),
+    ],
+)
+def test_charsets(client, cloud, unavailable, kind, body, text):
+    from heat_agent.collect import web
+
+    cloud.reply = lambda asked: Reply(body=body, headers={"Content-Type": kind})
+    answer = client.ask(cloud.url + "/x")
+    if text is None:
+        with pytest.raises(unavailable):
+            web.text_of(answer)
+    else:
+        assert web.text_of(answer) == text
