@@ -1,0 +1,219 @@
+"""Keystone tokens for a user with a password: v3, or v2.0 where there is nothing newer.
+
+A token is kept until it expires, and renewed once if a service refuses it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from heat_config.address import Target, redacted
+
+from . import documents, web
+from .problems import Unavailable
+
+UNAUTHORIZED = 401
+UNKNOWN_LIFETIME = 300.0
+EARLY = 60.0
+"""Seconds before its expiry when a token is no longer used."""
+
+TOKEN_LIMIT = 4 << 20
+
+
+class Token:
+    """value: the text that stands for the user. catalog: Keystone's list of services."""
+
+    def __init__(self, value, catalog, lifetime):
+        self.value = value
+        self.catalog = catalog
+        self._end = uptime() + lifetime - min(EARLY, lifetime / 10)
+
+    def is_fresh(self):
+        return uptime() < self._end
+
+
+class Keystone:
+    """Get tokens for the user in *options*: auth_url, user_id, password, project_id."""
+
+    def __init__(self, client, options):
+        self._client = client
+        self._options = options
+        self._base = None
+        self._token = None
+
+    def authorized(self, act):
+        """Return the answer of ``act(token)``, if its status is below 400. Raises Unavailable."""
+        answer = act(self.token())
+        if answer.status == UNAUTHORIZED:
+            self._token = None
+            answer = act(self.token())
+        return web.accept(answer)
+
+    def token(self) -> Token:
+        """Return a valid token. Raises Unavailable."""
+        if self._token is None or not self._token.is_fresh():
+            self._token = None
+            self._base = self._base or self._discover()
+            self._token = self._ask_v2() if self._base.endswith("/v2.0") else self._ask_v3()
+        return self._token
+
+    def forget(self):
+        """Discard the token."""
+        self._token = None
+
+    def _discover(self):
+        """Return the URL of the API: that of auth_url, or the newest that Keystone lists.
+
+        A link to another host is not used: it may be wrong behind a proxy, and the password must
+        not be sent there.
+        """
+        named = self._options.auth_url.rstrip("/")
+        if named.endswith("/v3"):
+            return named
+        root = named[: -len("/v2.0")] if named.endswith("/v2.0") else named
+        headers = {"Accept": "application/json"}
+        try:
+            answer = self._client.ask(root + "/", headers=headers, limit=TOKEN_LIMIT, follow=False)
+            # Keystone answers 300 if there are several.
+            listed = documents.decode_object(answer.body, "the list of versions")
+        except Unavailable as error:
+            if error.overloaded:
+                raise
+            return root + "/v3"
+        return _newest(listed, root)
+
+    def _ask_v3(self):
+        user = {"id": self._options.user_id, "password": self._options.password}
+        body = {
+            "auth": {
+                "identity": {"methods": ["password"], "password": {"user": user}},
+                "scope": {"project": {"id": self._options.project_id}},
+            }
+        }
+        answer, listed = self._post("/auth/tokens", body)
+        token = listed.get("token")
+        value = answer.headers.get("x-subject-token")
+        if not value or not isinstance(token, dict):
+            raise Unavailable(f'"{redacted(answer.url)}" returned no token')
+        lifetime = _between(token.get("issued_at"), token.get("expires_at"))
+        return Token(value, list(_endpoints_v3(token.get("catalog"))), lifetime)
+
+    def _ask_v2(self):
+        body = {
+            "auth": {
+                "passwordCredentials": {
+                    "userId": self._options.user_id,
+                    "password": self._options.password,
+                },
+                "tenantId": self._options.project_id,
+            }
+        }
+        answer, listed = self._post("/tokens", body)
+        access = listed.get("access")
+        token = access.get("token") if isinstance(access, dict) else None
+        if not isinstance(token, dict) or not isinstance(token.get("id"), str):
+            raise Unavailable(f'"{redacted(answer.url)}" returned no token')
+        lifetime = _between(token.get("issued_at"), token.get("expires"))
+        return Token(token["id"], list(_endpoints_v2(access.get("serviceCatalog"))), lifetime)
+
+    def _post(self, path, body):
+        import json
+
+        url = self._base + path
+        answer = self._client.ask(
+            url,
+            method="POST",
+            headers={"Content-Type": "application/json", "Accept": "application/json"},
+            body=json.dumps(body).encode("ascii"),
+            limit=TOKEN_LIMIT,
+            follow=False,
+        )
+        web.accept(answer)
+        where = f'the answer of "{redacted(url)}"'
+        return answer, documents.decode_object(answer.body, where)
+
+
+def endpoint(token, kind, region):
+    """Return the public URL of the first service of type *kind*, without a trailing slash.
+
+    Raises Unavailable.
+    """
+    for service, place, url in token.catalog:
+        if service == kind and (not region or region in place):
+            return url.rstrip("/")
+    where = f' in the region "{region}"' if region else ""
+    raise Unavailable(f'Keystone has no public endpoint of type "{kind}"{where}')
+
+
+def _endpoints_v3(catalog):
+    for service, entry in _entries(catalog):
+        if entry.get("interface") == "public" and isinstance(entry.get("url"), str):
+            yield service, (entry.get("region_id"), entry.get("region")), entry["url"]
+
+
+def _endpoints_v2(catalog):
+    for service, entry in _entries(catalog):
+        if isinstance(entry.get("publicURL"), str):
+            yield service, (entry.get("region"),), entry["publicURL"]
+
+
+def _entries(catalog):
+    for service in catalog if isinstance(catalog, list) else ():
+        if not isinstance(service, dict):
+            continue
+        listed = service.get("endpoints")
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, dict):
+                yield service.get("type"), entry
+
+
+def _newest(listed, root):
+    """Return the URL of the newest API in Keystone's list of versions."""
+    versions = listed.get("versions")
+    versions = versions.get("values") if isinstance(versions, dict) else versions
+    versions = versions if isinstance(versions, list) else [listed.get("version")]
+    has_v2 = False
+    for version in versions:
+        name = version.get("id") if isinstance(version, dict) else None
+        if isinstance(name, str) and name.startswith("v3"):
+            return _on_host(root, _link(version)) or root + "/v3"
+        has_v2 = has_v2 or (isinstance(name, str) and name.startswith("v2"))
+    return root + "/v2.0" if has_v2 else root + "/v3"
+
+
+def _link(version):
+    links = version.get("links")
+    for link in links if isinstance(links, list) else ():
+        if isinstance(link, dict) and link.get("rel") == "self":
+            return link.get("href")
+    return None
+
+
+def _on_host(root, url):
+    """Return *url* if it has the scheme, host and port of *root*, else None."""
+    try:
+        before, after = Target(root), Target(url)
+    except ValueError:
+        return None
+    same = (before.scheme, before.host, before.port) == (after.scheme, after.host, after.port)
+    return url.rstrip("/") if same else None
+
+
+def _between(start, end):
+    """Return the seconds between two of Keystone's timestamps, which are in UTC."""
+    try:
+        return max(0.0, _seconds(end) - _seconds(start)) or UNKNOWN_LIFETIME
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return UNKNOWN_LIFETIME
+
+
+def _seconds(text):
+    day, clock = text.rstrip("Z").split("T")
+    year, month, date = (int(part) for part in day.split("-"))
+    hour, minute, second = clock.split(":")
+    # Only the difference is used, so the time zone does not matter.
+    return time.mktime((year, month, date, int(hour), int(minute), int(float(second)), 0, 0, 0))
+
+
+def uptime():
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

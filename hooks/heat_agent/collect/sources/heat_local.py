@@ -1,0 +1,33 @@
+"""heat_local: the boot metadata, which cloud-init has written to a file."""
+
+from __future__ import annotations
+
+from .. import documents
+from ..problems import NotThere, Unavailable
+from . import reading
+
+
+class HeatLocal:
+    """Read the files of ``[heat_local] path``; keys of later files win."""
+
+    def __init__(self, surroundings):
+        self._paths = surroundings.settings.heat_local.path
+        self._log = surroundings.log
+
+    def collect(self):
+        document = {}
+        broken = None
+        for path in self._paths:
+            data = reading.whole(path)
+            if data is None:
+                continue
+            try:
+                document.update(documents.decode_object(data, f'"{path}"'))
+            except Unavailable as error:
+                broken = error
+                self._log.warning(f"{error}; it is skipped")
+        if document:
+            return [("heat_local", document)]
+        if broken is not None:
+            raise broken
+        raise NotThere(f"there is no boot metadata ({' '.join(self._paths)})")

@@ -1,0 +1,59 @@
+"""local: JSON files that the operator put into a directory, each a document."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from .. import documents
+from ..problems import NotThere, Unavailable
+from . import reading
+
+
+class Local:
+    """Read all files in the directories of ``[local] path``, sorted by name.
+
+    A directory must belong to the agent's user, and must not be world-writable, nor its files.
+    """
+
+    def __init__(self, surroundings):
+        self._paths = surroundings.settings.local.path
+        self._log = surroundings.log
+
+    def collect(self):
+        pairs = []
+        for path in self._paths:
+            try:
+                status = os.stat(path)
+                names = os.listdir(path)
+            except OSError:
+                self._log.debug(f'"{path}" does not exist')
+                continue
+            _check_directory(path, status)
+            pairs += [pair for name in names for pair in self._read(path, name)]
+        return sorted(pairs, key=lambda pair: pair[0])
+
+    def _read(self, directory, name):
+        path = os.path.join(directory, name)
+        if name.startswith(".") or os.path.isdir(path):
+            return
+        try:
+            status = os.stat(path)
+        except OSError:
+            return  # a dangling link, or just removed
+        if status.st_mode & stat.S_IWOTH:
+            raise NotThere(f'"{path}" is world-writable: local metadata is not used')
+        if not documents.is_file_name(name) or name in documents.RESERVED:
+            self._log.warning(f'"{path}" has a name that is reserved for the agent; it is skipped')
+            return
+        data = reading.whole(path)
+        if data is None:
+            raise Unavailable(f'"{path}" cannot be read')
+        yield name, documents.decode(data, f'"{path}"')
+
+
+def _check_directory(path, status):
+    if status.st_uid != os.getuid():
+        raise NotThere(f'"{path}" belongs to another user: local metadata is not used')
+    if status.st_mode & stat.S_IWOTH:
+        raise NotThere(f'"{path}" is world-writable: local metadata is not used')
