@@ -1,0 +1,209 @@
+"""The agent's loop: collect, cache, and run the command when something changed."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from . import documents, sources
+from .cache import Cache
+from .pace import Pace
+from .problems import NotConfigured, NotThere, Unavailable
+
+RELOAD = "reload"
+
+
+class Gathered:
+    """The result of one round: (key, document) pairs, and whether a server is in trouble."""
+
+    def __init__(self):
+        self.pairs = []
+        self.troubled = False
+        self.wait = None
+
+    def trouble(self, error):
+        """Add what a failed source says about its server."""
+        self.troubled = self.troubled or error.overloaded
+        if error.wait is not None:
+            self.wait = max(error.wait, self.wait or 0.0)
+
+
+class Agent:
+    """Poll as *settings* say; *client* is a web.Client, *seams* a program.Seams.
+
+    signals: a signals.Signals that has been entered.
+    """
+
+    def __init__(self, settings, log, client, seams, signals):
+        self._settings = settings
+        self._log = log
+        self._seams = seams
+        self._signals = signals
+        self._cache = Cache(settings.cachedir)
+        around = sources.Surroundings(settings, client, self._cache, log)
+        self._sources = [(name, sources.make(name, around)) for name in settings.collectors]
+        self._earlier = {}
+        self._complaints = {}
+        self._pace = Pace(settings.shortest, settings.longest)
+
+    def document(self) -> dict:
+        """Return all documents that can be collected now, by key, without caching them."""
+        return dict(self._gather(keep=False).pairs)
+
+    def run(self):
+        """Poll until there is a reason to stop; return RELOAD or an exit status.
+
+        Raises the exceptions of signals.py.
+        """
+        while True:
+            status, pause = self.round()
+            if self._settings.one_time:
+                return status or 0
+            if status is not None and self._settings.are_outdated():
+                return RELOAD
+            if status is None:
+                self._seams.idle()
+            self._log.debug(f"The next round is in {pause:.2f} seconds.")
+            self._rest(pause)
+
+    def round(self):
+        """Do one round; return the command's status and the seconds until the next round.
+
+        The status is None if the command was not run, 1 if the cache could not be written.
+        """
+        gathered = self._gather(keep=True)
+        changed, status = self._take_in(gathered.pairs)
+        fresh = bool(changed) and status == 0
+        return status, self._pace.after(fresh=fresh, troubled=gathered.troubled, wait=gathered.wait)
+
+    def _gather(self, keep):
+        """Read every source; with *keep*, an unavailable one counts with its earlier document."""
+        gathered = Gathered()
+        for name, source in self._sources:
+            try:
+                pairs = source.collect()
+                # A document that cannot be encoded must not be stored in part.
+                for _, document in pairs:
+                    documents.encode(document)
+            except (NotConfigured, NotThere) as error:
+                self._complain(name, str(error), loud=isinstance(error, NotThere))
+                self._earlier.pop(name, None)
+                continue
+            except Unavailable as error:
+                gathered.trouble(error)
+                self._complain(name, str(error), loud=not error.quiet)
+                pairs = self._instead(name) if keep else []
+            except Exception as error:  # a bug in one source must not stop the others
+                self._complain(name, f"failed unexpectedly: {_place(error)}", loud=True)
+                gathered.troubled = True
+                pairs = self._instead(name) if keep else []
+            else:
+                self._praise(name)
+                self._earlier[name] = pairs
+            gathered.pairs += pairs
+        if keep:
+            gathered.pairs = documents.last_of_each(gathered.pairs)
+        return gathered
+
+    def _instead(self, name):
+        """Return a source's earlier documents, from memory or from the cache."""
+        if name in self._earlier or name not in sources.REMOTE:
+            return self._earlier.get(name, [])
+        document = self._cache.read(name)
+        if not isinstance(document, dict):
+            return []
+        options = self._settings.cfn if name == "cfn" else self._settings
+        return documents.explode(name, document, options.deployment_key, self._log.debug)
+
+    def _take_in(self, pairs):
+        """Cache *pairs* and run the command; return the changed keys and the status of round()."""
+        try:
+            changed = [
+                key for key, document in pairs if self._cache.store(key, documents.encode(document))
+            ]
+            if changed:
+                self._cache.write_list([key for key, _ in pairs])
+        except OSError as error:
+            self._log.error(f"the cache cannot be written: {error.strerror}")
+            return [], 1
+        if changed:
+            self._back_up()
+        if not changed and not self._settings.force:
+            self._log.debug("Nothing has changed.")
+            return [], None
+        return changed, self._run([self._cache.path(key) for key, _ in pairs], changed)
+
+    def _run(self, paths, changed):
+        command = self._settings.command
+        self._log.info(f"{_count(changed)} changed; running the command.")
+        self._signals.put_off()
+        status = self._seams.command(command, paths)
+        if status:
+            self._log.error(
+                f"the command ended with status {status}; it will be run again after the next poll"
+            )
+        else:
+            try:
+                for key in changed:
+                    self._cache.commit(key)
+            except OSError as error:
+                self._log.error(f"the cache cannot be written: {error.strerror}")
+        self._signals.allow()
+        return status
+
+    def _back_up(self):
+        try:
+            self._cache.back_up(self._settings.backup_cachedir)
+        except OSError as error:
+            where = self._settings.backup_cachedir
+            self._log.warning(f'the cache cannot be copied to "{where}": {error.strerror}')
+
+    def _rest(self, pause):
+        """Wait; after the shortest pause, a message that arrives ends the wait."""
+        first = min(pause, self._settings.shortest)
+        time.sleep(first)
+        streams = [
+            stream
+            for _, source in self._sources
+            for stream in (getattr(source, "wakes", lambda: None)(),)
+            if stream is not None
+        ]
+        if any(stream.holds() for stream in streams):
+            return
+        if not streams:
+            time.sleep(pause - first)
+            return
+        import select
+
+        poll = select.poll()
+        for stream in streams:
+            poll.register(stream.sock, select.POLLIN)
+        poll.poll(int((pause - first) * 1000))
+
+    def _complain(self, name, sentence, loud):
+        """Log why a source is unavailable, once and not in every round."""
+        repeated = self._complaints.get(name) == sentence
+        say = self._log.warning if loud and not repeated else self._log.debug
+        say(f'Source "{name}": {sentence}.')
+        if loud:
+            self._complaints[name] = sentence
+
+    def _praise(self, name):
+        if self._complaints.pop(name, None) is not None:
+            self._log.info(f'Source "{name}" is available again.')
+
+
+def _count(changed):
+    return f"{len(changed)} document{'' if len(changed) == 1 else 's'}"
+
+
+def _place(error):
+    """Return an error's type and where it was raised; its text could contain an input."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = type(error).__name__
+    if trace is None:
+        return name
+    code = trace.tb_frame.f_code
+    return f"{name} in {os.path.basename(code.co_filename)}:{trace.tb_lineno}"

@@ -1,0 +1,128 @@
+"""The program os-collect-config."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import namedtuple
+
+from . import command, settings, waiting
+from .agent import RELOAD, Agent
+from .log import Log, open_log, to_stderr
+from .pace import chance
+from .problems import SettingsError
+from .signals import Ended, Hangup, Signals, die_of
+from .trust import Trust
+from .web import Client
+
+AGAIN = "OS_COLLECT_CONFIG_AGAIN"
+"""Set to the process id when the agent re-executes itself: it need not wait for the boot again."""
+
+SOON = 2.0
+"""Minimum seconds for three reloads: a command that always rewrites the configuration must not make
+the agent loop without a pause."""
+
+Seams = namedtuple("Seams", "command idle start", defaults=(command.run, waiting.resend, None))
+"""The parts of the agent that a caller can replace.
+
+command: called with the configured command and the paths of the documents, in order, when something
+changed; returns the exit status. By default a process is started. idle: called after each round
+without changes. start: called once before polling, if not None; the agent exits with the status
+that it returns, unless that is 0.
+"""
+
+
+def main(arguments, seams=None, environ=os.environ) -> int:
+    """Run the program; return the exit status."""
+    seams = seams or Seams()
+    try:
+        chosen = settings.load(arguments, environ)
+        log = open_log(chosen)
+        if chosen.print_cachedir:
+            print(chosen.cachedir)
+            return 0
+        chosen.check()
+    except SettingsError as error:
+        to_stderr(0, f"{error}.")
+        return 1
+    with Signals() as signals:
+        try:
+            if not chosen.command or chosen.print_only:
+                return _print(chosen, log, seams, signals, environ)
+            return _poll(arguments, chosen, log, seams, signals, environ)
+        except Hangup:
+            return _again(log)
+        except Ended as end:
+            number = end.number
+    die_of(number)
+    return 128 + number
+
+
+def _print(chosen, log, seams, signals, environ):
+    """Print all documents as one JSON object."""
+    import json
+
+    agent = Agent(chosen, log, _client(environ), seams, signals)
+    print(json.dumps(agent.document(), indent=1))
+    return 0
+
+
+def _poll(arguments, chosen, log, seams, signals, environ):
+    """Poll, and reload the settings whenever they have changed."""
+    if seams.start is not None and os.environ.pop(AGAIN, None) != str(os.getpid()):
+        status = seams.start()
+        if status:
+            return status
+        chosen, log = _anew(arguments, environ, chosen, log)
+    if chosen.splay and chosen.splay > 0 and not chosen.one_time:
+        time.sleep(min(chosen.splay, 1e6) * chance())
+    starts = [float("-inf")] * 3
+    while True:
+        if time.monotonic() - starts.pop(0) < SOON:
+            time.sleep(chosen.shortest)
+        starts.append(time.monotonic())
+        client = _client(environ)
+        try:
+            end = Agent(chosen, log, client, seams, signals).run()
+        finally:
+            client.close()
+        if end != RELOAD:
+            return end
+        log.info("The configuration has changed.")
+        chosen, log = _anew(arguments, environ, chosen, log)
+
+
+def _anew(arguments, environ, chosen, log):
+    """Return the new settings and log, or the old ones if the configuration is invalid."""
+    try:
+        changed = settings.load(arguments, environ)
+        changed.check()
+        if not changed.command:
+            raise SettingsError("no command is configured")
+        return changed, open_log(changed)
+    except SettingsError as error:
+        log.error(f"The earlier configuration stays in force: {error}.")
+        return chosen, log
+
+
+def _client(environ):
+    from heat_config.settings import Settings
+
+    return Client(Trust(environ, Settings(environ).ca_file), environ)
+
+
+def _again(log: Log) -> int:
+    """Re-execute this program, which may have been updated, with the same Python."""
+    log.info("SIGHUP: restarting.")
+    os.environ[AGAIN] = str(os.getpid())
+    flags = [flag for flag, is_set in _FLAGS if is_set]
+    sys.stdout.flush()
+    try:
+        os.execv(sys.executable, [sys.executable, *flags, *sys.argv])  # noqa: S606
+    except OSError as error:
+        log.error(f"this program cannot be executed: {error.strerror}")
+    return 1
+
+
+_FLAGS = (("-I", sys.flags.isolated), ("-S", sys.flags.no_site))
