@@ -1,4 +1,7 @@
-"""The runner as os-refresh-config runs it: the real program, the real phases, our dib-run-parts."""
+"""The runner as os-refresh-config runs it: upstream's with our dib-run-parts, and our own.
+
+Ours runs the runner in a fork of itself.
+"""
 
 import contextlib
 import os
@@ -13,15 +16,21 @@ ROOT = Path(__file__).resolve().parents[3]
 PARTS = ROOT / "elements" / "os-refresh-config" / "os-refresh-config-files" / "dib-run-parts"
 
 
-@pytest.fixture
-def refresh(guest):
-    """Run os-refresh-config over a tree that holds 55-heat-config, and a script after it."""
+def upstream():
+    """The os-refresh-config from the index."""
     program = shutil.which(
         "os-refresh-config",
         path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     )
     if program is None:
         pytest.skip("os-refresh-config is not on this host; tools/setup test installs it")
+    return program
+
+
+@pytest.fixture(params=["upstream", "ours"])
+def refresh(guest, request):
+    """Run os-refresh-config over a tree that holds 55-heat-config, and a script after it."""
+    program = upstream() if request.param == "upstream" else ROOT / "hooks/os-refresh-config"
     base = guest.root / "orc"
     for name in ("pre-configure", "configure", "post-configure", "migration"):
         (base / f"{name}.d").mkdir(parents=True)
