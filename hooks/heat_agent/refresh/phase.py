@@ -79,16 +79,9 @@ def run(directory: str, environment: Mapping[str, str], deadline: Optional[float
         return 1
     files = environment_files(directory)
     if files:
-        words = [
-            "-c",
-            WITH_ENVIRONMENT,
-            "dib-run-parts",
-            directory,
-            str(len(files)),
-            *files,
-            *names,
-        ]
-        return _run_words([BASH, *words], environment, deadline)
+        shell = [BASH, "-c", WITH_ENVIRONMENT, "dib-run-parts"]
+        words = [directory, str(len(files)), *files, *names]
+        return _run_words([*shell, *words], environment, deadline)
     failed = 0
     for name in names:
         if _is_over(deadline):

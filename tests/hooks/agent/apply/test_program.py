@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 
 import pytest
@@ -176,6 +177,22 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(asked, mistake):
     assert {path: entry for path, entry in ours.tree.items() if path != "etc"} == {
         path: entry for path, entry in before.items() if path != "etc"
     }
+
+
+def test_a_full_disk_changes_nothing_and_leaves_nothing(asked):
+    """Files may have 1000 bytes here, so that the second cannot be written to its end."""
+    asked.template("a", "new")
+    asked.template("b", "x" * 2000)
+    asked.write("output/a", "old")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        ours = asked.ours.apply()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert ours.status == 1
+    assert f"{asked.ours.output.name}/b cannot be written: File too large" in ours.stderr
+    assert [(name, entry[1]) for name, entry in ours.tree.items()] == [("a", b"old")]
 
 
 def test_half_a_character_is_refused_before_anything_is_written(pair):

@@ -70,7 +70,7 @@ def test_a_failure_ends_the_run_after_its_phase(phases):
     """With dib-run-parts the scripts behind it did not run either."""
     phases.script("10-first", "echo first")
     phases.script("20-fails", "echo failing; exit 7")
-    phases.script("30-other", "echo other")
+    phases.script("30-other", "echo other; exit 9")
     phases.script("10-later", "echo later", phase="post-configure")
     phases.script("10-handles", "echo handled; exit 9", phase="error")
     ours, theirs = phases.ours(), phases.theirs()
