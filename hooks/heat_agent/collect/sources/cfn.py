@@ -22,7 +22,7 @@ class Cfn:
     def __init__(self, surroundings):
         self._options = surroundings.settings.cfn
         self._client = surroundings.client
-        self._log = surroundings.log
+        self._warn = surroundings.warn
 
     def collect(self):
         url = self._options.metadata_url or self._hinted()
@@ -36,7 +36,7 @@ class Cfn:
             if not field:
                 raise NotConfigured("[cfn] path is not of the form resource.field")
             document.update(self._one(url, resource, field, keys))
-        return documents.explode("cfn", document, self._options.deployment_key, self._log.warning)
+        return documents.explode("cfn", document, self._options.deployment_key, self._warn)
 
     def _hinted(self):
         data = reading.whole(self._options.heat_metadata_hint or "")
@@ -139,7 +139,7 @@ def field_of(answer, field, where):
     parser.StartDoctypeDeclHandler = refuse
     try:
         parser.Parse(answer.body, True)
-    except pyexpat.ExpatError:
+    except (pyexpat.ExpatError, LookupError, ValueError):  # the last two: its encoding
         raise Unavailable(f"{where} is not XML") from None
     if not state["seen"]:
         raise Unavailable(f'{where} has no element "{field}"')

@@ -97,6 +97,8 @@ def bodies(source: str, chance: random.Random) -> Iterator[bytes]:
                 b'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "bbbbbbbb">'
                 b'<!ENTITY c "&b;&b;&b;&b;&b;&b;">]><a>&c;</a>'
             )
+            declared = chance.choice([b"utf-7", b"punycode", b"utf-32", b"hex", b"nothing", b"-"])
+            yield b'<?xml version="1.0" encoding="' + declared + b'"?>' + good
             yield good.replace(b"&quot;", b"&nothing;").replace(b'"', b"&nothing;")
         elif source == "heat":
             yield json.dumps({"metadata": value}).encode()
