@@ -11,10 +11,12 @@ from .pace import Pace
 from .problems import NotConfigured, NotThere, Unavailable
 
 RELOAD = "reload"
+LONGEST_POLL = 3600.0
+"""Maximum seconds of one poll(2), whose argument is an int of milliseconds."""
 
 
 class Gathered:
-    """The result of one round: (key, document) pairs, and whether a server is in trouble."""
+    """The result of one round: (key, JSON text) pairs, and whether a server is in trouble."""
 
     def __init__(self):
         self.pairs = []
@@ -48,7 +50,14 @@ class Agent:
 
     def document(self) -> dict:
         """Return all documents that can be collected now, by key, without caching them."""
-        return dict(self._gather(keep=False).pairs)
+        import json
+
+        return {key: json.loads(text) for key, text in self._gather(keep=False).pairs}
+
+    def close(self):
+        """Close the connections of the sources."""
+        for _, source in self._sources:
+            getattr(source, "close", lambda: None)()
 
     def run(self):
         """Poll until there is a reason to stop; return RELOAD or an exit status.
@@ -81,10 +90,8 @@ class Agent:
         gathered = Gathered()
         for name, source in self._sources:
             try:
-                pairs = source.collect()
                 # A document that cannot be encoded must not be stored in part.
-                for _, document in pairs:
-                    documents.encode(document)
+                pairs = _encoded(source.collect())
             except (NotConfigured, NotThere) as error:
                 self._complain(name, str(error), loud=isinstance(error, NotThere))
                 self._earlier.pop(name, None)
@@ -113,14 +120,13 @@ class Agent:
         if not isinstance(document, dict):
             return []
         options = self._settings.cfn if name == "cfn" else self._settings
-        return documents.explode(name, document, options.deployment_key, self._log.debug)
+        pairs = documents.explode(name, document, options.deployment_key, self._log.debug)
+        return _encoded(pairs)
 
     def _take_in(self, pairs):
         """Cache *pairs* and run the command; return the changed keys and the status of round()."""
         try:
-            changed = [
-                key for key, document in pairs if self._cache.store(key, documents.encode(document))
-            ]
+            changed = [key for key, text in pairs if self._cache.store(key, text)]
             if changed:
                 self._cache.write_list([key for key, _ in pairs])
         except OSError as error:
@@ -178,7 +184,7 @@ class Agent:
         poll = select.poll()
         for stream in streams:
             poll.register(stream.sock, select.POLLIN)
-        poll.poll(int((pause - first) * 1000))
+        poll.poll(int(min(pause - first, LONGEST_POLL) * 1000))
 
     def _complain(self, name, sentence, loud):
         """Log why a source is unavailable, once and not in every round."""
@@ -191,6 +197,10 @@ class Agent:
     def _praise(self, name):
         if self._complaints.pop(name, None) is not None:
             self._log.info(f'Source "{name}" is available again.')
+
+
+def _encoded(pairs):
+    return [(key, documents.encode(document)) for key, document in pairs]
 
 
 def _count(changed):

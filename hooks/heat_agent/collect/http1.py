@@ -47,6 +47,7 @@ def read_answer(stream, method, deadline, limit) -> Answer:
         raise Malformed
     tokens = headers.get("connection", "").lower()
     keep = "close" not in tokens if version >= (1, 1) else "keep-alive" in tokens
+    keep = keep and status != 101
     length = _length(headers)
     chunked = "chunked" in headers.get("transfer-encoding", "").lower()
     if method == "HEAD" or status in NO_BODY or status == 101 or method == "CONNECT":

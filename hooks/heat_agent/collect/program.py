@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections import namedtuple
@@ -64,29 +65,35 @@ def _print(chosen, log, seams, signals, environ):
     import json
 
     agent = Agent(chosen, log, _client(environ), seams, signals)
-    print(json.dumps(agent.document(), indent=1))
+    try:
+        print(json.dumps(agent.document(), indent=1), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python fails to flush it at exit
+        raise Ended(signal.SIGPIPE) from None
     return 0
 
 
 def _poll(arguments, chosen, log, seams, signals, environ):
     """Poll, and reload the settings whenever they have changed."""
-    if seams.start is not None and os.environ.pop(AGAIN, None) != str(os.getpid()):
+    is_again = os.environ.pop(AGAIN, None) == str(os.getpid())
+    if seams.start is not None and not is_again:
         status = seams.start()
         if status:
             return status
         chosen, log = _anew(arguments, environ, chosen, log)
     if chosen.splay and chosen.splay > 0 and not chosen.one_time:
         time.sleep(min(chosen.splay, 1e6) * chance())
+    client = _client(environ)
     starts = [float("-inf")] * 3
     while True:
         if time.monotonic() - starts.pop(0) < SOON:
             time.sleep(chosen.shortest)
         starts.append(time.monotonic())
-        client = _client(environ)
+        agent = Agent(chosen, log, client, seams, signals)
         try:
-            end = Agent(chosen, log, client, seams, signals).run()
+            end = agent.run()
         finally:
-            client.close()
+            agent.close()
         if end != RELOAD:
             return end
         log.info("The configuration has changed.")

@@ -11,7 +11,7 @@ class Hangup(BaseException):
 
 
 class Ended(BaseException):
-    """SIGTERM or SIGINT, *number*: exit."""
+    """SIGTERM or another signal, *number*: exit."""
 
     def __init__(self, number):
         super().__init__(number)

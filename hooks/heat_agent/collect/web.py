@@ -140,8 +140,7 @@ class Client:
             try:
                 return self._on(stream, place, request, target, way, deadline)
             except OSError as error:
-                closed = isinstance(error, (BrokeOff, ConnectionError))
-                if not closed or stream.received or request.method not in AGAIN:
+                if not _is_closed(error) or stream.received or request.method not in AGAIN:
                     raise
         stream = Stream(self._connect(request, target, way, deadline))
         return self._on(stream, place, request, target, way, deadline)
@@ -324,6 +323,11 @@ def _is_same_place(before, after):
         return False
     upgraded = (before.scheme, before.port, after.scheme, after.port) == ("http", 80, "https", 443)
     return before.port == after.port or upgraded
+
+
+def _is_closed(error):
+    names = ("SSLEOFError", "SSLZeroReturnError")  # without importing ssl
+    return isinstance(error, (BrokeOff, ConnectionError)) or type(error).__name__ in names
 
 
 def _reason(error):

@@ -23,6 +23,10 @@ REMOTE = ("cfn", "heat", "request", "zaqar")
 """Sources whose cached document stays valid while their server cannot be reached."""
 
 
+WARNINGS = 1000
+"""Maximum different warnings that are remembered."""
+
+
 class Surroundings:
     """What sources use: settings, client (web.Client), cache (cache.Cache), log (log.Log)."""
 
@@ -31,6 +35,14 @@ class Surroundings:
         self.client = client
         self.cache = cache
         self.log = log
+        self._warnings = set()
+
+    def warn(self, sentence):
+        """Log a warning once, and repetitions in later rounds at DEBUG."""
+        say = self.log.debug if sentence in self._warnings else self.log.warning
+        if len(self._warnings) < WARNINGS:
+            self._warnings.add(sentence)
+        say(sentence)
 
 
 def make(name, surroundings):

@@ -18,7 +18,7 @@ class Heat:
         self._options = surroundings.settings.heat
         self._keys = surroundings.settings.deployment_key
         self._client = surroundings.client
-        self._log = surroundings.log
+        self._warn = surroundings.warn
         self._keystone = keystone.Keystone(surroundings.client, self._options)
         self._stack = None
 
@@ -31,7 +31,7 @@ class Heat:
         document = documents.decode_object(answer.body, where).get("metadata")
         if not isinstance(document, dict):
             raise Unavailable(f"{where} has metadata that is not a JSON object")
-        return documents.explode("heat", document, self._keys, self._log.warning)
+        return documents.explode("heat", document, self._keys, self._warn)
 
     def _ask(self, token):
         from urllib.parse import quote

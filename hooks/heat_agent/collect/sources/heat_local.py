@@ -12,7 +12,7 @@ class HeatLocal:
 
     def __init__(self, surroundings):
         self._paths = surroundings.settings.heat_local.path
-        self._log = surroundings.log
+        self._warn = surroundings.warn
 
     def collect(self):
         document = {}
@@ -25,7 +25,7 @@ class HeatLocal:
                 document.update(documents.decode_object(data, f'"{path}"'))
             except Unavailable as error:
                 broken = error
-                self._log.warning(f"{error}; it is skipped")
+                self._warn(f"{error}; it is skipped")
         if document:
             return [("heat_local", document)]
         if broken is not None:

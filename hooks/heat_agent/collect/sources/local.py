@@ -19,6 +19,7 @@ class Local:
     def __init__(self, surroundings):
         self._paths = surroundings.settings.local.path
         self._log = surroundings.log
+        self._warn = surroundings.warn
 
     def collect(self):
         pairs = []
@@ -44,7 +45,7 @@ class Local:
         if status.st_mode & stat.S_IWOTH:
             raise NotThere(f'"{path}" is world-writable: local metadata is not used')
         if not documents.is_file_name(name) or name in documents.RESERVED:
-            self._log.warning(f'"{path}" has a name that is reserved for the agent; it is skipped')
+            self._warn(f'"{path}" has a name that is reserved for the agent; it is skipped')
             return
         data = reading.whole(path)
         if data is None:

@@ -17,7 +17,7 @@ class TemporaryUrl:
         self._options = surroundings.settings.request
         self._keys = surroundings.settings.deployment_key
         self._client = surroundings.client
-        self._log = surroundings.log
+        self._warn = surroundings.warn
         self._conditions = {}
         self._document = None
 
@@ -35,7 +35,7 @@ class TemporaryUrl:
             self._conditions = _conditions(answer.headers)
         elif self._document is None:
             raise Unavailable(f'"{redacted(url)}" answered 304 to an unconditional request')
-        return documents.explode("request", self._document, self._keys, self._log.warning)
+        return documents.explode("request", self._document, self._keys, self._warn)
 
 
 def _conditions(headers):

@@ -32,12 +32,12 @@ class Zaqar:
         self._options = surroundings.settings.zaqar
         self._keys = surroundings.settings.deployment_key
         self._client = surroundings.client
-        self._log = surroundings.log
+        self._warn = surroundings.warn
         self._keystone = keystone.Keystone(surroundings.client, self._options)
         self._id = _uuid()
         self._subscription = None
         if not self._options.ssl_certificate_validation and self._options.auth_url:
-            self._log.warning(
+            surroundings.log.warning(
                 "[zaqar] ssl_certificate_validation is false: an attacker on the network"
                 " could read the token and change the metadata"
             )
@@ -51,7 +51,7 @@ class Zaqar:
             raise Unavailable("the queue is empty", quiet=True)
         if not isinstance(body, dict):
             raise Unavailable("the message in the queue is not a JSON object")
-        return documents.explode("zaqar", body, self._keys, self._log.warning)
+        return documents.explode("zaqar", body, self._keys, self._warn)
 
     def wakes(self):
         """Return the Stream on which a message may arrive between two rounds, or None."""
@@ -88,14 +88,14 @@ class Zaqar:
     def _pushed(self):
         try:
             if self._subscription is None or self._subscription.is_old():
-                self._close()
+                self.close()
                 self._subscription = self._subscribe()
             return self._subscription.newest()
         except Unavailable:
-            self._close()
+            self.close()
             raise
         except OSError as error:
-            self._close()
+            self.close()
             reason = error.strerror or str(error) or "no answer in time"
             raise Unavailable(f"the websocket failed: {reason}", overloaded=True) from None
 
@@ -125,7 +125,8 @@ class Zaqar:
             raise
         return made
 
-    def _close(self):
+    def close(self):
+        """Close the websocket."""
         if self._subscription is not None:
             self._subscription.socket.close()
             self._subscription = None

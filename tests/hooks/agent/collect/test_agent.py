@@ -446,3 +446,40 @@ def test_a_pipe_among_the_local_files_does_not_block(guest):
     os.mkfifo(guest.root / "local" / "pipe", 0o600)
     guest.conf()
     assert guest.run("ours", "--print", "local").status == 0
+
+
+def test_repeated_warnings_are_logged_once(guest, start, cloud):
+    cloud.documents["cfn:server"] = {"deployments": [{"name": "a/b", "config": 1}, 7]}
+    guest.conf(cfn_conf(cloud), f"echo run >>{guest.root}/runs", collectors="cfn", **POLL)
+    daemon = start()
+    daemon.until(lambda: len(cloud.requests) > 4)
+    assert daemon.log.read_text().count("is skipped") == 2
+    daemon.end()
+
+
+@BOTH
+def test_a_closed_pipe_ends_printing(guest, program):
+    """With the default action of SIGPIPE, as programs in C."""
+    guest.write("local/a", {"a": "x" * 1_000_000})
+    guest.conf()
+    process = subprocess.Popen(
+        [str(program), "--print", "local"],
+        env=guest.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    assert process.wait(SECONDS) == -signal.SIGPIPE
+    assert b"Error" not in process.stderr.read()
+
+
+def test_commands_do_not_see_that_the_agent_was_restarted(guest, start):
+    guest.write("local/a", {"a": 1})
+    guest.conf("", f"env >>{guest.root}/env", collectors="local", **POLL)
+    daemon = start()
+    daemon.until(lambda: (guest.root / "cache" / "a.json.last").exists())
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.until(lambda: "SIGHUP: restarting" in daemon.log.read_text())
+    guest.write("local/a", {"a": 2})
+    daemon.until(lambda: len([e for e in daemon.lines("env") if e.startswith("OS_CONFIG")]) == 2)
+    assert not [line for line in daemon.lines("env") if line.startswith("OS_COLLECT")]

@@ -90,10 +90,10 @@ def source(cloud, zaqar):
         ssl_certificate_validation=True,
         ca_file=None,
     )
-    log = SimpleNamespace(warning=lambda sentence: None)
+    log = SimpleNamespace(warning=print)
     client = Client(Trust({}), {})
     chosen = SimpleNamespace(zaqar=options, deployment_key=["deployments"])
-    yield Source(SimpleNamespace(settings=chosen, client=client, log=log))
+    yield Source(SimpleNamespace(settings=chosen, client=client, log=log, warn=print))
     client.close()
 
 
