@@ -166,7 +166,8 @@ def _end(status: int) -> int:
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
-            stream.flush()
+            if not stream.closed:
+                stream.flush()
         except OSError:
             status = status or 120
     return status

@@ -23,6 +23,9 @@ OUTPUT_LIMIT = 64 << 20
 ERRORS_SHOWN = 2000
 """Bytes, from the end, of what a program that failed wrote to its standard error."""
 
+PIPE_SIZE = 1 << 20
+"""Bytes that a pipe can hold, at most: /proc/sys/fs/pipe-max-size."""
+
 POLL = 0.2
 """Seconds between looks whether a program has ended whose pipes others hold open."""
 
@@ -111,17 +114,14 @@ class _Child:
         poll = select.poll()
         for reader in self._sinks:
             poll.register(reader, select.POLLIN)
-        status = None
         while self._sinks and time.monotonic() < deadline and len(self.output) <= OUTPUT_LIMIT:
-            ready = poll.poll(POLL * 1000)
-            for reader, _ in ready:
+            status = self._wait(0)
+            # Once it has ended, all that it wrote can be read; what others add does not count.
+            for reader, _ in poll.poll(POLL * 1000 if status is None else 0):
                 self._take(reader, poll)
-            if not ready and status is not None:
-                return status  # who holds the pipes open still has nothing to say
-            if not ready:
-                status = self._wait(0)
-        if status is not None:
-            return status
+            if status is not None:
+                return status
+        status = None
         if len(self.output) <= OUTPUT_LIMIT:
             status = self._wait(max(0.0, deadline - time.monotonic()))
         if status is None:
@@ -134,7 +134,7 @@ class _Child:
         return status
 
     def _take(self, reader: int, poll: select.poll) -> None:
-        data = os.read(reader, 1 << 16)
+        data = os.read(reader, PIPE_SIZE)
         sink = self._sinks[reader]
         sink += data
         if sink is self._errors:

@@ -55,6 +55,17 @@ def test_what_it_leaves_running_keeps_nobody_waiting(tmp_path):
         os.kill(int((tmp_path / "pid").read_text()), 9)
 
 
+def test_what_is_written_in_the_background_does_not_count(tmp_path):
+    path = program(
+        tmp_path / "x",
+        f"#!/bin/sh\nwhile sleep 0.02; do echo more; done & echo $! >{tmp_path}/pid; echo done\n",
+    )
+    try:
+        assert "done\n" in run(path)
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), 9)
+
+
 def test_one_that_hangs_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(executable, "SECONDS", 0.5)
     with pytest.raises(ApplyError, match=r"longer than 0\.5 s"):
