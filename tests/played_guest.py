@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).with_name("cloud")))
 import wire_guest
 
 from hotplate.errors import MachineLostError
+from hotplate.events.kinds import MachineExit, PowerOn
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine.machine import Machine
@@ -120,14 +121,14 @@ class PlayedMachine(Machine):
         del incoming
         self._off = threading.Event()
         self._thread = threading.Thread(target=self._live, name=f"guest-{self.config.name}")
-        self._emit("power-on", pid=0, restored=False)
+        self._emit(PowerOn())
         self._thread.start()
 
     def kill(self) -> None:
         if self.running:
             self._off.set()
             self._thread.join()
-            self._emit("exit", status=-9, reason="power-cut", message="")
+            self._emit(MachineExit(-9, "power-cut"))
 
     @property
     def running(self) -> bool:

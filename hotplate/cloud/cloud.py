@@ -33,6 +33,7 @@ from hotplate.cloud.zaqar import queues as zaqar
 from hotplate.cloud.zaqar.websocket import WebsocketServer
 from hotplate.errors import UsageError
 from hotplate.events import expected
+from hotplate.events.kinds import GuestFlood, StackResource
 from hotplate.events.log import EventLog
 
 HOST_CONNECTIONS = 500
@@ -289,7 +290,7 @@ class Cloud:
         served.callback(serving.stop)
 
         def tell(fault: str, text: str) -> None:
-            self.events.emit("harness", "flood", server=server_id, fault=fault, text=text)
+            self.events.add(GuestFlood(fault, text), server=server_id)
 
         quota = Quota(tell)
         for port, listener in listeners.items():
@@ -327,18 +328,18 @@ class Cloud:
 
     def _on_event(self, stack: Any, event: Any) -> None:
         self._labels.learn(stack)
-        self.events.emit(
-            "stack",
-            "resource",
+        self.events.add(
+            StackResource(
+                stack=stack.name,
+                stack_id=stack.id,
+                resource=event.resource_name,
+                label=self._labels.label(stack.id, event.resource_name),
+                type=event.resource_type,
+                action=event.action,
+                status=event.status,
+                reason=event.reason or "",
+            ),
             server=event.physical_resource_id or "" if "Server" in event.resource_type else "",
-            stack=stack.name,
-            stack_id=stack.id,
-            resource=event.resource_name,
-            label=self._labels.label(stack.id, event.resource_name),
-            type=event.resource_type,
-            action=event.action,
-            status=event.status,
-            reason=event.reason or "",
         )
         self.notify()
 

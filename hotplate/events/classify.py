@@ -1,7 +1,6 @@
 """What one event means: a poll, a signal, a marker of the guest's runner, a line of its console.
 
-The one module that knows the details that other rooms put into events; stages, rules and pictures
-ask here.
+Stages, rules and pictures ask here what the facts of an event (:mod:`hotplate.events.kinds`) mean.
 """
 
 from __future__ import annotations
@@ -11,10 +10,17 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from hotplate.events.kinds import (
+    GUEST_SERVICES,
+    ConsoleLine,
+    DiskError,
+    MachineExit,
+    ServiceRequest,
+    StackResource,
+)
 from hotplate.events.log import Event
 from hotplate.text import clean
 
-GUEST_SERVICES = frozenset({"metadata", "cfn", "heat", "keystone", "swift", "zaqar"})
 STACK_TYPE = "OS::Heat::Stack"
 """The resource type under which Heat reports what happens to a stack as a whole."""
 
@@ -95,9 +101,8 @@ def marker_in(text: str) -> Marker | None:
 
 def console_text(event: Event) -> str | None:
     """Return the cleaned text of a console line event, None for any other event."""
-    if event.source != "console" or event.kind != "line":
-        return None
-    return clean(str(event.detail.get("text", "")))
+    line = ConsoleLine.of(event)
+    return None if line is None else clean(line.text)
 
 
 def is_waiting(event: Event) -> bool:
@@ -124,8 +129,8 @@ def marker(event: Event) -> Marker | None:
 
 def status(event: Event) -> int | None:
     """Return the HTTP status of a request event, None when it carries none."""
-    value = event.detail.get("status")
-    return value if isinstance(value, int) else None
+    asked = ServiceRequest.of(event)
+    return asked.status if asked else None
 
 
 def answered(event: Event) -> bool:
@@ -135,12 +140,14 @@ def answered(event: Event) -> bool:
 
 
 def _method(event: Event) -> str:
-    return str(event.detail.get("method", "")).upper()
+    asked = ServiceRequest.of(event)
+    return asked.method.upper() if asked else ""
 
 
 def path(event: Event) -> str:
     """Return the path of a request event, percent-decoded."""
-    return unquote(str(event.detail.get("path", "")))
+    asked = ServiceRequest.of(event)
+    return unquote(asked.path or "") if asked else ""
 
 
 def concerns(event: Event, server: str) -> bool:
@@ -148,9 +155,15 @@ def concerns(event: Event, server: str) -> bool:
 
     What the host's own clients ask for is about no server.
     """
-    if event.detail.get("side") == "host":
+    if is_by_host(event):
         return False
     return event.server == server or (event.source == "stack" and not event.server)
+
+
+def is_by_host(event: Event) -> bool:
+    """Return True for a request of one of the host's own clients."""
+    asked = ServiceRequest.of(event)
+    return asked is not None and asked.side == "host"
 
 
 def is_request(event: Event) -> bool:
@@ -177,35 +190,25 @@ def is_user_data(event: Event) -> bool:
 
 def is_loss(event: Event) -> bool:
     """Return True when a machine went away that nobody had ended."""
-    return (
-        event.source == "machine" and event.kind == "exit" and event.detail.get("reason") == "lost"
-    )
+    ended = MachineExit.of(event)
+    return ended is not None and ended.reason == "lost"
 
 
 def is_stop(event: Event) -> bool:
     """Return True when QEMU stopped a guest because its disk could not be written."""
-    return event.source == "machine" and event.kind == "disk-error" and event.detail["stopped"]
-
-
-def is_fault(event: Event) -> bool:
-    """Return True when a server could not be started: ``detail`` says whose fault it is."""
-    return event.source == "harness" and event.kind == "fault"
-
-
-def is_flood(event: Event) -> bool:
-    """Return True when a guest passed a bound: ``detail`` has the fault and a text."""
-    return event.source == "harness" and event.kind == "flood"
+    error = DiskError.of(event)
+    return error is not None and error.stopped
 
 
 def is_poll(event: Event) -> bool:
     """Return True when the agent asks for deployments, by any transport."""
     if event.kind == "poll" and event.source in GUEST_SERVICES:
         return True
-    if event.kind != "request":
+    if (request := ServiceRequest.of(event)) is None:
         return False
     method, asked = _method(event), path(event)
     if event.source == "cfn":
-        action = str(event.detail.get("action", ""))
+        action = request.action
         return action == "DescribeStackResource" or "Action=DescribeStackResource" in asked
     if event.source == "heat":
         return method == "GET" and asked.partition("?")[0].endswith("/metadata")
@@ -240,7 +243,8 @@ def is_signal(event: Event) -> bool:
 
 def resource_key(event: Event) -> tuple[str, str]:
     """Return (id of the stack, resource) of a stack event; names of stacks are not unique."""
-    return str(event.detail.get("stack_id", "")), str(event.detail.get("resource", ""))
+    change = StackResource.of(event)
+    return (change.stack_id, change.resource) if change else ("", "")
 
 
 def deployment_ids(event: Event) -> list[str] | None:
@@ -251,55 +255,53 @@ def deployment_ids(event: Event) -> list[str] | None:
     return None
 
 
-def is_deployment_resource(event: Event) -> bool:
-    """Return True for a stack event of a software deployment."""
-    return event.source == "stack" and str(event.detail.get("type", "")) in DEPLOYMENT_TYPES
-
-
 def is_signal_taken(event: Event) -> bool:
     """Return True for Heat's own word that it took a signal for a deployment.
 
     Heat's event of the action SIGNAL says "Signal: deployment ... succeeded" (or failed) when the
     signal counted, and something else when it was ignored.
     """
+    change = StackResource.of(event)
     return (
-        is_deployment_resource(event)
-        and event.detail.get("action") == "SIGNAL"
-        and str(event.detail.get("reason", "")).startswith("Signal: deployment")
+        change is not None
+        and change.type in DEPLOYMENT_TYPES
+        and change.action == "SIGNAL"
+        and change.reason.startswith("Signal: deployment")
     )
 
 
 def is_failure(event: Event) -> bool:
     """Return True for Heat's word that a resource or a stack failed."""
-    return event.source == "stack" and event.detail.get("status") == "FAILED"
+    change = StackResource.of(event)
+    return change is not None and change.status == "FAILED"
 
 
 def is_complete_stack(event: Event) -> bool:
     """Return True for Heat's word that a stack is complete."""
-    kind, status = event.detail.get("type"), event.detail.get("status")
-    return event.source == "stack" and (kind, status) == (STACK_TYPE, "COMPLETE")
+    change = StackResource.of(event)
+    return change is not None and (change.type, change.status) == (STACK_TYPE, "COMPLETE")
 
 
 def is_wait_condition(event: Event) -> bool:
     """Return True for a stack event of a wait condition."""
-    kind = str(event.detail.get("type", ""))
-    return event.source == "stack" and kind.endswith("::WaitCondition")
+    change = StackResource.of(event)
+    return change is not None and change.type.endswith("::WaitCondition")
 
 
 def describe(event: Event) -> str:
     """Return an event as one short line of evidence."""
-    detail = event.detail
     text = console_text(event)
     if text is not None:
         return f"console: {text.strip()}"
     if is_request(event):
         value = status(event)
         what = f"{_method(event)} {path(event).partition('?')[0]}".strip()
-        action = f" ({detail['action']})" if detail.get("action") else ""
+        request = ServiceRequest.of(event)
+        action = f" ({request.action})" if request and request.action else ""
         return f"{event.source}: {what}{action} -> {value if value is not None else 'answered'}"
-    if event.source == "stack":
-        reason = f": {detail['reason']}" if detail.get("reason") else ""
-        name = detail.get("resource") or detail.get("stack") or ""
-        return f"stack: {name} {detail.get('action', '')}_{detail.get('status', '')}{reason}"
-    facts = ", ".join(f"{key}={value}" for key, value in detail.items())
+    if change := StackResource.of(event):
+        reason = f": {change.reason}" if change.reason else ""
+        name = change.resource or change.stack
+        return f"stack: {name} {change.action}_{change.status}{reason}"
+    facts = ", ".join(f"{key}={value}" for key, value in event.detail.items())
     return f"{event.source}: {event.kind}" + (f" {facts}" if facts else "")

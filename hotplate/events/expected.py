@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
 
+from hotplate.events.kinds import ServedDeployments
 from hotplate.events.log import Event, EventLog
 
 
@@ -53,21 +53,10 @@ class ExpectedDeployment:
 
 def emit(events: EventLog, server: str, deployments: list[ExpectedDeployment]) -> None:
     """Say what Heat expects of a server from now on."""
-    events.emit(
-        "harness", "expected", server=server, deployments=[asdict(each) for each in deployments]
-    )
+    events.add(ServedDeployments([asdict(each) for each in deployments]), server=server)
 
 
 def deployments(event: Event) -> list[ExpectedDeployment] | None:
     """Return the deployments that an event says a server is to have, None for any other event."""
-    if event.source != "harness" or event.kind != "expected":
-        return None
-    return [ExpectedDeployment(**each) for each in event.detail.get("deployments", [])]
-
-
-def of_user_data(event: Event, key: str) -> list[str] | None:
-    """Return ``parts``, ``sources`` or ``handles`` of user data, None for any other event."""
-    if event.source != "harness" or event.kind != "user-data":
-        return None
-    value: Any = event.detail.get(key)
-    return [str(each) for each in value] if value is not None else None
+    served = ServedDeployments.of(event)
+    return None if served is None else [ExpectedDeployment(**each) for each in served.deployments]

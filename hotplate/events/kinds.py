@@ -1,94 +1,274 @@
-"""What an event says, by its kind: the names of its facts and their types.
+"""What an event says, by its kind: one class for each, with its facts as fields.
 
-Each kind has the facts of its class here; who emits another one, or reads one that no kind has, is
-stopped by the type checker.
+Who emits an event makes one of these, and who reads one asks the class for it, so the type checker
+knows the names and the types of a kind's facts::
+
+    events.add(MachineExit(status=0, reason="guest-shutdown"), server=server_id)
+
+    if (exit := MachineExit.of(event)) is not None and exit.reason == "lost":
+        ...
+
+In an :class:`~hotplate.events.log.Event`, and in ``events.json``, they are a map of JSON types.  A
+fact that is None is left out of it, and one that is not in it is the field's default.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+if TYPE_CHECKING:
+    from hotplate.events.log import Event
+
+GUEST_SERVICES = frozenset({"metadata", "cfn", "heat", "keystone", "swift", "zaqar"})
 
 
-class _Request(TypedDict, total=False):
-    """``request``, of each service: what was asked of it; see also ``status``.
+@dataclass(frozen=True, slots=True)
+class EventFacts:
+    """The facts of one kind of event.
 
-    :ivar side: ``guest`` or ``host``.
-    :ivar action: Heat's CFN API's, and Zaqar's over a websocket.
-    :ivar fault: of the planted fault that it met.
+    :cvar KIND: the word for the kind.
+    :cvar SOURCES: the rooms or services that have such events; ``add`` takes the only one.
     """
 
-    method: str
-    path: str
-    side: str
-    seconds: float
-    action: str
-    StackName: str
-    LogicalResourceId: str
+    KIND: ClassVar[str]
+    SOURCES: ClassVar[frozenset[str]]
+
+    @classmethod
+    def of(cls, event: Event) -> Self | None:
+        """Return the facts of an event of this kind, None for any other event."""
+        if event.kind != cls.KIND or event.source not in cls.SOURCES:
+            return None
+        names = _names(cls)
+        made: Any = cls
+        facts: Self = made(**{key: each for key, each in event.detail.items() if key in names})
+        return facts
+
+    def detail(self) -> Mapping[str, object]:
+        """Return the facts that there are, by name."""
+        facts = {name: getattr(self, name) for name in _names(type(self))}
+        return {name: value for name, value in facts.items() if value is not None}
 
 
-class _Resource(TypedDict, total=False):
-    """``stack/resource``: Heat did something with a resource; see also ``action``, ``status``.
+def _names(kind: type[EventFacts]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
 
-    :ivar stack: the stack's name, and ``stack_id`` its id.
-    :ivar label: the resource with those that it is nested in.
+
+@dataclass(frozen=True, slots=True)
+class ServiceRequest(EventFacts):
+    """What a service was asked, and answered.
+
+    :param status: of HTTP, or of a frame of Zaqar's websocket.
+    :param seconds: until the answer was made.
+    :param side: ``guest`` or ``host``.
+    :param action: Heat's CFN API's, and Zaqar's over a websocket.
+    :param fault: the kind of the planted fault that it met.
     """
 
-    stack: str
-    stack_id: str
-    resource: str
-    label: str
-    type: str
-    reason: str
+    KIND = "request"
+    SOURCES = GUEST_SERVICES
+    method: str = ""
+    path: str | None = None
+    status: int | None = None
+    seconds: float | None = None
+    side: str | None = None
+    action: str | None = None
+    StackName: str | None = None
+    LogicalResourceId: str | None = None
+    fault: str | None = None
 
 
-class _Machine(TypedDict, total=False):
-    """``machine``: ``power-on``, ``power-off``, ``link``, ``reset``, ``disk-error`` and ``exit``.
+@dataclass(frozen=True, slots=True)
+class StackResource(EventFacts):
+    """Heat did something with a resource.
 
-    :ivar by_guest: the guest asked for the reset.
-    :ivar full: the host's disk is full; ``stopped``: the machine stands still for it.
-    :ivar message: QEMU's last words, or a sentence on what happened.
+    :param stack: the stack's name, and ``stack_id`` its id.
+    :param label: the resource with those that it is nested in.
+    :param action: Heat's word, such as ``CREATE``, and ``status``, such as ``COMPLETE``.
     """
 
-    pid: int
-    restored: bool
-    up: bool
-    by_guest: bool
-    full: bool
-    stopped: bool
-    message: str
+    KIND = "resource"
+    SOURCES = frozenset({"stack"})
+    stack: str = ""
+    stack_id: str = ""
+    resource: str = ""
+    label: str = ""
+    type: str = ""
+    action: str = ""
+    status: str = ""
+    reason: str = ""
 
 
-class _Guest(TypedDict, total=False):
-    """``console/line``, ``guest/probe`` and ``guest/journal``: what a guest wrote or answered."""
-
-    text: str
-    probe: str
-    lines: list[str]
+@dataclass(frozen=True, slots=True)
+class _OfMachine(EventFacts):
+    SOURCES = frozenset({"machine"})
 
 
-class _Harness(TypedDict, total=False):
-    """``harness`` and ``nova``: what is expected of a server, and what keeps it from starting.
+@dataclass(frozen=True, slots=True)
+class PowerOn(_OfMachine):
+    """A machine was started, ``restored`` from a saved state or not."""
 
-    :ivar parts: of its user data, with ``sources`` and ``handles``; see
-        :mod:`hotplate.events.expected`, for ``deployments`` too.
-    :ivar fault: the kind of a ``flood``; ``outcome``: whose fault a ``fault`` is.
+    KIND = "power-on"
+    pid: int = 0
+    restored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOff(_OfMachine):
+    """A machine switches itself off, or is switched off."""
+
+    KIND = "power-off"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChange(_OfMachine):
+    """The cable of a machine was pulled, or put in again."""
+
+    KIND = "link"
+    up: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MachineReset(_OfMachine):
+    """A machine was reset.
+
+    :param by_guest: the guest asked for it.
     """
 
-    name: str
-    user_data_bytes: int
-    parts: list[str]
-    sources: list[str]
-    handles: list[str]
-    deployments: list[dict[str, str]]
-    fault: str
-    outcome: str
+    KIND = "reset"
+    reason: str = ""
+    by_guest: bool = False
 
 
-class Detail(_Request, _Resource, _Machine, _Guest, _Harness, total=False):
-    """The facts of an event, of JSON types; which of them there are follows from its kind.
+@dataclass(frozen=True, slots=True)
+class GuestPanic(_OfMachine):
+    """A guest's kernel says that it cannot go on; ``action`` is what QEMU does then."""
 
-    :ivar status: of a request and a probe a number, of a resource Heat's word, of an ``exit`` that
-        of QEMU.
+    KIND = "panic"
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskError(_OfMachine):
+    """A guest's disk could not be read or written.
+
+    :param full: the host's disk is full.
+    :param stopped: QEMU has stopped the guest for it.
+    :param message: QEMU's reason.
     """
 
-    status: int | str
+    KIND = "disk-error"
+    full: bool = False
+    stopped: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineExit(_OfMachine):
+    """QEMU has ended.
+
+    :param status: its exit status.
+    :param reason: ``lost`` when nobody had ended it.
+    :param message: QEMU's last words then.
+    """
+
+    KIND = "exit"
+    status: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleLine(EventFacts):
+    """A line that a guest wrote on its console."""
+
+    KIND = "line"
+    SOURCES = frozenset({"console"})
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestProbe(EventFacts):
+    """What a guest answered to a probe, and the exit status of the command."""
+
+    KIND = "probe"
+    SOURCES = frozenset({"guest"})
+    probe: str = ""
+    status: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestJournal(EventFacts):
+    """The lines of a guest's journal that tell of something that went wrong."""
+
+    KIND = "journal"
+    SOURCES = frozenset({"guest"})
+    lines: tuple[str, ...] | list[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerBoot(EventFacts):
+    """Heat asked for a server.
+
+    :param name: of the server, ``stack`` and ``resource`` what Heat has it for.
+    """
+
+    KIND = "boot"
+    SOURCES = frozenset({"nova"})
+    name: str = ""
+    stack: str | None = None
+    resource: str | None = None
+    user_data_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _OfHarness(EventFacts):
+    SOURCES = frozenset({"harness"})
+
+
+@dataclass(frozen=True, slots=True)
+class UserDataParts(_OfHarness):
+    """What a server's user data has; see :mod:`hotplate.events.expected`."""
+
+    KIND = "user-data"
+    parts: list[str] | None = None
+    sources: list[str] | None = None
+    handles: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedDeployments(_OfHarness):
+    """All deployments that Heat serves to a server; see :mod:`hotplate.events.expected`."""
+
+    KIND = "expected"
+    deployments: tuple[dict[str, str], ...] | list[dict[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GuestFlood(_OfHarness):
+    """A guest passed a bound; ``fault`` is the kind, ``text`` a sentence."""
+
+    KIND = "flood"
+    fault: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerWaiting(_OfHarness):
+    """A server waits for something of the host; ``text`` is a sentence."""
+
+    KIND = "waiting"
+    name: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartFault(_OfHarness):
+    """A server could not be started; ``outcome`` says whose fault it is."""
+
+    KIND = "fault"
+    outcome: str = ""
+    message: str = ""

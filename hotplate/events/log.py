@@ -10,11 +10,11 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Unpack
+from typing import Never
 
-from hotplate.events.detail import Detail
+from hotplate.events.kinds import EventFacts
 from hotplate.text import shortened
 
 FIRST = 2_000
@@ -35,8 +35,8 @@ class Event:
     :param kind: what it was, a short word such as ``request``, ``line``, ``power-on``,
         ``resource``, ``signal``.
     :param server: the Nova id of the server concerned, or "" when it concerns none.
-    :param detail: facts for the reader, JSON types only, already redacted; texts that a guest chose
-        are :func:`clipped`.
+    :param detail: its facts, JSON types only, already redacted; texts that a guest chose are
+        :func:`clipped`.  What facts a kind has, and how to read them: :mod:`hotplate.events.kinds`.
     :param at: seconds on the monotonic clock.
     :param wall: seconds since the epoch, for people.
     """
@@ -44,7 +44,7 @@ class Event:
     source: str
     kind: str
     server: str = ""
-    detail: Detail = field(default_factory=Detail)
+    detail: Mapping[str, object] = field(default_factory=dict)
     at: float = field(default_factory=time.monotonic)
     wall: float = field(default_factory=time.time)
 
@@ -76,14 +76,28 @@ class EventLog:
         self._changed = threading.Condition()
         self._subscribers: list[Callable[[Event], None]] = []
 
-    def emit(self, source: str, kind: str, *, server: str = "", **detail: Unpack[Detail]) -> Event:
-        """Append an event, wake who waits, and tell the subscribers; returns the event."""
-        event = Event(source, kind, server, detail)
+    def add(self, facts: EventFacts, *, server: str = "", source: str = "") -> Event:
+        """Append an event with the facts of its kind, and return it.
+
+        :param source: the service, for a kind that several have.
+        """
+        (source,) = {source} if source else facts.SOURCES
+        return self._append(Event(source, facts.KIND, server, facts.detail()))
+
+    def emit(self, source: str, kind: str, *, server: str = "", **detail: Never) -> Event:
+        """Append an event of a kind that has no facts, and return it.
+
+        Tests also emit what no room does; to the type checker ``detail`` is not there.
+        """
+        return self._append(Event(source, kind, server, detail))
+
+    def _append(self, event: Event) -> Event:
+        """Keep an event, wake who waits, and tell the subscribers."""
         with self._changed:
             self._events.append(event)
             self._numbers.append(self._next)
             self._next += 1
-            group = (kind, server)
+            group = (event.kind, event.server)
             self._kept[group] += 1
             # Twice as many, so that the work is small for each.
             if self._kept[group] >= self._first + 2 * self._last:

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
+from hotplate.events.kinds import ConsoleLine, GuestFlood
 from hotplate.events.log import EventLog
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
@@ -241,16 +242,11 @@ class Console:
         if self._flooded:
             return
         for line in whole:
-            self._events.emit("console", "line", server=self._server_id, text=line)
+            self._events.add(ConsoleLine(line), server=self._server_id)
         if count > FLOOD_LINES or self._bytes > FLOOD_BYTES:
             self._flooded = True
-            self._events.emit(
-                "harness",
-                "flood",
-                server=self._server_id,
-                fault="console-flood",
-                text=f"the guest wrote {count} lines, {self._bytes >> 10} KiB, on its console",
-            )
+            text = f"the guest wrote {count} lines, {self._bytes >> 10} KiB, on its console"
+            self._events.add(GuestFlood("console-flood", text), server=self._server_id)
 
 
 def _pieces(line: str) -> list[str]:

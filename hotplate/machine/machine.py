@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self
 
 from hotplate.errors import HostError, MachineLostError
-from hotplate.events.detail import Detail
+from hotplate.events import kinds
 from hotplate.events.log import EventLog
 from hotplate.host_tools import find_tool
 from hotplate.machine import snapshot
@@ -153,7 +153,7 @@ class Machine:
             except BaseException:
                 self._close_channels()
                 raise
-        self._emit("power-on", pid=self._child.pid, restored=incoming is not None)
+        self._emit(kinds.PowerOn(self._child.pid, restored=incoming is not None))
         self.console.attach(self._channels.pop("console"))
         self._qmp = Qmp(self._channels.pop("qmp"), on_event=self._on_qmp_event)
         try:
@@ -253,7 +253,7 @@ class Machine:
     def set_link(self, *, up: bool) -> None:
         """Plug the network cable in or out."""
         self.qmp.execute("set_link", name="nic0", up=up)
-        self._emit("link", up=up)
+        self._emit(kinds.LinkChange(up))
 
     def screenshot(self, path: Path) -> None:
         """Write a PNG of what the guest's screen shows; the machine needs ``display``."""
@@ -368,24 +368,27 @@ class Machine:
             shutil.copyfile(uefi_files(self.config)[1], target)
             target.chmod(0o600)
 
-    def _emit(self, kind: str, **detail: Unpack[Detail]) -> None:
-        self.events.emit("machine", kind, server=self.server_id, **detail)
+    def _emit(self, facts: kinds.EventFacts) -> None:
+        self.events.add(facts, server=self.server_id)
 
     def _on_qmp_event(self, name: str, data: dict[str, object]) -> None:
         if name == "SHUTDOWN":
             self._reason = self._reason or str(data.get("reason", ""))
-            self._emit("power-off", reason=self._reason)
+            self._emit(kinds.PowerOff(self._reason))
         elif name == "RESET":
-            self._emit("reset", reason=str(data.get("reason", "")), by_guest=bool(data["guest"]))
+            self._emit(
+                kinds.MachineReset(str(data.get("reason", "")), by_guest=bool(data["guest"]))
+            )
         elif name == "GUEST_PANICKED":
-            self._emit("panic", action=str(data.get("action", "")))
+            self._emit(kinds.GuestPanic(str(data.get("action", ""))))
         elif name == "BLOCK_IO_ERROR":
             # A guest that cannot write because the host's disk is full is stopped, not informed.
             self._emit(
-                "disk-error",
-                full=bool(data.get("nospace")),
-                stopped=data.get("action") == "stop",
-                message=str(data.get("reason", "")),
+                kinds.DiskError(
+                    full=bool(data.get("nospace")),
+                    stopped=data.get("action") == "stop",
+                    message=str(data.get("reason", "")),
+                )
             )
         elif name == "MIGRATION":
             with self._migration:
@@ -400,7 +403,7 @@ class Machine:
         unexpected = "lost" if self._started else "not-started"
         self._exit = Exit(status, (self._reason or "lost") if expected else unexpected)
         complaint = "" if expected or self._child is None else self._child.complaint()
-        self._emit("exit", status=status, reason=self._exit.reason, message=complaint)
+        self._emit(kinds.MachineExit(status, self._exit.reason, complaint))
 
     def _release(self) -> None:
         """Forget a QEMU that has ended."""

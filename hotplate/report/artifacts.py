@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.errors import HostError, Outcome
-from hotplate.events import classify
+from hotplate.events.kinds import GUEST_SERVICES
 from hotplate.events.log import Event
 from hotplate.verdict.verdict import Subject, Verdict
 
@@ -168,7 +168,7 @@ class Folder:
         lines = [
             json_bytes(event_json(event, start), indent=None)
             for event in listed
-            if event.source in classify.GUEST_SERVICES
+            if event.source in GUEST_SERVICES
         ]
         self.write("requests.jsonl", b"".join(lines))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hotplate.events import classify
+from hotplate.events.kinds import LinkChange, ServiceRequest, StackResource
 from hotplate.events.log import Event, EventLog
 from hotplate.verdict import console_patterns
 from hotplate.verdict.tracker import StageTracker
@@ -190,27 +191,28 @@ class _Builder:
             self.begin("machine", "power", "on", Tone.PLAIN, text)
             self.begin("boot", "boot", "firmware", Tone.PLAIN, "firmware and boot loader")
         elif event.kind == "exit":
-            lost = event.detail.get("reason") == "lost"
+            lost = classify.is_loss(event)
             self.finish("machine", "power", tone=Tone.BAD if lost else None, detail=text)
-        elif event.kind == "link" and not event.detail.get("up", True):
+        elif (link := LinkChange.of(event)) and not link.up:
             self.begin("machine", "link", "link cut", Tone.BAD, text)
-        elif event.kind == "link":
+        elif link:
             self.finish("machine", "link")
         else:
             bad = event.kind in ("panic", "reset", "disk-error")
             self.moment("machine", event.kind, Tone.BAD if bad else Tone.PLAIN, text)
 
     def _stack(self, event: Event) -> None:
-        detail = event.detail
-        name = str(detail.get("resource", ""))
-        key = f"{detail.get('stack')}/{name}/{detail.get('action')}"
+        change = StackResource.of(event)
+        if change is None:
+            return
+        key = f"{change.stack}/{change.resource}/{change.action}"
         text = classify.describe(event)
-        if detail.get("action") == "SIGNAL":
+        if change.action == "SIGNAL":
             self.moment("stack", "signal", Tone.PLAIN, text)
-        elif detail.get("status") == "IN_PROGRESS":
-            self.begin("stack", key, f"{name} {detail.get('action')}", Tone.PLAIN, text)
-        elif detail.get("status") in ("COMPLETE", "FAILED"):
-            good = detail["status"] == "COMPLETE"
+        elif change.status == "IN_PROGRESS":
+            self.begin("stack", key, f"{change.resource} {change.action}", Tone.PLAIN, text)
+        elif change.status in ("COMPLETE", "FAILED"):
+            good = change.status == "COMPLETE"
             self.finish("stack", key, tone=Tone.GOOD if good else Tone.BAD, detail=text)
 
     def _request(self, event: Event) -> None:
@@ -224,11 +226,10 @@ class _Builder:
         tone = Tone.BAD if not good else Tone.GOOD if lane == "signals" else Tone.SERVED
         if lane == "metadata" and classify.status(event) == NOT_FOUND:
             tone = Tone.PLAIN
-        seconds = event.detail.get("seconds")
-        took = f", {seconds:.3f} s" if isinstance(seconds, int | float) else ""
-        self.moment(
-            lane, str(event.detail.get("status", "")), tone, classify.describe(event) + took
-        )
+        asked = ServiceRequest.of(event) or ServiceRequest()
+        took = "" if asked.seconds is None else f", {asked.seconds:.3f} s"
+        label = "" if asked.status is None else str(asked.status)
+        self.moment(lane, label, tone, classify.describe(event) + took)
 
 
 def build(events: Iterable[Event], server: str) -> Timeline:

@@ -13,8 +13,8 @@ from typing import Self
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, UsageError
-from hotplate.events import classify
 from hotplate.events.classify import STACK_TYPE
+from hotplate.events.kinds import MachineExit, ServerWaiting, StackResource, StartFault
 from hotplate.events.log import Event, EventLog
 from hotplate.image.inspect import Image
 from hotplate.session.access import Access
@@ -187,28 +187,25 @@ class Up:
     # -- what is printed -------------------------------------------------------------------------
 
     def _tell(self, event: Event) -> None:
-        detail = event.detail
-        if event.source == "stack":
-            if detail["status"] == "IN_PROGRESS" and detail["type"] != STACK_TYPE:
+        if change := StackResource.of(event):
+            if change.status == "IN_PROGRESS" and change.type != STACK_TYPE:
                 return
-            reason = f": {detail['reason']}" if detail["status"] == "FAILED" else ""
-            name = f"{detail['stack']}/{detail['resource']}"
-            what = f'stack "{detail["stack"]}"' if detail["type"] == STACK_TYPE else name
-            self._say(f"{what}: {detail['action']}_{detail['status']}{reason}")
+            reason = f": {change.reason}" if change.status == "FAILED" else ""
+            name = f"{change.stack}/{change.resource}"
+            what = f'stack "{change.stack}"' if change.type == STACK_TYPE else name
+            self._say(f"{what}: {change.action}_{change.status}{reason}")
         elif event.kind == "power-on":
             server = self.testbed.server(event.server)
             if server is not None:
                 self._say(
                     f'server "{server.machine.config.name}" is on\n{self._doors.ways_into(server)}'
                 )
-        elif event.kind == "exit":
-            self._say(f"server {event.server} is off: {detail.get('reason', '')}")
-        elif classify.is_fault(event):
-            self._say(
-                f"a server cannot be started, and its image is not to blame: {detail['message']}"
-            )
-        elif event.kind == "waiting":
-            self._say(f'server "{detail["name"]}": {detail["text"]}')
+        elif ended := MachineExit.of(event):
+            self._say(f"server {event.server} is off: {ended.reason}")
+        elif fault := StartFault.of(event):
+            self._say(f"a server cannot be started, and its image is not to blame: {fault.message}")
+        elif waiting := ServerWaiting.of(event):
+            self._say(f'server "{waiting.name}": {waiting.text}')
 
     # -- what others ask -------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hotplate.cloud.cloud import Cloud
+from hotplate.events.kinds import ServiceRequest
 from hotplate.events.log import Event
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
@@ -191,14 +192,15 @@ class Deployment:
     @property
     def signals(self) -> list[Event]:
         """The signals that came for it, as requests in the event log."""
-        return [
-            event
-            for event in self._cloud.events
-            if event.kind == "request"
-            and event.detail.get("side") == "guest"
-            and event.detail.get("method") in ("POST", "PUT")
-            and f"/{self.stack.name}/" in str(event.detail.get("path", ""))
-        ]
+        return [event for event in self._cloud.events if self._is_signal(ServiceRequest.of(event))]
+
+    def _is_signal(self, asked: ServiceRequest | None) -> bool:
+        return (
+            asked is not None
+            and asked.side == "guest"
+            and asked.method in ("POST", "PUT")
+            and f"/{self.stack.name}/" in (asked.path or "")
+        )
 
     def forget(self) -> None:
         """Take it away from its server, whatever state it is in; for the end of a test."""

@@ -19,6 +19,7 @@ from hotplate.errors import (
 )
 from hotplate.events import classify
 from hotplate.events.classify import STACK_TYPE
+from hotplate.events.kinds import DiskError, MachineExit, StackResource, StartFault
 from hotplate.events.log import Event
 from hotplate.stacks.template import Template, load
 from hotplate.timing.deadline import GuestDeadline
@@ -108,7 +109,7 @@ class Stack:
         with contextlib.suppress(TemplateError):
             self.delete()
             self._cloud.events.wait(
-                lambda event: self._tells(event) and event.detail.get("action") == "DELETE",
+                lambda event: (own := self._own(event)) is not None and own.action == "DELETE",
                 seconds=BEGIN_SECONDS,
                 since=self._since,
             )
@@ -123,23 +124,23 @@ class Stack:
         deadline = GuestDeadline(seconds, f'{self._action} of the stack "{self.name}"')
 
         def decisive(event: Event) -> bool:
-            ends = (self._ends, classify.is_fault, classify.is_loss, classify.is_stop)
+            ends = (self._end, StartFault.of, classify.is_loss, classify.is_stop)
             return any(each(event) for each in ends)
 
         events = self._cloud.events
         while (ended := events.wait(decisive, seconds=deadline.left, since=self._since)) is None:
             deadline.check()
-        if classify.is_fault(ended):
+        if fault := StartFault.of(ended):
             # Heat words it as a server that failed.
-            raise error_of(Outcome(ended.detail["outcome"]), str(ended.detail["message"]))
-        if classify.is_loss(ended):
-            why = ended.detail.get("message") or f"QEMU ended with {ended.detail.get('status')}"
+            raise error_of(Outcome(fault.outcome), fault.message)
+        if machine := MachineExit.of(ended):
+            why = machine.message or f"QEMU ended with {machine.status}"
             raise MachineLostError(f"the machine was lost while {deadline.what} ran: {why}")
-        if classify.is_stop(ended):
-            why = "the host's disk is full" if ended.detail["full"] else ended.detail["message"]
+        if error := DiskError.of(ended):
+            why = "the host's disk is full" if error.full else error.message
             raise HostError(f"QEMU stopped the guest while {deadline.what} ran: {why}")
-        self._state = str(ended.detail["status"])
-        self.reason = str(ended.detail.get("reason", ""))
+        if end := self._end(ended):
+            self._state, self.reason = end.status, end.reason
         return self
 
     @property
@@ -223,20 +224,18 @@ class Stack:
         self._action, self._state, self.reason = action, "IN_PROGRESS", ""
         self._since = len(self._cloud.events)
 
-    def _tells(self, event: Event) -> bool:
-        detail = event.detail
-        return (
-            event.source == "stack"
-            and detail.get("type") == STACK_TYPE
-            and detail.get("resource") == self.name
-        )
+    def _own(self, event: Event) -> StackResource | None:
+        """Return what happened to the stack as a whole, if an event says so."""
+        change = StackResource.of(event)
+        own = change is not None and (change.type, change.resource) == (STACK_TYPE, self.name)
+        return change if own else None
 
-    def _ends(self, event: Event) -> bool:
-        return (
-            self._tells(event)
-            and event.detail.get("action") == self._action
-            and event.detail.get("status") in ("COMPLETE", "FAILED")
-        )
+    def _end(self, event: Event) -> StackResource | None:
+        """Return how the last action ended, if an event says so."""
+        own = self._own(event)
+        if own is None or own.action != self._action:
+            return None
+        return own if own.status in ("COMPLETE", "FAILED") else None
 
     def _ask(self, call: Callable[[], object]) -> None:
         from heatclient import exc

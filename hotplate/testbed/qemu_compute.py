@@ -20,6 +20,7 @@ from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova import user_data
 from hotplate.cloud.nova.compute import GuestServices, ServerSpec
 from hotplate.errors import HostError, MachineLostError, Outcome, outcome_of, sentence_of
+from hotplate.events.kinds import MachineExit, ServerWaiting, StartFault
 from hotplate.events.log import Event, EventLog
 from hotplate.guest import shell
 from hotplate.image import config_drive, qcow2
@@ -99,9 +100,7 @@ class QemuCompute:
 
     def boot(self, spec: ServerSpec, services: GuestServices) -> None:
         """Start a server on an overlay of the image."""
-        self.events.emit(
-            "harness", "user-data", server=spec.id, **user_data.describe(spec.user_data)
-        )
+        self.events.add(user_data.describe(spec.user_data), server=spec.id)
         with self._remembered(spec):
             self._begin(_Start(spec, services, self.image.overlay, secrets.token_hex(16)))
 
@@ -257,7 +256,7 @@ class QemuCompute:
         spec = start.spec
 
         def tell(text: str) -> None:
-            self.events.emit("harness", "waiting", server=spec.id, name=spec.name, text=text)
+            self.events.add(ServerWaiting(spec.name, text), server=spec.id)
 
         try:
             memory = ExitStack()
@@ -297,12 +296,8 @@ class QemuCompute:
             if self._closed or spec.id not in self._state:
                 return
             self.fault = self.fault or error
-        self.events.emit(
-            "harness",
-            "fault",
-            server=spec.id,
-            outcome=str(outcome_of(error)),
-            message=sentence_of(error),
+        self.events.add(
+            StartFault(outcome=str(outcome_of(error)), message=sentence_of(error)), server=spec.id
         )
 
     def _reserved(
@@ -401,13 +396,13 @@ class QemuCompute:
 
     def _see(self, event: Event) -> None:
         """Keep Nova's word for the state true when a machine ends by itself."""
-        if event.source != "machine" or event.kind != "exit" or event.server not in self._state:
+        ended = MachineExit.of(event)
+        if ended is None or event.server not in self._state:
             return
-        reason = str(event.detail.get("reason", ""))
-        if reason == "lost":
-            self._state[event.server] = ("ERROR", str(event.detail.get("message", "")))
+        if ended.reason == "lost":
+            self._state[event.server] = ("ERROR", ended.message)
         else:
-            self._state[event.server] = ("SHUTOFF", reason)
+            self._state[event.server] = ("SHUTOFF", ended.reason)
 
 
 def arch_of(image: Image, settings: Settings) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hotplate.errors import HotplateError
+from hotplate.events.kinds import GuestJournal, StackResource
 from hotplate.events.log import Event, EventLog
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
@@ -109,7 +110,7 @@ def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
             path.touch(mode=0o600)
             path.write_bytes(answer.stdout)
             if name == JOURNAL and (lines := notable(answer.stdout.decode(errors="replace"))):
-                events.emit("guest", "journal", server=server.spec.id, lines=lines)
+                events.add(GuestJournal(lines), server=server.spec.id)
 
 
 def follow(
@@ -125,7 +126,8 @@ def follow(
     seen = []
     for event in events.since(since):
         others = event.server not in ("", server.spec.id)
-        if not others and (event.source != "stack" or event.detail.get("stack") in names):
+        change = StackResource.of(event)
+        if not others and (change is None or change.stack in names):
             seen.append(event)
             tracker.see(event)
     return seen, tracker

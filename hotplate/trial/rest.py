@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hotplate.errors import HotplateError
 from hotplate.events import classify
-from hotplate.events.log import EventLog
+from hotplate.events.log import Event, EventLog
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded
@@ -212,9 +212,8 @@ def _hook_runs(tracker: StageTracker) -> bool:
     return tracker.missing() is Stage.HOOK_FINISHED
 
 
-def _answer(event: object) -> tuple[object, ...]:
-    detail = getattr(event, "detail", {})
-    return detail.get("status"), str(detail.get("deployments"))
+def _answer(event: Event) -> tuple[object, ...]:
+    return classify.status(event), str(classify.deployment_ids(event))
 
 
 def _ask(server: Server) -> InGuest | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from hotplate.events import classify
 from hotplate.events.classify import STACK_TYPE
+from hotplate.events.kinds import GuestFlood, ServerWaiting, ServiceRequest, StackResource
 from hotplate.events.log import Event, EventLog
 from hotplate.settings import Settings
 from hotplate.timing.deadline import Deadline, GuestDeadline
@@ -127,11 +128,11 @@ class Watch:
 
     def _note_waiting(self, event: Event) -> None:
         """Keep which servers wait for memory of the host."""
-        if (event.source, event.kind) == ("harness", "waiting"):
+        if waiting := ServerWaiting.of(event):
             # The reservation ends by then; one of a server that was deleted ends in silence.
             seconds = self._settings.limit + self._settings.patience
             self._waiting[event.server] = Deadline(seconds, "memory of the host")
-            self._on_waiting(f'"{event.detail["name"]}": {event.detail["text"]}')
+            self._on_waiting(f'"{waiting.name}": {waiting.text}')
         elif (event.source, event.kind) in (("machine", "power-on"), ("harness", "fault")):
             self._waiting.pop(event.server, None)
 
@@ -143,13 +144,8 @@ class Watch:
             return False
         if not classify.is_request(event):
             return True
-        key = (
-            event.server,
-            event.source,
-            event.detail.get("method"),
-            classify.path(event),
-            event.detail.get("status"),
-        )
+        asked = ServiceRequest.of(event) or ServiceRequest()
+        key = (event.server, event.source, asked.method, classify.path(event), asked.status)
         # A guest that asks for ever new things must fill neither the memory nor the time.
         if key in self._seen or len(self._seen) >= NEW_REQUESTS:
             return False
@@ -165,13 +161,12 @@ def _why_given_up(silence: Deadline, limit: Deadline) -> str:
 
 def _end(event: Event, name: str, action: str) -> StackEnd | None:
     """How a stack ended, if an event says so."""
-    detail = event.detail
-    if event.source != "stack" or detail.get("type") != STACK_TYPE:
+    change = StackResource.of(event)
+    if change is None or (change.type, change.resource) != (STACK_TYPE, name):
         return None
-    ours = detail.get("resource") == name and detail.get("action") == action
-    if not ours or detail.get("status") not in DONE:
+    if change.action != action or change.status not in DONE:
         return None
-    return StackEnd(f"{action}_{detail['status']}", str(detail.get("reason", "")))
+    return StackEnd(f"{action}_{change.status}", change.reason)
 
 
 def hopeless(event: Event) -> str:
@@ -182,8 +177,8 @@ def hopeless(event: Event) -> str:
         return "the machine was lost"
     if classify.is_stop(event):
         return "QEMU stopped the guest"
-    if classify.is_flood(event):
-        return str(event.detail["text"])
+    if flood := GuestFlood.of(event):
+        return flood.text
     if text := classify.console_text(event):
         pattern = console_patterns.match(text)
         if pattern is not None and pattern.fatal:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hotplate.events import classify
 from hotplate.events.expected import ExpectedDeployment, Transport
+from hotplate.events.kinds import StackResource
 from hotplate.events.log import Event
 from hotplate.verdict.stages import ORDER, PER_DEPLOYMENT, Mark, Stage, first_missing
 
@@ -91,10 +92,10 @@ class DeploymentTrack:
         """
         if self.silent or self.withdrawn:
             return False
-        detail = event.detail
+        change = StackResource.of(event)
         return (
             classify.is_signal_taken(event)
-            or detail.get("status") == "COMPLETE"
+            or (change is not None and change.status == "COMPLETE")
             or (classify.is_failure(event) and Stage.SIGNAL_RECEIVED in self.marks)
         )
 
@@ -160,7 +161,8 @@ class WaitSignal:
 
     def is_accepted_by(self, event: Event) -> bool:
         """Return True when an event of the handle says that Heat took the signal."""
-        return event.detail.get("action") == "SIGNAL"
+        change = StackResource.of(event)
+        return change is not None and change.action == "SIGNAL"
 
 
 def furthest(stage: Stage | None) -> int:

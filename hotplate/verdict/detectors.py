@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from hotplate.events import classify
+from hotplate.events.kinds import StackResource
 from hotplate.events.log import Event
 from hotplate.verdict.deployment_track import WaitSignal
 from hotplate.verdict.facts import CFN_INIT_DATA, Facts
@@ -98,23 +99,23 @@ def nothing_booted(facts: Facts) -> str:
 
 
 def machine_gone(facts: Facts) -> str:
-    if facts.exit is None or facts.exit.detail.get("reason") != "lost":
+    if facts.exit is None or facts.exit.reason != "lost":
         return ""
-    message = facts.exit.detail.get("message")
-    sentence = f"the machine went away (QEMU exit status {facts.exit.detail.get('status')})"
-    return f"{sentence}: {_quoted(str(message))}" if message else sentence
+    message = facts.exit.message
+    sentence = f"the machine went away (QEMU exit status {facts.exit.status})"
+    return f"{sentence}: {_quoted(message)}" if message else sentence
 
 
 def disk_of_host(facts: Facts) -> str:
     if facts.disk_error is None:
         return ""
-    detail = facts.disk_error.detail
-    why = "the host's disk is full" if detail.get("full") else f"{detail.get('message')}"
+    error = facts.disk_error
+    why = "the host's disk is full" if error.full else error.message
     return f"QEMU could not write the guest's disk and stopped the guest: {why}"
 
 
 def guest_stopped(facts: Facts) -> str:
-    reason = str(facts.exit.detail.get("reason", "")) if facts.exit else ""
+    reason = facts.exit.reason if facts.exit else ""
     if not reason.startswith("guest"):
         return ""
     word = "unexpectedly rebooted" if reason == "guest-reset" else "switched itself off"
@@ -246,7 +247,7 @@ def nothing_to_deliver(facts: Facts) -> str:
     failed = [
         event
         for event in facts.stack
-        if event.detail.get("status") == "FAILED" and event.detail.get("resource")
+        if classify.is_failure(event) and classify.resource_key(event)[1]
     ]
     if failed:
         return f"Heat failed before it had a deployment: {classify.describe(failed[0])}"
@@ -348,9 +349,10 @@ def hook_failed(facts: Facts) -> str:
 def never_started(facts: Facts) -> str:
     if facts.powered is not None:
         return ""
-    failed = [e for e in facts.stack if e.detail.get("status") == "FAILED"]
+    changes = filter(None, map(StackResource.of, facts.stack))
+    failed = [change for change in changes if change.status == "FAILED"]
     if failed or facts.failed:
-        why = facts.stack_reason or str(failed[0].detail.get("reason", ""))
+        why = facts.stack_reason or failed[0].reason
         return f"Heat failed before a machine was switched on: {why or 'it gave no reason'}"
     if any(classify.is_complete_stack(each) for each in facts.stack):
         return "the stack is complete, and there is no server in it"

@@ -7,7 +7,16 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hotplate.events import classify, expected
+from hotplate.events import classify
+from hotplate.events.kinds import (
+    DiskError,
+    GuestFlood,
+    GuestProbe,
+    LinkChange,
+    MachineExit,
+    MachineReset,
+    UserDataParts,
+)
 from hotplate.events.log import Event
 from hotplate.verdict import console_patterns
 from hotplate.verdict.deployment_track import DeploymentTrack
@@ -50,9 +59,9 @@ class Facts:
     probes: dict[str, str] = field(default_factory=dict)
     hook_outputs: dict[str, HookOutput] = field(default_factory=dict)
     user_data_parts: list[str] | None = None
-    exit: Event | None = None
+    exit: MachineExit | None = None
     panic: Event | None = None
-    disk_error: Event | None = None
+    disk_error: DiskError | None = None
     floods: dict[str, str] = field(default_factory=dict)
     link_up: bool = True
     resets: int = 0
@@ -168,12 +177,12 @@ def _take(facts: Facts, event: Event) -> None:
         facts.lines.append(text)
     elif event.source == "machine":
         _take_machine(facts, event)
-    elif event.source == "guest" and event.kind == "probe":
-        facts.probes[str(event.detail.get("probe", ""))] = str(event.detail.get("text", ""))
-    elif (parts := expected.of_user_data(event, "parts")) is not None:
-        facts.user_data_parts = parts
-    elif classify.is_flood(event):
-        facts.floods.setdefault(str(event.detail["fault"]), str(event.detail["text"]))
+    elif answer := GuestProbe.of(event):
+        facts.probes[answer.probe] = answer.text
+    elif (given := UserDataParts.of(event)) and given.parts is not None:
+        facts.user_data_parts = given.parts
+    elif flood := GuestFlood.of(event):
+        facts.floods.setdefault(flood.fault, flood.text)
     elif event.kind == "refused":
         facts.refused.append(event)
     elif classify.is_request(event):
@@ -189,13 +198,13 @@ def _take(facts: Facts, event: Event) -> None:
 def _take_machine(facts: Facts, event: Event) -> None:
     if event.kind == "power-on":
         facts.exit = facts.panic = facts.disk_error = None
-    elif event.kind == "exit":
-        facts.exit = event
+    elif ended := MachineExit.of(event):
+        facts.exit = ended
     elif event.kind == "panic":
         facts.panic = event
-    elif classify.is_stop(event):
-        facts.disk_error = event
-    elif event.kind == "link":
-        facts.link_up = bool(event.detail.get("up", True))
-    elif event.kind == "reset" and event.detail.get("by_guest"):
+    elif (error := DiskError.of(event)) and error.stopped:
+        facts.disk_error = error
+    elif link := LinkChange.of(event):
+        facts.link_up = link.up
+    elif (reset := MachineReset.of(event)) and reset.by_guest:
         facts.resets += 1

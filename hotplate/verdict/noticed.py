@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hotplate.events import classify
+from hotplate.events.kinds import GuestFlood, GuestJournal, MachineReset
 from hotplate.events.log import Event
 from hotplate.text import clean
 
@@ -123,7 +124,7 @@ def notice(
     """
     seen = {server: _Seen() for server in servers}
     for event in events:
-        if event.server in seen and event.detail.get("side") != "host":
+        if event.server in seen and not classify.is_by_host(event):
             _see(seen[event.server], event)
     all_of_it = [each for server, one in seen.items() for each in _of(one, servers[server])]
     for label, names in (unsent or {}).items():
@@ -149,15 +150,14 @@ def _see(seen: _Seen, event: Event) -> None:
         marker = classify.marker(event)
         if marker and marker.event == "started" and not _FORWARDED.search(text):
             seen.starts.setdefault(marker.id, []).append(marker)
-    elif event.source == "guest" and event.kind == "journal":
-        for line in event.detail.get("lines", []):
-            _see_line(seen, str(line))
-    elif event.source == "machine" and event.kind == "reset" and event.detail.get("by_guest"):
+    elif journal := GuestJournal.of(event):
+        for line in journal.lines:
+            _see_line(seen, line)
+    elif (reset := MachineReset.of(event)) and reset.by_guest:
         # Firmware may reset before it starts anything.
         seen.resets += seen.kernel
-    elif classify.is_flood(event):
-        fault = str(event.detail["fault"])
-        seen.by_kind.setdefault((fault, ""), Noticed(fault, str(event.detail["text"])))
+    elif flood := GuestFlood.of(event):
+        seen.by_kind.setdefault((flood.fault, ""), Noticed(flood.fault, flood.text))
     elif classify.is_signal(event):
         path, status = classify.path(event).partition("?")[0], classify.status(event)
         if status is not None and status >= 400:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hotplate.events.kinds import GuestProbe
 from hotplate.events.log import EventLog
 from hotplate.verdict import health
 from hotplate.verdict.stages import ORDER, Stage
@@ -104,11 +105,9 @@ def report(events: EventLog, server: str, probe: Probe, *, status: int, text: st
     :param status: the exit status of the command.
     :param text: what it printed; the end is kept when it is long.
     """
-    events.emit(
-        "guest", "probe", server=server, probe=probe.name, status=status, text=text[-probe.limit :]
-    )
+    events.add(GuestProbe(probe.name, status, text[-probe.limit :]), server=server)
 
 
 def report_disk(events: EventLog, server: str, text: str) -> None:
     """Emit what the disk of a guest shows that could not be asked."""
-    events.emit("guest", "probe", server=server, probe=DISK, status=0, text=text[-LIMIT:])
+    events.add(GuestProbe(DISK, 0, text[-LIMIT:]), server=server)

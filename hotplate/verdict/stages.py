@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hotplate.events import classify
+from hotplate.events.kinds import PowerOn
 from hotplate.events.log import Event
 
 
@@ -78,7 +79,7 @@ def _network_up(event: Event) -> str:
 
 
 def _metadata_served(event: Event) -> str:
-    if event.source == "machine" and event.kind == "power-on" and event.detail.get("restored"):
+    if (started := PowerOn.of(event)) is not None and started.restored:
         return "restored from a state in which it had its metadata"
     if classify.is_metadata_fetch(event) and classify.answered(event):
         return classify.describe(event)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from hotplate.events import classify, expected
 from hotplate.events.expected import ExpectedDeployment
+from hotplate.events.kinds import ServerBoot, StackResource, UserDataParts
 from hotplate.events.log import Event, EventLog
 from hotplate.verdict.deployment_track import DeploymentTrack, WaitSignal, furthest
 from hotplate.verdict.stages import (
@@ -187,12 +188,11 @@ class StageTracker:
         """Take in what the server is, and what it was given."""
         if event.source == "machine" and event.kind == "power-on" and self.started is None:
             self.started = event.at
-        elif event.source == "nova" and event.kind == "boot":
-            self.name = str(event.detail.get("name", ""))
-        elif (sources := expected.of_user_data(event, "sources")) is not None:
-            self._has_source = bool(sources)
-            handles = expected.of_user_data(event, "handles") or []
-            parts = [handle.partition("/") for handle in handles]
+        elif boot := ServerBoot.of(event):
+            self.name = boot.name
+        elif (given := UserDataParts.of(event)) is not None and given.sources is not None:
+            self._has_source = bool(given.sources)
+            parts = [handle.partition("/") for handle in given.handles or []]
             self.waits = [WaitSignal(stack, name) for stack, _, name in parts]
             self._await_signals()
 
@@ -248,11 +248,13 @@ class StageTracker:
         elif track is not None and track.is_accepted_by(event):
             self._advance(track, Stage.SIGNAL_RECEIVED, event, fresh)
             self._advance(track, Stage.SIGNAL_ACCEPTED, event, fresh)
-        if isinstance(track, DeploymentTrack) and classify.is_failure(event):
-            track.fail(str(event.detail.get("reason", "")), event.at)
+        change = StackResource.of(event)
+        if isinstance(track, DeploymentTrack) and change and change.status == "FAILED":
+            track.fail(change.reason, event.at)
 
     def _see_condition(self, key: tuple[str, str], event: Event) -> None:
-        if event.detail.get("status") == "COMPLETE":
+        change = StackResource.of(event)
+        if change and change.status == "COMPLETE":
             self._conditions.pop(key, None)
         else:
             self._conditions[key] = event

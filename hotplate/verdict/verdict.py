@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hotplate.errors import Interrupted, Outcome, outcome_of, sentence_of
 from hotplate.events import classify
+from hotplate.events.kinds import StackResource
 from hotplate.events.log import Event, EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.hook_output import HookOutput
@@ -350,15 +351,16 @@ def judge(
 
 def _waited_for(events: Iterable[Event]) -> list[str]:
     """Return what Heat waits for, in a sentence: no server is known to have to bring it about."""
+    changes = filter(None, map(StackResource.of, events))
     last = {
-        classify.resource_key(event): event.detail
-        for event in events
-        if event.source == "stack" and event.detail.get("type") != classify.STACK_TYPE
+        (change.stack_id, change.resource): change
+        for change in changes
+        if change.type != classify.STACK_TYPE
     }
     names = [
-        f'{detail.get("type")} "{detail.get("label") or detail.get("resource")}"'
-        for detail in last.values()
-        if detail.get("status") == "IN_PROGRESS"
+        f'{change.type} "{change.label or change.resource}"'
+        for change in last.values()
+        if change.status == "IN_PROGRESS"
     ]
     return [f"Heat waits for {', '.join(names)}"] if names else []
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies
 
 from hotplate.cloud.nova import user_data
+from hotplate.events.kinds import UserDataParts
 
 
 def test_the_parts_of_user_data():
@@ -16,12 +17,12 @@ def test_the_parts_of_user_data():
         part = MIMEText("x")
         part.add_header("Content-Disposition", "attachment", filename=name)
         message.attach(part)
-    assert user_data.describe(message.as_bytes())["parts"] == ["cloud-config", "cfn-init-data"]
+    assert user_data.describe(message.as_bytes()).parts == ["cloud-config", "cfn-init-data"]
 
 
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\necho\n", b"\x1f\x8b\x00\xff"])
 def test_other_user_data_has_no_parts(data):
-    assert user_data.describe(data) == {"parts": [], "sources": [], "handles": []}
+    assert user_data.describe(data) == UserDataParts([], [], [])
 
 
 def whole(**parts):
@@ -46,12 +47,12 @@ def whole(**parts):
 )
 def test_where_the_agent_is_told_to_poll(section, sources):
     data = whole(cfn_init_data=json.dumps({"os-collect-config": section, "deployments": []}))
-    assert user_data.describe(data)["sources"] == sources
+    assert user_data.describe(data).sources == sources
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"os-collect-config": []}', "x"])
 def test_an_odd_init_data_has_no_source(text):
-    assert user_data.describe(whole(cfn_init_data=text))["sources"] == []
+    assert user_data.describe(whole(cfn_init_data=text)).sources == []
 
 
 def test_the_handles_whose_addresses_it_has():
@@ -60,11 +61,11 @@ def test_the_handles_whose_addresses_it_has():
     url = f"http://169.254.169.254:8004/v1/t1/stacks/web/{stack}/resources/other/signal"
     data = whole(user_data=f"curl -X PUT 'http://x/v1/waitcondition/{arn}?Signature=S'\ncurl {url}")
     description = user_data.describe(data)
-    assert description["handles"] == [f"{stack}/handle", f"{stack}/other"]
+    assert description.handles == [f"{stack}/handle", f"{stack}/other"]
     assert "Signature" not in str(description)
 
 
 @given(strategies.binary(max_size=300), strategies.text(max_size=200))
 def test_whatever_user_data_is_it_can_be_described(data, text):
     for each in (data, whole(cfn_init_data=text), b"MIME-Version: 1.0\n" + data):
-        assert set(user_data.describe(each)) == {"parts", "sources", "handles"}
+        assert set(user_data.describe(each).detail()) == {"parts", "sources", "handles"}

@@ -1,28 +1,95 @@
-"""The facts of events: what is read of one is a fact that some event has."""
+"""The kinds of events: what is emitted is what is read, and the type checker knows the names."""
 
 import ast
+import json
+from dataclasses import fields
 from pathlib import Path
 
+import pytest
+from mypy import api
+
 import hotplate
-from hotplate.events.detail import Detail
+from hotplate.events import kinds
+from hotplate.events.kinds import EventFacts, ServiceRequest, StackResource
+from hotplate.events.log import Event, EventLog
 
 PACKAGE = Path(hotplate.__file__).parent
-DECLARED = set(Detail.__annotations__)
+KINDS = [
+    each
+    for each in vars(kinds).values()
+    if isinstance(each, type) and issubclass(each, EventFacts) and hasattr(each, "KIND")
+]
+VALUES = {"str": "x", "int": 1, "float": 0.5, "bool": True, "list[str]": ["x"]}
+WRONG = {
+    "a name when it is made": ("MachineExit(colour=0)", "colour"),
+    "a type when it is made": ("MachineExit(status='0')", "status"),
+    "a name when it is read": ("exit.colour", "colour"),
+    "a name of another kind": ("exit.path", "path"),
+    "facts past the classes": ("EventLog().emit('machine', 'exit', status=0)", "Never"),
+}
 
 
-def test_what_is_asked_of_an_event_is_declared():
-    """The type checker sees this for ``detail["x"]``, and not for ``detail.get("x")``."""
-    asked = {
-        node.args[0].value
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_what_was_emitted_is_read(kind: type[EventFacts]) -> None:
+    values = {
+        each.name: VALUES.get(str(each.type).split(" | ")[0], [{"id": "x"}])
+        for each in fields(kind)
+    }
+    source = min(kind.SOURCES)
+    event = EventLog().add(kind(**values), source=source, server="a")
+    assert (event.source, event.kind, event.server) == (source, kind.KIND, "a")
+    assert event.detail == json.loads(json.dumps(event.detail)) == values
+    assert kind.of(event) == kind(**values)
+    assert kind.of(Event("another", kind.KIND, "a", values)) is None
+    assert kind.of(Event(source, "another", "a", values)) is None
+
+
+def test_a_fact_that_is_not_there_is_left_out():
+    event = EventLog().add(ServiceRequest("GET", status=200), source="cfn")
+    assert event.detail == {"method": "GET", "status": 200}
+
+
+def test_facts_of_an_older_log_are_read_as_far_as_they_go():
+    """``events.json`` of another version has fewer facts, or more."""
+    event = Event("stack", "resource", "", {"resource": "web", "colour": "red"})
+    assert StackResource.of(event) == StackResource(resource="web")
+
+
+def test_a_kind_that_several_services_have_needs_the_service():
+    with pytest.raises(ValueError, match="unpack"):
+        EventLog().add(ServiceRequest("GET"))
+
+
+def test_no_two_kinds_are_the_same():
+    names = [(source, kind.KIND) for kind in KINDS for source in kind.SOURCES]
+    assert len(KINDS) > 15
+    assert len(names) == len(set(names))
+
+
+def test_rooms_read_facts_by_their_kind():
+    """``detail`` is for what is written to a file; the type checker knows nothing of its names."""
+    readers = {
+        str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func) in ("detail.get", "event.detail.get", "ended.detail.get")
-        and isinstance(node.args[0], ast.Constant)
+        if isinstance(node, ast.Attribute)
+        and node.attr == "detail"
+        and ast.unparse(node.value).endswith(("event", "ended"))
     }
-    assert len(asked) > 10
-    assert asked <= DECLARED
+    assert readers == {"events/classify.py", "events/kinds.py", "report/artifacts.py"}
 
 
-def test_facts_are_told_apart_from_the_events_own_fields():
-    assert not DECLARED & {"source", "kind", "server", "at", "wall"}
+def test_the_type_checker_finds_what_no_kind_has(tmp_path: Path) -> None:
+    lines = [
+        "from hotplate.events.kinds import MachineExit",
+        "from hotplate.events.log import EventLog",
+        "exit = MachineExit(status=0)",
+        *(line for line, _ in WRONG.values()),
+    ]
+    program = tmp_path / "wrong.py"
+    program.write_text("\n".join(lines) + "\n")
+    report, _, status = api.run(["--strict", "--cache-dir", str(tmp_path / "cache"), str(program)])
+    assert status == 1
+    errors = [line for line in report.splitlines() if ": error: " in line]
+    for number, (_, word) in enumerate(WRONG.values(), 4):
+        assert any(f"wrong.py:{number}:" in line and word in line for line in errors)

@@ -28,7 +28,7 @@ from hotplate.cloud.http import limits
 from hotplate.cloud.http.addresses import Side
 from hotplate.cloud.http.faults import Fault, Faults
 from hotplate.cloud.http.limits import Quota
-from hotplate.events.detail import Detail
+from hotplate.events.kinds import ServiceRequest
 from hotplate.events.log import EventLog, clipped
 
 LOG = logging.getLogger("hotplate.gateway")
@@ -161,14 +161,15 @@ class Front:
         """Answer with ``status`` what was no request, or too large a one."""
         if self._quota is not None and not self._quota.request():
             return
-        self._events.emit(
-            self.service,
-            "request",
+        self._events.add(
+            ServiceRequest(
+                method=clipped(str(getattr(request, "command", ""))),
+                path=clipped(_TOKEN_PATH.sub(r"\1...", str(getattr(request, "path", "")))),
+                status=status,
+                side=self._side.value,
+            ),
+            source=self.service,
             server=self._server_id,
-            method=clipped(str(getattr(request, "command", ""))),
-            path=clipped(_TOKEN_PATH.sub(r"\1...", str(getattr(request, "path", "")))),
-            status=status,
-            side=self._side.value,
         )
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -263,23 +264,22 @@ class Front:
         begun: float,
         fault: Fault | None,
     ) -> None:
-        detail: Detail = {
-            "method": clipped(environ["REQUEST_METHOD"]),
-            "path": clipped(_TOKEN_PATH.sub(r"\1...", path)),
-            "status": int(started.status.split(" ", 1)[0]),
-            "seconds": round(time.monotonic() - begun, 4),
-            "side": self._side.value,
-        }
+        asked: dict[str, str] = {}
         if self.service == "cfn":
-            query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
-            detail["action"] = clipped(query.get("Action", ""))
-            if "StackName" in query:
-                detail["StackName"] = clipped(query["StackName"])
-            if "LogicalResourceId" in query:
-                detail["LogicalResourceId"] = clipped(query["LogicalResourceId"])
-        if fault is not None:
-            detail["fault"] = fault.kind
-        self._events.emit(self.service, "request", server=self._server_id, **detail)
+            query = {"Action": "", **dict(parse_qsl(environ.get("QUERY_STRING", "")))}
+            asked = {name: clipped(value) for name, value in query.items()}
+        facts = ServiceRequest(
+            method=clipped(environ["REQUEST_METHOD"]),
+            path=clipped(_TOKEN_PATH.sub(r"\1...", path)),
+            status=int(started.status.split(" ", 1)[0]),
+            seconds=round(time.monotonic() - begun, 4),
+            side=self._side.value,
+            action=asked.get("Action"),
+            StackName=asked.get("StackName"),
+            LogicalResourceId=asked.get("LogicalResourceId"),
+            fault=None if fault is None else fault.kind,
+        )
+        self._events.add(facts, source=self.service, server=self._server_id)
 
 
 class StartedResponse:

@@ -16,6 +16,7 @@ from typing import Literal
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.nova.compute import Compute, GuestServices, ServerSpec
+from hotplate.events.kinds import ServerBoot
 from hotplate.events.log import EventLog
 
 #: The address a guest gets from the only DHCP server it can see.
@@ -141,14 +142,14 @@ class Servers:
                 server.random_seed,
                 server.created,
             )
-        self._events.emit(
-            "nova",
-            "boot",
+        self._events.add(
+            ServerBoot(
+                name=spec.name,
+                stack=spec.stack_name,
+                resource=spec.resource_name,
+                user_data_bytes=len(spec.user_data),
+            ),
             server=spec.id,
-            name=spec.name,
-            stack=spec.stack_name,
-            resource=spec.resource_name,
-            user_data_bytes=len(spec.user_data),
         )
         try:
             self._compute.boot(spec, self._services)

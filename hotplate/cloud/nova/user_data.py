@@ -13,7 +13,7 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
-from hotplate.events.detail import Detail
+from hotplate.events.kinds import UserDataParts
 
 CFN_INIT_DATA = "cfn-init-data"
 SOURCES = ("cfn", "heat", "request", "zaqar")
@@ -22,7 +22,7 @@ SOURCES = ("cfn", "heat", "request", "zaqar")
 _HANDLE = re.compile(r"stacks/[^/\s\"']+/(?P<stack>[0-9a-f-]{36})/resources/(?P<name>[\w.-]+)")
 
 
-def describe(data: bytes) -> Detail:
+def describe(data: bytes) -> UserDataParts:
     """Return what a server's user data says: ``parts``, ``sources`` and ``handles``.
 
     :param data: MIME multipart, as Heat makes it, or anything else: then there are no parts.
@@ -33,11 +33,11 @@ def describe(data: bytes) -> Detail:
         data.decode(errors="replace")
     ]
     init_data = [_text(part) for part in parts if part.get_filename() == CFN_INIT_DATA]
-    return {
-        "parts": [part.get_filename() or part.get_content_type() for part in parts],
-        "sources": _sources(init_data[0]) if init_data else [],
-        "handles": sorted({handle for text in texts for handle in _handles(text)}),
-    }
+    return UserDataParts(
+        parts=[part.get_filename() or part.get_content_type() for part in parts],
+        sources=_sources(init_data[0]) if init_data else [],
+        handles=sorted({handle for text in texts for handle in _handles(text)}),
+    )
 
 
 def _text(part: Any) -> str:

@@ -24,6 +24,7 @@ from hotplate.cloud.http.faults import Faults
 from hotplate.cloud.http.limits import Quota
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 from hotplate.cloud.zaqar.queues import QueueError, Queues
+from hotplate.events.kinds import ServiceRequest
 from hotplate.events.log import EventLog, clipped
 
 SERVICE = "zaqar-websocket"
@@ -91,14 +92,10 @@ class WebsocketServer:
             fault.over.wait(fault.delay if fault.kind == "delay" else fault.left)
             return None
         status = {"status": fault.status, "html200": 200}.get(fault.kind, 500)
-        self._events.emit(
-            SERVICE,
-            "request",
+        self._events.add(
+            ServiceRequest("GET", request.path, status, fault=fault.kind),
+            source=SERVICE,
             server=self._server_id,
-            method="GET",
-            path=request.path,
-            status=status,
-            fault=fault.kind,
         )
         return connection.respond(http.HTTPStatus(status), "injected fault\n")
 
@@ -137,13 +134,10 @@ class WebsocketServer:
 
     def log(self, action: str, status: int) -> None:
         """Write an answered frame to the event log."""
-        self._events.emit(
-            SERVICE,
-            "request",
+        self._events.add(
+            ServiceRequest("WS", status=status, action=clipped(action)),
+            source=SERVICE,
             server=self._server_id,
-            method="WS",
-            action=clipped(action),
-            status=status,
         )
 
 
