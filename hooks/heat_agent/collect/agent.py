@@ -10,7 +10,15 @@ from .cache import Cache
 from .pace import Pace
 from .problems import NotConfigured, NotThere, Unavailable
 
-RELOAD = "reload"
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .log import Log
+    from .program import Seams
+    from .settings import Settings
+    from .signals import Signals
+    from .web import Client
+
+RELOAD = None
 LONGEST_POLL = 3600.0
 """Maximum seconds of one poll(2), whose argument is an int of milliseconds."""
 
@@ -18,12 +26,12 @@ LONGEST_POLL = 3600.0
 class Gathered:
     """The result of one round: (key, JSON text) pairs, and whether a server is in trouble."""
 
-    def __init__(self):
-        self.pairs = []
+    def __init__(self) -> None:
+        self.pairs: list[tuple[str, str]] = []
         self.troubled = False
-        self.wait = None
+        self.wait: float | None = None
 
-    def trouble(self, error):
+    def trouble(self, error: Unavailable) -> None:
         """Add what a failed source says about its server."""
         self.troubled = self.troubled or error.overloaded
         if error.wait is not None:
@@ -36,7 +44,9 @@ class Agent:
     signals: a signals.Signals that has been entered.
     """
 
-    def __init__(self, settings, log, client, seams, signals):
+    def __init__(
+        self, settings: Settings, log: Log, client: Client, seams: Seams, signals: Signals
+    ) -> None:
         self._settings = settings
         self._log = log
         self._seams = seams
@@ -44,8 +54,8 @@ class Agent:
         self._cache = Cache(settings.cachedir)
         around = sources.Surroundings(settings, client, self._cache, log)
         self._sources = [(name, sources.make(name, around)) for name in settings.collectors]
-        self._earlier = {}
-        self._complaints = {}
+        self._earlier: dict[str, list[tuple[str, str]]] = {}
+        self._complaints: dict[str, str] = {}
         self._pace = Pace(settings.shortest, settings.longest)
 
     def document(self) -> dict:
@@ -54,13 +64,13 @@ class Agent:
 
         return {key: json.loads(text) for key, text in self._gather(keep=False).pairs}
 
-    def close(self):
+    def close(self) -> None:
         """Close the connections of the sources."""
         for _, source in self._sources:
             getattr(source, "close", lambda: None)()
 
-    def run(self):
-        """Poll until there is a reason to stop; return RELOAD or an exit status.
+    def run(self) -> int | None:
+        """Poll until there is a reason to stop; return an exit status, or RELOAD.
 
         Raises the exceptions of signals.py.
         """
@@ -75,7 +85,7 @@ class Agent:
             self._log.debug(f"The next round is in {pause:.2f} seconds.")
             self._rest(pause)
 
-    def round(self):
+    def round(self) -> tuple[int | None, float]:
         """Do one round; return the command's status and the seconds until the next round.
 
         The status is None if the command was not run, 1 if the cache could not be written.
@@ -85,7 +95,7 @@ class Agent:
         fresh = bool(changed) and status == 0
         return status, self._pace.after(fresh=fresh, troubled=gathered.troubled, wait=gathered.wait)
 
-    def _gather(self, keep):
+    def _gather(self, keep: bool) -> Gathered:
         """Read every source; with *keep*, an unavailable one counts with its earlier document."""
         gathered = Gathered()
         for name, source in self._sources:
@@ -112,18 +122,19 @@ class Agent:
             gathered.pairs = documents.last_of_each(gathered.pairs)
         return gathered
 
-    def _instead(self, name):
+    def _instead(self, name: str) -> list[tuple[str, str]]:
         """Return a source's earlier documents, from memory or from the cache."""
         if name in self._earlier or name not in sources.REMOTE:
             return self._earlier.get(name, [])
         document = self._cache.read(name)
         if not isinstance(document, dict):
             return []
-        options = self._settings.cfn if name == "cfn" else self._settings
-        pairs = documents.explode(name, document, options.deployment_key, self._log.debug)
+        keys = self._settings.deployment_key
+        keys = self._settings.cfn.deployment_key if name == "cfn" else keys
+        pairs = documents.explode(name, document, keys, self._log.debug)
         return _encoded(pairs)
 
-    def _take_in(self, pairs):
+    def _take_in(self, pairs: list[tuple[str, str]]) -> tuple[list[str], int | None]:
         """Cache *pairs* and run the command; return the changed keys and the status of round()."""
         try:
             changed = [key for key, text in pairs if self._cache.store(key, text)]
@@ -139,8 +150,8 @@ class Agent:
             return [], None
         return changed, self._run([self._cache.path(key) for key, _ in pairs], changed)
 
-    def _run(self, paths, changed):
-        command = self._settings.command
+    def _run(self, paths: list[str], changed: list[str]) -> int:
+        command = self._settings.command or ""
         self._log.info(f"{_count(changed)} changed; running the command.")
         self._signals.put_off()
         status = self._seams.command(command, paths)
@@ -157,14 +168,14 @@ class Agent:
         self._signals.allow()
         return status
 
-    def _back_up(self):
+    def _back_up(self) -> None:
         try:
             self._cache.back_up(self._settings.backup_cachedir)
         except OSError as error:
             where = self._settings.backup_cachedir
             self._log.warning(f'the cache cannot be copied to "{where}": {error.strerror}')
 
-    def _rest(self, pause):
+    def _rest(self, pause: float) -> None:
         """Wait; after the shortest pause, a message that arrives ends the wait."""
         first = min(pause, self._settings.shortest)
         time.sleep(first)
@@ -186,7 +197,7 @@ class Agent:
             poll.register(stream.sock, select.POLLIN)
         poll.poll(int(min(pause - first, LONGEST_POLL) * 1000))
 
-    def _complain(self, name, sentence, loud):
+    def _complain(self, name: str, sentence: str, loud: bool) -> None:
         """Log why a source is unavailable, once and not in every round."""
         repeated = self._complaints.get(name) == sentence
         say = self._log.warning if loud and not repeated else self._log.debug
@@ -194,20 +205,20 @@ class Agent:
         if loud:
             self._complaints[name] = sentence
 
-    def _praise(self, name):
+    def _praise(self, name: str) -> None:
         if self._complaints.pop(name, None) is not None:
             self._log.info(f'Source "{name}" is available again.')
 
 
-def _encoded(pairs):
+def _encoded(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(key, documents.encode(document)) for key, document in pairs]
 
 
-def _count(changed):
+def _count(changed: list[str]) -> str:
     return f"{len(changed)} document{'' if len(changed) == 1 else 's'}"
 
 
-def _place(error):
+def _place(error: BaseException) -> str:
     """Return an error's type and where it was raised; its text could contain an input."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -15,7 +15,7 @@ FOREIGN = 78
 """Its exit status if the disk still has another instance's state: the agent must not start."""
 
 
-def prepare(program=PREPARE) -> int:
+def prepare(program: str = PREPARE) -> int:
     """Run *program*; return FOREIGN if the agent must not start, else 0."""
     try:
         pid = process.spawn([program], env=dict(os.environ), stdin=0, stdout=1, stderr=2)

@@ -14,24 +14,28 @@ from heat_config import files
 from . import tree
 from .documents import LIST_NAME, canonical
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 LIMIT = 64 << 20
 
 
 class Cache:
     """The files in *directory*."""
 
-    def __init__(self, directory):
+    def __init__(self, directory: str) -> None:
         self.directory = directory
 
-    def path(self, key):
+    def path(self, key: str) -> str:
         """Return the path of a document."""
         return os.path.join(self.directory, f"{key}.json")
 
-    def read(self, key):
+    def read(self, key: str) -> Any:
         """Return a document, or None if there is none or it cannot be read."""
         return _parsed(_bytes(self.path(key)))
 
-    def store(self, key, text) -> bool:
+    def store(self, key: str, text: str) -> bool:
         """Write the JSON *text* as the document *key*; return whether it is a change.
 
         An unchanged file is not written. Raises OSError.
@@ -46,13 +50,13 @@ class Cache:
             files.write_whole(path, data)
         return first or not self._is_last(path, data)
 
-    def commit(self, key):
+    def commit(self, key: str) -> None:
         """Record that the command succeeded for the document *key*. Raises OSError."""
         data = _bytes(self.path(key))
         if data is not None and _bytes(self.path(key) + ".last") != data:
             files.write_whole(self.path(key) + ".last", data)
 
-    def write_list(self, keys):
+    def write_list(self, keys: list[str]) -> None:
         """Write the list of current documents, in order. Raises OSError."""
         import json
 
@@ -60,7 +64,7 @@ class Cache:
         if _bytes(self.path(LIST_NAME)) != data:
             files.write_whole(self.path(LIST_NAME), data)
 
-    def back_up(self, directory):
+    def back_up(self, directory: str) -> None:
         """Make *directory* a copy of the cache. Raises OSError."""
         if not directory:
             return
@@ -72,7 +76,7 @@ class Cache:
         if os.path.isdir(self.directory):
             tree.copy(self.directory, directory)
 
-    def _is_last(self, path, data):
+    def _is_last(self, path: str, data: bytes) -> bool:
         last = _bytes(path + ".last")
         if last is None or last == data:
             return last is not None
@@ -84,7 +88,7 @@ class Cache:
             return False
 
 
-def _bytes(path):
+def _bytes(path: str) -> bytes | None:
     try:
         with open(path, "rb") as stream:
             return stream.read(LIMIT)
@@ -92,7 +96,7 @@ def _bytes(path):
         return None
 
 
-def _parsed(data):
+def _parsed(data: bytes | None) -> Any:
     import json
 
     if data is None:

@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from .options import ALIASES, BOOLEAN, GROUPS, LIST, OPTIONS, flag
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .options import Option
+
 VERSION = "14.1.0 (heat_agent)"
 FILE = "config-file"
 DIRECTORY = "config-dir"
@@ -25,7 +31,9 @@ def steps(arguments: list[str]) -> list[tuple]:
     class Step(argparse.Action):
         """Append one step."""
 
-        def __call__(self, _parser, namespace, value, _option_string=None):
+        def __call__(
+            self, _parser: object, namespace: Any, value: Any, _option_string: object = None
+        ) -> None:
             noted = getattr(namespace, "steps", [])
             namespace.steps = [*noted, self.const(value)]
 
@@ -61,7 +69,7 @@ def steps(arguments: list[str]) -> list[tuple]:
     return noted
 
 
-def _add(place, option, step, suppress):
+def _add(place: Any, option: Option, step: type, suppress: str) -> None:
     words = [flag(option)]
     if option.short:
         words.append("-" + option.short)

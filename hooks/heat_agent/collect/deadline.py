@@ -8,11 +8,11 @@ import time
 class Deadline:
     """*step* seconds for each step, *whole* seconds in total."""
 
-    def __init__(self, step, whole):
+    def __init__(self, step: float, whole: float) -> None:
         self._step = step
         self._end = time.monotonic() + whole
 
-    def left(self):
+    def left(self) -> float:
         """Return the seconds allowed for the next step. Raises TimeoutError if there are none."""
         remaining = self._end - time.monotonic()
         if remaining <= 0:

@@ -11,6 +11,11 @@ import os
 from .options import COLLECTORS
 from .problems import Unavailable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 UNGROUPED = "Heat::Ungrouped"
 MERGED = ("os-apply-config", UNGROUPED)
 LIST_NAME = "os_config_files"
@@ -21,7 +26,7 @@ NAME_LIMIT = 200
 """Maximum bytes of a document's name, which leaves room for what is added to it."""
 
 
-def decode(text, where):
+def decode(text: str | bytes, where: str) -> Any:
     """Parse JSON text or bytes. Raises Unavailable; its message begins with *where*."""
     import json
 
@@ -33,7 +38,7 @@ def decode(text, where):
         raise Unavailable(f"{where} is not JSON") from None
 
 
-def decode_object(text, where):
+def decode_object(text: str | bytes, where: str) -> dict[str, Any]:
     """Parse a JSON object. Raises Unavailable."""
     value = decode(text, where)
     if not isinstance(value, dict):
@@ -41,7 +46,7 @@ def decode_object(text, where):
     return value
 
 
-def encode(value) -> str:
+def encode(value: Any) -> str:
     """Return *value* as JSON for the cache. Raises Unavailable if it is nested too deeply."""
     import json
 
@@ -51,14 +56,14 @@ def encode(value) -> str:
         raise Unavailable("a document is nested too deeply") from None
 
 
-def canonical(value) -> str:
+def canonical(value: Any) -> str:
     """Return text that is equal for equal values, regardless of the order of keys."""
     import json
 
     return json.dumps(value, sort_keys=True)
 
 
-def explode(name, document, keys, say) -> list:
+def explode(name: str, document: Any, keys: list[str], say: Callable[[str], None]) -> list:
     """Return [(*name*, *document*), (deployment's name, its config), ...].
 
     keys: of lists of deployments in the document. say: called with a sentence for each deployment
@@ -79,7 +84,9 @@ def explode(name, document, keys, say) -> list:
     return pairs
 
 
-def _own(deployment, key, source, say):
+def _own(
+    deployment: Any, key: str, source: str, say: Callable[[str], None]
+) -> tuple[str, Any] | None:
     """Return (name, config) if the deployment's config is metadata, else None."""
     if not isinstance(deployment, dict) or "name" not in deployment:
         say(f'an entry of "{key}" of the source "{source}" has no name, and is skipped')
@@ -99,7 +106,7 @@ def _own(deployment, key, source, say):
     return name, deployment["config"]
 
 
-def is_file_name(name):
+def is_file_name(name: Any) -> bool:
     """Return whether *name* can be the name of a file in the cache."""
     if not isinstance(name, str) or not name or "/" in name or "\0" in name:
         return False
@@ -109,7 +116,7 @@ def is_file_name(name):
         return False
 
 
-def last_of_each(pairs) -> list:
+def last_of_each(pairs: list[tuple[str, Any]]) -> list:
     """Return *pairs* without those whose name is repeated later."""
     latest = {name: place for place, (name, _) in enumerate(pairs)}
     return [pair for place, pair in enumerate(pairs) if latest[pair[0]] == place]

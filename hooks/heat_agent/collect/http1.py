@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from .stream import TooLong
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .deadline import Deadline
+    from .stream import Stream
+
 LINE_LIMIT = 1 << 16
 HEADER_LIMIT = 200
 INTERIM_LIMIT = 10
@@ -17,7 +22,7 @@ class Malformed(Exception):
 class Answer:
     """An answer: status, headers ({lower-case name: text}), body (bytes), and its url."""
 
-    def __init__(self, status, headers, body, keep):
+    def __init__(self, status: int, headers: dict[str, str], body: bytes, keep: bool) -> None:
         self.status = status
         self.headers = headers
         self.body = body
@@ -25,7 +30,7 @@ class Answer:
         self.url = ""
 
 
-def head(method, path, headers, body=b""):
+def head(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> bytes:
     """Return the bytes of a request. Raises ValueError for text that it cannot contain."""
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     if any("\r" in line or "\n" in line for line in lines):
@@ -33,7 +38,7 @@ def head(method, path, headers, body=b""):
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
 
 
-def read_answer(stream, method, deadline, limit) -> Answer:
+def read_answer(stream: Stream, method: str, deadline: Deadline, limit: int) -> Answer:
     """Return the answer to a *method* request; *limit*: bytes of the body.
 
     Raises Malformed, TooLong, OSError.
@@ -51,7 +56,7 @@ def read_answer(stream, method, deadline, limit) -> Answer:
     length = _length(headers)
     chunked = "chunked" in headers.get("transfer-encoding", "").lower()
     if method == "HEAD" or status in NO_BODY or status == 101 or method == "CONNECT":
-        body = b""
+        body: bytes | bytearray = b""
     elif chunked:
         body = _chunks(stream, deadline, limit)
     elif length is None:
@@ -63,7 +68,7 @@ def read_answer(stream, method, deadline, limit) -> Answer:
     return Answer(status, headers, _plain(bytes(body), headers, limit), keep)
 
 
-def _status(line):
+def _status(line: bytes) -> tuple[tuple[int, int], int]:
     parts = line.split(None, 2)
     if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or len(parts[1]) != 3:
         raise Malformed
@@ -76,8 +81,8 @@ def _status(line):
     return (1, minor), status
 
 
-def _headers(stream, deadline):
-    headers = {}
+def _headers(stream: Stream, deadline: Deadline) -> dict[str, str]:
+    headers: dict[str, str] = {}
     for _ in range(HEADER_LIMIT):
         line = stream.line(LINE_LIMIT, deadline)
         if not line:
@@ -88,7 +93,7 @@ def _headers(stream, deadline):
     raise Malformed
 
 
-def _length(headers):
+def _length(headers: dict[str, str]) -> int | None:
     text = headers.get("content-length")
     if text is None:
         return None
@@ -97,7 +102,7 @@ def _length(headers):
     return int(text)
 
 
-def _chunks(stream, deadline, limit):
+def _chunks(stream: Stream, deadline: Deadline, limit: int) -> bytearray:
     """Read a chunked body (RFC 9112 7.1) and the trailers after it."""
     body = bytearray()
     while True:
@@ -118,7 +123,7 @@ def _chunks(stream, deadline, limit):
             raise Malformed
 
 
-def _plain(body, headers, limit):
+def _plain(body: bytes, headers: dict[str, str], limit: int) -> bytes:
     """Decompress the body: an object may be stored compressed, although we did not ask for it."""
     coding = headers.get("content-encoding", "").lower()
     if coding not in ("gzip", "x-gzip", "deflate") or not body:

@@ -12,6 +12,14 @@ from heat_config.address import Target, redacted
 from . import documents, web
 from .problems import Unavailable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from .http1 import Answer
+    from .web import Client
+
 UNAUTHORIZED = 401
 UNKNOWN_LIFETIME = 300.0
 EARLY = 60.0
@@ -23,25 +31,25 @@ TOKEN_LIMIT = 4 << 20
 class Token:
     """value: the text that stands for the user. catalog: Keystone's list of services."""
 
-    def __init__(self, value, catalog, lifetime):
+    def __init__(self, value: str, catalog: list[tuple], lifetime: float) -> None:
         self.value = value
         self.catalog = catalog
         self._end = uptime() + lifetime - min(EARLY, lifetime / 10)
 
-    def is_fresh(self):
+    def is_fresh(self) -> bool:
         return uptime() < self._end
 
 
 class Keystone:
     """Get tokens for the user in *options*: auth_url, user_id, password, project_id."""
 
-    def __init__(self, client, options):
+    def __init__(self, client: Client, options: Any) -> None:
         self._client = client
         self._options = options
-        self._base = None
-        self._token = None
+        self._base = ""
+        self._token: Token | None = None
 
-    def authorized(self, act):
+    def authorized(self, act: Callable[[Token], Answer]) -> Answer:
         """Return the answer of ``act(token)``, if its status is below 400. Raises Unavailable."""
         answer = act(self.token())
         if answer.status == UNAUTHORIZED:
@@ -57,11 +65,11 @@ class Keystone:
             self._token = self._ask_v2() if self._base.endswith("/v2.0") else self._ask_v3()
         return self._token
 
-    def forget(self):
+    def forget(self) -> None:
         """Discard the token."""
         self._token = None
 
-    def _discover(self):
+    def _discover(self) -> str:
         """Return the URL of the API: that of auth_url, or the newest that Keystone lists.
 
         A link to another host is not used: it may be wrong behind a proxy, and the password must
@@ -82,7 +90,7 @@ class Keystone:
             return root + "/v3"
         return _newest(listed, root)
 
-    def _ask_v3(self):
+    def _ask_v3(self) -> Token:
         user = {"id": self._options.user_id, "password": self._options.password}
         body = {
             "auth": {
@@ -98,7 +106,7 @@ class Keystone:
         lifetime = _between(token.get("issued_at"), token.get("expires_at"))
         return Token(value, list(_endpoints_v3(token.get("catalog"))), lifetime)
 
-    def _ask_v2(self):
+    def _ask_v2(self) -> Token:
         body = {
             "auth": {
                 "passwordCredentials": {
@@ -111,12 +119,12 @@ class Keystone:
         answer, listed = self._post("/tokens", body)
         access = listed.get("access")
         token = access.get("token") if isinstance(access, dict) else None
-        if not isinstance(token, dict) or not isinstance(token.get("id"), str):
+        if access is None or not isinstance(token, dict) or not isinstance(token.get("id"), str):
             raise Unavailable(f'"{redacted(answer.url)}" returned no token')
         lifetime = _between(token.get("issued_at"), token.get("expires"))
         return Token(token["id"], list(_endpoints_v2(access.get("serviceCatalog"))), lifetime)
 
-    def _post(self, path, body):
+    def _post(self, path: str, body: dict[str, Any]) -> tuple[Answer, dict[str, Any]]:
         import json
 
         url = self._base + path
@@ -133,7 +141,7 @@ class Keystone:
         return answer, documents.decode_object(answer.body, where)
 
 
-def endpoint(token, kind, region):
+def endpoint(token: Token, kind: str, region: str | None) -> str:
     """Return the public URL of the first service of type *kind*, without a trailing slash.
 
     Raises Unavailable.
@@ -145,19 +153,19 @@ def endpoint(token, kind, region):
     raise Unavailable(f'Keystone has no public endpoint of type "{kind}"{where}')
 
 
-def _endpoints_v3(catalog):
+def _endpoints_v3(catalog: Any) -> Iterator[tuple]:
     for service, entry in _entries(catalog):
         if entry.get("interface") == "public" and isinstance(entry.get("url"), str):
             yield service, (entry.get("region_id"), entry.get("region")), entry["url"]
 
 
-def _endpoints_v2(catalog):
+def _endpoints_v2(catalog: Any) -> Iterator[tuple]:
     for service, entry in _entries(catalog):
         if isinstance(entry.get("publicURL"), str):
             yield service, (entry.get("region"),), entry["publicURL"]
 
 
-def _entries(catalog):
+def _entries(catalog: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     for service in catalog if isinstance(catalog, list) else ():
         if not isinstance(service, dict):
             continue
@@ -167,7 +175,7 @@ def _entries(catalog):
                 yield service.get("type"), entry
 
 
-def _newest(listed, root):
+def _newest(listed: Any, root: str) -> str:
     """Return the URL of the newest API in Keystone's list of versions."""
     versions = listed.get("versions")
     versions = versions.get("values") if isinstance(versions, dict) else versions
@@ -181,7 +189,7 @@ def _newest(listed, root):
     return root + "/v2.0" if has_v2 else root + "/v3"
 
 
-def _link(version):
+def _link(version: Any) -> Any:
     links = version.get("links")
     for link in links if isinstance(links, list) else ():
         if isinstance(link, dict) and link.get("rel") == "self":
@@ -189,7 +197,7 @@ def _link(version):
     return None
 
 
-def _on_host(root, url):
+def _on_host(root: str, url: Any) -> str | None:
     """Return *url* if it has the scheme, host and port of *root*, else None."""
     try:
         before, after = Target(root), Target(url)
@@ -199,7 +207,7 @@ def _on_host(root, url):
     return url.rstrip("/") if same else None
 
 
-def _between(start, end):
+def _between(start: Any, end: Any) -> float:
     """Return the seconds between two of Keystone's timestamps, which are in UTC."""
     try:
         return max(0.0, _seconds(end) - _seconds(start)) or UNKNOWN_LIFETIME
@@ -207,7 +215,7 @@ def _between(start, end):
         return UNKNOWN_LIFETIME
 
 
-def _seconds(text):
+def _seconds(text: str) -> float:
     day, clock = text.rstrip("Z").split("T")
     year, month, date = (int(part) for part in day.split("-"))
     hour, minute, second = clock.split(":")
@@ -215,5 +223,5 @@ def _seconds(text):
     return time.mktime((year, month, date, int(hour), int(minute), int(float(second)), 0, 0, 0))
 
 
-def uptime():
+def uptime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)

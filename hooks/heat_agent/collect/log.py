@@ -11,6 +11,15 @@ import time
 
 from .problems import SettingsError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
+
+    from .settings import Settings
+
+    Write = Callable[[int, str], object]
+
 NAME = "os-collect-config"
 DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40  # as Python's logging has them
 LEVELS = {DEBUG: "DEBUG", INFO: "INFO", WARNING: "WARNING", ERROR: "ERROR"}
@@ -21,23 +30,23 @@ JOURNAL = "/run/systemd/journal/socket"
 class Log:
     """Pass messages of at least *level* to ``write(level, sentence)``."""
 
-    def __init__(self, write, level=INFO):
+    def __init__(self, write: Write, level: int = INFO) -> None:
         self._write = write
         self._level = level
 
-    def debug(self, sentence):
+    def debug(self, sentence: str) -> None:
         self._say(DEBUG, sentence)
 
-    def info(self, sentence):
+    def info(self, sentence: str) -> None:
         self._say(INFO, sentence)
 
-    def warning(self, sentence):
+    def warning(self, sentence: str) -> None:
         self._say(WARNING, sentence)
 
-    def error(self, sentence):
+    def error(self, sentence: str) -> None:
         self._say(ERROR, sentence)
 
-    def _say(self, level, sentence):
+    def _say(self, level: int, sentence: str) -> None:
         if level < self._level:
             return
         plain = "".join(c if c.isprintable() else "\ufffd" for c in sentence)
@@ -47,7 +56,7 @@ class Log:
             return  # collecting goes on with a full disk or a closed pipe
 
 
-def open_log(settings) -> Log:
+def open_log(settings: Settings) -> Log:
     """Return the Log that the settings ask for. Raises SettingsError."""
     level = DEBUG if settings.debug else INFO
     if settings.log_config_append:
@@ -62,16 +71,16 @@ def open_log(settings) -> Log:
     return Log(_json(to_stderr) if settings.use_json else to_stderr, level)
 
 
-def to_stderr(_level, sentence):
+def to_stderr(_level: int, sentence: str) -> None:
     _line(sys.stderr, f"{NAME}: {sentence}")
 
 
-def _line(stream, text):
+def _line(stream: TextIO, text: str) -> None:
     stream.write(text + "\n")
     stream.flush()
 
 
-def _to_file(path, settings):
+def _to_file(path: str, settings: Settings) -> Write:
     try:
         # Appending works when a program that rotates logs truncates the file.
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -79,17 +88,17 @@ def _to_file(path, settings):
         raise SettingsError(f'the log file "{path}" cannot be opened: {error.strerror}') from None
     stream = open(descriptor, "a", encoding="utf-8", errors="replace")  # noqa: SIM115
 
-    def write(level, sentence):
+    def write(level: int, sentence: str) -> None:
         when = time.strftime(settings.log_date_format)
         _line(stream, f"{when} {os.getpid()} {LEVELS[level]} {NAME} {sentence}")
 
     return _json(lambda _level, text: _line(stream, text)) if settings.use_json else write
 
 
-def _json(write):
+def _json(write: Write) -> Write:
     import json
 
-    def write_object(level, sentence):
+    def write_object(level: int, sentence: str) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         named = {"created": when, "levelname": LEVELS[level], "name": NAME, "message": sentence}
         write(level, json.dumps(named))
@@ -97,7 +106,7 @@ def _json(write):
     return write_object
 
 
-def _to_journal(level, sentence):
+def _to_journal(level: int, sentence: str) -> None:
     """Send one entry; see systemd's "Native Journal Protocol"."""
     import socket
 
@@ -106,7 +115,7 @@ def _to_journal(level, sentence):
         journal.sendto("\n".join([*fields, ""]).encode("utf-8", "replace"), JOURNAL)
 
 
-def _to_syslog(facility):
+def _to_syslog(facility: str | None) -> Write:
     import syslog
 
     name = (facility or "").upper()
@@ -117,7 +126,7 @@ def _to_syslog(facility):
     return lambda level, sentence: syslog.syslog(PRIORITIES[level], sentence)
 
 
-def _by_file(path):
+def _by_file(path: str) -> Write:
     import logging.config
 
     try:

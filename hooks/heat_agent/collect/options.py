@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from collections import namedtuple
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 COLLECTORS = ("heat_local", "ec2", "cfn", "heat", "request", "local", "zaqar")
 
 TEXT = "text"
@@ -21,7 +25,16 @@ Option = namedtuple("Option", "group name kind default short help destination")
 """group: its section. destination: its name in files and in the environment."""
 
 
-def _option(group, name, kind=TEXT, default=None, *, short=None, help=None, destination=None):
+def _option(
+    group: str,
+    name: str,
+    kind: str = TEXT,
+    default: Any = None,
+    *,
+    short: str | None = None,
+    help: str | None = None,
+    destination: str | None = None,
+) -> Option:
     return Option(group, name, kind, default, short, help, destination or name.replace("-", "_"))
 
 
@@ -116,12 +129,12 @@ ALIASES["log-file"] = ("logfile",)
 """Other names of options on the command line."""
 
 
-def flag(option, negated=False):
+def flag(option: Option, negated: bool = False) -> str:
     """Return the option's name on the command line."""
     group = "" if option.group == "DEFAULT" else option.group + "-"
     return f"--{group}{'no' if negated else ''}{option.name}"
 
 
-def variable(option):
+def variable(option: Option) -> str:
     """Return the option's name in the environment."""
     return f"OS_{option.group.upper()}__{option.destination.upper()}"

@@ -17,13 +17,13 @@ class Pace:
     dependent deployments are seen soon; a source that always changes does not keep them short.
     """
 
-    def __init__(self, shortest, longest):
+    def __init__(self, shortest: float, longest: float) -> None:
         self._shortest = shortest
         self._longest = max(shortest, longest)
         self._next = shortest
         self._was_fresh = False
 
-    def after(self, *, fresh, troubled, wait=None):
+    def after(self, *, fresh: bool, troubled: bool, wait: float | None = None) -> float:
         """Return the seconds until the next round.
 
         fresh: whether a change was processed. troubled: whether a server failed or is overloaded;
@@ -45,6 +45,6 @@ class Pace:
         return pause * (0.5 + chance() / 2)
 
 
-def chance():
+def chance() -> float:
     """Return a random number from 0 to 1, without the cost of importing random."""
     return int.from_bytes(os.urandom(4), "big") / (1 << 32)

@@ -1,5 +1,7 @@
 """The agent's errors. A message is one clause, without query strings, tokens or inputs."""
 
+from __future__ import annotations
+
 
 class NotConfigured(Exception):
     """A source has no address or no credentials; the message names the option."""
@@ -16,7 +18,14 @@ class Unavailable(Exception):
     for (Retry-After), or None. quiet: whether this is normal and needs no warning.
     """
 
-    def __init__(self, sentence, *, overloaded=False, wait=None, quiet=False):
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        overloaded: bool = False,
+        wait: float | None = None,
+        quiet: bool = False,
+    ) -> None:
         super().__init__(sentence)
         self.overloaded = overloaded
         self.wait = wait

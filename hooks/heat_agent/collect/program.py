@@ -17,6 +17,12 @@ from .signals import Ended, Hangup, Signals, die_of
 from .trust import Trust
 from .web import Client
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .settings import Settings
+
 AGAIN = "OS_COLLECT_CONFIG_AGAIN"
 """Set to the process id when the agent re-executes itself: it need not wait for the boot again."""
 
@@ -34,7 +40,9 @@ that it returns, unless that is 0.
 """
 
 
-def main(arguments, seams=None, environ=os.environ) -> int:
+def main(
+    arguments: list[str], seams: Seams | None = None, environ: Mapping[str, str] = os.environ
+) -> int:
     """Run the program; return the exit status."""
     seams = seams or Seams()
     try:
@@ -60,7 +68,9 @@ def main(arguments, seams=None, environ=os.environ) -> int:
     return 128 + number
 
 
-def _print(chosen, log, seams, signals, environ):
+def _print(
+    chosen: Settings, log: Log, seams: Seams, signals: Signals, environ: Mapping[str, str]
+) -> int:
     """Print all documents as one JSON object."""
     import json
 
@@ -73,7 +83,14 @@ def _print(chosen, log, seams, signals, environ):
     return 0
 
 
-def _poll(arguments, chosen, log, seams, signals, environ):
+def _poll(
+    arguments: list[str],
+    chosen: Settings,
+    log: Log,
+    seams: Seams,
+    signals: Signals,
+    environ: Mapping[str, str],
+) -> int:
     """Poll, and reload the settings whenever they have changed."""
     is_again = os.environ.pop(AGAIN, None) == str(os.getpid())
     if seams.start is not None and not is_again:
@@ -94,13 +111,15 @@ def _poll(arguments, chosen, log, seams, signals, environ):
             end = agent.run()
         finally:
             agent.close()
-        if end != RELOAD:
+        if end is not RELOAD:
             return end
         log.info("The configuration has changed.")
         chosen, log = _anew(arguments, environ, chosen, log)
 
 
-def _anew(arguments, environ, chosen, log):
+def _anew(
+    arguments: list[str], environ: Mapping[str, str], chosen: Settings, log: Log
+) -> tuple[Settings, Log]:
     """Return the new settings and log, or the old ones if the configuration is invalid."""
     try:
         changed = settings.load(arguments, environ)
@@ -113,7 +132,7 @@ def _anew(arguments, environ, chosen, log):
         return chosen, log
 
 
-def _client(environ):
+def _client(environ: Mapping[str, str]) -> Client:
     from heat_config.settings import Settings
 
     return Client(Trust(environ, Settings(environ).ca_file), environ)

@@ -16,6 +16,14 @@ from . import command_line, ini
 from .options import ADDRESS, BOOLEAN, COLLECTORS, GROUPS, LIST, NUMBER, OPTIONS, flag, variable
 from .problems import SettingsError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from .options import Option
+
 NAME = "os-collect-config"
 SYSTEM = "/etc"
 FILE_LIMIT = 1 << 20
@@ -32,7 +40,34 @@ class Settings:
     reloads the configuration, including missing files; before: their contents when read.
     """
 
-    def __init__(self, values, watched, before):
+    command: str | None
+    cachedir: str
+    backup_cachedir: str
+    collectors: list[str]
+    deployment_key: list[str]
+    one_time: bool
+    force: bool
+    print_only: bool
+    print_cachedir: bool
+    min_polling_interval: float
+    polling_interval: float
+    splay: float
+    debug: bool
+    log_config_append: str | None
+    log_date_format: str
+    log_file: str | None
+    log_dir: str | None
+    use_syslog: bool
+    use_journal: bool
+    use_json: bool
+    syslog_log_facility: str | None
+
+    def __init__(
+        self,
+        values: dict[Option, Any],
+        watched: Callable[[], list[str]],
+        before: list[tuple[str, bytes | None]],
+    ) -> None:
         self._watched = watched
         self._before = before
         groups = {group: SimpleNamespace() for group in GROUPS}
@@ -51,7 +86,7 @@ class Settings:
         self.shortest = max(_seconds(self.min_polling_interval, 1.0), SHORTEST_PAUSE)
         self.longest = max(_seconds(self.polling_interval, 30.0), SHORTEST_PAUSE)
 
-    def check(self):
+    def check(self) -> None:
         """Raise SettingsError if a named source does not exist."""
         unknown = sorted(set(self.collectors) - set(COLLECTORS))
         if unknown:
@@ -60,12 +95,12 @@ class Settings:
                 f"there is no source {names}; the sources are {' '.join(COLLECTORS)}"
             )
 
-    def are_outdated(self):
+    def are_outdated(self) -> bool:
         """Return whether the files have changed since they were read."""
         return _fingerprint(self._watched()) != self._before
 
 
-def load(arguments: list[str], environ, system: str = SYSTEM) -> Settings:
+def load(arguments: list[str], environ: Mapping[str, str], system: str = SYSTEM) -> Settings:
     """Return the Settings. Raises SettingsError; exits if the command line is invalid.
 
     environ: a mapping. system: the directory of the system's own configuration.
@@ -87,9 +122,9 @@ def load(arguments: list[str], environ, system: str = SYSTEM) -> Settings:
     return Settings(_settled(gathered), lambda: _watched(steps, places), before)
 
 
-def _gather(steps):
+def _gather(steps: list[tuple]) -> dict[Option, list[Any]]:
     """Return {option: values in their order}."""
-    gathered = {}
+    gathered: dict[Option, list[Any]] = {}
     for kind, *rest in steps:
         if kind == command_line.VALUE:
             option, value = rest
@@ -104,7 +139,7 @@ def _gather(steps):
     return gathered
 
 
-def _add_file(path, gathered):
+def _add_file(path: str, gathered: dict[Option, list[Any]]) -> None:
     options = {(option.group.lower(), option.destination): option for option in OPTIONS}
     try:
         entries = ini.parse(_read(path))
@@ -120,7 +155,7 @@ def _add_file(path, gathered):
             gathered.setdefault(option, []).append(_converted(option, text, where))
 
 
-def _read(path):
+def _read(path: str) -> str:
     try:
         with open(path, "rb") as stream:
             return stream.read(FILE_LIMIT).decode("utf-8")
@@ -130,23 +165,23 @@ def _read(path):
         raise SettingsError(f'"{path}" cannot be read: it is not UTF-8') from None
 
 
-def _directory(path):
+def _directory(path: str) -> list[str]:
     try:
         return [os.path.join(path, name) for name in sorted(os.listdir(path)) if _is_conf(name)]
     except OSError as error:
         raise SettingsError(f'"{path}" cannot be read: {error.strerror}') from None
 
 
-def _is_conf(name):
+def _is_conf(name: str) -> bool:
     return name.endswith(".conf") and not name.startswith(".")
 
 
-def _first(places, suffix, is_there):
+def _first(places: list[str], suffix: str, is_there: Callable[[str], bool]) -> list[str]:
     paths = [os.path.join(place, NAME + suffix) for place in places]
     return [path for path in paths if is_there(path)][:1]
 
 
-def _watched(steps, places):
+def _watched(steps: list[tuple], places: list[str]) -> list[str]:
     """Return the files that are read, and those that would be if they existed."""
     files = [os.path.join(place, NAME + ".conf") for place in places]
     directories = [os.path.join(place, NAME + ".conf.d") for place in places]
@@ -158,9 +193,9 @@ def _watched(steps, places):
     return files
 
 
-def _fingerprint(paths):
+def _fingerprint(paths: list[str]) -> list[tuple[str, bytes | None]]:
     """Return the paths with their current contents."""
-    contents = []
+    contents: list[tuple[str, bytes | None]] = []
     for path in paths:
         try:
             with open(path, "rb") as stream:
@@ -170,7 +205,7 @@ def _fingerprint(paths):
     return contents
 
 
-def _converted(option, value, where):
+def _converted(option: Option, value: Any, where: str) -> Any:
     """Return a value as its option's kind; an empty number is None."""
     if isinstance(value, bool):
         return value
@@ -188,7 +223,7 @@ def _converted(option, value, where):
     return value
 
 
-def _check_address(value, where):
+def _check_address(value: Any, where: str) -> None:
     from heat_config.address import Target
 
     try:
@@ -197,7 +232,7 @@ def _check_address(value, where):
         raise SettingsError(f"{where} must be a URL that begins with http:// or https://") from None
 
 
-def _settled(gathered):
+def _settled(gathered: dict[Option, list[Any]]) -> dict[Option, Any]:
     """Return {option: value or list}, with ``$name`` substituted."""
     chosen = {}
     for option in OPTIONS:
@@ -209,14 +244,14 @@ def _settled(gathered):
     return {option: _substituted(option, chosen) for option in OPTIONS}
 
 
-def _substituted(option, chosen, depth=0):
+def _substituted(option: Option, chosen: dict[Option, Any], depth: int = 0) -> Any:
     value = chosen[option]
     if isinstance(value, list):
         return [_filled(item, option.group, chosen, depth) for item in value]
     return _filled(value, option.group, chosen, depth)
 
 
-def _filled(text, group, chosen, depth):
+def _filled(text: Any, group: str, chosen: Any, depth: int) -> Any:
     """Substitute other options for ``$name``, ``${name}`` and ``$group.name``.
 
     ``$$`` and ``\\$`` stand for a dollar sign. Unknown names are kept as written.
@@ -227,7 +262,7 @@ def _filled(text, group, chosen, depth):
 
     by_name = {(option.group, option.destination): option for option in chosen}
 
-    def replace(match):
+    def replace(match: re.Match) -> str:
         name = match["plain"] or match["braced"]
         if name is None:
             return "$"
@@ -243,5 +278,5 @@ def _filled(text, group, chosen, depth):
     return re.sub(pattern, replace, text.replace(r"\$", "$$"), flags=re.IGNORECASE | re.ASCII)
 
 
-def _seconds(value, default):
+def _seconds(value: float | None, default: float) -> float:
     return value if value is not None and 0 <= value < 1e9 else default

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import select
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+
+    from .deadline import Deadline
+
 CHUNK = 1 << 16
 
 
 class BrokeOff(OSError):
     """The peer closed the connection early; *started*: whether it had sent anything."""
 
-    def __init__(self, started):
+    def __init__(self, started: bool) -> None:
         super().__init__("the connection was closed")
         self.started = started
 
@@ -22,20 +28,20 @@ class TooLong(Exception):
 class Stream:
     """Read and write *sock*, which it owns."""
 
-    def __init__(self, sock):
+    def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._buffer = bytearray()
         self.received = 0
 
-    def close(self):
+    def close(self) -> None:
         self.sock.close()
 
-    def write(self, data, deadline):
+    def write(self, data: bytes, deadline: Deadline) -> None:
         """Send all of *data*. Raises OSError."""
         self.sock.settimeout(deadline.left())
         self.sock.sendall(data)
 
-    def line(self, limit, deadline):
+    def line(self, limit: int, deadline: Deadline) -> bytes:
         """Return the next line without its line end. Raises TooLong, OSError."""
         while True:
             end = self._buffer.find(b"\n")
@@ -45,13 +51,13 @@ class Stream:
                 return bytes(self._take(end + 1)).rstrip(b"\r\n")
             self._more(deadline)
 
-    def exactly(self, count, deadline):
+    def exactly(self, count: int, deadline: Deadline) -> bytearray:
         """Return the next *count* bytes. Raises OSError."""
         while len(self._buffer) < count:
             self._more(deadline)
         return self._take(count)
 
-    def rest(self, limit, deadline):
+    def rest(self, limit: int, deadline: Deadline) -> bytearray:
         """Return everything until the peer closes. Raises TooLong, OSError."""
         while True:
             if len(self._buffer) > limit:
@@ -61,7 +67,7 @@ class Stream:
             except BrokeOff:
                 return self._take(len(self._buffer))
 
-    def holds(self):
+    def holds(self) -> bool:
         """Return, without waiting, whether there is data or an end of file to read."""
         if self._buffer or getattr(self.sock, "pending", int)():
             return True
@@ -73,7 +79,7 @@ class Stream:
         except (OSError, ValueError):
             return True
 
-    def _more(self, deadline):
+    def _more(self, deadline: Deadline) -> None:
         self.sock.settimeout(deadline.left())
         data = self.sock.recv(CHUNK)
         if not data:
@@ -81,7 +87,7 @@ class Stream:
         self.received += len(data)
         self._buffer += data
 
-    def _take(self, count):
+    def _take(self, count: int) -> bytearray:
         data = self._buffer[:count]
         del self._buffer[:count]
         return data

@@ -10,7 +10,7 @@ DEPTH = 32
 """Maximum nesting of directories; a cache has two levels."""
 
 
-def remove(path, depth=DEPTH):
+def remove(path: str, depth: int = DEPTH) -> None:
     """Remove *path*, if it exists; links are removed, not followed. Raises OSError."""
     try:
         is_directory = stat.S_ISDIR(os.lstat(path).st_mode)
@@ -25,7 +25,7 @@ def remove(path, depth=DEPTH):
     os.rmdir(path)
 
 
-def copy(source, target, depth=DEPTH):
+def copy(source: str, target: str, depth: int = DEPTH) -> None:
     """Copy the directory *source* to *target*, which must not exist. Raises OSError.
 
     Links are followed. Special files, and files that vanish meanwhile, are skipped.
@@ -44,7 +44,7 @@ def copy(source, target, depth=DEPTH):
     _copy_status(os.stat(source), target)
 
 
-def _copy_file(source, target):
+def _copy_file(source: str, target: str) -> None:
     with open(source, "rb") as reader:
         status = os.fstat(reader.fileno())
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -57,6 +57,6 @@ def _copy_file(source, target):
     _copy_status(status, target)
 
 
-def _copy_status(status, target):
+def _copy_status(status: os.stat_result, target: str) -> None:
     os.chmod(target, stat.S_IMODE(status.st_mode))
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))

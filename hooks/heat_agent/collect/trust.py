@@ -6,6 +6,12 @@ import os
 
 from .problems import Unavailable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+    from typing import Any
+
 BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -25,12 +31,12 @@ class Trust:
     private: a file of additional certificates (``ca_file`` of /etc/heat-config.conf), or None.
     """
 
-    def __init__(self, environ, private=None):
+    def __init__(self, environ: Mapping[str, str], private: str | None = None) -> None:
         self._environ = environ
         self._private = private
-        self._contexts = {}
+        self._contexts: dict[tuple[str | None, bool], ssl.SSLContext] = {}
 
-    def context(self, ca_file=None, *, verify=True):
+    def context(self, ca_file: str | None = None, *, verify: bool = True) -> ssl.SSLContext:
         """Return a context. Raises Unavailable if a file cannot be read.
 
         ca_file: from a source's own option; replaces all others, as upstream does.
@@ -40,7 +46,7 @@ class Trust:
             self._contexts[key] = self._make(ca_file, verify)
         return self._contexts[key]
 
-    def _make(self, ca_file, verify):
+    def _make(self, ca_file: str | None, verify: bool) -> ssl.SSLContext:
         import ssl  # takes a while on a slow guest; many polls are plain HTTP
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -62,7 +68,7 @@ class Trust:
             _load(context, self._private)
         return context
 
-    def _named(self):
+    def _named(self) -> str | None:
         for variable in VARIABLES:
             path = self._environ.get(variable)
             if path and os.path.exists(path):
@@ -70,7 +76,7 @@ class Trust:
         return None
 
 
-def _has_directory(ssl):
+def _has_directory(ssl: Any) -> bool:
     """Return whether OpenSSL looks certificates up in a directory, and so loads none in advance."""
     path = ssl.get_default_verify_paths().capath
     try:
@@ -79,7 +85,7 @@ def _has_directory(ssl):
         return False
 
 
-def _load(context, path):
+def _load(context: ssl.SSLContext, path: str) -> None:
     try:
         if os.path.isdir(path):
             context.load_verify_locations(capath=path)

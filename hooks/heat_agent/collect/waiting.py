@@ -10,12 +10,16 @@ import os
 
 from heat_config import process
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 STATE = "/var/lib/heat-config/deployed"
 WAITING = ".waiting"
 RESEND = ("/usr/local/bin/heat-config", "resend", "--due")
 
 
-def resend(command=RESEND):
+def resend(command: Sequence[str] = RESEND) -> None:
     """Run *command* if a signal waits; polling goes on whatever the result."""
     state = os.environ.get("HEAT_CONFIG_DEPLOYED") or STATE
     if not os.path.exists(os.path.join(state, WAITING)):

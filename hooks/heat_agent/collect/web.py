@@ -17,6 +17,15 @@ from .deadline import Deadline
 from .problems import Unavailable
 from .stream import BrokeOff, Stream, TooLong
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from heat_config.proxy import Proxy
+
+    from .http1 import Answer
+    from .trust import Trust
+
 DOCUMENT_LIMIT = 16 << 20
 """Maximum bytes of one answer; Heat's own limit for requests is 1 MiB."""
 
@@ -53,29 +62,29 @@ class Client:
     Connections are kept open for later requests to the same server.
     """
 
-    def __init__(self, trust, environ):
+    def __init__(self, trust: Trust, environ: Mapping[str, str]) -> None:
         self._trust = trust
         self._environ = environ
-        self._kept = {}
+        self._kept: dict[tuple, Stream] = {}
 
-    def close(self):
+    def close(self) -> None:
         for stream in self._kept.values():
             stream.close()
         self._kept.clear()
 
     def ask(
         self,
-        url,
+        url: str,
         *,
-        method="GET",
-        headers=None,
-        body=b"",
-        seconds=10.0,
-        limit=DOCUMENT_LIMIT,
-        ca_file=None,
-        verify=True,
-        follow=True,
-    ):
+        method: str = "GET",
+        headers: dict[str, str] | None = None,
+        body: bytes = b"",
+        seconds: float = 10.0,
+        limit: int = DOCUMENT_LIMIT,
+        ca_file: str | None = None,
+        verify: bool = True,
+        follow: bool = True,
+    ) -> Answer:
         """Return the Answer, whatever its status. Raises Unavailable.
 
         seconds: limit for one step, such as connecting; six times that for the whole request.
@@ -97,7 +106,7 @@ class Client:
             f'"{redacted(url)}" still redirects after {REDIRECTS} redirects', overloaded=True
         )
 
-    def _once(self, request, target, shown, deadline):
+    def _once(self, request: Request, target: Target, shown: str, deadline: Deadline) -> Answer:
         try:
             way = proxy.of(target.scheme, target.host, target.named_port, self._environ)
         except ValueError:
@@ -123,7 +132,9 @@ class Client:
             ) from None
         raise Unavailable(sentence, overloaded=True)
 
-    def _exchange(self, request, target, way, deadline):
+    def _exchange(
+        self, request: Request, target: Target, way: Proxy | None, deadline: Deadline
+    ) -> Answer:
         place = (
             target.scheme,
             target.host,
@@ -145,7 +156,15 @@ class Client:
         stream = Stream(self._connect(request, target, way, deadline))
         return self._on(stream, place, request, target, way, deadline)
 
-    def _on(self, stream, place, request, target, way, deadline):
+    def _on(
+        self,
+        stream: Stream,
+        place: tuple,
+        request: Request,
+        target: Target,
+        way: Proxy | None,
+        deadline: Deadline,
+    ) -> Answer:
         """Make one exchange on *stream*, and keep it if it can be reused."""
         headers = {
             "Host": target.authority,
@@ -173,7 +192,9 @@ class Client:
             stream.close()
         return answer
 
-    def _connect(self, request, target, way, deadline):
+    def _connect(
+        self, request: Request, target: Target, way: Proxy | None, deadline: Deadline
+    ) -> socket.socket:
         if way is not None and (way.scheme, target.scheme) not in WAYS:
             raise Unavailable(
                 f'the proxy "{way.shown}" is not supported; use one that starts with http://'
@@ -192,12 +213,16 @@ class Client:
             raise
         return made
 
-    def _encrypted(self, made, name, ca_file, verify, deadline):
+    def _encrypted(
+        self, made: socket.socket, name: str, ca_file: str | None, verify: bool, deadline: Deadline
+    ) -> socket.socket:
         context = self._trust.context(ca_file, verify=verify)
         made.settimeout(deadline.left())
         return context.wrap_socket(made, server_hostname=name)
 
-    def open_stream(self, target, *, seconds, ca_file=None, verify=True):
+    def open_stream(
+        self, target: Target, *, seconds: float, ca_file: str | None = None, verify: bool = True
+    ) -> Stream:
         """Return a new Stream connected to *target*, a Target. Raises Unavailable, OSError."""
         try:
             way = proxy.of(target.scheme, target.host, target.named_port, self._environ)
@@ -221,7 +246,7 @@ WAYS = {("http", "http"), ("http", "https"), ("https", "http")}
 """The supported schemes of proxy and target; TLS within TLS is not supported."""
 
 
-def connect(host, port, deadline):
+def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
     """Return a socket connected to one of the host's addresses. Raises OSError."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     failure: OSError = OSError("the host has no address")
@@ -243,7 +268,7 @@ def connect(host, port, deadline):
     raise failure
 
 
-def tunnel(made, target, way, deadline):
+def tunnel(made: socket.socket, target: Target, way: Proxy, deadline: Deadline) -> None:
     """Have the proxy connect *made* to *target* (CONNECT, RFC 9110 9.3.6)."""
     stream = Stream(made)
     headers = {"Host": target.connect_to, **way.headers()}
@@ -256,7 +281,7 @@ def tunnel(made, target, way, deadline):
         )
 
 
-def accept(answer):
+def accept(answer: Answer) -> Answer:
     """Return *answer* if its status is below 400. Raises Unavailable otherwise."""
     if answer.status < 400:
         return answer
@@ -269,7 +294,7 @@ def accept(answer):
     raise Unavailable(sentence, overloaded=overloaded, wait=wait)
 
 
-def text_of(answer):
+def text_of(answer: Answer) -> str:
     """Return the body as text, in the charset of its Content-Type or in UTF-8.
 
     Raises Unavailable.
@@ -284,14 +309,14 @@ def text_of(answer):
         ) from None
 
 
-def _target(url):
+def _target(url: str) -> Target:
     try:
         return Target(url)
     except ValueError:
         raise Unavailable(f'"{redacted(url)}" is not a valid URL') from None
 
 
-def _redirected(request, url, answer):
+def _redirected(request: Request, url: str, answer: Answer) -> tuple[Request, str]:
     """Return the next request and its URL. Raises Unavailable.
 
     Secrets are not sent to another host: headers, the body, the query of a signed URL.
@@ -318,19 +343,19 @@ def _redirected(request, url, answer):
     return request._replace(headers=headers, ca_file=None, verify=True), other
 
 
-def _is_same_place(before, after):
+def _is_same_place(before: Target, after: Target) -> bool:
     if before.host.lower() != after.host.lower():
         return False
     upgraded = (before.scheme, before.port, after.scheme, after.port) == ("http", 80, "https", 443)
     return before.port == after.port or upgraded
 
 
-def _is_closed(error):
+def _is_closed(error: BaseException) -> bool:
     names = ("SSLEOFError", "SSLZeroReturnError")  # without importing ssl
     return isinstance(error, (BrokeOff, ConnectionError)) or type(error).__name__ in names
 
 
-def _reason(error):
+def _reason(error: OSError) -> str:
     name = type(error).__name__
     if name == "SSLCertVerificationError":
         words = getattr(error, "verify_message", "") or "it cannot be verified"

@@ -7,6 +7,12 @@ import os
 from . import http1
 from .stream import Stream, TooLong
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from heat_config.address import Target
+
+    from .deadline import Deadline
+
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 1.3
 CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 CONTROL_LIMIT = 125
@@ -21,13 +27,13 @@ class Failed(OSError):
 class WebSocket:
     """A connection over *stream*, which it owns; *limit*: bytes of one message."""
 
-    def __init__(self, stream: Stream, limit: int):
+    def __init__(self, stream: Stream, limit: int) -> None:
         self.stream = stream
         self._limit = limit
         self._parts: list[bytes] = []
         self._size = 0
 
-    def begin(self, target, deadline):
+    def begin(self, target: Target, deadline: Deadline) -> None:
         """Shake hands for *target*, a Target. Raises Failed, OSError."""
         from binascii import b2a_base64
 
@@ -50,11 +56,11 @@ class WebSocket:
         if not upgraded or answer.headers.get("sec-websocket-accept") != accept_of(key):
             raise Failed("the server does not speak websocket")
 
-    def send(self, text, deadline):
+    def send(self, text: str, deadline: Deadline) -> None:
         """Send one message. Raises OSError."""
         self.stream.write(frame(TEXT, text.encode("utf-8")), deadline)
 
-    def receive(self, deadline):
+    def receive(self, deadline: Deadline) -> str:
         """Return the next message. Raises Failed, OSError."""
         for _ in range(FRAMES):
             text = self.step(deadline)
@@ -62,7 +68,7 @@ class WebSocket:
                 return text
         raise Failed("the server sends frames but no message")
 
-    def step(self, deadline):
+    def step(self, deadline: Deadline) -> str | None:
         """Read one frame; return the message that it completes, or None."""
         final, code, payload = self._frame(deadline)
         if code == PING:
@@ -75,7 +81,7 @@ class WebSocket:
             raise Failed("the server sent a frame of unknown type")
         return None
 
-    def close(self):
+    def close(self) -> None:
         """Send a close frame, if that is possible at once, and close."""
         self.stream.sock.settimeout(0)
         try:
@@ -85,7 +91,7 @@ class WebSocket:
         finally:
             self.stream.close()
 
-    def _part(self, final, code, payload):
+    def _part(self, final: bool, code: int, payload: bytes) -> str | None:
         if (code == CONTINUED) != bool(self._parts):
             raise Failed("the server sent the parts of a message out of order")
         self._size += len(payload)
@@ -101,7 +107,7 @@ class WebSocket:
         except UnicodeDecodeError:
             raise Failed("the message is not text") from None
 
-    def _frame(self, deadline):
+    def _frame(self, deadline: Deadline) -> tuple[bool, int, bytes]:
         first, second = self.stream.exactly(2, deadline)
         length = second & 0x7F
         code = first & 0x0F
@@ -119,7 +125,7 @@ class WebSocket:
         return bool(first & 0x80), code, bytes(self.stream.exactly(length, deadline))
 
 
-def accept_of(key):
+def accept_of(key: bytes) -> str:
     """Return the Sec-WebSocket-Accept that a server must answer to *key* (RFC 6455 4.2.2)."""
     from binascii import b2a_base64
     from hashlib import sha1
@@ -127,7 +133,7 @@ def accept_of(key):
     return b2a_base64(sha1(key + GUID).digest(), newline=False).decode("ascii")  # noqa: S324
 
 
-def frame(code, payload):
+def frame(code: int, payload: bytes) -> bytes:
     """Return an unfragmented, masked frame (RFC 6455 5.3)."""
     size = len(payload)
     if size <= CONTROL_LIMIT:

@@ -8,6 +8,15 @@ from __future__ import annotations
 
 from importlib import import_module
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..cache import Cache
+    from ..log import Log
+    from ..settings import Settings
+    from ..web import Client
+
 CLASSES = {
     "heat_local": ("heat_local", "HeatLocal"),
     "ec2": ("ec2", "Ec2"),
@@ -30,14 +39,14 @@ WARNINGS = 1000
 class Surroundings:
     """What sources use: settings, client (web.Client), cache (cache.Cache), log (log.Log)."""
 
-    def __init__(self, settings, client, cache, log):
+    def __init__(self, settings: Settings, client: Client, cache: Cache, log: Log) -> None:
         self.settings = settings
         self.client = client
         self.cache = cache
         self.log = log
-        self._warnings = set()
+        self._warnings: set[str] = set()
 
-    def warn(self, sentence):
+    def warn(self, sentence: str) -> None:
         """Log a warning once, and repetitions in later rounds at DEBUG."""
         say = self.log.debug if sentence in self._warnings else self.log.warning
         if len(self._warnings) < WARNINGS:
@@ -45,7 +54,7 @@ class Surroundings:
         say(sentence)
 
 
-def make(name, surroundings):
+def make(name: str, surroundings: Surroundings) -> Any:
     """Return the source *name*."""
     module, kind = CLASSES[name]
     return getattr(import_module(f"{__name__}.{module}"), kind)(surroundings)

@@ -12,6 +12,15 @@ from .. import documents, web
 from ..problems import NotConfigured, Unavailable
 from . import reading
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..http1 import Answer
+    from . import Surroundings
+
+    Documents = list[tuple[str, Any]]
+
 NEEDED = ("access_key_id", "secret_access_key", "stack_name", "path")
 PLACE = ("DescribeStackResourceResult", "StackResourceDetail")
 
@@ -19,12 +28,12 @@ PLACE = ("DescribeStackResourceResult", "StackResourceDetail")
 class Cfn:
     """Request each ``[cfn] path`` and merge their keys; keys of later paths win."""
 
-    def __init__(self, surroundings):
+    def __init__(self, surroundings: Surroundings) -> None:
         self._options = surroundings.settings.cfn
         self._client = surroundings.client
         self._warn = surroundings.warn
 
-    def collect(self):
+    def collect(self) -> Documents:
         url = self._options.metadata_url or self._hinted()
         for name in NEEDED:
             if not getattr(self._options, name):
@@ -38,14 +47,14 @@ class Cfn:
             document.update(self._one(url, resource, field, keys))
         return documents.explode("cfn", document, self._options.deployment_key, self._warn)
 
-    def _hinted(self):
+    def _hinted(self) -> str:
         data = reading.whole(self._options.heat_metadata_hint or "")
         base = (data or b"").decode("utf-8", "replace").strip()
         if not base:
             raise NotConfigured("[cfn] metadata_url is not set")
         return base + "/v1/"
 
-    def _one(self, url, resource, field, keys):
+    def _one(self, url: str, resource: str, field: str, keys: list[str]) -> dict[str, Any]:
         where = f'the answer of "{redacted(url)}"'
         signed = signed_url(
             url,
@@ -76,7 +85,7 @@ class Cfn:
         return value
 
 
-def signed_url(url, parameters, secret):
+def signed_url(url: str, parameters: dict[str, str], secret: str) -> str:
     """Return *url* with *parameters* and their signature for GET. Raises Unavailable."""
     import hmac
     from binascii import b2a_base64
@@ -97,7 +106,7 @@ def signed_url(url, parameters, secret):
     return url + joined + urlencode({**parameters, "Signature": signature})
 
 
-def field_of(answer, field, where):
+def field_of(answer: Answer, field: str, where: str) -> str:
     """Return the text of the element *field* in a DescribeStackResource answer. Raises Unavailable.
 
     Namespaces are ignored. A document type is refused: entities could expand without bound.
@@ -114,7 +123,7 @@ def field_of(answer, field, where):
     wanted = [*PLACE, field]
     state = {"at": False, "seen": False}
 
-    def start(name, _attributes):
+    def start(name: str, _attributes: object) -> None:
         path.append(name.rpartition(":")[2])
         if len(path) > 100:
             raise Unavailable(f"{where} is nested too deeply")
@@ -122,15 +131,15 @@ def field_of(answer, field, where):
         state["at"] = path[1:] == wanted and not state["seen"]
         state["seen"] = state["seen"] or state["at"]
 
-    def end(_name):
+    def end(_name: str) -> None:
         path.pop()
         state["at"] = False
 
-    def characters(text):
+    def characters(text: str) -> None:
         if state["at"]:
             texts.append(text)
 
-    def refuse(*_arguments):
+    def refuse(*_arguments: object) -> None:
         raise Unavailable(f"{where} contains a document type")
 
     parser.StartElementHandler = start

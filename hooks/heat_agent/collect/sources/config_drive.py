@@ -9,6 +9,12 @@ from ..command import output_of
 from ..problems import Unavailable
 from . import reading
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..log import Log
+
 LABEL = "config-2"
 TYPES = ("vfat", "iso9660")
 METADATA = os.path.join("ec2", "latest", "meta-data.json")
@@ -16,7 +22,7 @@ MOUNTS = "/proc/mounts"
 SECONDS = 30.0
 
 
-def metadata(log):
+def metadata(log: Log) -> dict[str, Any]:
     """Return the EC2 metadata on the first config drive, {} if there is none."""
     device = _device()
     if device is None:
@@ -40,7 +46,7 @@ def metadata(log):
         _remove(directory, log)
 
 
-def _read(directory, log):
+def _read(directory: str, log: Log) -> dict[str, Any]:
     path = os.path.join(directory, METADATA)
     data = reading.whole(path)
     if data is None:
@@ -53,7 +59,7 @@ def _read(directory, log):
         return {}
 
 
-def _device():
+def _device() -> str | None:
     """Return the first config drive that blkid(8) lists, or None."""
     listed = output_of(["blkid", "-o", "export"], SECONDS)
     for block in (listed or b"").decode("utf-8", "replace").split("\n\n"):
@@ -64,7 +70,7 @@ def _device():
     return None
 
 
-def _mounted(device):
+def _mounted(device: str) -> str | None:
     try:
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as stream:
             for line in stream:
@@ -76,7 +82,7 @@ def _mounted(device):
     return None
 
 
-def _remove(directory, log):
+def _remove(directory: str, log: Log) -> None:
     try:
         os.rmdir(directory)
     except OSError as error:

@@ -11,6 +11,14 @@ from .. import web
 from ..problems import NotConfigured, Unavailable
 from . import config_drive
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from . import Surroundings
+
+    Documents = list[tuple[str, Any]]
+
 DEPTH = 8
 ENTRIES = 500
 """Maximum requests of one collection; Nova needs about thirty."""
@@ -22,7 +30,7 @@ GONE = (404, 410)
 class Ec2:
     """Read the tree below ``[ec2] metadata_url``."""
 
-    def __init__(self, surroundings):
+    def __init__(self, surroundings: Surroundings) -> None:
         self._options = surroundings.settings.ec2
         self._cache = surroundings.cache
         self._client = surroundings.client
@@ -30,7 +38,7 @@ class Ec2:
         self._left = 0
         self._document = None
 
-    def collect(self):
+    def collect(self) -> Documents:
         kept = self._document or self._cache.read("ec2")
         if not kept:
             kept = config_drive.metadata(self._log)
@@ -44,11 +52,11 @@ class Ec2:
         self._document = kept
         return [("ec2", kept)]
 
-    def _directory(self, url, depth):
+    def _directory(self, url: str, depth: int) -> dict[str, Any]:
         """Return {name: text or subdirectory}, without entries that are listed but missing."""
         from urllib.parse import quote
 
-        tree = {}
+        tree: dict[str, Any] = {}
         for line in self._text(url).split("\n"):
             name = line.strip()
             if not name:
@@ -66,7 +74,7 @@ class Ec2:
                 self._log.debug(f"{error}; it is skipped")
         return tree
 
-    def _text(self, url):
+    def _text(self, url: str) -> str:
         self._left -= 1
         if self._left < 0:
             raise Unavailable(

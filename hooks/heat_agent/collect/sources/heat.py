@@ -7,6 +7,16 @@ from heat_config.address import redacted
 from .. import documents, keystone, web
 from ..problems import NotConfigured, Unavailable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..http1 import Answer
+    from ..keystone import Token
+    from . import Surroundings
+
+    Documents = list[tuple[str, Any]]
+
 NEEDED = ("auth_url", "password", "project_id", "user_id", "stack_id", "resource_name")
 STACKS = "/stacks/"
 
@@ -14,15 +24,15 @@ STACKS = "/stacks/"
 class Heat:
     """Get the metadata of ``[heat] resource_name`` in ``stack_id``."""
 
-    def __init__(self, surroundings):
+    def __init__(self, surroundings: Surroundings) -> None:
         self._options = surroundings.settings.heat
         self._keys = surroundings.settings.deployment_key
         self._client = surroundings.client
         self._warn = surroundings.warn
         self._keystone = keystone.Keystone(surroundings.client, self._options)
-        self._stack = None
+        self._stack = ""
 
-    def collect(self):
+    def collect(self) -> Documents:
         for name in NEEDED:
             if not getattr(self._options, name):
                 raise NotConfigured(f"[heat] {name} is not set")
@@ -33,7 +43,7 @@ class Heat:
             raise Unavailable(f"{where} has metadata that is not a JSON object")
         return documents.explode("heat", document, self._keys, self._warn)
 
-    def _ask(self, token):
+    def _ask(self, token: Token) -> Answer:
         from urllib.parse import quote
 
         base = keystone.endpoint(token, "orchestration", self._options.region_name)
@@ -51,7 +61,7 @@ class Heat:
         return self._client.ask(url, headers=headers)
 
 
-def _named(answer):
+def _named(answer: Answer) -> str:
     """Return ``name/id`` from Heat's redirect of a request for a stack by its id alone.
 
     A stack user may look a stack up like that, but not follow the redirect.

@@ -6,15 +6,23 @@ from .. import documents
 from ..problems import NotThere, Unavailable
 from . import reading
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from . import Surroundings
+
+    Documents = list[tuple[str, Any]]
+
 
 class HeatLocal:
     """Read the files of ``[heat_local] path``; keys of later files win."""
 
-    def __init__(self, surroundings):
+    def __init__(self, surroundings: Surroundings) -> None:
         self._paths = surroundings.settings.heat_local.path
         self._warn = surroundings.warn
 
-    def collect(self):
+    def collect(self) -> Documents:
         document = {}
         broken = None
         for path in self._paths:

@@ -9,6 +9,15 @@ from .. import documents
 from ..problems import NotThere, Unavailable
 from . import reading
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from . import Surroundings
+
+    Documents = list[tuple[str, Any]]
+
 
 class Local:
     """Read all files in the directories of ``[local] path``, sorted by name.
@@ -16,12 +25,12 @@ class Local:
     A directory must belong to the agent's user, and must not be world-writable, nor its files.
     """
 
-    def __init__(self, surroundings):
+    def __init__(self, surroundings: Surroundings) -> None:
         self._paths = surroundings.settings.local.path
         self._log = surroundings.log
         self._warn = surroundings.warn
 
-    def collect(self):
+    def collect(self) -> Documents:
         pairs = []
         for path in self._paths:
             try:
@@ -34,7 +43,7 @@ class Local:
             pairs += [pair for name in names for pair in self._read(path, name)]
         return sorted(pairs, key=lambda pair: pair[0])
 
-    def _read(self, directory, name):
+    def _read(self, directory: str, name: str) -> Iterator[tuple[str, Any]]:
         path = os.path.join(directory, name)
         if name.startswith(".") or os.path.isdir(path):
             return
@@ -53,7 +62,7 @@ class Local:
         yield name, documents.decode(data, f'"{path}"')
 
 
-def _check_directory(path, status):
+def _check_directory(path: str, status: os.stat_result) -> None:
     if status.st_uid != os.getuid():
         raise NotThere(f'"{path}" belongs to another user: local metadata is not used')
     if status.st_mode & stat.S_IWOTH:

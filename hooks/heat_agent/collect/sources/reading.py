@@ -8,7 +8,7 @@ import stat
 LIMIT = 16 << 20
 
 
-def whole(path):
+def whole(path: str) -> bytes | None:
     """Return the bytes of the regular file *path*; None if there is none or it is too long."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -7,21 +7,29 @@ from heat_config.address import redacted
 from .. import documents, web
 from ..problems import NotConfigured, Unavailable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from . import Surroundings
+
+    Documents = list[tuple[str, Any]]
+
 NOT_MODIFIED = 304
 
 
 class TemporaryUrl:
     """Get ``[request] metadata_url``, after the first time only if modified (RFC 9110 13.1)."""
 
-    def __init__(self, surroundings):
+    def __init__(self, surroundings: Surroundings) -> None:
         self._options = surroundings.settings.request
         self._keys = surroundings.settings.deployment_key
         self._client = surroundings.client
         self._warn = surroundings.warn
-        self._conditions = {}
-        self._document = None
+        self._conditions: dict[str, str] = {}
+        self._document: dict[str, Any] | None = None
 
-    def collect(self):
+    def collect(self) -> Documents:
         url = self._options.metadata_url
         if not url:
             raise NotConfigured("[request] metadata_url is not set")
@@ -38,7 +46,7 @@ class TemporaryUrl:
         return documents.explode("request", self._document, self._keys, self._warn)
 
 
-def _conditions(headers):
+def _conditions(headers: dict[str, str]) -> dict[str, str]:
     """Return the headers that request the document only if it has changed."""
     if headers.get("etag"):
         return {"If-None-Match": headers["etag"]}

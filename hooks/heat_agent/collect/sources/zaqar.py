@@ -15,6 +15,17 @@ from ..deadline import Deadline
 from ..problems import NotConfigured, Unavailable
 from ..websocket import WebSocket
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..http1 import Answer
+    from ..keystone import Token
+    from ..stream import Stream
+    from . import Surroundings
+
+    Documents = list[tuple[str, Any]]
+
 NEEDED = ("auth_url", "password", "project_id", "user_id", "queue_id")
 EMPTY = 204
 SECONDS = 10.0
@@ -28,21 +39,21 @@ FRAMES = 100
 class Zaqar:
     """Take messages from ``[zaqar] queue_id``."""
 
-    def __init__(self, surroundings):
+    def __init__(self, surroundings: Surroundings) -> None:
         self._options = surroundings.settings.zaqar
         self._keys = surroundings.settings.deployment_key
         self._client = surroundings.client
         self._warn = surroundings.warn
         self._keystone = keystone.Keystone(surroundings.client, self._options)
         self._id = _uuid()
-        self._subscription = None
+        self._subscription: Subscription | None = None
         if not self._options.ssl_certificate_validation and self._options.auth_url:
             surroundings.log.warning(
                 "[zaqar] ssl_certificate_validation is false: an attacker on the network"
                 " could read the token and change the metadata"
             )
 
-    def collect(self):
+    def collect(self) -> Documents:
         for name in NEEDED:
             if not getattr(self._options, name):
                 raise NotConfigured(f"[zaqar] {name} is not set")
@@ -53,18 +64,18 @@ class Zaqar:
             raise Unavailable("the message in the queue is not a JSON object")
         return documents.explode("zaqar", body, self._keys, self._warn)
 
-    def wakes(self):
+    def wakes(self) -> Stream | None:
         """Return the Stream on which a message may arrive between two rounds, or None."""
-        return self._subscription and self._subscription.socket.stream
+        return None if self._subscription is None else self._subscription.socket.stream
 
-    def _popped(self):
+    def _popped(self) -> Any:
         answer = self._keystone.authorized(self._delete)
         if answer.status == EMPTY:
             return None
         where = f'the answer of "{redacted(answer.url)}"'
         return _body(documents.decode_object(answer.body, where).get("messages"), where)
 
-    def _delete(self, token):
+    def _delete(self, token: Token) -> Answer:
         from urllib.parse import quote
 
         base = keystone.endpoint(token, "messaging", self._options.region_name)
@@ -85,7 +96,7 @@ class Zaqar:
             verify=self._options.ssl_certificate_validation,
         )
 
-    def _pushed(self):
+    def _pushed(self) -> Any:
         try:
             if self._subscription is None or self._subscription.is_old():
                 self.close()
@@ -99,7 +110,7 @@ class Zaqar:
             reason = error.strerror or str(error) or "no answer in time"
             raise Unavailable(f"the websocket failed: {reason}", overloaded=True) from None
 
-    def _subscribe(self):
+    def _subscribe(self) -> Subscription:
         token = self._keystone.token()
         url = keystone.endpoint(token, "messaging-websocket", self._options.region_name)
         try:
@@ -125,7 +136,7 @@ class Zaqar:
             raise
         return made
 
-    def close(self):
+    def close(self) -> None:
         """Close the websocket."""
         if self._subscription is not None:
             self._subscription.socket.close()
@@ -139,17 +150,17 @@ class Refused(Unavailable):
 class Subscription:
     """A websocket with a subscription to the queue in *options*, as zaqarclient makes it."""
 
-    def __init__(self, socket, options, client_id):
+    def __init__(self, socket: WebSocket, options: Any, client_id: str) -> None:
         self.socket = socket
         self._queue = options.queue_id
         self._headers = {"Client-ID": client_id, "X-Project-ID": options.project_id}
         self._since = keystone.uptime()
         self._waiting = None
 
-    def is_old(self):
+    def is_old(self) -> bool:
         return keystone.uptime() - self._since > SUBSCRIPTION / 3
 
-    def begin(self, target, token):
+    def begin(self, target: Target, token: str) -> None:
         """Shake hands, authenticate, subscribe. Raises Unavailable, OSError."""
         deadline = Deadline(SECONDS, 6 * SECONDS)
         self.socket.begin(target, deadline)
@@ -157,7 +168,7 @@ class Subscription:
         self._ask("queue_create", {}, deadline)
         self._ask("subscription_create", {"ttl": SUBSCRIPTION}, deadline)
 
-    def newest(self):
+    def newest(self) -> Any:
         """Return the body of the newest message, or None if there is no new one.
 
         A pushed message may still be in the queue; other messages there are newer.
@@ -179,7 +190,13 @@ class Subscription:
         pushed, self._waiting = self._waiting, None
         return pushed if popped is None else popped
 
-    def _ask(self, action, body, deadline, headers=None):
+    def _ask(
+        self,
+        action: str,
+        body: dict[str, Any] | None,
+        deadline: Deadline,
+        headers: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
         """Return the body of the reply to *action*. Raises Unavailable, OSError."""
         import json
 
@@ -205,16 +222,16 @@ class Subscription:
         body = reply.get("body")
         return body if isinstance(body, dict) else {}
 
-    def _keep(self, pushed):
+    def _keep(self, pushed: dict[str, Any]) -> None:
         if isinstance(pushed.get("body"), dict):
             self._waiting = pushed["body"]
 
 
-def _frame(text):
+def _frame(text: str) -> dict[str, Any]:
     return documents.decode_object(text, "the websocket's frame")
 
 
-def _answers(reply, action):
+def _answers(reply: dict[str, Any], action: str) -> bool:
     """Return whether a frame is the reply to *action*, and not a pushed message."""
     headers = reply.get("headers")
     status = headers.get("status") if isinstance(headers, dict) else None
@@ -229,7 +246,7 @@ def _answers(reply, action):
     return isinstance(body, dict) and isinstance(body.get("messages"), list)
 
 
-def _body(messages, where):
+def _body(messages: Any, where: str) -> Any:
     """Return the body of the first message, or None if there is none."""
     if not isinstance(messages, list):
         raise Unavailable(f"{where} has no list of messages")
@@ -240,7 +257,7 @@ def _body(messages, where):
     return messages[0]["body"]
 
 
-def _uuid():
+def _uuid() -> str:
     number = os.urandom(16).hex()
     parts = (number[:8], number[8:12], "4" + number[13:16], "8" + number[17:20], number[20:])
     return "-".join(parts)

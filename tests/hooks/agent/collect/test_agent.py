@@ -483,3 +483,18 @@ def test_commands_do_not_see_that_the_agent_was_restarted(guest, start):
     guest.write("local/a", {"a": 2})
     daemon.until(lambda: len([e for e in daemon.lines("env") if e.startswith("OS_CONFIG")]) == 2)
     assert not [line for line in daemon.lines("env") if line.startswith("OS_COLLECT")]
+
+
+def test_polls_share_a_token_until_it_is_refused(guest, start, cloud):
+    """Upstream requests a token for each poll (C16)."""
+    cloud.documents["heat"] = {"a": 1}
+    guest.conf(heat_conf(cloud), f"echo run >>{guest.root}/runs", collectors="heat", **POLL)
+    daemon = start()
+    daemon.until(lambda: len(cloud.requests) > 4)
+    assert cloud.tokens == 1
+    assert cloud.connections == 1
+    cloud.documents["heat"] = {"a": 2}
+    cloud.refused = {f"{TOKEN}-1"}
+    daemon.until(lambda: len(daemon.lines("runs")) == 2)
+    assert cloud.tokens == 2
+    assert "401" not in daemon.log.read_text()

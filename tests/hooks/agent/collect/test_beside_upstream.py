@@ -399,6 +399,8 @@ def test_where_settings_come_from(guest, cloud):
             directory.mkdir(exist_ok=True)
             guest.write("some.d/2.conf", f"{url}/two\n")
             guest.write("some.d/1.conf", f"[DEFAULT]\ndeployment_key = k2\n{url}/one\n")
+            (guest.root / "home" / "os-collect-config.conf.d").mkdir(exist_ok=True)
+            guest.write("home/os-collect-config.conf.d/own.conf", f"{url}/own\n")
             words = {"FILE": str(file), "DIR": str(directory)}
             env = {"OS_REQUEST__METADATA_URL": f"{cloud.url}/swift/env"} if by_environment else {}
             done.append(guest.run(which, *[words.get(w, w) for w in arguments], **env))
