@@ -21,9 +21,15 @@ FILE_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command in the guest did.
+    r"""What a command in the guest did.
 
+    >>> result = CommandResult("echo hello", rc=0, stdout=b"hello\n", stderr=b"")
+    >>> result.rc, result.text
+    (0, 'hello')
+
+    :param command: as shell text.
     :param rc: its exit status; 128 + n when signal n ended it.
+    :param stdout: and ``stderr``: what it wrote, as bytes.
     """
 
     command: str
@@ -37,9 +43,15 @@ class CommandResult:
         return self.stdout.decode(errors="replace").rstrip("\n")
 
     def check(self) -> CommandResult:
-        """Return this result.
+        r"""Return this result.
 
-        :raises CommandError: when the command failed.
+        >>> CommandResult("true", rc=0, stdout=b"", stderr=b"").check().text
+        ''
+        >>> CommandResult("false", rc=1, stdout=b"", stderr=b"no luck\n").check()
+        Traceback (most recent call last):
+        hotplate.guest.base.CommandError: the command "false" ended with status 1: no luck
+
+        :raises CommandError: when the command failed; quotes the end of its stderr.
         """
         if self.rc != 0:
             raise CommandError(self)

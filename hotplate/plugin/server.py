@@ -149,6 +149,9 @@ class ServerUnderTest(Driver):
     ) -> CommandResult:
         """Run a command as root; ``.check()`` of the result raises when it failed.
 
+        >>> server.run("echo hello").text
+        'hello'
+
         :param timeout: seconds.
         """
         return self._server.shell().run(command, timeout=timeout)
@@ -168,11 +171,21 @@ class ServerUnderTest(Driver):
         return self.console.wait_for(pattern, deadline).group()
 
     def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
-        """Write bytes, or a file of the host's, to a file in the guest."""
+        """Write bytes, or a file of the host's, to a file in the guest.
+
+        >>> server.copy_in(b"hello", "/tmp/greeting", mode=0o600)
+        >>> server.copy_out("/tmp/greeting")
+        b'hello'
+
+        :param mode: of the file in the guest.
+        """
         self._server.shell().copy_in(data, target, mode=mode)
 
     def copy_out(self, source: str) -> bytes:
-        """Return the contents of a file in the guest."""
+        """Return the contents of a file in the guest; see :meth:`copy_in`.
+
+        :raises CommandError: when it cannot be read.
+        """
         return self._server.shell().copy_out(source)
 
     def journal(self, unit: str = "os-collect-config") -> str:
@@ -182,7 +195,11 @@ class ServerUnderTest(Driver):
         return self.run(command).text
 
     def has_hook(self, group: str) -> bool:
-        """Whether the image has a hook for a group, where heat-config looks for them."""
+        """Whether the image has a hook for a group, where heat-config looks for them.
+
+        >>> server.has_hook("no-such-group")
+        False
+        """
         names = [f"{directory}/{group}" for directory in HOOKS]
         tests = " || ".join(f"test -e {shlex.quote(name)}" for name in names)
         return self.run(tests).rc == 0
@@ -190,7 +207,11 @@ class ServerUnderTest(Driver):
     # -- power and link ----------------------------------------------------------------------------
 
     def reboot(self, *, seconds: float = BOOT_SECONDS) -> None:
-        """Reboot the guest gracefully and wait until it answers again."""
+        """Reboot the guest gracefully and wait until it answers again.
+
+        :param seconds: those of a host that is not slow.
+        :raises DeadlineExceeded: when it does not answer by then.
+        """
         self._server.reboot(GuestDeadline(seconds, f"the reboot of {self}"))
 
     def crash(self) -> None:
@@ -201,17 +222,23 @@ class ServerUnderTest(Driver):
         """Switch the machine on again, from its disk.
 
         :param wait: until the guest answers.
+        :param seconds: how long, on a host that is not slow.
+        :raises DeadlineExceeded: when it does not answer by then.
         """
         self._testbed.compute.start(self.id)
         if wait:
             self._server.shell(seconds=seconds)
 
     def block(self) -> None:
-        """Pull the network cable."""
+        """Pull the network cable.
+
+        >>> server.block()
+        >>> server.unblock()
+        """
         self._server.machine.set_link(up=False)
 
     def unblock(self) -> None:
-        """Plug the network cable in again."""
+        """Plug the network cable in again; see :meth:`block`."""
         self._server.machine.set_link(up=True)
 
     # -- what became of it -------------------------------------------------------------------------

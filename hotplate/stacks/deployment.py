@@ -39,6 +39,10 @@ def input_type(value: object) -> str:
 class DeploymentSpec:
     """What is deployed, as a test words it.
 
+    >>> spec = DeploymentSpec(group="script", config="true", inputs={"retries": 3})
+    >>> spec.template("SERVER").template["resources"]["config"]["properties"]["inputs"]
+    [{'name': 'retries', 'type': 'Number'}]
+
     :param group: of the config; ``component`` takes a list of configs with their actions.
     :param config: text, or a map for a group that takes one.
     :param inputs: values by name; their types are declared by what they are.
@@ -131,32 +135,56 @@ class Deployment:
     def update(self, **changes: Any) -> Deployment:
         """Change what is deployed; what is not given stays as it was.
 
+        >>> done = server.deploy(group="script", config="true", transport="NO_SIGNAL").wait()
+        >>> done.update(config="uptime").wait().status
+        'COMPLETE'
+
         :param changes: fields of :class:`DeploymentSpec`, as ``server.deploy`` takes them.
         :raises TypeError: for a field that there is not.
+        :raises TemplateError: when Heat refuses it.
         """
         self.spec = replace(self.spec, **changes)
         self.stack.update(self.spec.template(self.server))
         return self
 
     def suspend(self) -> Deployment:
-        """Suspend it, which a ``component`` may have a config for."""
+        """Suspend it, which a ``component`` may have a config for.
+
+        >>> done = server.deploy(group="script", config="true", transport="NO_SIGNAL").wait()
+        >>> done.suspend().wait().status
+        'COMPLETE'
+        >>> done.resume().wait().status
+        'COMPLETE'
+        """
         self.stack.suspend()
         return self
 
     def resume(self) -> Deployment:
-        """Resume it."""
+        """Resume it; see :meth:`suspend`."""
         self.stack.resume()
         return self
 
     def delete(self) -> Deployment:
-        """Delete it."""
+        """Delete it.
+
+        >>> done = server.deploy(group="script", config="true", transport="NO_SIGNAL").wait()
+        >>> done.delete().wait().status
+        'COMPLETE'
+        """
         self.stack.delete()
         return self
 
     def wait(self, *, seconds: float = SECONDS) -> Deployment:
-        """Wait for the end of the last action.
+        """Wait for the end of the last action, and return the deployment.
 
+        >>> done = server.deploy(group="script", config="true", transport="NO_SIGNAL").wait()
+        >>> done.status, done.stack.status
+        ('COMPLETE', 'CREATE_COMPLETE')
+
+        :param seconds: those of a host that is not slow.
         :raises DeadlineExceeded: when it has not ended by then.
+        :raises HostError: when the host's disk is full.
+        :raises MachineLostError: when a machine went away by itself meanwhile.
         """
         try:
             self.stack.wait(seconds=seconds)

@@ -37,11 +37,11 @@ _numbers = itertools.count(1)
 class Stack:
     """A stack; its actions return at once, :meth:`wait` waits for the last one.
 
-    ::
-
-        stack = Stack.create(cloud, load(Path("web.yaml"), parameters={"flavor": "m1.small"}))
-        assert stack.wait().status == "CREATE_COMPLETE", stack
-        print(stack.outputs["url"])
+    >>> stack = Stack.create(cloud, load(folder / "greeting.yaml"), name="web")
+    >>> stack.wait().status
+    'CREATE_COMPLETE'
+    >>> stack.outputs
+    {'greeting': 'hello'}
     """
 
     def __init__(self, cloud: Cloud, name: str, template: Template) -> None:
@@ -56,7 +56,10 @@ class Stack:
 
     @classmethod
     def create(cls, cloud: Cloud, template: Template, *, name: str = "") -> Stack:
-        """Create a stack.
+        """Begin to create a stack.
+
+        >>> Stack.create(cloud, load(folder / "greeting.yaml"), name="another").status
+        'CREATE_IN_PROGRESS'
 
         :param name: by default ``stack-N``.
         :raises TemplateError: when Heat refuses the template.
@@ -72,7 +75,16 @@ class Stack:
     def update(
         self, template: Template | None = None, parameters: Mapping[str, object] | None = None
     ) -> Stack:
-        """Update the stack: to another template, or with other parameters."""
+        """Update the stack: to another template, or with other parameters.
+
+        >>> stack.update(parameters={"greeting": "good night"}).wait().status
+        'UPDATE_COMPLETE'
+        >>> stack.outputs["greeting"]
+        'good night'
+
+        :param parameters: by name; those that are not given stay as they were.
+        :raises TemplateError: when Heat refuses it.
+        """
         new = template or self.template
         arguments = new.create_arguments()
         arguments["parameters"] = {**new.parameters, **(parameters or {})}
@@ -82,19 +94,32 @@ class Stack:
         return self
 
     def suspend(self) -> Stack:
-        """Suspend it."""
+        """Suspend it.
+
+        >>> stack.suspend().wait().status
+        'SUSPEND_COMPLETE'
+        """
         self._begin("SUSPEND")
         self._ask(lambda: self._heat.actions.suspend(self.name))
         return self
 
     def resume(self) -> Stack:
-        """Resume it."""
+        """Resume it after :meth:`suspend`.
+
+        >>> _ = stack.suspend().wait()
+        >>> stack.resume().wait().status
+        'RESUME_COMPLETE'
+        """
         self._begin("RESUME")
         self._ask(lambda: self._heat.actions.resume(self.name))
         return self
 
     def delete(self) -> Stack:
-        """Delete it."""
+        """Delete it.
+
+        >>> stack.delete().wait().status
+        'DELETE_COMPLETE'
+        """
         self._begin("DELETE")
         self._ask(lambda: self._heat.stacks.delete(self.name))
         return self
@@ -115,8 +140,12 @@ class Stack:
             )
 
     def wait(self, *, seconds: float = SECONDS) -> Stack:
-        """Wait for the end of the last action.
+        """Wait for the end of the last action, and return the stack.
 
+        >>> stack.wait(seconds=60).state
+        'COMPLETE'
+
+        :param seconds: those of a host that is not slow.
         :raises DeadlineExceeded: when it has not ended by then.
         :raises HostError: when the host's disk is full, or it could not start a server.
         :raises MachineLostError: when a machine went away by itself while it was waited for.

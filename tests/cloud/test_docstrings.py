@@ -1,0 +1,88 @@
+"""The examples in the docstrings of the public API that need Heat and no guest.
+
+Those of a server are run in a booted one by ``tests/booted/test_documented_examples.py``.
+"""
+
+from __future__ import annotations
+
+import doctest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hotplate.cloud.cloud import Cloud
+from hotplate.guest import base
+from hotplate.stacks import deployment, stack
+from hotplate.stacks.deployment import Deployment, DeploymentSpec
+from hotplate.stacks.stack import Stack
+from hotplate.stacks.template import load
+
+GREETING = {
+    "heat_template_version": "2018-08-31",
+    "parameters": {"greeting": {"type": "string", "default": "hello"}},
+    "resources": {"value": {"type": "OS::Heat::Value"}},
+    "outputs": {"greeting": {"value": {"get_param": "greeting"}}},
+}
+GREETING["resources"]["value"]["properties"] = {"value": {"get_param": "greeting"}}  # type: ignore[index]
+SERVER = {
+    "heat_template_version": "2018-08-31",
+    "resources": {
+        "server": {
+            "type": "OS::Nova::Server",
+            "properties": {"image": "any", "flavor": "any", "user_data_format": "SOFTWARE_CONFIG"},
+        },
+    },
+}
+EXAMPLES = [
+    example
+    for module in (base, deployment, stack)
+    for example in doctest.DocTestFinder().find(module)
+    if any(not each.options.get(doctest.SKIP) for each in example.examples)
+]
+
+
+class Server:
+    """A server that Heat knows; nothing runs on it, so a deployment must want no signal."""
+
+    def __init__(self, cloud: Cloud, identity: str) -> None:
+        self.cloud = cloud
+        self.id = identity
+
+    def deploy(self, **fields: Any) -> Deployment:
+        return Deployment(self.cloud, self.id, DeploymentSpec(**fields))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("templates")
+    (made / "greeting.yaml").write_text(yaml.safe_dump(GREETING))
+    (made / "server.yaml").write_text(yaml.safe_dump(SERVER))
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(cloud: Cloud, folder: Path) -> Iterator[Server]:
+    made = Stack.create(cloud, load(folder / "server.yaml")).wait()
+    assert made.state == "COMPLETE", made
+    yield Server(cloud, made.resource("server").physical_resource_id)
+    made.forget()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_docstring(cloud: Cloud, folder: Path, server: Server, example: doctest.DocTest) -> None:
+    made = Stack.create(cloud, load(folder / "greeting.yaml")).wait()
+    example.globs.update(cloud=cloud, folder=folder, load=load, stack=made, server=server)
+    assert doctest.DocTestRunner().run(example).failed == 0
+    made.forget()
+
+
+def test_every_word_of_the_public_classes_has_one():
+    """``resume`` of a deployment is shown with ``suspend``."""
+    named = {example.name.rpartition(".")[2] for example in EXAMPLES}
+    assert named >= {
+        *("Stack", "create", "update", "suspend", "resume", "delete", "wait"),
+        *("DeploymentSpec", "CommandResult", "check"),
+    }
