@@ -26,6 +26,8 @@ EARLY = 60.0
 """Seconds before its expiry when a token is no longer used."""
 
 TOKEN_LIMIT = 4 << 20
+USERS = 8
+"""Maximum users whose tokens are kept; more come only from changes of the configuration."""
 
 
 class Token:
@@ -38,6 +40,16 @@ class Token:
 
     def is_fresh(self) -> bool:
         return uptime() < self._end
+
+
+def of_user(client: Client, options: Any) -> Keystone:
+    """Return the Keystone of a user, the same one for the same options: its token is reused."""
+    values = (options.auth_url, options.user_id, options.password, options.project_id)
+    if values not in client.users:
+        if len(client.users) >= USERS:
+            client.users.clear()
+        client.users[values] = Keystone(client, options)
+    return client.users[values]
 
 
 class Keystone:

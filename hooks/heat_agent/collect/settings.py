@@ -106,8 +106,7 @@ def load(arguments: list[str], environ: Mapping[str, str], system: str = SYSTEM)
     environ: a mapping. system: the directory of the system's own configuration.
     """
     steps = command_line.steps(arguments)
-    homes = [os.path.expanduser(environ["HOME"])] if environ.get("HOME") else []
-    places = [*homes, system]
+    places = [environ.get("HOME") or os.path.expanduser("~"), system]
     before = _fingerprint(_watched(steps, places))
     defaults = []
     if not any(step[0] == command_line.FILE for step in steps):

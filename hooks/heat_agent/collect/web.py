@@ -20,6 +20,7 @@ from .stream import BrokeOff, Stream, TooLong
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from heat_config.proxy import Proxy
 
@@ -59,13 +60,14 @@ Request = namedtuple("Request", "method headers body seconds limit ca_file verif
 class Client:
     """Make requests; *trust* is a Trust, *environ* names the proxies.
 
-    Connections are kept open for later requests to the same server.
+    Connections are kept open for later requests to the same server. users: see keystone.of_user().
     """
 
     def __init__(self, trust: Trust, environ: Mapping[str, str]) -> None:
         self._trust = trust
         self._environ = environ
         self._kept: dict[tuple, Stream] = {}
+        self.users: dict[tuple, Any] = {}
 
     def close(self) -> None:
         for stream in self._kept.values():

@@ -29,7 +29,7 @@ class Heat:
         self._keys = surroundings.settings.deployment_key
         self._client = surroundings.client
         self._warn = surroundings.warn
-        self._keystone = keystone.Keystone(surroundings.client, self._options)
+        self._keystone = keystone.of_user(surroundings.client, self._options)
         self._stack = ""
 
     def collect(self) -> Documents:

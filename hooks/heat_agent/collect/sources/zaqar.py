@@ -44,7 +44,7 @@ class Zaqar:
         self._keys = surroundings.settings.deployment_key
         self._client = surroundings.client
         self._warn = surroundings.warn
-        self._keystone = keystone.Keystone(surroundings.client, self._options)
+        self._keystone = keystone.of_user(surroundings.client, self._options)
         self._id = _uuid()
         self._subscription: Subscription | None = None
         if not self._options.ssl_certificate_validation and self._options.auth_url:

@@ -498,3 +498,15 @@ def test_polls_share_a_token_until_it_is_refused(guest, start, cloud):
     daemon.until(lambda: len(daemon.lines("runs")) == 2)
     assert cloud.tokens == 2
     assert "401" not in daemon.log.read_text()
+
+
+def test_a_reload_keeps_the_connection_and_the_token(guest, start, cloud):
+    cloud.documents["heat"] = {"a": 1}
+    conf = guest.conf(heat_conf(cloud), "on-change", collectors="heat", **POLL)
+    guest.program("on-change", f"echo run >>{guest.root}/runs; echo '# new' >>{conf}")
+    daemon = start()
+    daemon.until(lambda: len(cloud.requests) > 2)
+    cloud.documents["heat"] = {"a": 2}
+    daemon.until(lambda: daemon.log.read_text().count("The configuration has changed") == 2)
+    daemon.until(lambda: len(cloud.requests) > 5)
+    assert (cloud.tokens, cloud.connections) == (1, 1)
