@@ -34,17 +34,13 @@ class Ssh:
 
     :param connect: makes a socket to the guest's ssh, at every (re)connection.
     :param key: the private key to log in with.
-    :param user: who to be; anybody but root gets root by ``sudo -n``.
     """
 
     name = "ssh"
 
-    def __init__(
-        self, connect: Callable[[], socket.socket], *, key: paramiko.PKey, user: str = "root"
-    ) -> None:
+    def __init__(self, connect: Callable[[], socket.socket], *, key: paramiko.PKey) -> None:
         self._connect = connect
         self._key = key
-        self._user = user
         self._transport: paramiko.Transport | None = None
 
     def attach(self, deadline: Deadline) -> None:
@@ -65,7 +61,7 @@ class Ssh:
             try:
                 transport.banner_timeout = ATTEMPT_SECONDS
                 transport.start_client(timeout=ATTEMPT_SECONDS)
-                transport.auth_publickey(self._user, self._key)
+                transport.auth_publickey("root", self._key)
             except paramiko.AuthenticationException as error:
                 transport.close()
                 # While the guest starts, the key may not be there yet.
@@ -81,7 +77,7 @@ class Ssh:
         except DeadlineExceeded as error:
             if refused:
                 raise SubjectError(
-                    f'the guest\'s ssh server does not let "{self._user}" in: {refused}',
+                    f'the guest\'s ssh server does not let "root" in: {refused}',
                     hint="the image must take Nova's public keys (cloud-init's ssh module)",
                 ) from error
             raise
@@ -103,9 +99,8 @@ class Ssh:
             raise MachineLostError("there is no ssh connection: attach first")
         limit = Deadline(timeout, f'the command "{text}" in the guest')
         deadline = Deadline(timeout + GRACE_SECONDS, limit.what)
-        root = "" if self._user == "root" else "sudo -n "
         # "exit" makes a status of a signal, which ssh tells in another way.
-        line = f"{root}timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)}; exit $?"
+        line = f"timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)}; exit $?"
         try:
             with self._transport.open_session(timeout=ATTEMPT_SECONDS) as session:
                 session.settimeout(deadline.left)
