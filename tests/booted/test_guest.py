@@ -118,7 +118,7 @@ def look_for(pattern: str, guest: ServerUnderTest) -> dict[str, str]:
     }
 
 
-def test_a_password_is_found_in_no_log_and_in_no_file_that_others_read(guest):
+def test_a_password_is_in_no_log_and_in_no_file_that_others_read(guest):
     password = f"planted-{secrets.token_hex(12)}"
     control = f"control-{secrets.token_hex(12)}"
     guest.copy_in(f"{password}\n".encode(), "/root/planted", mode=0o600)

@@ -103,7 +103,7 @@ BREAKING = """
     def test_a_deployment_that_is_left_behind(server):
         server.deploy(group="script", config="#!/bin/sh\\n: > /root/left\\nsleep 60\\n")
 
-    def test_is_not_found_by_the_next(server):
+    def test_is_gone_for_the_next(server):
         deploys(server)
         assert not server.host.file("/root/left").exists
 """
@@ -278,7 +278,7 @@ def test_each_test_boots_when_it_is_to_be_cold(run):
 
 @pytest.mark.long
 @pytest.mark.parametrize("part", ["memory", "disk.qcow2", "server.json", "cloud/heat.db"])
-def test_a_damaged_state_is_made_anew_once_and_that_is_said(run, tmp_path, monkeypatch, part):
+def test_a_damaged_state_is_made_anew_once_and_reported(run, tmp_path, monkeypatch, part):
     first = run(test_ten=TEN.replace("range(10)", "range(1)"))
     first.assert_outcomes(passed=1)
     state = warm.states()[0].directory

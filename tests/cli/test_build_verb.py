@@ -19,7 +19,7 @@ def asked(*words: str) -> BuildRequest:
     return verb.request_from(parser.parse_args([*words, "--arch", "amd64"]))
 
 
-def test_with_nothing_said():
+def test_defaults():
     request = asked()
     assert (request.release, request.groups, request.layout) == (
         "bookworm",

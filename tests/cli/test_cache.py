@@ -234,7 +234,7 @@ except HostError as error:
 
 @pytest.mark.root
 @pytest.mark.tool("qemu-system-x86_64")
-def test_a_disk_without_room_for_a_state_is_said_before_anything_boots(root, tmp_path):
+def test_a_disk_without_room_for_a_state_is_reported_before_anything_boots(root, tmp_path):
     disk = bytearray(4 << 20)
     disk[0:2], disk[510:512] = b"\xeb\x63", b"\x55\xaa"
     disk[446:462] = bytes([0x80, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 24, 0, 0])

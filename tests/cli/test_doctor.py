@@ -94,7 +94,7 @@ def test_a_program_that_hangs_does_not_hang_the_doctor():
     assert "no answer" in host_probes._reply(done)
 
 
-def test_too_little_memory_is_said(tmp_path):
+def test_too_little_memory_is_reported(tmp_path):
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 1000000 kB\nMemAvailable:  512000 kB\n")
     (finding,) = host_probes.memory(meminfo)

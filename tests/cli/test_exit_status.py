@@ -156,7 +156,7 @@ def test_a_reader_that_went_away_is_nobodys_fault(words):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_full_disk_behind_the_output_is_said():
+def test_a_full_disk_behind_the_output_is_reported():
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = hotplate("cache", "list", stdout=full, stderr=subprocess.PIPE, capture_output=False)
     assert done.returncode == 3

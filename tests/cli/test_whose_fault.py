@@ -301,7 +301,7 @@ def test_a_signal_in_the_midst_of_an_import_leaves_a_verdict(command):
     assert (done.verdict["outcome"], done.junit) == ("interrupted", "error"), done
 
 
-def test_a_run_that_is_killed_has_said_that_it_did_not_end(command):
+def test_a_run_that_is_killed_has_reported_that_it_did_not_end(command):
     process = command.start("tiny.raw", "--patience", "300")
     for _ in waited((command.folder / "artifacts" / "last" / "verdict.json").exists, process):
         pass

@@ -39,7 +39,7 @@ def test_heat_is_as_the_patches_need_it() -> None:
     assert patches.misfits() == []
 
 
-def test_a_misfit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misfit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     engine.load()
     from heat.engine import scheduler
 

@@ -84,7 +84,7 @@ def test_only_where_it_was_planted(cloud: Any, vm: Guest) -> None:
         assert hostname(vm).status_code == 200
 
 
-def test_told_in_the_events(cloud: Any, vm: Guest) -> None:
+def test_a_fault_is_in_the_events(cloud: Any, vm: Guest) -> None:
     position = len(cloud.events)
     with cloud.fault(endpoint="metadata", kind="status", status=418):
         hostname(vm)

@@ -45,7 +45,7 @@ def whole(**parts):
         ({"zaqar": {"queue_id": "q"}}, ["zaqar"]),
     ],
 )
-def test_where_the_agent_is_told_to_poll(section, sources):
+def test_where_the_agent_is_to_poll(section, sources):
     data = whole(cfn_init_data=json.dumps({"os-collect-config": section, "deployments": []}))
     assert user_data.describe(data).sources == sources
 

@@ -568,7 +568,7 @@ def test_the_agents_log_has_no_request_that_can_be_sent_again(tmp_path: Path) ->
         assert secret not in result.stderr
 
 
-def test_what_ends_the_agent_is_said_without_signatures(tmp_path: Path) -> None:
+def test_what_ends_the_agent_is_logged_without_signatures(tmp_path: Path) -> None:
     text = (
         "def ends(*_):\n"
         "    raise RuntimeError('http://h/v1/?Action=x&Signature=PLANTED%3D&Version=1 (of s)')\n"

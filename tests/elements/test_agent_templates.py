@@ -184,7 +184,7 @@ def test_a_transport_that_was_switched_off_leaves_nothing() -> None:
     assert "[cfn]" not in render({"os-collect-config": sent}).stdout
 
 
-def test_zaqar_verifies_certificates_unless_told_otherwise(tmp_path: Path) -> None:
+def test_zaqar_verifies_certificates_by_default(tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     sent = TRANSPORTS["ZAQAR_MESSAGE"]
     conf.write_text(render({"os-collect-config": sent}).stdout)

@@ -151,7 +151,7 @@ def test_units_are_enabled_and_whole(tree: Tree) -> None:
     assert [line for line in result.stderr.splitlines() if "os-collect-config" in line] == []
 
 
-def test_the_network_and_the_data_source_are_found(tree: Tree) -> None:
+def test_the_image_has_a_network_and_a_data_source(tree: Tree) -> None:
     for program in ("usr/sbin/ip", "usr/sbin/resize2fs"):
         assert (tree / program).exists()
     text = (tree / "etc/cloud/cloud.cfg.d/90_heat-config.cfg").read_text()

@@ -53,7 +53,7 @@ def test_a_page_in_another_markup_is_nothing_wrong(tmp_path: Path):
     assert messages(write(tmp_path, {"a/README.md": "# a\n", "a/element-deps": "vm\n"})) == []
 
 
-def test_nothing_is_found_where_nothing_is_wrong(tmp_path: Path):
+def test_nothing_is_reported_where_nothing_is_wrong(tmp_path: Path):
     assert messages(write(tmp_path, GOOD)) == []
 
 
@@ -132,7 +132,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_found_once_and_named(tmp_path: Path, mistake: str):
+def test_a_mistake_is_reported_once(tmp_path: Path, mistake: str):
     files, sentence = MISTAKES[mistake]
     hooks = tmp_path / "hooks"
     hooks.mkdir()
@@ -215,7 +215,7 @@ def test_elements_elsewhere_may_depend_on_ours_and_use_our_programs(tmp_path: Pa
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
-def test_and_a_mistake_in_them_is_found_all_the_same(tmp_path: Path):
+def test_a_mistake_in_them_is_reported_too(tmp_path: Path):
     elements = write(
         tmp_path,
         {"mine/element-deps": "heat-confgi\n", "mine/heat-config-hooks": "mine none.py\n"},

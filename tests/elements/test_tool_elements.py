@@ -156,7 +156,7 @@ def test_licence_of_chef_is_one_of_three_words(script):
     assert "accept-no-persist" in done.stderr
 
 
-def test_no_lock_for_a_python_is_said(script, tmp_path: Path):
+def test_a_python_without_a_lock_is_reported(script, tmp_path: Path):
     done = script(
         ELEMENTS / "heat-venv" / "heat-venv-files" / "fetch-wheels",
         "heat-salt",

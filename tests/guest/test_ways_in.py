@@ -77,7 +77,7 @@ def test_a_command_that_hangs_is_killed(guest: Guest) -> None:
     assert guest.run("ps | grep -c '[s]leep 1001'").text == "0"
 
 
-def test_signal_is_told(guest: Guest) -> None:
+def test_a_signal_becomes_a_status(guest: Guest) -> None:
     assert guest.run("kill -TERM $$").rc in (143, -15)
 
 

@@ -59,7 +59,7 @@ def test_templates_are_rendered_with_every_json_type(apply_config, metadata):
 
 
 @real
-def test_a_config_is_said_not_to_be_used(apply_config, metadata):
+def test_a_warning_says_that_the_config_is_not_used(apply_config, metadata):
     metadata[0]("made", "{{name}}")
     answer = apply_config({"name": "planted"}, inputs={"name": "planted"}, outputs=["result"])
     assert answer.status == 0

@@ -571,7 +571,7 @@ def test_vendor_data_that_cannot_be_read_stops_nothing(guest, cloud, vendor):
     assert json.loads(guest.metadata.read_text()) == BOOT
 
 
-def test_a_boothook_that_fails_is_said_and_stops_nothing(guest, cloud):
+def test_a_boothook_that_fails_is_reported_and_stops_nothing(guest, cloud):
     cloud.boot(vendor="#cloud-boothook\n#!/bin/sh\nexit 7\n")
     done = guest.boot()
     assert done.returncode == 0

@@ -399,7 +399,7 @@ def test_licence(bare_chef, install, kitchen, how):
 
 @pytest.mark.defect("K9")
 @pytest.mark.parametrize("name", ["cinc-client", "chef-client", "cinc-solo", "chef-solo"])
-def test_every_name_is_found(bare_chef, install, kitchen, name):
+def test_the_program_may_have_any_of_its_names(bare_chef, install, kitchen, name):
     install(name)
     kitchen.recipe("import sys\nprint('I am', sys.argv[0])")
     answer = bare_chef(["demo"], env={"HEAT_CHEF_LICENSE": "accept"})

@@ -36,20 +36,20 @@ def test_group_has_a_row_and_a_place(group):
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_variables_of_a_hook_are_told(group):
+def test_variables_of_a_hook_are_documented(group):
     for name in strings(GROUPS[group]) - TESTS_ONLY:
         if re.fullmatch(r"(HEAT|SALT)_[A-Z_]+", name):
             assert f"``{name}``" in PAGE + READMES, name
 
 
-def test_variables_of_the_runner_are_told():
+def test_variables_of_the_runner_are_documented():
     texts = strings(HOOKS / "heat_config" / "settings.py") - TESTS_ONLY
     names = {name for name in texts if re.fullmatch(r"HEAT_[A-Z_]+", name)}
     assert len(names) > 5
     assert [name for name in sorted(names) if f"``{name}``" not in PAGE] == []
 
 
-def test_settings_of_the_runner_are_told_with_their_defaults(monkeypatch):
+def test_settings_of_the_runner_are_documented_with_their_defaults(monkeypatch):
     monkeypatch.syspath_prepend(str(HOOKS))
     from heat_config.settings import NUMBERS
 
@@ -59,7 +59,7 @@ def test_settings_of_the_runner_are_told_with_their_defaults(monkeypatch):
 
 @pytest.mark.defect("K17")
 @pytest.mark.parametrize("group", GROUPS)
-def test_options_of_a_hook_are_told(group):
+def test_options_of_a_hook_are_documented(group):
     text = GROUPS[group].read_text()
     names = set(re.findall(r'options\.get\(\s*"(\w+)"', text))
     for call in re.findall(r"tools\.(?:flag|joined)\(\s*deployment,((?:\s*\"\w+\",)+)", text):

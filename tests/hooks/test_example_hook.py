@@ -46,7 +46,7 @@ def test_line_that_is_not_understood_fails(apply):
     assert ".conf:1: " in answer.stderr
 
 
-def test_missing_tool_is_said_in_words(apply):
+def test_a_missing_tool_is_explained(apply):
     answer = apply("", env={"HEAT_TMPFILES_CMD": "systemd-tmpfiles-not-here"})
     assert answer.status == 127
     assert "package systemd" in answer.stderr

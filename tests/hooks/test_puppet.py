@@ -78,7 +78,7 @@ def test_changes_are_success_and_derived_inputs_are_facts(puppet, tmp_path: Path
 
 
 @real
-def test_hiera_data_keeps_types_and_is_found_without_a_hierarchy(puppet, tmp_path: Path):
+def test_hiera_data_keeps_types_and_is_read_without_a_hierarchy(puppet, tmp_path: Path):
     inputs = {"n": 5, "deep": {"a": [1, None]}, "t": "x"}
     config = (
         write('String(lookup("n") + 1)', "n")

@@ -123,7 +123,7 @@ def test_the_image_replaces_an_older_one_whole(builder: Builder):
     assert len(list(builder.out.glob("*.qcow2"))) == 1
 
 
-def test_a_hook_that_fails_is_named_with_what_it_said(
+def test_a_hook_that_fails_is_named_with_its_output(
     builder: Builder, fake_elements: Path, add_hook
 ):
     text = "#!/bin/bash\necho the disk is on fire >&2\nexit 9\n"

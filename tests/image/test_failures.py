@@ -42,7 +42,7 @@ def failure(tmp_path: Path, *lines: str) -> HotplateError:
         ("losetup: cannot find an unused loop device", HostError, "no loop device"),
     ],
 )
-def test_causes_that_are_known(tmp_path: Path, line: str, kind: type, sentence: str):
+def test_causes_of_a_failed_build(tmp_path: Path, line: str, kind: type, sentence: str):
     error = failure(tmp_path, line)
     assert isinstance(error, kind)
     assert sentence in error.message
@@ -83,7 +83,7 @@ def test_a_missing_tool_is_named_with_what_installs_it(monkeypatch: pytest.Monke
         (0, None, None),
     ],
 )
-def test_an_architecture_that_does_not_run_here_is_said_at_once(
+def test_an_architecture_that_does_not_run_here_is_refused_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer, sentence, hint
 ):
     monkeypatch.setattr(build.plan_module, "SYSTEM_PATH", str(tmp_path))

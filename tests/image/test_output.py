@@ -74,7 +74,7 @@ def test_what_a_killed_build_left_keeps_nobody_out(request_):
 
 
 @pytest.mark.parametrize("moved", [1, 2, 3])
-def test_a_build_that_is_killed_while_it_puts_its_files_in_place_is_found_out(
+def test_a_build_that_is_killed_while_it_puts_its_files_in_place_is_detected(
     request_, built, monkeypatch, moved
 ):
     """Whichever of the renames was the last."""
@@ -100,7 +100,7 @@ def test_a_build_that_is_killed_while_it_puts_its_files_in_place_is_found_out(
     assert Image.open(request_.image).layout is Layout.PARTITION
 
 
-def test_the_kernel_of_another_build_beside_an_image_is_found_out(request_, built):
+def test_the_kernel_of_another_build_beside_an_image_is_detected(request_, built):
     built("one")
     request_.beside(".initrd").write_text("initrd of another")
     with pytest.raises(ImageError, match=r'web\.initrd" is not the file'):

@@ -75,7 +75,7 @@ def test_sid_is_called_unstable(tmp_path: Path):
         ("", "there is no Debian release"),
     ],
 )
-def test_a_release_that_is_none_is_said_before_anything_is_built(
+def test_an_unknown_release_is_refused_before_anything_is_built(
     tmp_path: Path, release: str, sentence: str
 ):
     with pytest.raises(UsageError, match=sentence) as refused:
@@ -222,7 +222,7 @@ def test_names_beside_the_image(tmp_path: Path, output: str, image: str, log: st
     assert request.beside(".log") == tmp_path / log
 
 
-def test_what_the_host_tells_its_apt_is_told_to_the_build(tmp_path: Path) -> None:
+def test_the_build_has_the_hosts_apt_configuration(tmp_path: Path) -> None:
     configured = Mirrors("http://m.example/debian", options=('Acquire::Check-Valid-Until "false"',))
     extra = made(tmp_path, mirrors=configured).environment["DIB_MMDEBSTRAP_EXTRA_ARGS"]
     assert """--aptopt='Acquire::Check-Valid-Until "false"'""" in extra

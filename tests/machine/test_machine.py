@@ -219,7 +219,7 @@ def test_state_is_saved_and_continued(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "missing", "other memory"])
-def test_state_that_does_not_fit_is_said(make: Make, tmp_path: Path, damage: str) -> None:
+def test_a_state_that_does_not_fit_is_reported(make: Make, tmp_path: Path, damage: str) -> None:
     made = make()
     made.machine.pause()
     state = tmp_path / "state"
@@ -239,7 +239,7 @@ def test_state_that_does_not_fit_is_said(make: Make, tmp_path: Path, damage: str
 
 
 @pytest.mark.root
-def test_full_disk_is_said_and_the_guest_goes_on(make: Make, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_guest_goes_on(make: Make, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "none", small], check=True)
@@ -256,7 +256,7 @@ def test_full_disk_is_said_and_the_guest_goes_on(make: Make, tmp_path: Path) -> 
 
 
 @pytest.mark.root
-def test_a_guest_that_cannot_write_for_want_of_space_is_told_of(make: Make, tmp_path: Path) -> None:
+def test_a_guest_without_space_to_write_is_reported(make: Make, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2M", "none", small], check=True)
@@ -417,7 +417,7 @@ def test_sigkill_of_the_harness_leaves_no_qemu(
             os.close(qemu)
 
 
-def test_resident_memory_is_told(make: Make) -> None:
+def test_resident_memory_is_measured(make: Make) -> None:
     made = make()
     attached(made.machine)
     assert 50 < made.machine.resident_mib() < 1200

@@ -97,13 +97,13 @@ def test_one_that_waits_can_be_deleted(somebody_elses, testbed):
     somebody_elses.close()
 
 
-def test_the_end_does_not_wait_for_one_that_waits(somebody_elses, testbed):
+def test_the_end_does_not_wait_for_a_waiting_server(somebody_elses, testbed):
     Stack.create(testbed.cloud, template(one=SERVER))
     event(testbed, "waiting")
     somebody_elses.close()
 
 
-def test_what_the_user_data_is_made_of_is_told(somebody_elses, testbed):
+def test_the_parts_of_the_user_data_are_in_the_events(somebody_elses, testbed):
     properties = {**SERVER["properties"], "user_data_format": "SOFTWARE_CONFIG"}
     Stack.create(testbed.cloud, template(one={**SERVER, "properties": properties}))
     parts = event(testbed, "user-data").detail["parts"]

@@ -52,6 +52,6 @@ def test_state_of_another_machine_is_refused(tmp_path):
     assert "cont" not in qmp.commands
 
 
-def test_state_that_is_gone_is_told(tmp_path):
+def test_a_state_that_is_gone_is_reported(tmp_path):
     with pytest.raises(MachineLostError, match="cannot be read"):
         snapshot.restore(PlayedMonitor(), tmp_path / "memory", lambda deadline: "completed")

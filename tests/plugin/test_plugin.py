@@ -161,7 +161,7 @@ def test_a_shard_does_not_depend_on_where_the_image_lies(project, tmp_path, raw_
 
 
 @pytest.mark.parametrize("shard", ["1/2", "hash:0/2", "hash:3/2", "hash:a/b", "hash:1/0", "hash:1"])
-def test_a_shard_that_is_none_is_said(project, shard):
+def test_an_invalid_shard_is_refused(project, shard):
     project.makepyfile(test_it=TESTS)
     done = project.runpytest_subprocess("--shard", shard)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
@@ -305,9 +305,7 @@ OUTCOMES = """
         ("'host', 'image'", 1),
     ],
 )
-def test_whose_fault_it_is_is_said_by_the_status_and_in_junit(
-    project, tmp_path, raw_image, raised, status
-):
+def test_the_status_and_junit_say_whose_fault_it_is(project, tmp_path, raw_image, raised, status):
     image = raw_image(tmp_path / "web.raw")
     project.makepyfile(test_it=OUTCOMES.replace("NAMES", raised))
     done = project.runpytest_subprocess(f"--image={image}", "--junit-xml=junit.xml")
@@ -327,7 +325,7 @@ def test_a_test_that_needs_no_image_fails_as_ever_beside_a_host_error(project, t
     assert project.runpytest_subprocess(f"--image={image}").ret == 1
 
 
-def test_a_wrong_setting_is_said_and_where_it_came_from(project, tmp_path, monkeypatch, raw_image):
+def test_a_wrong_setting_is_refused_with_its_source(project, tmp_path, monkeypatch, raw_image):
     monkeypatch.setenv("HOTPLATE_MEMORY", "lots")
     project.makepyfile(test_it="def test_one(server):\n    pass\n")
     done = project.runpytest_subprocess(f"--image={raw_image(tmp_path / 'web.raw')}")

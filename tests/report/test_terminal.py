@@ -97,7 +97,7 @@ def test_the_last_line_of_a_failure_is_the_stage_and_what_to_look_at(story):
     assert "         -  agent polled" in lines
 
 
-def test_what_ended_before_anything_was_seen_is_told_without_empty_lines():
+def test_what_ended_before_anything_was_seen_is_shown_without_empty_lines():
     error = HostError("there is no room", hint="df -h")
     text = summary(of_error(error, Subject(image="web"), EventLog(), now=0.0, artifacts="/left"))
     assert text == "artifacts: /left\nHOST ERROR: there is no room (hint: df -h)\n"

@@ -48,7 +48,7 @@ def test_what_is_in_a_file(read, content, value):
         (b'{"x": [{"b": 1, "b": 2}]}', '"b" is in "{}" twice;'),
     ],
 )
-def test_a_key_that_is_there_twice_is_told(read, content, where):
+def test_a_key_that_is_there_twice_is_refused(read, content, where):
     read_back = read(content)
     assert read_back.twice.startswith(where.replace("{}", str(read_back.path)))
 

@@ -19,11 +19,11 @@ def test_the_example_is_understood():
 
 
 @pytest.mark.parametrize("name", expect.SECTIONS)
-def test_every_word_of_a_section_is_told(name):
+def test_every_word_of_a_section_is_documented(name):
     section = expect.SECTIONS[name]
     words = [name, *section.words, *(check.name for check in section.checks)]
     assert [word for word in words if f"``{word}``" not in PAGE] == []
 
 
-def test_every_way_to_compare_is_told():
+def test_every_way_to_compare_is_documented():
     assert [way for way in expect.WAYS if f"``{way}``" not in PAGE] == []

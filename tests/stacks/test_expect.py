@@ -131,7 +131,7 @@ def test_a_template_is_no_expectation(write):
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(write, text, message):
+def test_what_is_wrong_is_reported_with_its_place(write, text, message):
     path = write(text)
     with pytest.raises(UsageError) as caught:
         expect.load(path)
@@ -290,7 +290,7 @@ class OddHost:
         return testinfra.get_host("local://").run("echo hello")
 
 
-def test_what_cannot_be_asked_is_told_of_its_own_check_only(write):
+def test_what_cannot_be_asked_fails_its_own_check_only(write):
     wanted = expected(
         write,
         """

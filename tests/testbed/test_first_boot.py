@@ -28,7 +28,7 @@ def lines(monkeypatch):
     return []
 
 
-def test_each_step_is_told_once_and_in_order(lines):
+def test_each_step_is_reported_once_and_in_order(lines):
     narrator = Narrator(lines.append)
     for event in (POWER, LINE, LINE, METADATA, METADATA):
         narrator.see(event)
@@ -46,7 +46,7 @@ def test_a_step_that_was_passed_over_comes_no_more(lines):
     assert [words.partition(" s  ")[2] for words in lines] == ["the network is up"]
 
 
-def test_when_no_step_comes_what_the_console_shows_is_told_without_its_escapes(lines):
+def test_when_no_step_comes_the_console_is_quoted_without_its_escapes(lines):
     narrator = Narrator(lines.append)
     narrator.see(LINE)
     for _ in range(6):

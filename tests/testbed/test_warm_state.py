@@ -105,7 +105,7 @@ def test_a_state_is_not_that_of_another_kernel_initrd_or_backing_file(store, ima
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_a_state_is_not_that_of_other_code_of_ours(store, image, monkeypatch):
+def test_a_state_made_by_other_code_is_not_used(store, image, monkeypatch):
     before = key(image)
     monkeypatch.setattr(warm, "_code", lambda: "another commit of one version")
     assert key(image) != before
@@ -169,7 +169,7 @@ def test_a_state_that_nobody_uses_goes_at_once(store):
     assert not state.directory.exists()
 
 
-def test_one_that_is_set_aside_is_not_found_and_another_takes_its_key(store, user, monkeypatch):
+def test_a_state_that_is_set_aside_is_not_used_and_another_takes_its_key(store, user, monkeypatch):
     monkeypatch.setattr(warm, "identity", lambda *_: {"image": "x", "name": "web.qcow2"})
     made = []
 

@@ -13,7 +13,7 @@ def test_retry_returns_the_first_result():
     assert retry(lambda last: next(answers), Deadline(30, "an answer"), every=0.001) == "ready"
 
 
-def test_the_last_try_is_told_so_and_the_sentence_names_what_was_awaited():
+def test_the_last_try_knows_that_it_is_and_the_sentence_names_what_was_awaited():
     tries = []
     with pytest.raises(DeadlineExceeded, match="gave up waiting for the moon"):
         retry(lambda last: tries.append(last), Deadline(0.01, "the moon"), every=0.001)

@@ -143,7 +143,7 @@ def test_masked_units(look, root):
     assert state.unit("cloud-init-local.service", "LoadState") == "masked"
 
 
-def test_an_interpreter_that_is_gone_is_found_behind_its_links(look, root):
+def test_an_interpreter_that_is_gone_is_noticed_behind_its_links(look, root):
     (root / "usr/bin/python3.13").unlink()
     lines = look().lines("programs")
     assert "no-interpreter /usr/bin/cloud-init /usr/bin/python3 /usr/bin/python3.13" in lines

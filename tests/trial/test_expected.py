@@ -422,7 +422,7 @@ def test_a_guest_is_looked_into_when_its_boot_has_ended(play, monkeypatch):
 
 
 @pytest.mark.parametrize("lift", [True, False])
-def test_that_limits_were_lifted_is_said(play, lift):
+def test_lifted_limits_are_reported(play, lift):
     options = CloudOptions(lift_limits=lift)
     verdict = play(template({"server": server()}), options=options).verdict
     assert verdict.passed

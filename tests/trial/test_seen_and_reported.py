@@ -68,7 +68,7 @@ def test_what_keeps_a_server_from_starting_crosses_heat_as_itself(
     assert outcome_of(raised.value) is outcome
 
 
-def test_who_waits_for_a_stack_is_told_the_same(play, monkeypatch, tmp_path):
+def test_a_stack_that_is_waited_for_fails_with_the_same_reason(play, monkeypatch, tmp_path):
     def start(self, *, incoming=None):
         raise HostError("QEMU could not start the machine")
 

@@ -194,6 +194,6 @@ def test_a_boot_that_has_ended_is_not_spoken_of():
     assert "cloud-init status --wait" in server.commands[0]
 
 
-def test_a_boot_that_does_not_end_is_said():
+def test_a_boot_that_does_not_end_is_reported():
     why = wait_for_boot(SlowBoot(DeadlineExceeded("waiting")), seconds=5)
     assert why == "its boot has not ended after another 5 s"

@@ -334,7 +334,7 @@ BOOTING = (
 )
 
 
-def test_a_unit_that_systemd_began_to_start_is_named_when_nothing_else_is_known(story):
+def test_a_unit_that_systemd_began_to_start_is_named_for_want_of_anything_else(story):
     """Recorded of a trixie guest, on whose console systemd never said that it waits."""
     story.boot()
     story.console(*BOOTING)

@@ -172,7 +172,7 @@ LINES = [(name, line) for name, lines in SAMPLES.items() for line in lines]
 
 
 @pytest.mark.parametrize(("name", "line"), LINES)
-def test_a_real_line_is_known(name, line):
+def test_a_real_line_is_recognized(name, line):
     finding = match(line)
     assert finding is not None
     assert BY_NAME[name].regex.search(line), "the pattern itself does not know the line"

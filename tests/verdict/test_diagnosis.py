@@ -256,7 +256,7 @@ def without_a_way_in(happens: Callable, story) -> None:
 
 
 @pytest.mark.parametrize("happens", [agent_missing, agent_disabled])
-def test_a_silent_agent_is_said_to_be_unknown_without_a_way_in(story, happens):
+def test_why_an_agent_is_silent_is_unknown_without_a_way_in(story, happens):
     without_a_way_in(happens, story)
     diagnosis = story.diagnosis()
     assert (diagnosis.fault, diagnosis.stage) == ("unknown", Stage.AGENT_POLLED)
@@ -328,7 +328,7 @@ def test_a_disk_of_the_hosts_is_not_the_images_fault(story, full, seen):
     assert seen in diagnosis.seen
 
 
-def test_an_error_that_the_guest_is_told_of_is_the_guests_to_handle(story):
+def test_an_error_that_the_guest_sees_is_the_guests_to_handle(story):
     story.up()
     story.emit("machine", "disk-error", full=False, stopped=False, message="bad sector")
     assert story.diagnosis().fault != "host-disk"
@@ -342,7 +342,7 @@ def test_a_guest_that_resets_itself_for_ever(story):
     assert story.diagnosis().fault == "boot-loop"
 
 
-def test_a_panic_for_want_of_a_root_is_told_as_want_of_a_root(story):
+def test_a_panic_for_want_of_a_root_is_reported_as_want_of_a_root(story):
     story.power()
     story.console(
         'VFS: Cannot open root device "vda1" or unknown-block(0,0): error -6',
@@ -351,7 +351,7 @@ def test_a_panic_for_want_of_a_root_is_told_as_want_of_a_root(story):
     assert story.diagnosis().fault == "root-not-found"
 
 
-def test_a_silent_console_is_said(story):
+def test_a_silent_console_is_reported(story):
     story.power()
     diagnosis = story.diagnosis()
     assert diagnosis.fault == "no-bootable-kernel"
@@ -375,7 +375,7 @@ def test_an_endpoint_that_answers_500(story):
     assert "500 (3 times)" in diagnosis.seen
 
 
-def test_a_known_console_line_speaks_where_no_rule_does(story):
+def test_a_console_pattern_speaks_where_no_rule_does(story):
     story.delivered()
     story.console("cp: error writing '/var/lib/x': No space left on device")
     diagnosis = story.diagnosis()

@@ -172,7 +172,7 @@ def test_the_server_is_named_where_there_are_several(passed):
     assert str(one) == 'the guest reset by itself once (server "web")'
 
 
-def test_everybody_is_told(passed):
+def test_every_report_shows_what_was_noticed(passed):
     again(passed)
     passed.console("[FAILED] Failed to start chrony.service - chrony.")
     verdict = verdict_of(passed)

@@ -39,7 +39,7 @@ def test_the_error_is_quoted_from_where_it_stands(path):
     assert len(quoted) <= LIMIT + 5
 
 
-def test_a_known_error_on_stdout_goes_before_noise_on_stderr():
+def test_a_recognized_error_on_stdout_goes_before_noise_on_stderr():
     playbook = (WRITTEN / "ansible.txt").read_text()
     output = HookOutput(
         stdout=playbook, stderr="[WARNING]: Skipping unexpected key\n", status_code="2"

@@ -68,7 +68,7 @@ def test_a_server_without_deployments_and_without_a_source_is_to_get_its_metadat
     assert story.tracker.expected[-1] == Stage.METADATA_SERVED
 
 
-def test_a_server_that_was_told_where_to_poll_is_to_poll(story):
+def test_a_server_with_an_address_to_poll_is_to_poll(story):
     story.deployed = False
     story.up()
     assert story.tracker.missing() == Stage.AGENT_POLLED
@@ -155,7 +155,7 @@ def test_a_deployment_that_hangs_decides(passed):
     assert passed.tracker.missing() == Stage.SIGNAL_ACCEPTED
 
 
-def test_the_one_that_runs_is_meant_and_not_those_that_wait_their_turn(story):
+def test_the_deployment_that_runs_is_named_and_not_those_that_wait(story):
     """The runner takes deployments one after the other."""
     story.deployed = False
     story.up()
@@ -168,7 +168,7 @@ def test_the_one_that_runs_is_meant_and_not_those_that_wait_their_turn(story):
     assert story.tracker.stuck().label == "b_deployment"
 
 
-def test_the_one_that_failed_is_meant_and_not_the_one_that_has_begun_since(story):
+def test_the_deployment_that_failed_is_named_and_not_a_later_one(story):
     """Heat ends the stack at the first failure; the runner has the next in hand by then."""
     story.deployed = False
     story.up()

@@ -57,7 +57,7 @@ def test_a_lost_machine_is_not_a_failed_image(story):
     assert verdict.last_line().startswith("MACHINE LOST: not reached: agent polled: the machine")
 
 
-def test_a_machine_that_was_lost_before_it_said_a_word_is_no_image_without_a_kernel(story):
+def test_a_machine_that_was_lost_in_silence_is_no_image_without_a_kernel(story):
     story.power()
     story.emit("machine", "exit", status=-9, reason="lost", message="")
     assert verdict_of(story, status="CREATE_IN_PROGRESS").outcome is Outcome.LOST

@@ -253,7 +253,7 @@ def test_a_broken_download_fails(init, server, tmp_path):
     assert not (tmp_path / "f").exists()
 
 
-def test_a_directory_in_the_way_is_said(init, tmp_path):
+def test_a_directory_in_the_way_is_reported(init, tmp_path):
     for entry in ({"content": ""}, {"content": "x", "mode": "120777"}):
         assert "there is a directory" in init({"files": {str(tmp_path): entry}}, check=1).stderr
 

@@ -62,7 +62,7 @@ def test_heat_is_asked_with_a_signature(cfn, heat, python, tmp_path):
     assert json.loads(done.stdout) == [1, "ü☃"]
 
 
-def test_the_known_vector():
+def test_the_published_vector():
     """protocol: string to sign and signature of a request without ContentType."""
     request = {
         "host": "10.0.2.2:8000",
@@ -142,7 +142,7 @@ def test_a_wrong_key_is_refused(cfn, heat):
         ([], "there is no metadata"),
     ],
 )
-def test_what_is_missing_is_said(cfn, arguments, part):
+def test_what_is_missing_is_reported(cfn, arguments, part):
     assert part in cfn("cfn-get-metadata", *arguments, check=1).stderr
 
 

@@ -82,7 +82,7 @@ def test_without_an_address_there_is_nothing_to_do(guest: Guest, documents: tupl
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_the_instance_is_found_without_the_ec2_collector(guest: Guest, server) -> None:
+def test_the_instance_is_named_without_the_ec2_collector(guest: Guest, server) -> None:
     """There, the script then did nothing in silence, and the template waited."""
     (guest.root / "var/lib/cloud/data").mkdir(parents=True)
     (guest.root / "var/lib/cloud/data/instance-id").write_text("uuid-1\n")

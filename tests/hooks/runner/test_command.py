@@ -3,7 +3,7 @@
 import pytest
 
 
-def test_settings_and_states_are_told_to_a_person(guest, heat, cfn):
+def test_settings_and_states_are_shown(guest, heat, cfn):
     guest.metadata(cfn(name="a\x1b[31mname"), cfn(id="d-2", group="none"))
     assert "No deployment" in guest.command("status").stdout
     guest.run()

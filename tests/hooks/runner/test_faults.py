@@ -177,7 +177,7 @@ def test_200_with_a_web_page_is_not_heat(guest, heat, cfn, replying, page):
 
 
 @pytest.mark.defect("N9")
-def test_403_on_an_aged_url_is_said_in_words(guest, cfn, replying):
+def test_403_on_an_aged_url_is_explained(guest, cfn, replying):
     replying(403)
     guest.metadata(cfn(stamp="2026-01-02T03%3A04%3A05Z"))
     guest.run()

@@ -63,7 +63,7 @@ def test_a_background_child_neither_blocks_nor_dies(guest, heat, cfn):
     os.kill(pid, signal.SIGKILL)
 
 
-def test_a_killed_hook_is_failed_with_what_it_had_said(guest, heat, cfn):
+def test_a_killed_hook_fails_with_its_output_so_far(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     guest.metadata(cfn("echo so far; kill -9 $PPID; sleep 300", group="script"))
     guest.run()

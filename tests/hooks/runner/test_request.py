@@ -300,7 +300,7 @@ URLS += ["http://10.1.2.3:80/", "https://[2001:db8::1]/", "http://localhost/", "
 
 @pytest.mark.parametrize("url", URLS)
 @pytest.mark.parametrize("past", PAST)
-def test_the_proxy_is_the_one_that_python_requests_would_take(library, monkeypatch, url, past):
+def test_the_proxy_is_that_of_python_requests(library, monkeypatch, url, past):
     """The agent polls with requests: what it gets through, a signal must get through too."""
     requests = pytest.importorskip("requests", minversion="2.34")
     from heat_config import proxy

@@ -283,7 +283,7 @@ WHOLE = '{"id":"d-1","heat_config":{"version":1,"state":"signalled"}}'
         '{"heat_config":{"version":1,"state":[]}}',
     ],
 )
-def test_a_damaged_record_is_said_and_answered_as_failed(guest, heat, cfn, damage):
+def test_a_damaged_record_is_reported_and_answered_as_failed(guest, heat, cfn, damage):
     guest.state.mkdir(mode=0o700)
     (guest.state / "d-1.json").write_text(damage)
     assert "damaged" in guest.command("status").stdout
@@ -386,7 +386,7 @@ def test_what_is_nested_too_deeply_fails_alone(guest, heat, cfn, field):
         ("braces\n{\n{\n{", False),
     ],
 )
-def test_an_answer_behind_a_stray_line_is_text_and_said_to_be(guest, heat, cfn, printed, warned):
+def test_an_answer_behind_a_stray_line_is_text_with_a_warning(guest, heat, cfn, printed, warned):
     """It is complete, as under heat-agents; but who wrote the hook must see why."""
     (guest.root / "printed").write_text(printed)
     guest.hook("shell", f"#!/bin/sh\ncat {guest.root}/printed\n")
@@ -409,7 +409,7 @@ def test_a_hook_that_is_not_executable_is_named(guest, heat, cfn):
     assert f'"{path}" is not executable' in body["deploy_stderr"]
 
 
-def test_what_a_hook_says_on_stderr_has_no_line_of_ours(guest, heat, cfn):
+def test_the_runner_adds_nothing_to_a_hooks_stderr(guest, heat, cfn):
     guest.hook("shell", "#!/bin/sh\necho warn >&2\necho text\n")
     guest.metadata(cfn())
     guest.run()

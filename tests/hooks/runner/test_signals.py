@@ -129,7 +129,7 @@ def test_zaqar_signal(guest, heat, keystone, make_deployment):
         ({"deploy_auth_url": "ftp://x/v3"}, "not a URL"),
     ],
 )
-def test_heat_signal_that_cannot_be_sent_is_said_in_words(
+def test_a_heat_signal_that_cannot_be_sent_is_explained(
     guest, keystone, make_deployment, change, part
 ):
     guest.metadata(make_deployment(group="shell", id="d-1", inputs={**keystone, **change}))
@@ -146,7 +146,7 @@ def test_no_signal_sends_nothing(guest, heat, make_deployment):
     assert guest.state_of("d-1") == "signalled"
 
 
-def test_no_address_is_said_once_and_does_not_fail_for_ever(guest, heat, make_deployment):
+def test_no_address_is_reported_once_and_does_not_fail_for_ever(guest, heat, make_deployment):
     inputs = {"deploy_signal_transport": "CFN_SIGNAL", "deploy_signal_id": None}
     guest.metadata(make_deployment(group="shell", id="d-1", inputs=inputs))
     for _ in range(3):

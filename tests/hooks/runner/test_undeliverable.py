@@ -169,7 +169,7 @@ def test_resend_sends_all_that_wait_and_runs_nothing(guest, heat, cfn, replying)
     assert not (guest.state / ".waiting").exists()
 
 
-def test_resend_of_one_that_was_given_up(guest, heat, cfn, replying):
+def test_resend_sends_a_signal_that_was_given_up(guest, heat, cfn, replying):
     replying(404)
     guest.metadata(cfn(), cfn(id="d-2"))
     guest.run()
