@@ -41,7 +41,7 @@ class Gathered:
 class Agent:
     """Poll as *settings* say; *client* is a web.Client, *seams* a program.Seams.
 
-    signals: a signals.Signals that has been entered.
+    signals: a signals.Signals that has been entered. rounds: how many there were.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class Agent:
         self._sources = [(name, sources.make(name, around)) for name in settings.collectors]
         self._earlier: dict[str, list[tuple[str, str]]] = {}
         self._complaints: dict[str, str] = {}
+        self.rounds = 0
         self._pace = Pace(settings.shortest, settings.longest)
 
     def document(self) -> dict:
@@ -90,6 +91,7 @@ class Agent:
 
         The status is None if the command was not run, 1 if the cache could not be written.
         """
+        self.rounds += 1
         gathered = self._gather(keep=True)
         changed, status = self._take_in(gathered.pairs)
         fresh = bool(changed) and status == 0

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 AGAIN = "OS_COLLECT_CONFIG_AGAIN"
 """Set to the process id when the agent re-executes itself: it need not wait for the boot again."""
 
-SOON = 2.0
-"""Minimum seconds for three reloads: a command that always rewrites the configuration must not make
-the agent loop without a pause."""
+AT_ONCE = 2
+"""Maximum reloads in a row without a pause: a command might always rewrite the configuration."""
 
 Seams = namedtuple("Seams", "command idle start", defaults=(command.run, waiting.resend, None))
 """The parts of the agent that a caller can replace.
@@ -101,11 +100,8 @@ def _poll(
     if chosen.splay and chosen.splay > 0 and not chosen.one_time:
         time.sleep(min(chosen.splay, 1e6) * chance())
     client = _client(environ)
-    starts = [float("-inf")] * 3
+    in_a_row = 0
     while True:
-        if time.monotonic() - starts.pop(0) < SOON:
-            time.sleep(chosen.shortest)
-        starts.append(time.monotonic())
         agent = Agent(chosen, log, client, seams, signals)
         try:
             end = agent.run()
@@ -114,6 +110,9 @@ def _poll(
         if end is not RELOAD:
             return end
         log.info("The configuration has changed.")
+        in_a_row = in_a_row + 1 if agent.rounds == 1 else 0
+        if in_a_row > AT_ONCE:
+            time.sleep(chosen.shortest)
         chosen, log = _anew(arguments, environ, chosen, log)
 
 
