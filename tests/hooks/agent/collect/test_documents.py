@@ -27,7 +27,7 @@ DOCUMENT = st.dictionaries(st.text(), VALUES).flatmap(
         {}, optional={key: st.lists(DEPLOYMENT) | VALUES for key in KEYS}
     ).map(lambda lists: {**plain, **lists})
 )
-MANY = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def theirs(document, keys):
