@@ -209,7 +209,7 @@ def test_an_unknown_image_fails_with_the_engines_words(real):
 def test_an_unknown_key_is_named(real, podman):
     answer = real({"a": {"image": podman.image, "command": ["true"], "helthcheck": 1}})
     assert answer.status == 0
-    assert '"a": helthcheck is not known' in answer.stderr
+    assert '"a": ignored unknown keys: helthcheck' in answer.stderr
 
 
 SECRETS = {"SECRET": "planted-password", "KEY": "-----BEGIN-----\nplanted\n", "a.b": "planted #"}
@@ -358,7 +358,7 @@ def test_a_replaced_deployment_takes_nothing_from_the_new_one(
     listed(there[1], there[2])
     assert real({"a": entry}, **gone).status == 0
     assert podman.names() == ["a-12345678"]
-    assert '"a-12345678" is now "a"' in clean_up([there[1]], [there[1]])
+    assert '"a-12345678" was renamed to "a"' in clean_up([there[1]], [there[1]])
 
 
 @pytest.mark.tool("podman")
@@ -435,7 +435,7 @@ def test_a_name_that_is_taken_gets_a_suffix_and_later_its_own_name(real, podman,
             ],
         }
     ]
-    assert '"a-c0ffee00" is now "a"' in clean_up(listed, listed)
+    assert '"a-c0ffee00" was renamed to "a"' in clean_up(listed, listed)
     assert podman.names() == ["a"]
 
 
@@ -454,7 +454,7 @@ def test_only_what_heat_itself_left_out_is_removed(real, podman, clean_up, make_
     assert podman.names() == ["a"]
     clean_up(listed, listed)
     assert podman.names() == ["a"]
-    assert '"a" is removed' in clean_up([], [])
+    assert '"a" was removed' in clean_up([], [])
     assert podman.names() == []
 
 

@@ -408,7 +408,7 @@ def test_what_a_replaced_deployment_left_is_taken_down(
     listed_as(tmp_path, old, new)
     docker_compose({"services": {}}, id="2-000", name="config-y8")
     assert len(calls()) == 2
-    assert '"config-x7" is removed' in clean_up([new], [new])
+    assert '"config-x7" was removed' in clean_up([new], [new])
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["config-y8"]
 
 
@@ -469,7 +469,7 @@ def test_a_project_of_heat_agents_goes_with_its_deployment(
     clean_up(listed, listed)
     clean_up([], None)
     assert len(podman.names()) == 1
-    assert "is removed" in clean_up([], [])
+    assert "was removed" in clean_up([], [])
     assert podman.names() == []
     assert not of_heat_agents.exists()
 
@@ -534,5 +534,5 @@ def test_only_what_heat_itself_left_out_is_taken_down(
     clean_up([], listed)
     clean_up(listed, listed)
     assert podman.names() == running != []
-    assert '"my_project" is removed' in clean_up([], [])
+    assert '"my_project" was removed' in clean_up([], [])
     assert podman.names() == []
