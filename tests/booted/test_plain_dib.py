@@ -27,7 +27,7 @@ def test_nothing_needs_to_be_mended(release, tmp_path, test_image, nothing_left)
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "ELEMENTS_PATH": str(elements_dir()),
         "DIB_RELEASE": release,
-        "DIB_IMAGE_CACHE": str(cache_dir() / "plain-dib"),
+        "DIB_IMAGE_CACHE": str(cache_dir() / "plain-dib" / release),
         "DIB_MMDEBSTRAP_EXTRA_ARGS": options,
     }
     if places.main:
