@@ -91,7 +91,8 @@ DEPLOYED = {
     "ansible": (ANSIBLE, {}, ["password"]),
     "salt": (SALT, {}, ["password"]),
     "cfn-init": (CFN_INIT, {}, []),
-    "json-file": ({"/etc/app.json": {"password": {"get_input": "password"}}}, {}, []),
+    # It has no modes: files are for everybody, as heat-agents', and a directory keeps others out.
+    "json-file": ({"/etc/private/app.json": {"password": {"get_input": "password"}}}, {}, []),
 }
 
 # Commands that tell where the words in a file, the pattern, can be found.
@@ -123,6 +124,7 @@ def test_a_password_is_in_no_log_and_in_no_file_that_others_read(guest):
     control = f"control-{secrets.token_hex(12)}"
     guest.copy_in(f"{password}\n".encode(), "/root/planted", mode=0o600)
     guest.copy_in(f"{control}\n".encode(), "/root/control", mode=0o600)
+    guest.run("install -d -m 0700 /etc/private").check()
     deployments = {
         group: guest.deploy(
             group=group,
@@ -146,7 +148,9 @@ def test_a_password_is_in_no_log_and_in_no_file_that_others_read(guest):
     assert all(shown.values()), shown
     assert "/var/lib/open" in shown["readable files"].split()
     assert "/var/lib/open" in shown["a stranger's view"].split()
-    guest.run("grep -lF -f /root/planted /etc/app.json /etc/app-cfn /etc/app-puppet").check()
+    guest.run(
+        "grep -lF -f /root/planted /etc/private/app.json /etc/app-cfn /etc/app-puppet"
+    ).check()
 
     assert look_for("/root/planted", guest) == dict.fromkeys(PLACES, "")
     assert password not in guest.console.text()
