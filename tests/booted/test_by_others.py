@@ -1,0 +1,355 @@
+"""What nobody of this project wrote: templates, manifests, tasks, cloud-configs and elements.
+
+They come from the package index and from the distribution when the tests run, and are used as they
+are.  ``docs/others.rst`` lists what came out.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hotplate.events.log import EventLog
+from hotplate.image.inspect import Image
+from hotplate.settings import Settings
+from hotplate.stacks import template as templates
+from hotplate.stacks.template import Template
+from hotplate.trial.trial import Trial
+from hotplate.verdict.verdict import Verdict
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.long,
+]
+
+GROUPS = "script,puppet,cfn-init,ansible"
+PUPPET_MODULES = ("stdlib", "concat", "inifile", "ntp", "apache", "xinetd")
+PACKAGES = (
+    *(f"puppet-module-puppetlabs-{name}" for name in PUPPET_MODULES),
+    *("ansible", "apache2", "libapache2-mod-php", "xinetd", "ntpsec", "cron", "git"),
+)
+
+
+def _of_the_index(requirement: str, target: Path) -> Path:
+    """Install one wheel, without what it depends on."""
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"),
+            *("--target", target, requirement),
+        ],
+        timeout=120,
+        check=True,
+    )
+    return target
+
+
+def _of_the_distribution(package: str, target: Path) -> Path:
+    """Unpack a package of this host's distribution, without installing it."""
+    target.mkdir()
+    subprocess.run(
+        ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", package],
+        cwd=target,
+        timeout=120,
+        check=True,
+    )
+    (file,) = target.glob("*.deb")
+    subprocess.run(["dpkg-deb", "-x", file, target / "root"], timeout=120, check=True)
+    return target / "root"
+
+
+@pytest.fixture(scope="module")
+def tempest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scenarios by which Heat itself is tested."""
+    target = tmp_path_factory.mktemp("index") / "tempest"
+    _of_the_index("heat-tempest-plugin==3.0.0", target)
+    return target / "heat_tempest_plugin" / "tests" / "scenario"
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The files of a package of the distribution."""
+    directory = tmp_path_factory.mktemp("distribution")
+
+    def get(package: str) -> Path:
+        target = directory / package
+        return target / "root" if target.exists() else _of_the_distribution(package, target)
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def image(images: Any) -> Path:
+    """An image with the tools, and what the examples configure."""
+    words = [word for package in PACKAGES for word in ("--package", package)]
+    return images.get("bookworm", "disk", GROUPS, *words)
+
+
+@pytest.fixture
+def judge(image: Path, tmp_path: Path) -> Callable[[Template], Verdict]:
+    """Try a template in a guest."""
+
+    def run(template: Template) -> Verdict:
+        folder = tmp_path / "run"
+        folder.mkdir(mode=0o700)
+        with Trial(
+            Image.open(image),
+            template,
+            settings=Settings.load(
+                {"patience": 300.0, "limit": 1200.0}, environ=os.environ, directory=folder
+            ),
+            folder=folder,
+            events=EventLog(),
+            say=print,
+            on_reached=lambda mark, server: print(server, mark.stage),
+        ) as trial:
+            verdict = trial.judge()
+        print(verdict.status, *verdict.reasons, *verdict.noticed, sep="\n")
+        print(json.dumps(dict(verdict.outputs), indent=1))
+        return verdict
+
+    return run
+
+
+def _constants(module: Path) -> dict[str, str]:
+    """The strings that a Python file gives a name to; it is read, not imported."""
+    return {
+        statement.targets[0].id: statement.value.value
+        for statement in ast.parse(module.read_text()).body
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Name)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    }
+
+
+TRANSPORTS = [
+    pytest.param("CFN_SIGNAL", "POLL_SERVER_CFN", id="cfn"),
+    pytest.param("TEMP_URL_SIGNAL", "POLL_TEMP_URL", id="temp-url"),
+    pytest.param("HEAT_SIGNAL", "POLL_SERVER_HEAT", id="heat"),
+    pytest.param("ZAQAR_SIGNAL", "ZAQAR_MESSAGE", id="zaqar"),
+]
+
+
+@pytest.mark.parametrize(("signal", "poll"), TRANSPORTS)
+def test_heats_own_scenario_of_software_configs(tempest, judge, signal, poll):
+    """test_server_software_config.py of heat-tempest-plugin: its template, files and assertions."""
+    scenario = _constants(tempest / "test_server_software_config.py")
+    environment = yaml.safe_load((tempest / "templates" / "boot_config_none_env.yaml").read_text())
+    verdict = judge(
+        Template(
+            source="test_server_software_config.yaml",
+            template=yaml.safe_load(
+                (tempest / "templates" / "test_server_software_config.yaml").read_text()
+            ),
+            files={"file:///cfg1.sh": scenario["CFG1_SH"], "file:///cfg3.pp": scenario["CFG3_PP"]}
+            | {"/cfg1.sh": scenario["CFG1_SH"], "/cfg3.pp": scenario["CFG3_PP"]},
+            environment=environment,
+            parameters={
+                "key_name": "key",
+                "flavor": "m1.small",
+                "image": "image",
+                "network": "net",
+                "signal_transport": signal,
+                "software_config_transport": poll,
+            },
+        )
+    )
+    assert verdict.passed
+    assert verdict.noticed == ()
+    first, second, third = (verdict.outputs[f"res{number}"] for number in (1, 2, 3))
+    assert [each["status_code"] for each in (first, second, third)] == [0, 0, 0]
+    assert first["result"].startswith("The file /tmp/baaaaa contains fooooo for server ")
+    assert second["result"].startswith("The file /tmp/cfn-init-foo contains barrr for server ")
+    assert third["result"].startswith("The file /tmp/ba contains fo for server ")
+    assert all(each["result"].endswith(" during CREATE") for each in (first, second, third))
+    assert first["stderr"] == "Output to stderr\n"
+    assert first["stdout"] == "Writing to /tmp/baaaaa\nWritten to /tmp/baaaaa\n"
+    assert (second["stdout"], second["stderr"], third["stderr"]) == ("", "", "")
+
+
+@pytest.mark.parametrize("user_data_format", ["RAW", "HEAT_CFNTOOLS"])
+def test_heats_own_scenario_of_a_signal(tempest, judge, user_data_format):
+    """A wait condition that user data signals with curl, on networks of the template."""
+    verdict = judge(
+        templates.load(
+            tempest / "templates" / "test_server_signal.yaml",
+            parameters={
+                "key_name": "key",
+                "flavor": "m1.small",
+                "image": "image",
+                "timeout": "600",
+                "user_data_format": user_data_format,
+            },
+        )
+    )
+    assert verdict.passed
+    assert verdict.outputs["wc_data"] == '{"1": "test complete"}'
+
+
+def test_heats_own_scenario_of_cfn_init(tempest, judge):
+    """cfn-init and cfn-signal in user data, the files of AWS::CloudFormation::Init."""
+    verdict = judge(
+        templates.load(
+            tempest / "templates" / "test_server_cfn_init.yaml",
+            parameters={
+                "key_name": "key",
+                "flavor": "m1.small",
+                "image": "image",
+                "subnet": "subnet",
+                "timeout": "600",
+            },
+        )
+    )
+    assert verdict.passed
+    assert verdict.outputs["WaitConditionStatus"] == '{"smoke_status": "smoke test complete"}'
+
+
+def _one_after_the_other(group: str, configs: Mapping[str, str]) -> Template:
+    """A deployment of each, with what it says as an output of the stack."""
+    resources: dict[str, Any] = {
+        "server": {
+            "type": "OS::Nova::Server",
+            "properties": {
+                "image": "image",
+                "flavor": "m1.small",
+                "user_data_format": "SOFTWARE_CONFIG",
+            },
+        }
+    }
+    earlier: list[str] = []
+    for number, config in enumerate(configs.values()):
+        resources[f"config{number}"] = {
+            "type": "OS::Heat::SoftwareConfig",
+            "properties": {"group": group, "config": config},
+        }
+        resources[f"deployment{number}"] = {
+            "type": "OS::Heat::SoftwareDeployment",
+            "depends_on": earlier[-1:],
+            "properties": {
+                "name": f"{number:02d}",
+                "config": {"get_resource": f"config{number}"},
+                "server": {"get_resource": "server"},
+            },
+        }
+        earlier.append(f"deployment{number}")
+    outputs = {
+        f"{number:02d} {name}": {"value": {"get_attr": [f"deployment{number}", "deploy_stdout"]}}
+        for number, name in enumerate(configs)
+    }
+    return Template(
+        source=f"examples for {group}",
+        template={
+            "heat_template_version": "2018-08-31",
+            "resources": resources,
+            "outputs": outputs,
+        },
+    )
+
+
+MANIFESTS = (
+    *(("concat", name) for name in ("init", "fragment")),
+    *(("inifile", name) for name in ("ini_setting", "ini_subsetting")),
+    *(("stdlib", name) for name in ("init", "file_line", "has_ip_address")),
+    ("xinetd", "init"),
+    *(("apache", name) for name in ("init", "mods", "vhost_directories")),
+)
+
+
+def test_examples_of_puppet_modules(unpacked, judge):
+    """The modules' own manifests in Debian's packages, one after the other on one server."""
+    manifests = {}
+    for module, name in MANIFESTS:
+        package = f"puppet-module-puppetlabs-{module}"
+        examples = unpacked(package) / "usr" / "share" / "doc" / package / "examples"
+        manifests[f"{module}/{name}"] = (examples / f"{name}.pp").read_text()
+    verdict = judge(_one_after_the_other("puppet", manifests))
+    assert verdict.passed
+    assert len(verdict.outputs) == len(MANIFESTS)
+
+
+MODULES = (
+    "community/general/plugins/modules/ini_file.py",
+    "community/general/plugins/modules/git_config.py",
+    "community/general/plugins/modules/cronvar.py",
+    "community/general/plugins/modules/pam_limits.py",
+    "ansible/posix/plugins/modules/sysctl.py",
+    "community/crypto/plugins/modules/openssl_privatekey.py",
+)
+
+
+def test_examples_of_ansible_collections(unpacked, judge):
+    """The tasks by which modules of the collections are documented."""
+    collections = unpacked("ansible") / "usr/lib/python3/dist-packages/ansible_collections"
+    plays = {}
+    for module in MODULES:
+        tasks = yaml.safe_load(_constants(collections / module)["EXAMPLES"])
+        play = {"hosts": "localhost", "connection": "local", "tasks": tasks}
+        plays[module] = yaml.safe_dump([play])
+    verdict = judge(_one_after_the_other("ansible", plays))
+    assert verdict.passed
+    assert len(verdict.outputs) == len(MODULES)
+
+
+CLOUD_CONFIGS = (
+    "boot-cmds",
+    "run-cmds",
+    "write-files",
+    "user-groups",
+    "ssh-keys",
+    "mount-points",
+    "ca-certs",
+    "archive",
+    "launch-index",
+    "reporting",
+)
+
+
+@pytest.mark.parametrize("name", CLOUD_CONFIGS)
+def test_documented_examples_of_cloud_init(unpacked, judge, name):
+    """As a server's user data beside a deployment: both take effect."""
+    examples = unpacked("cloud-init") / "usr/share/doc/cloud-init/examples"
+    path = examples / f"cloud-config-{name}.txt"
+    compressed = path.with_suffix(".txt.gz")
+    text = path.read_text() if path.exists() else gzip.decompress(compressed.read_bytes()).decode()
+    template = _one_after_the_other("script", {"hello": "#!/bin/sh\necho hello\n"})
+    template.template["resources"]["server"]["properties"]["user_data"] = text
+    verdict = judge(template)
+    assert verdict.passed
+    assert verdict.outputs == {"00 hello": "hello\n"}
+
+
+ELEMENTS = ("enable-packages-install", "iptables", "network-gateway", "reset-bls-entries")
+
+
+def test_elements_of_tripleo(hotplate, test_image, tmp_path):
+    """tripleo-image-elements 15.0.0 beside ours; a phase of theirs asks os-apply-config."""
+    _of_the_index("tripleo-image-elements==15.0.0", tmp_path / "index")
+    (elements,) = tmp_path.glob("index/**/tripleo-image-elements")
+    output = tmp_path / "tripleo.qcow2"
+    words = [word for element in ELEMENTS for word in ("--element", element)]
+    # Ours come first: theirs has elements of the same names.
+    ours = Path(__file__).resolve().parents[2] / "elements"
+    done = hotplate(
+        *("build", "--release", "bookworm", "-o", output, *words),
+        *("--element-path", ours, "--element-path", elements),
+        timeout=1500,
+    )
+    assert done.status == 0, done.stderr[-3000:]
+    tried = test_image(output)
+    assert tried.status == 0, tried.stdout
+    timeline = (tried.folder / "timeline.json").read_text()
+    console = "".join(path.read_text(errors="replace") for path in tried.folder.rglob("console*"))
+    assert "25-set-network-gateway" in timeline + console
