@@ -39,7 +39,16 @@ GROUPS = "script,puppet,cfn-init,ansible"
 PUPPET_MODULES = ("stdlib", "concat", "inifile", "ntp", "apache", "xinetd")
 PACKAGES = (
     *(f"puppet-module-puppetlabs-{name}" for name in PUPPET_MODULES),
-    *("ansible", "apache2", "libapache2-mod-php", "xinetd", "ntpsec", "cron", "git"),
+    *(
+        "ansible",
+        "apache2",
+        "libapache2-mod-php",
+        "mime-support",
+        "xinetd",
+        "ntpsec",
+        "cron",
+        "git",
+    ),
 )
 
 
