@@ -89,9 +89,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--install-type",
-        choices=("venv", "package"),
+        choices=("venv", "package", "slim"),
         default="venv",
-        help="the agent from hash-locked wheels or from the release (default: %(default)s)",
+        help="the agent: upstream's from hash-locked wheels, upstream's from the release, or "
+        "ours in the standard library (default: %(default)s)",
     )
     parser.add_argument(
         "--no-cloud-init",

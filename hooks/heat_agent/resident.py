@@ -1,0 +1,61 @@
+"""The agent as a service: one process that polls, with what a change needs already loaded.
+
+A Python that starts and imports takes a slow machine a second. os-refresh-config, the scripts of
+its phases, os-apply-config and the runner of deployments run in forks of this process instead.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+
+from heat_config import process
+
+from . import forks
+from .collect import boot, command, program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+REFRESH = "/usr/libexec/heat-agent/os-refresh-config"
+
+
+def main(arguments: list[str]) -> int:
+    """Run os-collect-config with *arguments*; return its exit status."""
+    _load()
+    return program.main(arguments, program.Seams(command=run, start=boot.prepare))
+
+
+def run(text: str, paths: list[str]) -> int:
+    """Run the command *text* with *paths* in OS_CONFIG_FILES; return its exit status.
+
+    A plain ``os-refresh-config`` that is ours runs in a fork, all else as
+    :func:`heat_agent.collect.command.run` does it.
+    """
+    path = _own(text)
+    if path is None:
+        return command.run(text, paths)
+    environment = {**os.environ, "OS_CONFIG_FILES": ":".join(paths)}
+    return process.wait(forks.start(path, environment)) or 0
+
+
+def _own(text: str) -> Optional[str]:
+    """Return the path of our os-refresh-config if that is what *text* runs, else None."""
+    try:
+        words = shlex.split(text)
+        program_path = shutil.which(words[0]) if len(words) == 1 else None
+        if program_path is None or os.path.realpath(program_path) != os.path.realpath(REFRESH):
+            return None
+        return program_path if forks.fits(program_path) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _load() -> None:
+    """Import what runs in forks; an import that fails there would fail here, too."""
+    from heat_config import runner  # noqa: F401
+
+    from .apply import program as apply  # noqa: F401
+    from .refresh import program as refresh  # noqa: F401

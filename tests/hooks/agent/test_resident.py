@@ -1,0 +1,67 @@
+"""The agent as a service: its own command runs with what it has loaded, another in a shell."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HOOKS = Path(__file__).resolve().parents[3] / "hooks"
+AGENT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from heat_agent import resident
+resident.REFRESH = sys.argv[2]
+resident._load()
+print(resident.run(sys.argv[3], ["/a", "/b"]), flush=True)
+"""
+COMMAND = """\
+#!/usr/bin/python3 -IS
+import os, sys
+print(os.environ["OS_CONFIG_FILES"], "heat_agent.refresh.program" in sys.modules, *sys.argv[1:])
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """Run a command as the agent does; return what it printed and the status that the agent saw."""
+    path = tmp_path / "os-refresh-config"
+    path.write_text(COMMAND)
+    path.chmod(0o755)
+
+    def run(text: str, own: Path = path) -> list[str]:
+        done = subprocess.run(
+            ["/usr/bin/python3", "-IS", "-c", AGENT, HOOKS, own, text],
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert "Traceback" not in done.stderr
+        return done.stdout.splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize("text", ["os-refresh-config", " 'os-refresh-config' "])
+def test_our_own_command_has_everything_loaded(agent, text):
+    assert agent(text) == ["/a:/b True", "3"]
+
+
+@pytest.mark.parametrize("text", ["os-refresh-config --x", "os-refresh-config # x", "exit 5"])
+def test_any_other_command_is_for_a_shell(agent, text):
+    *printed, status = agent(text)
+    if text == "exit 5":
+        assert (printed, status) == ([], "5")
+    else:
+        words = " --x" if "--x" in text else ""
+        assert (printed, status) == ([f"/a:/b False{words}"], "3")
+
+
+def test_upstreams_program_is_a_process(agent, tmp_path):
+    assert agent("os-refresh-config", tmp_path / "another") == ["/a:/b False", "3"]
+
+
+def test_a_command_that_cannot_be_read_is_for_the_shell(agent):
+    (status,) = agent("'")
+    assert status == "2"
