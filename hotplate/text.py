@@ -12,7 +12,7 @@ import re
 
 # CSI and OSC sequences, and the two-character escapes of ECMA-48.  What is left of others, or of
 # those that never end, is harmless text once the controls are gone.
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_=>]")
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[=>@-Z\\-~]")
 # Controls of both sets but tab and line feed.
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f"
 # Unicode's format characters (category Cf: bidirectional controls, zero widths, tags), which show

@@ -18,6 +18,8 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 LONGEST_LINE = 4096
 """Characters; a longer line is continued as the next one."""
+_LINE_END = re.compile(r"\n|(?<=[^\n])\x1bc")
+"""SeaBIOS ends its last line by a reset of the terminal (RIS of ECMA-48), not by a line feed."""
 
 FLOOD_LINES = 30_000
 FLOOD_BYTES = 8 << 20
@@ -226,7 +228,7 @@ class Console:
         whole = []
         with self._changed:
             self._bytes += len(text)
-            *ended, partial = (self._partial + text).split("\n")
+            *ended, partial = _LINE_END.split(self._partial + text)
             for line in ended:
                 whole += _pieces(line)
             # A stream without line ends must not grow without bound.

@@ -55,6 +55,16 @@ def test_lines_are_in_memory_in_the_file_and_events(guest: Guest):
     assert guest.console.path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_reset_of_the_terminal_ends_a_line(guest: Guest):
+    """As SeaBIOS hands over to a kernel that is quiet until it panics, and begins itself."""
+    guest.write(b"\x1bcSeaBIOS\r\nBooting from ROM..\x1b")
+    guest.write(b"c[    1.396986] Kernel panic - not syncing: Attempted to kill init!\n")
+    guest.end()
+    *_, firmware, kernel = guest.console.lines
+    assert (guest.console.lines[0], firmware) == ("SeaBIOS", "Booting from ROM..")
+    assert kernel.startswith("[    1.396986] Kernel panic")
+
+
 def test_a_flood_is_an_event_and_not_memory(guest: Guest):
     guest.write(b"first\n" + b"\n" * (20 * FLOOD_LINES) + b"last\n")
     guest.end()
