@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,24 +17,25 @@ from hotplate.cli import doctor, host_probes
 from hotplate.cli.host_probes import TOOLS, Finding, State, Tool, Use
 
 
-def doctor_with(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def doctor_with(path: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "hotplate", "doctor", *arguments],
         capture_output=True,
         text=True,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path, **environment},
         timeout=120,
     )
 
 
-def loops() -> str:
-    return subprocess.run(["losetup", "--all"], capture_output=True, text=True).stdout
+def loops_below(directory: Path) -> list[str]:
+    """The loop devices of files below a directory: the host may have others, which come and go."""
+    done = subprocess.run(["losetup", "--all"], capture_output=True, text=True)
+    return [line for line in done.stdout.splitlines() if str(directory) in line]
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_this_host_is_examined_and_left_as_it_was():
-    before = loops()
-    done = doctor_with(os.environ["PATH"], "--json")
+def test_this_host_is_examined_and_left_as_it_was(tmp_path):
+    done = doctor_with(os.environ["PATH"], "--json", TMPDIR=str(tmp_path))
     document = json.loads(done.stdout)
     assert done.returncode == (0 if document["can_test"] else 3)
     assert done.stderr == ""
@@ -43,7 +45,8 @@ def test_this_host_is_examined_and_left_as_it_was():
     assert {"device-mapper", "namespaces", "loop devices"} <= names
     assert all(each["sentence"] and "\n" not in each["sentence"] for each in document["findings"])
     assert [each["name"] for each in document["findings"] if each["works"]]
-    assert "hotplate-doctor-" not in loops().replace(before, "")
+    assert loops_below(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.tool("qemu-system-x86_64")
@@ -138,9 +141,10 @@ def test_what_is_only_nice_to_have_stops_nothing():
 
 
 @pytest.mark.root
-def test_loop_devices_are_given_back():
-    before = loops()
-    assert list(host_probes.loop_devices())
+def test_loop_devices_are_given_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    probe = host_probes.loop_devices()
+    assert list(probe)
     list(host_probes.vfat())
-    assert loops() == before
-    assert not list(Path("/tmp").glob("hotplate-doctor-*"))
+    assert loops_below(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
