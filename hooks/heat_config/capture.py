@@ -28,8 +28,8 @@ SHORT_TAIL = 48 << 10
 ROOM = 16 << 20
 """The disk counts as nearly full when it has fewer free bytes."""
 
-IDLE_TIME = 1.0
-"""Seconds to wait for the pump of another process."""
+IDLE_TIME = 10.0
+"""Seconds to wait for the pump of another process: on a loaded machine it may lag by seconds."""
 
 _MARK = b"\n[... %15d bytes are left out here ...]\n"
 _MARK_SIZE = len(_MARK % 0)
