@@ -35,10 +35,10 @@ _PLAIN = rf"{_FIRST}{_REST}*(?: +(?!#){_REST}+)*"
 _FLOW_PLAIN = rf"{_FIRST}{_FLOW_REST}*(?: +(?!#){_FLOW_REST}+)*"
 _NOTHING = re.compile(r" *(?:#.*)?")
 _BEGIN = re.compile(r"---(?: *$| +#| +\{)")
-_ENTRY = re.compile(
-    rf"(?P<key>{_QUOTED}|{_PLAIN}) *:(?: +(?P<value>{_QUOTED}|{_PLAIN}))?(?: +#.*| *)"
-)
-_VALUE = re.compile(rf"(?P<value>{_QUOTED}|{_PLAIN})(?: +#.*| *)")
+# PyYAML takes a comment right behind a quote as well.
+_END = r"""(?: +#.*| *|(?<=['"])#.*)"""
+_ENTRY = re.compile(rf"(?P<key>{_QUOTED}|{_PLAIN}) *:(?: +(?P<value>{_QUOTED}|{_PLAIN}))?{_END}")
+_VALUE = re.compile(rf"(?P<value>{_QUOTED}|{_PLAIN}){_END}")
 _SPACE = r"(?:[ \n]|(?<=[ \n])#[^\n]*(?=\n|\Z))*"
 _FLOW_ENTRY = re.compile(
     rf"{_SPACE}(?:(?P<quoted>{_QUOTED}) *:|(?P<plain>{_FLOW_PLAIN}) *:(?=[\s,}}]))"
