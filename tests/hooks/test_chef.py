@@ -168,7 +168,7 @@ def test_a_shorter_deployment_after_a_longer_one(chef, kitchen, tmp_path: Path):
 def test_attributes_are_gone_afterwards_and_files_private(chef, kitchen, tmp_path: Path):
     kitchen.recipe(
         "import glob\n"
-        f"for f in glob.glob('{tmp_path}/work/.runs/the-id/*.*'): "
+        f"for f in glob.glob({str(tmp_path / 'work' / '.runs')!r} + '/the-id/*.*'): "
         "print(oct(os.stat(f).st_mode)[-3:])"
     )
     answer = chef(["demo"], inputs={"secret": "planted"}, id="the-id")
