@@ -31,14 +31,19 @@ def main(arguments: list[str]) -> int:
 def run(text: str, paths: list[str]) -> int:
     """Run the command *text* with *paths* in OS_CONFIG_FILES; return its exit status.
 
-    A plain ``os-refresh-config`` that is ours runs in a fork, all else as
+    A plain ``os-refresh-config`` that is ours runs in a fork; if signal n ends it, the status is
+    128 + n, as dash has it. All else, and that where this process cannot be forked, runs as
     :func:`heat_agent.collect.command.run` does it.
     """
     path = _own(text)
     if path is None:
         return command.run(text, paths)
     environment = {**os.environ, "OS_CONFIG_FILES": ":".join(paths)}
-    return process.wait(forks.start(path, environment)) or 0
+    try:
+        pid = forks.start(path, environment)
+    except OSError:
+        return command.run(text, paths)
+    return int(process.wait(pid))
 
 
 def _own(text: str) -> Optional[str]:

@@ -7,8 +7,17 @@ import pytest
 
 HOOKS = Path(__file__).resolve().parents[3] / "hooks"
 AGENT = """
-import sys
+import errno, os, sys
 sys.path.insert(0, sys.argv[1])
+refused = int(sys.argv[4])
+fork = os.fork
+def fork_later():
+    global refused
+    if refused:
+        refused -= 1
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return fork()
+os.fork = fork_later
 from heat_agent import resident
 resident.REFRESH = sys.argv[2]
 resident._load()
@@ -20,18 +29,26 @@ import os, sys
 print(os.environ["OS_CONFIG_FILES"], "heat_agent.refresh.program" in sys.modules, *sys.argv[1:])
 sys.exit(3)
 """
+KILLED = """\
+#!/usr/bin/python3 -IS
+import os
+os.kill(os.getpid(), {})
+"""
 
 
 @pytest.fixture
 def agent(tmp_path):
-    """Run a command as the agent does; return what it printed and the status that the agent saw."""
+    """Run a command as the agent does; return what it printed and the status that the agent saw.
+
+    *refused* is how many forks the kernel refuses first.
+    """
     path = tmp_path / "os-refresh-config"
     path.write_text(COMMAND)
     path.chmod(0o755)
 
-    def run(text: str, own: Path = path) -> list[str]:
+    def run(text: str, own: Path = path, refused: int = 0) -> list[str]:
         done = subprocess.run(
-            ["/usr/bin/python3", "-IS", "-c", AGENT, HOOKS, own, text],
+            ["/usr/bin/python3", "-IS", "-c", AGENT, HOOKS, own, text, str(refused)],
             env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
             capture_output=True,
             text=True,
@@ -65,3 +82,19 @@ def test_upstreams_program_is_a_process(agent, tmp_path):
 def test_a_command_that_cannot_be_read_is_for_the_shell(agent):
     (status,) = agent("'")
     assert status == "2"
+
+
+@pytest.mark.parametrize("number", [9, 15])
+def test_the_status_of_one_that_a_signal_ended_is_that_of_dash(agent, tmp_path, number):
+    """Upstream starts the command in a shell; Debian's waits for it, and exits with 128 + n."""
+    (tmp_path / "os-refresh-config").write_text(KILLED.format(number))
+    assert agent("os-refresh-config") == [str(128 + number)]
+
+
+def test_where_no_fork_is_possible_the_command_is_for_the_shell(agent):
+    """fork(2): EAGAIN at a limit of processes; the next may be possible. It ended the agent."""
+    assert agent("os-refresh-config", refused=1) == ["/a:/b False", "3"]
+
+
+def test_where_no_process_can_be_started_the_agent_goes_on(agent):
+    assert agent("os-refresh-config", refused=2) == ["127"]
