@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from .options import Option
 
-VERSION = "14.1.0 (heat_agent)"
+VERSION = "14.1.0"
+"""The version of os-collect-config whose behaviour this is."""
+
 FILE = "config-file"
 DIRECTORY = "config-dir"
 VALUE = "value"

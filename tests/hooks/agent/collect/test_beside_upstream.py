@@ -324,6 +324,7 @@ def test_either_goes_on_with_the_other_s_cache(guest, cloud, first, then):
         ["--config-dir", "/no/such/directory"],
         ["--cachedir", "", "--print-cachedir"],
         ["--print-cache"],
+        ["--version"],
         ["--print-cachedir", "--noprint-cachedir", "--print", "local"],
     ],
     ids=" ".join,

@@ -53,7 +53,14 @@ def test_names_by_an_expression_of_the_users(phases, regex):
 
 @pytest.mark.parametrize(
     "words",
-    [["--print-base"], ["--print-phases"], ["--log-level", "LOUD"], ["--timeout", "x"], ["--no"]],
+    [
+        ["--print-base"],
+        ["--print-phases"],
+        ["--log-level", "LOUD"],
+        ["--timeout", "x"],
+        ["--no"],
+        ["--version"],
+    ],
     ids=" ".join,
 )
 def test_options(phases, words):
