@@ -50,7 +50,8 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional, Union
+    from collections.abc import Callable, Mapping
+    from typing import Any, Optional, Union
 
     Value = Union[None, bool, int, str]
 
@@ -68,8 +69,8 @@ class Control:
             raise ApplyError(f"unrecognised file control key '{unknown[0]}'")
         self.allow_empty = _boolean(settings.get("allow_empty", True))
         self.mode = _mode(settings["mode"]) if "mode" in settings else None
-        self.owner = _owner(settings["owner"]) if "owner" in settings else None
-        self.group = _group(settings["group"]) if "group" in settings else None
+        self.owner = _entry("owner", settings, "passwd", pwd.getpwuid, pwd.getpwnam)
+        self.group = _entry("group", settings, "group", grp.getgrgid, grp.getgrnam)
 
 
 def _boolean(value: Value) -> bool:
@@ -86,26 +87,25 @@ def _mode(value: Value) -> int:
     return value
 
 
-def _owner(value: Value) -> int:
+def _entry(
+    key: str,
+    settings: Mapping[str, Value],
+    database: str,
+    by_number: Callable[[int], tuple[Any, ...]],
+    by_name: Callable[[str], tuple[Any, ...]],
+) -> Optional[int]:
+    """Return the number of the user or group that *key* names, None where there is no such key."""
+    if key not in settings:
+        return None
+    value = settings[key]
     try:
         if type(value) is int:
-            return pwd.getpwuid(value).pw_uid
+            return int(by_number(value)[2])
         if isinstance(value, str):
-            return pwd.getpwnam(value).pw_uid
+            return int(by_name(value)[2])
     except (KeyError, ValueError):
-        raise ApplyError(f"owner '{value}' not found in passwd database") from None
-    raise ApplyError(f"owner '{value}' must be a string or int")
-
-
-def _group(value: Value) -> int:
-    try:
-        if type(value) is int:
-            return grp.getgrgid(value).gr_gid
-        if isinstance(value, str):
-            return grp.getgrnam(value).gr_gid
-    except (KeyError, ValueError):
-        raise ApplyError(f"group '{value}' not found in group database") from None
-    raise ApplyError(f"group '{value}' must be a string or int")
+        raise ApplyError(f"{key} '{value}' not found in {database} database") from None
+    raise ApplyError(f"{key} '{value}' must be a string or int")
 
 
 def parse(text: str) -> dict[str, Value]:

@@ -6,6 +6,7 @@ from heat_agent.apply import control
 from heat_agent.apply.errors import ApplyError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from os_apply_config.config_exception import ConfigException
 from os_apply_config.oac_file import OacFile
 
 
@@ -99,6 +100,32 @@ def test_what_is_accepted(text):
 def test_what_is_refused(text):
     assert theirs(text) is None
     assert ours(text) is None
+
+
+def sentence(make):
+    with pytest.raises((ApplyError, ConfigException)) as raised:
+        make()
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["owner", "group"])
+@pytest.mark.parametrize(
+    "value", ["nobody-has-this-name", "4000000000", "'0'", "''", "-1", "~", "no"]
+)
+def test_an_owner_or_a_group_that_is_none_is_named(key, value):
+    text = f"{key}: {value}"
+    ours = sentence(lambda: control.Control(control.parse(text)))
+    assert ours == sentence(lambda: OacFile("", **yaml.safe_load(text)))
+    database = "passwd" if key == "owner" else key
+    word = yaml.safe_load(value)
+    end = f"not found in {database} database"
+    assert ours == f"{key} '{word}' {'must be a string or int' if word in (None, False) else end}"
+
+
+@pytest.mark.parametrize("value", [1 << 70, "a\0b", "\ud800"], ids=ascii)
+def test_an_owner_that_no_database_can_hold_is_one_sentence(value):
+    """Upstream's lookups raise what it does not expect: a number too large, a null, a surrogate."""
+    assert "not found in passwd database" in sentence(lambda: control.Control({"owner": value}))
 
 
 @pytest.mark.parametrize("text", ["mode: !!int 0600", "mode: &x 0600", "owner: |-\n  root\n", "[]"])
