@@ -6,15 +6,23 @@ import gzip
 import json
 import random
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from .conftest import HOOKS, PASSWORD, SECRET, Asked, Cloud, Guest, cfn_answer
+from .conftest import (
+    HOOKS,
+    PASSWORD,
+    SECRET,
+    Asked,
+    Cloud,
+    Guest,
+    Listener,
+    cfn_answer,
+    request,
+)
 
 ANSWERS = 10_000
 SEED = 12
@@ -22,51 +30,6 @@ SHORTEST = 0.2
 TIMEOUT = 0.3
 GOOD = {"deployments": [{"name": "web", "config": {"port": 80}}], "text": "ünïcode", "n": [1, 2]}
 JSON = "application/json"
-
-
-class Wire:
-    """A server that answers requests with arbitrary bytes."""
-
-    def __init__(self, answer: Callable[[Asked], bytes | list[bytes]]) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._answer = answer
-        self.served = 0
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                with connection, suppress(OSError):
-                    self._one(connection)
-
-    def _one(self, connection: socket.socket) -> None:
-        connection.settimeout(5)
-        data = b""
-        while b"\r\n\r\n" not in data:
-            part = connection.recv(65536)
-            if not part:
-                return
-            data += part
-        head, _, body = data.partition(b"\r\n\r\n")
-        lines = head.decode("latin-1").split("\r\n")
-        method, path, _ = lines[0].split(" ", 2)
-        headers = dict(line.split(": ", 1) for line in lines[1:])
-        while len(body) < int(headers.get("Content-Length", 0)):
-            body += connection.recv(65536)
-        self.served += 1
-        answer = self._answer(Asked(method, path, headers, body))
-        if isinstance(answer, bytes):
-            connection.sendall(answer)
-            return
-        for part in answer:
-            connection.sendall(part)
-            time.sleep(TIMEOUT / 3)
 
 
 def http(body: bytes, status: int = 200, kind: str = JSON, **headers: str) -> bytes:
@@ -155,7 +118,7 @@ def slow(body: bytes) -> list[bytes]:
 
 
 class Mangled:
-    """The agent of all remote sources in this process, and the wire that it polls."""
+    """The agent of all remote sources in this process, and the listener that it polls."""
 
     def __init__(self, guest: Guest, cloud: Cloud) -> None:
         from heat_agent.collect import settings
@@ -169,7 +132,7 @@ class Mangled:
         self.cloud = cloud
         self.answers: dict[str, Iterator[bytes | list[bytes]]] = {}
         self.count = 0
-        self.wire = Wire(self._answer)
+        self.wire = Listener(self._serve)
         self.sentences: list[str] = []
         self.runs = 0
         cloud.url = self.wire.url
@@ -198,6 +161,16 @@ class Mangled:
         self.runs += 1
         return 0
 
+    def _serve(self, connection: socket.socket) -> None:
+        """Answer one request with arbitrary bytes; a list of them is sent slowly."""
+        answer = self._answer(request(connection))
+        if isinstance(answer, bytes):
+            connection.sendall(answer)
+            return
+        for part in answer:
+            connection.sendall(part)
+            time.sleep(TIMEOUT / 3)
+
     def _answer(self, asked: Asked) -> bytes | list[bytes]:
         place = asked.path.split("?")[0].split("/")
         source = place[2] if place[1] == "loop" else place[1]
@@ -216,9 +189,9 @@ class Mangled:
 def mangled(guest: Guest, cloud: Cloud) -> Iterator[Mangled]:
     url = cloud.url
     made = Mangled(guest, cloud)
-    assert made.agent.round()[0] == 0  # the command runs for good documents
-    yield made
-    made.wire.close()
+    with made.wire:
+        assert made.agent.round()[0] == 0  # the command runs for good documents
+        yield made
     cloud.url = url
 
 

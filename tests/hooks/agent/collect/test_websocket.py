@@ -16,7 +16,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
-from .conftest import PASSWORD, TOKEN, Reply
+from .conftest import PASSWORD, TOKEN, Reply, request
 from .test_beside_upstream import DEPLOYMENTS, RECORD, heat_conf, same
 
 
@@ -285,18 +285,10 @@ def test_invalid_frames(library, data):
         b"",
     ],
 )
-def test_invalid_handshakes(library, answer):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def accept():
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(answer)
-
-        threading.Thread(target=accept, daemon=True).start()
-        with pytest.raises(OSError):
-            connected(listener.getsockname()[1])
+def test_invalid_handshakes(library, listen, answer):
+    listener = listen(lambda connection: (request(connection), connection.sendall(answer)))
+    with pytest.raises(OSError):
+        connected(listener.port)
 
 
 def test_random_bytes(library):
