@@ -10,6 +10,7 @@ import ast
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -359,25 +360,59 @@ def test_documented_examples_of_cloud_init(unpacked, judge, name):
     assert verdict.outputs == {"00 hello": "hello\n"}
 
 
-ELEMENTS = ("enable-packages-install", "iptables", "network-gateway", "reset-bls-entries")
+ELEMENTS = ("enable-packages-install", "network-gateway")
+JOURNAL = """\
+#!/bin/sh
+journalctl --sync
+journalctl --unit os-collect-config --no-pager --output cat | grep gateway
+"""
 
 
-def test_elements_of_tripleo(hotplate, test_image, tmp_path):
-    """tripleo-image-elements 15.0.0 beside ours; a phase of theirs asks os-apply-config."""
+@pytest.fixture
+def build_with(hotplate, tmp_path) -> Callable[..., Any]:
+    """Build an image with these elements of tripleo-image-elements 15.0.0, and no other of theirs.
+
+    It has elements of the names of ours. diskimage-builder takes the first it comes upon, but
+    installs the packages that ``package-installs.yaml`` of either asks for.
+    """
     _of_the_index("tripleo-image-elements==15.0.0", tmp_path / "index")
-    (elements,) = tmp_path.glob("index/**/tripleo-image-elements")
-    output = tmp_path / "tripleo.qcow2"
-    words = [word for element in ELEMENTS for word in ("--element", element)]
-    # Ours come first: theirs has elements of the same names.
-    ours = Path(__file__).resolve().parents[2] / "elements"
-    done = hotplate(
-        *("build", "--release", "bookworm", "-o", output, *words),
-        *("--element-path", ours, "--element-path", elements),
-        timeout=1500,
-    )
-    assert done.status == 0, done.stderr[-3000:]
-    tried = test_image(output)
+    (theirs,) = tmp_path.glob("index/**/tripleo-image-elements")
+    linked = tmp_path / "elements"
+    linked.mkdir()
+
+    def build(image: Path, *names: str) -> Any:
+        words: list[str] = []
+        for name in names:
+            (linked / name).symlink_to(theirs / name)
+            words += ["--element", name]
+        words += ["--element-path", str(linked)]
+        return hotplate("build", "--release", "bookworm", "-o", image, *words, timeout=1500)
+
+    return build
+
+
+def test_an_element_of_tripleo_that_lacks_another_is_named(build_with, tmp_path):
+    """With upstream's agent, svc-map was there without being asked for."""
+    done = build_with(tmp_path / "iptables.qcow2", "iptables")
+    assert done.status == 1
+    assert "iptables: the program 'svc-map'" in done.stderr
+    assert "add the element 'svc-map'" in done.stderr
+
+
+def test_elements_of_tripleo(build_with, test_image, tmp_path):
+    """A phase script of theirs runs, and asks os-apply-config."""
+    image = tmp_path / "tripleo.qcow2"
+    built = build_with(image, *ELEMENTS)
+    assert built.status == 0, built.stderr[-3000:]
+    template = tmp_path / "journal.json"
+    made = _one_after_the_other("script", {"journal": JOURNAL})
+    template.write_text(json.dumps(made.template))
+    tried = test_image(image, "-t", template)
     assert tried.status == 0, tried.stdout
-    timeline = (tried.folder / "timeline.json").read_text()
-    console = "".join(path.read_text(errors="replace") for path in tried.folder.rglob("console*"))
-    assert "25-set-network-gateway" in timeline + console
+    lines = tried.verdict["outputs"]["00 journal"].splitlines()
+    # What the script writes where there is no key "network-config.gateway-dev".
+    assert "$new_gatewaydev not set" in lines
+    runs = [line for line in lines if line.startswith("dib-run-parts: ")]
+    assert runs
+    ended = re.compile(r"dib-run-parts: configure\.d/25-set-network-gateway status 0 after ")
+    assert all(map(ended.match, runs))
