@@ -184,6 +184,52 @@ def test_a_hook_that_outlives_its_runner_is_waited_for(guest, heat, cfn, wait_un
     assert heat.signals[0]["deploy_stdout"] == "late"
 
 
+def pump_of(runner: int) -> int:
+    """The id of the process that reads what the hook of *runner* prints, 0 where there is none."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, fields = path.read_text().partition(" (")[2].rpartition(") ")
+            if name == "heat-config-out" and int(fields.split()[1]) == runner:
+                return int(path.parent.name)
+    return 0
+
+
+def waits_for_a_lock(pid: int) -> bool:
+    """Whether flock(2) blocks the process *pid*, by proc(5)."""
+    blocked = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return ["->", "FLOCK", "ADVISORY", "WRITE", str(pid)] in [words[1:6] for words in blocked]
+
+
+def test_an_answer_that_is_written_late_is_not_lost(guest, heat, cfn, wait_until):
+    """The pump of a cut run got no processor for a second while the next run waited for it."""
+    guest.shell_hook(
+        "shell",
+        'for _ in $(seq 600); do test ! -e "$COUNT_DIR/go" || break; sleep 0.05; done\n'
+        'echo \'{"deploy_stdout":"late","deploy_status_code":0}\'\n',
+    )
+    guest.metadata(cfn())
+    process = guest.start()
+    wait_until(lambda: guest.runs("d-1") == 1 and pump_of(process.pid))
+    pump = pump_of(process.pid)
+    hook = int((guest.state / "d-1.pid").read_text().split()[0])
+    os.kill(pump, signal.SIGSTOP)
+    try:
+        kill(process)
+        (guest.counts / "go").touch()
+        wait_until(lambda: not alive(hook))
+        process = guest.start()
+        wait_until(lambda: waits_for_a_lock(process.pid))
+        time.sleep(4)
+    finally:
+        os.kill(pump, signal.SIGCONT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    (body,) = heat.signals
+    assert (body["deploy_status_code"], body["deploy_stdout"]) == (0, "late")
+    assert "interrupted" not in body["deploy_stderr"]
+    assert guest.runs("d-1") == 1
+
+
 def test_the_time_limit_holds_for_a_hook_that_outlives_its_runner(guest, heat, cfn, wait_until):
     guest.shell_hook("shell", "sleep 600\n")
     guest.metadata(cfn(options={"timeout": 1}))
