@@ -27,7 +27,12 @@ def spawn(argv, *, env, stdin, stdout, stderr, cwd=None, session=False, note=Non
     Raises OSError as exec does (FileNotFoundError when the program is not there).
     """
     reader, writer = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(reader)
+        os.close(writer)
+        raise
     if pid == 0:
         try:
             os.close(reader)

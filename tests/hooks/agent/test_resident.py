@@ -21,7 +21,9 @@ os.fork = fork_later
 from heat_agent import resident
 resident.REFRESH = sys.argv[2]
 resident._load()
+open_files = os.listdir("/proc/self/fd")
 print(resident.run(sys.argv[3], ["/a", "/b"]), flush=True)
+assert os.listdir("/proc/self/fd") == open_files
 """
 COMMAND = """\
 #!/usr/bin/python3 -IS
@@ -97,4 +99,5 @@ def test_where_no_fork_is_possible_the_command_is_for_the_shell(agent):
 
 
 def test_where_no_process_can_be_started_the_agent_goes_on(agent):
+    """It tries again after each poll, so no descriptor may stay open."""
     assert agent("os-refresh-config", refused=2) == ["127"]
