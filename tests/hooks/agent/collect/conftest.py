@@ -508,6 +508,25 @@ class Guest:
         }
 
 
+def agent_of(
+    guest: Guest,
+    command: Callable[[str, list[str]], int],
+    write: Callable[[int, str], None] = lambda _level, sentence: None,
+) -> Any:
+    """The Agent of a guest's configuration, in this process."""
+    from heat_agent.collect import settings
+    from heat_agent.collect.agent import Agent
+    from heat_agent.collect.log import Log
+    from heat_agent.collect.program import Seams
+    from heat_agent.collect.signals import Signals
+    from heat_agent.collect.trust import Trust
+    from heat_agent.collect.web import Client
+
+    chosen = settings.load([], guest.environment())
+    seams = Seams(command=command, idle=lambda: None)
+    return Agent(chosen, Log(write, 0), Client(Trust({}), {}), seams, Signals())
+
+
 @pytest.fixture
 def guest(tmp_path: Path, request: pytest.FixtureRequest) -> Guest:
     """A guest in *tmp_path*; the real program is loaded on first use."""

@@ -20,6 +20,7 @@ from .conftest import (
     Cloud,
     Guest,
     Listener,
+    agent_of,
     cfn_answer,
     request,
 )
@@ -121,14 +122,6 @@ class Mangled:
     """The agent of all remote sources in this process, and the listener that it polls."""
 
     def __init__(self, guest: Guest, cloud: Cloud) -> None:
-        from heat_agent.collect import settings
-        from heat_agent.collect.agent import Agent
-        from heat_agent.collect.log import Log
-        from heat_agent.collect.program import Seams
-        from heat_agent.collect.signals import Signals
-        from heat_agent.collect.trust import Trust
-        from heat_agent.collect.web import Client
-
         self.cloud = cloud
         self.answers: dict[str, Iterator[bytes | list[bytes]]] = {}
         self.count = 0
@@ -151,11 +144,9 @@ class Mangled:
             min_polling_interval=SHORTEST,
             polling_interval=1,
         )
-        chosen = settings.load([], guest.environment())
-        log = Log(lambda _level, sentence: self.sentences.append(sentence), 0)
-        client = Client(Trust({}), {})
-        seams = Seams(command=self._run, idle=lambda: None)
-        self.agent = Agent(chosen, log, client, seams, Signals())
+        self.agent = agent_of(
+            guest, self._run, lambda _level, sentence: self.sentences.append(sentence)
+        )
 
     def _run(self, command: str, paths: list[str]) -> int:
         self.runs += 1

@@ -1,8 +1,14 @@
-"""The pauses between rounds, as numbers."""
+"""The pauses between rounds, as numbers, and what a server in trouble makes of them."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+
+from .conftest import HOOKS, Reply, agent_of
+from .test_beside_upstream import cfn_conf
 
 
 @pytest.fixture
@@ -58,3 +64,62 @@ def test_shortest_may_be_longer_than_longest():
     from heat_agent.collect.pace import Pace
 
     assert quiet(Pace(5, 2), 3) == [5, 5, 5]
+
+
+def test_chances_are_of_each_process_alone(library):
+    """Servers that boot together start their agents at the same time, with the same ids."""
+    from heat_agent.collect.pace import chance
+
+    many = [chance() for _ in range(4000)]
+    assert 0 <= min(many) < 0.01 and 0.99 < max(many) < 1
+    assert 0.47 < sum(many) / len(many) < 0.53
+    program = f"import sys; sys.path.insert(0, {str(HOOKS)!r})\n"
+    program += "from heat_agent.collect import pace; print(pace.chance())"
+    started = [
+        subprocess.Popen([sys.executable, "-IS", "-c", program], stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    assert len({process.communicate(timeout=60)[0] for process in started}) == 4
+
+
+@pytest.fixture
+def polled(guest, cloud):
+    """An agent that polls cfn with pauses from 1 to 8 seconds; its command succeeds."""
+    cloud.documents["cfn:server"] = {"a": 1}
+    intervals = {"min_polling_interval": 1, "polling_interval": 8}
+    guest.conf(cfn_conf(cloud), "true", collectors="cfn", **intervals)
+    agent = agent_of(guest, lambda command, paths: 0)
+    assert agent.round() == (0, 1)
+    return agent
+
+
+def pauses(agent, rounds):
+    return [agent.round()[1] for _ in range(rounds)]
+
+
+def test_pauses_in_an_outage(polled, cloud):
+    cloud.reply = lambda asked: Reply(503)
+    for pause, whole in zip(pauses(polled, 7), [2, 4, 8, 16, 32, 32, 32], strict=True):
+        assert whole / 2 <= pause <= whole
+    cloud.reply = lambda asked: None
+    assert polled.round() == (None, 8)
+
+
+def test_what_changed_in_an_outage_is_followed_up_at_once(polled, cloud):
+    cloud.reply = lambda asked: Reply(503)
+    pauses(polled, 7)
+    cloud.reply = lambda asked: None
+    cloud.documents["cfn:server"] = {"a": 2}
+    assert polled.round() == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "least", "most"),
+    [("100", 100, 125), ("301", 300, 375), ("9" * 400, 300, 375), ("-5", 1, 2), ("1e9", 1, 2)],
+    ids=lambda value: str(value)[:8],
+)
+def test_how_long_a_server_may_have_the_agent_wait(polled, cloud, seconds, least, most):
+    cloud.reply = lambda asked: Reply(503, headers={"Retry-After": seconds})
+    assert least <= polled.round()[1] <= most
+    cloud.reply = lambda asked: None
+    assert polled.round() == (None, 4)
