@@ -24,18 +24,38 @@ LONGEST_POLL = 3600.0
 
 
 class Gathered:
-    """The result of one round: (key, JSON text) pairs, and whether a server is in trouble."""
+    """The result of one round: (key, JSON text) pairs, and which servers are in trouble.
+
+    While a server of deployments works, only servers of deployments count: the pauses are theirs,
+    and a metadata service that is missing for good must not lengthen them.
+    """
 
     def __init__(self) -> None:
         self.pairs: list[tuple[str, str]] = []
-        self.troubled = False
-        self.wait: float | None = None
+        self._works = False
+        self._troubles: dict[str, float | None] = {}
 
-    def trouble(self, error: Unavailable) -> None:
-        """Add what a failed source says about its server."""
-        self.troubled = self.troubled or error.overloaded
-        if error.wait is not None:
-            self.wait = max(error.wait, self.wait or 0.0)
+    def works(self, name: str) -> None:
+        """Note that the server of the source *name* is not in trouble."""
+        self._works = self._works or name in sources.REMOTE
+
+    def trouble(self, name: str, wait: float | None = None) -> None:
+        """Note that it is in trouble; *wait*: the seconds that it asked for, or None."""
+        self._troubles[name] = wait
+
+    @property
+    def troubled(self) -> bool:
+        """Whether to poll less often."""
+        return bool(self._counted())
+
+    @property
+    def wait(self) -> float | None:
+        """The longest time that was asked for, in seconds, or None."""
+        return max((wait for wait in self._counted() if wait is not None), default=None)
+
+    def _counted(self) -> list[float | None]:
+        counted = sources.REMOTE if self._works else self._troubles
+        return [wait for name, wait in self._troubles.items() if name in counted]
 
 
 class Agent:
@@ -109,14 +129,18 @@ class Agent:
                 self._earlier.pop(name, None)
                 continue
             except Unavailable as error:
-                gathered.trouble(error)
+                if error.overloaded:
+                    gathered.trouble(name, error.wait)
+                else:
+                    gathered.works(name)
                 self._complain(name, str(error), loud=not error.quiet)
                 pairs = self._instead(name) if keep else []
             except Exception as error:  # a bug in one source must not stop the others
                 self._complain(name, f"failed unexpectedly: {_place(error)}", loud=True)
-                gathered.troubled = True
+                gathered.trouble(name)
                 pairs = self._instead(name) if keep else []
             else:
+                gathered.works(name)
                 self._praise(name)
                 self._earlier[name] = pairs
             gathered.pairs += pairs

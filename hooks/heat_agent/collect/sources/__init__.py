@@ -29,7 +29,8 @@ CLASSES = {
 """The module and class of each source; only those in use are imported."""
 
 REMOTE = ("cfn", "heat", "request", "zaqar")
-"""Sources whose cached document stays valid while their server cannot be reached."""
+"""Sources of deployments; their cached document stays valid while their server cannot be reached.
+"""
 
 
 WARNINGS = 1000

@@ -123,3 +123,27 @@ def test_how_long_a_server_may_have_the_agent_wait(polled, cloud, seconds, least
     assert least <= polled.round()[1] <= most
     cloud.reply = lambda asked: None
     assert polled.round() == (None, 4)
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["with-heat", "alone"])
+def test_a_metadata_service_that_is_missing_delays_no_deployment(guest, cloud, works):
+    """Upstream polls as ever then; with a config drive alone, 169.254.169.254 never answers."""
+    cloud.documents["cfn:server"] = {"a": 1}
+    guest.conf(
+        f"[ec2]\nmetadata_url = http://127.0.0.1:9/ec2\n{cfn_conf(cloud)}",
+        "true",
+        collectors="ec2\ncollectors = cfn",
+        polling_interval=8,
+    )
+    if not works:
+        cloud.reply = lambda asked: Reply(503)
+    agent = agent_of(guest, lambda command, paths: 0)
+    longest = max(pauses(agent, 9)[6:])
+    assert longest == 8 if works else 16 <= longest <= 32
+
+
+def test_a_metadata_service_in_trouble_is_spared_where_nothing_else_is_polled(guest, cloud):
+    cloud.reply = lambda asked: Reply(503)
+    guest.conf(f"[ec2]\nmetadata_url = {cloud.url}/ec2\n", "true", polling_interval=8)
+    agent = agent_of(guest, lambda command, paths: 0)
+    assert 16 <= max(pauses(agent, 9)[6:]) <= 32
