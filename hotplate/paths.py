@@ -1,28 +1,11 @@
-"""Where hotplate keeps things on the host, and where it finds its own parts.
-
-Everything that can be made again lives under one cache directory.
-"""
+"""Where hotplate finds its own parts on the host."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from hotplate.errors import HostError
-
-
-def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory of everything that can be made again.
-
-    ``$HOTPLATE_CACHE``, else ``$XDG_CACHE_HOME/hotplate``, else ``~/.cache/hotplate``.
-    """
-    if chosen := environ.get("HOTPLATE_CACHE"):
-        return Path(chosen)
-    if base := environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "hotplate"
-    return Path(environ.get("HOME") or "/root") / ".cache" / "hotplate"
 
 
 def _shared(name: str) -> Path:

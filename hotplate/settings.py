@@ -6,9 +6,10 @@ Each comes from the command line, else from the environment (``HOTPLATE_<NAME>``
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,25 @@ class Datasource(Enum):
     NOCLOUD = "nocloud"
 
 
+def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the cache directory of a user.
+
+    ``$HOTPLATE_CACHE``, else ``$XDG_CACHE_HOME/hotplate``, else ``~/.cache/hotplate``, by the XDG
+    Base Directory Specification.
+    """
+    if chosen := environ.get("HOTPLATE_CACHE"):
+        return Path(chosen)
+    if base := environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "hotplate"
+    return Path(environ.get("HOME") or "/root") / ".cache" / "hotplate"
+
+
 @dataclass(frozen=True)
 class Settings:
     """What can be set for a run.
 
     :param artifacts: the directory in which each run gets a folder of its own.
+    :param cache: the directory of everything that can be made again; see :func:`cache_dir`.
     :param memory: MiB of memory a guest has.
     :param cpus: virtual processors a guest has.
     :param patience: seconds without a line on the console, a request or a signal after which a
@@ -81,6 +96,7 @@ class Settings:
     """
 
     artifacts: Path = Path("artifacts")
+    cache: Path = field(default_factory=cache_dir)
     memory: int = 1024
     cpus: int = 2
     arch: Arch = Arch.AUTO
@@ -115,6 +131,7 @@ class Settings:
         """
         file = directory / FILE
         in_file = _read(file)
+        defaults = cls(cache=cache_dir(environ))
         values: dict[str, Any] = {}
         sources: dict[str, str] = {}
         for setting in fields(cls):
@@ -127,7 +144,9 @@ class Settings:
                 (str(file), in_file.pop(setting.name, None)),
             ):
                 if value is not None:
-                    values[setting.name] = _convert(setting.name, setting.default, value, source)
+                    values[setting.name] = _convert(
+                        setting.name, getattr(defaults, setting.name), value, source
+                    )
                     sources[setting.name] = source
                     break
             else:
@@ -137,7 +156,7 @@ class Settings:
             unknown = '", "'.join(sorted(in_file))
             names = ", ".join(f.name for f in fields(cls) if f.name != "sources")
             raise UsageError(f'"{file}" has unknown settings: "{unknown}"', hint=f"known: {names}")
-        return cls(**values, sources=sources)
+        return replace(defaults, **values, sources=sources)
 
 
 def _read(file: Path) -> dict[str, object]:

@@ -252,7 +252,6 @@ class Stage:
         self._directory = directory
         self._monkeypatch = monkeypatch
         self._count = 0
-        monkeypatch.setenv("HOTPLATE_CACHE", str(directory / "cache"))
         monkeypatch.setattr(qemu_compute, "Machine", PlayedMachine)
         monkeypatch.setattr(qemu_compute.wiring, "choose", _choose)
         self.image = Image.open(_disk(directory / "played.raw"))
@@ -282,7 +281,13 @@ class Stage:
         def reached(mark: Mark, server: str) -> None:
             seen.append(f"{server}: {mark.stage}" if server else str(mark.stage))
 
-        given = {"patience": patience, "limit": 120, "memory": MEMORY_MIB, "accelerator": "tcg"}
+        given = {
+            "patience": patience,
+            "limit": 120,
+            "memory": MEMORY_MIB,
+            "accelerator": "tcg",
+            "cache": self._directory / "cache",
+        }
         settings = Settings.load(given, environ={}, directory=folder)
         with Trial(
             self.image,

@@ -154,6 +154,15 @@ def load_settings(args: argparse.Namespace) -> Settings:
     return Settings.load(vars(args), environ=os.environ, directory=Path.cwd())
 
 
+def cache_of(args: argparse.Namespace) -> Path:
+    """Return the cache directory, for a verb that needs no other setting.
+
+    :raises UsageError: for a setting that is wrong; names its source.
+    """
+    given = {"cache": getattr(args, "cache", None)}
+    return Settings.load(given, environ=os.environ, directory=Path.cwd()).cache
+
+
 def check_files(args: argparse.Namespace) -> None:
     """Find a misspelt file before anything large is loaded.
 

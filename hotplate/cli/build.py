@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from hotplate import paths
+from hotplate.cli.arguments import cache_of
 from hotplate.errors import UsageError
 from hotplate.image.build import Build, BuildError, BuildResult
 from hotplate.image.plan import MACHINES, BuildRequest, Kernel, Layout, Starts
@@ -130,7 +130,7 @@ def request_from(args: argparse.Namespace) -> BuildRequest:
     groups = [name for given in args.group or ["script"] for name in given.split(",") if name]
     return BuildRequest(
         output=output,
-        cache=args.cache or paths.cache_dir(),
+        cache=cache_of(args),
         release=args.release,
         groups=tuple(groups),
         layout=args.layout,

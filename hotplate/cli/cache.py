@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hotplate import locks
+from hotplate.cli.arguments import cache_of
 from hotplate.errors import HostError, Outcome
 from hotplate.machine import admission
-from hotplate.paths import cache_dir
 
 DAYS = 7
 """Days after which ``clean`` removes what was not used."""
@@ -188,7 +188,8 @@ def clean(root: Path, *, everything: bool, now: float) -> list[str]:
     from hotplate.testbed import warm_state as warm
 
     stayed = [
-        f'"{state.directory.name}" is in use by a run; it stays' for state in warm.forget(keep=0)
+        f'"{state.directory.name}" is in use by a run; it stays'
+        for state in warm.forget(root, keep=0)
     ]
     for entry in entries(root):
         if entry.kind.folder == "warm":
@@ -228,7 +229,7 @@ def _remove(path: Path) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List or clean; 3 when something could not be removed."""
-    root = cache_dir()
+    root = cache_of(args)
     if args.action != "clean":
         listed = entries(root)
         print(

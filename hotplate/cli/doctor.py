@@ -6,8 +6,10 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
-from hotplate.cli.host_probes import PROBES, Finding, State, Use
+from hotplate.cli.arguments import cache_of
+from hotplate.cli.host_probes import Finding, State, Use, probes
 from hotplate.errors import HostError, Outcome
 
 TITLES = {
@@ -22,14 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 
-def examine() -> list[Finding]:
-    """Run every probe; one that breaks is itself a finding."""
+def examine(cache: Path) -> list[Finding]:
+    """Run every probe; one that breaks is itself a finding.
+
+    :param cache: the cache directory.
+    """
     findings: list[Finding] = []
-    for probe in PROBES:
+    for name, probe in probes(cache).items():
         try:
             findings += probe()
         except (OSError, HostError) as error:
-            name = probe.__name__.replace("_", " ")
             findings.append(Finding(name, Use.EXTRA, State.FAILS, f"could not be tried: {error}"))
     return findings
 
@@ -99,7 +103,7 @@ def as_text(findings: Sequence[Finding], *, root: bool) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Say what was found; 0 when ``hotplate test`` can run, 3 otherwise."""
-    findings = examine()
+    findings = examine(cache_of(args))
     root = os.geteuid() == 0
     if args.json:
         print(json.dumps(as_json(findings, root=root), indent=2))

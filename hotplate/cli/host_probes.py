@@ -17,12 +17,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 from hotplate.errors import HostError
 from hotplate.host_tools import package_of
-from hotplate.paths import cache_dir
 
 SECONDS = 20.0
 MIB = 1 << 20
@@ -181,12 +181,12 @@ def disk_image_create() -> Iterator[Finding]:
         yield Finding("disk-image-create", Use.BUILD, State.WORKS, f"is {path}")
 
 
-def accelerator() -> Iterator[Finding]:
+def accelerator(cache: Path) -> Iterator[Finding]:
     """Which accelerator a guest would get; KVM is believed only after it has run something."""
     from hotplate.machine import accelerator as chooser
 
     try:
-        chosen = chooser.choose()
+        chosen = chooser.choose(cache=cache)
     except HostError as error:
         yield Finding("accelerator", Use.TEST, State.FAILS, error.message)
         return
@@ -240,11 +240,11 @@ def memory(meminfo: Path = Path("/proc/meminfo")) -> Iterator[Finding]:
     yield Finding("memory", Use.TEST, state, sentence)
 
 
-def disk() -> Iterator[Finding]:
+def disk(cache: Path) -> Iterator[Finding]:
     """Room for overlays and builds, by allocating some of it."""
     needs = (
         ("disk for tests", Use.TEST, Path(tempfile.gettempdir()), 1 * GIB),
-        ("disk for builds", Use.BUILD, cache_dir(), 6 * GIB),
+        ("disk for builds", Use.BUILD, cache, 6 * GIB),
     )
     for name, use, folder, needed in needs:
         there = folder
@@ -361,18 +361,23 @@ def vfat() -> Iterator[Finding]:
         yield Finding("vfat", Use.EXTRA, State.OTHERWISE, sentence)
 
 
-PROBES: tuple[Probe, ...] = (
-    tools,
-    accelerator,
-    wiring,
-    memory,
-    disk,
-    python_packages,
-    privileges,
-    disk_image_create,
-    loop_devices,
-    device_mapper,
-    vfat,
-    namespaces,
-    firmware,
-)
+def probes(cache: Path) -> dict[str, Probe]:
+    """Return all probes by name, in the order in which they are run.
+
+    :param cache: the cache directory.
+    """
+    return {
+        "tools": tools,
+        "accelerator": partial(accelerator, cache),
+        "wiring": wiring,
+        "memory": memory,
+        "disk": partial(disk, cache),
+        "python packages": python_packages,
+        "privileges": privileges,
+        "disk image create": disk_image_create,
+        "loop devices": loop_devices,
+        "device mapper": device_mapper,
+        "vfat": vfat,
+        "namespaces": namespaces,
+        "firmware": firmware,
+    }

@@ -230,13 +230,16 @@ class TestCommand:
 
     def _try(self, path: Path, folder: Path, events: EventLog) -> Verdict:
         from hotplate.image.inspect import Image
-        from hotplate.paths import cache_dir
         from hotplate.report.history import History
         from hotplate.trial.trial import Trial
 
         template = self.template
-        image = Image.open(path, allow_backing=self.settings.allow_backing)
-        history = History(cache_dir() / "history.json")
+        image = Image.open(
+            path,
+            allow_backing=self.settings.allow_backing,
+            checksums=self.settings.cache / "checksums",
+        )
+        history = History(self.settings.cache / "history.json")
         key = f"{image.sha256()}-{template.source}"
         with (
             _progress(self.args, history.expected(key), events) as progress,

@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
 
     from hotplate.image.inspect import Image
 
-    image = Image.open(args.image, allow_backing=settings.allow_backing)
+    checksums = settings.cache / "checksums"
+    image = Image.open(args.image, allow_backing=settings.allow_backing, checksums=checksums)
 
     from hotplate.session import up
 

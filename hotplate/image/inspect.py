@@ -88,12 +88,15 @@ class Image:
         return self.table is None or self.table.bios
 
     @classmethod
-    def open(cls, path: Path | str, *, allow_backing: bool = False) -> Image:
+    def open(
+        cls, path: Path | str, *, allow_backing: bool = False, checksums: Path | None = None
+    ) -> Image:
         """Look at an image file.
 
         :param path: a qcow2 or raw file, or its name without the suffix.
         :param allow_backing: follow the names of backing files, and links to a kernel and an
             initrd, out of the image's directory.
+        :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
         :raises UsageError: there is no such file.
         :raises ImageError: it cannot be booted; says why.
         :raises HostError: ``qemu-img`` is missing.
@@ -136,7 +139,7 @@ class Image:
             )
         kernel = _beside(file, ("vmlinuz", "kernel"), "kernel", allow_backing=allow_backing)
         initrd = _beside(file, ("initrd", "initramfs"), "initrd", allow_backing=allow_backing)
-        manifest.check_set(file, {"vmlinuz": kernel, "initrd": initrd})
+        manifest.check_set(file, {"vmlinuz": kernel, "initrd": initrd}, checksums=checksums)
         return cls(
             file,
             kind,

@@ -16,7 +16,6 @@ from typing import Any
 
 from hotplate.errors import ImageError
 from hotplate.image.checksum import sha256_of
-from hotplate.paths import cache_dir
 
 SUFFIX = ".manifest.json"
 SUFFIXES = (".qcow2", ".raw")
@@ -37,12 +36,13 @@ def read(image: Path) -> dict[str, Any]:
     return {}
 
 
-def check_set(image: Path, beside: Mapping[str, Path]) -> None:
+def check_set(image: Path, beside: Mapping[str, Path], *, checksums: Path | None = None) -> None:
     """See to it that an image and what lies beside it were built together.
 
     Without a manifest there is nothing to compare.
 
     :param beside: the files by the suffix that a build gives them, ``vmlinuz`` and ``initrd``.
+    :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
     :raises ImageError: when a file is not the one that the manifest names.
     """
     manifest = read(image)
@@ -52,7 +52,7 @@ def check_set(image: Path, beside: Mapping[str, Path]) -> None:
     if files and "sha256" in manifest:
         files["image"], expected["image"] = image, str(manifest["sha256"])
     for name, file in files.items():
-        if sha256_of(file, cache_dir() / "checksums") != expected[name]:
+        if sha256_of(file, checksums) != expected[name]:
             raise ImageError(
                 f'"{file}" is not the file that "{path_for(image).name}" names: the files of two '
                 "builds are mixed, or it was changed since",
@@ -62,7 +62,12 @@ def check_set(image: Path, beside: Mapping[str, Path]) -> None:
 
 
 def groups_without_hook(
-    image: Path, groups: Collection[str], *, ours: Path, others: Collection[Path]
+    image: Path,
+    groups: Collection[str],
+    *,
+    ours: Path,
+    others: Collection[Path],
+    checksums: Path | None = None,
 ) -> list[str]:
     """Those of some groups for which an image is known to have no hook, without booting it.
 
@@ -70,8 +75,9 @@ def groups_without_hook(
 
     :param ours: hotplate's directory of elements.
     :param others: directories of elements that bring no hook, which diskimage-builder's is.
+    :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
     """
-    elements = elements_of(image)
+    elements = elements_of(image, checksums=checksums)
     surveyed = {each.name for folder in (ours, *others) for each in folder.iterdir()}
     if elements is None or not surveyed.issuperset(elements):
         return []
@@ -93,11 +99,14 @@ def _groups_of(element: Path) -> set[str]:
     return {words[0] for words in given if words and words[0] not in ("lib", "bin")}
 
 
-def elements_of(image: Path) -> Collection[str] | None:
-    """Return the elements that an image was built of, None without a manifest of its own."""
+def elements_of(image: Path, *, checksums: Path | None = None) -> Collection[str] | None:
+    """Return the elements that an image was built of, None without a manifest of its own.
+
+    :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
+    """
     manifest = read(image)
     with contextlib.suppress(OSError):
-        if manifest.get("sha256") == sha256_of(image, cache_dir() / "checksums"):
+        if manifest.get("sha256") == sha256_of(image, checksums):
             elements = manifest.get("elements")
             return tuple(elements) if elements else None
     return None

@@ -19,7 +19,6 @@ from hotplate.host_tools import find_tool
 from hotplate.machine import kvm_probe
 from hotplate.machine.config import ARCHITECTURES
 from hotplate.machine.process import Keeper
-from hotplate.paths import cache_dir
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 PROBE_SECONDS = 2.0
@@ -71,7 +70,8 @@ def choose(wanted: str = "auto", *, arch: str = "x86_64", cache: Path | None = N
 
     :param wanted: one of :data:`NAMES`; ``auto`` takes TCG where KVM does not work.
     :param arch: the guest's architecture.
-    :param cache: the file with what was seen before; ``kvm.json`` in the cache directory.
+    :param cache: the cache directory, whose ``kvm.json`` has what was seen before; None tries it
+        again.
     :raises HostError: when ``kvm`` is wanted and does not work here, or QEMU is missing.
     """
     if wanted not in NAMES:
@@ -83,7 +83,11 @@ def choose(wanted: str = "auto", *, arch: str = "x86_64", cache: Path | None = N
     if refusal is None:
         seen = []
         for cpu in KVM_CPUS:
-            verdict = _remembered(program, cpu, cache or cache_dir() / "kvm.json")
+            verdict = (
+                probe(program, accelerator="kvm", cpu=cpu)
+                if cache is None
+                else _remembered(program, cpu, cache / "kvm.json")
+            )
             if verdict.works:
                 return Accelerator("kvm", cpu, ("-accel", "kvm"), verdict.seen)
             seen.append(f"-cpu {cpu}: {verdict.seen}")

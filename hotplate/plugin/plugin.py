@@ -210,7 +210,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if isinstance(image, Path) and wanted:
         with contextlib.suppress(HotplateError):
             ours, others = paths.elements_dir(), (plan.dib_elements_dir(),)
-            if missing := manifest.groups_without_hook(image, wanted, ours=ours, others=others):
+            checksums = _settings(item.config).cache / "checksums"
+            if missing := manifest.groups_without_hook(
+                image, wanted, ours=ours, others=others, checksums=checksums
+            ):
                 name = manifest.path_for(image).name
                 pytest.skip(f"the image has no hook for {', '.join(missing)}, by {name}")
 
@@ -276,7 +279,11 @@ def image(request: pytest.FixtureRequest, hotplate_settings: Settings) -> Image:
     if request.param is None:
         pytest.fail(REQUIRED, pytrace=False)
     with one_sentence():
-        return Image.open(request.param, allow_backing=hotplate_settings.allow_backing)
+        return Image.open(
+            request.param,
+            allow_backing=hotplate_settings.allow_backing,
+            checksums=hotplate_settings.cache / "checksums",
+        )
 
 
 def _folder(config: pytest.Config) -> Path:

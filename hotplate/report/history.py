@@ -25,7 +25,7 @@ class History:
 
     ::
 
-        history = History(cache_dir() / "history.json")
+        history = History(settings.cache / "history.json")
         history.expected(key)               # {Stage.BOOTED: 17.2, ...}
         history.record(key, verdict.stages)
     """

@@ -29,7 +29,6 @@ from hotplate.image.overlay import make_overlay
 from hotplate.machine import accelerator, admission, wiring
 from hotplate.machine.config import ARCHITECTURES, Firmware, MachineConfig
 from hotplate.machine.machine import Machine
-from hotplate.paths import cache_dir
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
 from hotplate.testbed.server import Server
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
@@ -87,7 +86,9 @@ class QemuCompute:
         self.events = events
         self.servers: dict[str, Server] = {}
         self.arch = arch_of(image, settings)
-        self.accelerator = accelerator.choose(settings.accelerator.value, arch=self.arch)
+        self.accelerator = accelerator.choose(
+            settings.accelerator.value, arch=self.arch, cache=settings.cache
+        )
         self.fault: Exception | None = None
         self._state: dict[str, tuple[str, str]] = {}
         self._waiting: dict[str, Deadline] = {}
@@ -308,7 +309,7 @@ class QemuCompute:
     ) -> contextlib.AbstractContextManager[None]:
         return admission.reserve(
             self.settings.memory,
-            directory=cache_dir() / "memory",
+            directory=self.settings.cache / "memory",
             deadline=deadline,
             waiting=waiting,
         )

@@ -38,7 +38,6 @@ from hotplate.image.inspect import Image
 from hotplate.image.overlay import check_space
 from hotplate.machine import accelerator
 from hotplate.machine.config import ARCHITECTURES
-from hotplate.paths import cache_dir
 from hotplate.settings import Settings
 from hotplate.testbed.first_boot import boot
 from hotplate.testbed.qemu_compute import arch_of
@@ -191,28 +190,28 @@ class WarmState:
                 )
 
 
-def store() -> Path:
-    """Where the states are kept."""
-    return cache_dir() / "warm"
+def store(cache: Path) -> Path:
+    """Return where the states are kept in a cache directory."""
+    return cache / "warm"
 
 
-def states() -> list[WarmState]:
+def states(cache: Path) -> list[WarmState]:
     """Return the states that are kept, the one used last first."""
     kept = []
-    for path in store().glob("*/about.json"):
+    for path in store(cache).glob("*/about.json"):
         # Another process may remove it right now.
         with contextlib.suppress(OSError):
             kept.append((path.parent.stat().st_mtime, path.parent))
     return [WarmState(path) for _, path in sorted(kept, reverse=True)]
 
 
-def forget(*, keep: int = 0) -> list[WarmState]:
+def forget(cache: Path, *, keep: int = 0) -> list[WarmState]:
     """Remove all states but the ``keep`` that were used last and those that are in use.
 
     :return: those that were to go and are in use.
     """
-    kept = [state for state in states() if not state.discarded][:keep]
-    return [state for state in states() if state not in kept and not state.remove()]
+    kept = [state for state in states(cache) if not state.discarded][:keep]
+    return [state for state in states(cache) if state not in kept and not state.remove()]
 
 
 def remove_leftover(path: Path) -> bool:
@@ -222,7 +221,7 @@ def remove_leftover(path: Path) -> bool:
     """
     if path.suffix != ".new":
         return False
-    with _lock_file(_key_of(path)) as lock:
+    with _lock_file(path.parent, _key_of(path)) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -236,9 +235,9 @@ def identity(image: Image, settings: Settings) -> dict[str, str]:
     arch = arch_of(image, settings)
     program = find_tool(ARCHITECTURES[arch].program)
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    chosen = accelerator.choose(settings.accelerator.value, arch=arch)
+    chosen = accelerator.choose(settings.accelerator.value, arch=arch, cache=settings.cache)
     return {
-        **fingerprint(image, cache_dir() / "checksums"),
+        **fingerprint(image, settings.cache / "checksums"),
         "name": image.path.name,
         "qemu": version.stdout.splitlines()[0],
         "hotplate": __version__,
@@ -282,22 +281,22 @@ def _key_of(directory: Path) -> str:
     return directory.stem.partition("-")[0]
 
 
-def _lock_file(name: str) -> IO[str]:
+def _lock_file(directory: Path, name: str) -> IO[str]:
     try:
-        store().mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Never removed: somebody may be waiting for it.
-        return (store() / f"{name}.lock").open("w")
+        return (directory / f"{name}.lock").open("w")
     except OSError as error:
         raise HostError(
-            f'warm states cannot be kept in "{store()}": {error.strerror}',
+            f'warm states cannot be kept in "{directory}": {error.strerror}',
             hint="set HOTPLATE_CACHE to a directory that can be written",
         ) from error
 
 
 @contextlib.contextmanager
-def _only_one(name: str) -> Iterator[None]:
+def _only_one(directory: Path, name: str) -> Iterator[None]:
     """Hold the lock of a state; the kernel gives it up when we die."""
-    with _lock_file(name) as lock:
+    with _lock_file(directory, name) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -312,18 +311,19 @@ def find_or_make(
     """
     about = identity(image, settings)
     name = key(about)
-    with _only_one(name):
-        for state in states():
+    kept_in = store(settings.cache)
+    with _only_one(kept_in, name):
+        for state in states(settings.cache):
             if _key_of(state.directory) == name and not state.discarded:
                 return state
-        state = WarmState(store() / f"{name}-{secrets.token_hex(4)}")
+        state = WarmState(kept_in / f"{name}-{secrets.token_hex(4)}")
         # Memory, disk and what QEMU writes besides; a guest that fills less is the rule.
-        check_space(store(), needed=settings.memory << 20)
+        check_space(kept_in, needed=settings.memory << 20)
         say(f"booting {image} once, to restore it from then on; the first time takes minutes")
         began = time.monotonic()
         _make(state, image, settings, about, directory=directory, say=say)
         say(f"saved its state after {time.monotonic() - began:.0f} s")
-        forget(keep=KEPT)
+        forget(settings.cache, keep=KEPT)
         return state
 
 

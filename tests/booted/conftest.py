@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from hotplate.paths import cache_dir
+from hotplate.settings import cache_dir
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SEEDS = REPOSITORY / "tests" / "seeds"

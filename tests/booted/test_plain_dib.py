@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from hotplate.image import mirrors
-from hotplate.paths import cache_dir, elements_dir
+from hotplate.paths import elements_dir
+from hotplate.settings import cache_dir
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
 

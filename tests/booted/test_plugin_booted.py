@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.paths import cache_dir
+from hotplate.settings import cache_dir
 from hotplate.testbed import warm_state as warm
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
@@ -266,7 +266,7 @@ def test_two_workers_share_the_state(run):
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     done = run("-n", "2", test_ten=TEN.replace("range(10)", "range(4)"))
     done.assert_outcomes(passed=4)
-    assert len(warm.states()) <= warm.KEPT
+    assert len(warm.states(cache_dir())) <= warm.KEPT
 
 
 @pytest.mark.long
@@ -281,7 +281,7 @@ def test_each_test_boots_when_it_is_to_be_cold(run):
 def test_a_damaged_state_is_made_anew_once_and_reported(run, tmp_path, monkeypatch, part):
     first = run(test_ten=TEN.replace("range(10)", "range(1)"))
     first.assert_outcomes(passed=1)
-    state = warm.states()[0].directory
+    state = warm.states(cache_dir())[0].directory
     copy = tmp_path / "cache" / "warm" / state.name
     shutil.copytree(state, copy, copy_function=os.link)
     whole = (copy / part).read_bytes()
@@ -316,7 +316,7 @@ DELETES = """
 @pytest.mark.long
 def test_a_cache_that_is_deleted_under_a_run_is_a_sentence(run, tmp_path, monkeypatch):
     run(test_ten=TEN.replace("range(10)", "range(1)")).assert_outcomes(passed=1)
-    state = warm.states()[0].directory
+    state = warm.states(cache_dir())[0].directory
     cache = tmp_path / "cache"
     shutil.copytree(state, cache / "warm" / state.name, copy_function=os.link)
     monkeypatch.setenv("HOTPLATE_CACHE", str(cache))

@@ -101,7 +101,7 @@ def test_clean_takes_states_and_what_is_old_and_leaves_the_rest(root):
     tarball = kept(root, "dib", "base.tgz", days=1)
     done = hotplate("clean")
     assert done.returncode == 0, done.stderr
-    assert not warm.states()
+    assert not warm.states(root)
     assert fresh.exists()
     assert tarball.exists()
     assert not old.exists()
@@ -131,7 +131,7 @@ def test_what_a_killed_run_left_goes_and_what_a_live_one_makes_stays(root):
     left = root / "warm" / "bb.new"
     left.mkdir(parents=True)
     assert "a state that was not finished" in hotplate("list").stdout
-    with warm._only_one("bb"):
+    with warm._only_one(root / "warm", "bb"):
         hotplate("clean", "--all")
         assert left.exists()
     hotplate("clean")
@@ -191,8 +191,10 @@ def test_the_queue_for_memory_is_not_taken_from_those_who_wait_in_it(root):
 def test_the_states_are_bounded(root):
     for number in range(warm.KEPT + 3):
         state(root, f"s{number}", days=number)
-    assert warm.forget(keep=warm.KEPT) == []
-    assert [each.directory.name for each in warm.states()] == [f"s{n}" for n in range(warm.KEPT)]
+    assert warm.forget(root, keep=warm.KEPT) == []
+    assert [each.directory.name for each in warm.states(root)] == [
+        f"s{n}" for n in range(warm.KEPT)
+    ]
 
 
 @pytest.mark.root
@@ -217,13 +219,14 @@ def test_a_cache_that_is_read_only_is_one_sentence(root):
 
 
 ASK = """
+import os
 import sys
 from pathlib import Path
 from hotplate.testbed import warm_state as warm
 from hotplate.errors import HostError
 from hotplate.image.inspect import Image
 from hotplate.settings import Settings
-settings = Settings.load({}, environ={}, directory=Path("/nonexistent"))
+settings = Settings.load({}, environ=os.environ, directory=Path("/nonexistent"))
 try:
     image = Image.open(Path(sys.argv[1]))
     warm.find_or_make(image, settings, directory=Path(sys.argv[2]), say=print)

@@ -105,13 +105,13 @@ def test_too_little_memory_is_reported(tmp_path):
     assert finding.sentence.startswith("500 MiB are available")
 
 
-def test_a_probe_that_breaks_is_a_finding_and_no_traceback(monkeypatch):
+def test_a_probe_that_breaks_is_a_finding_and_no_traceback(monkeypatch, tmp_path):
     def breaks():
         raise PermissionError(13, "Permission denied", "/dev/loop-control")
         yield
 
-    monkeypatch.setattr(doctor, "PROBES", (breaks,))
-    (finding,) = doctor.examine()
+    monkeypatch.setattr(doctor, "probes", lambda _cache: {"breaks": breaks})
+    (finding,) = doctor.examine(tmp_path)
     assert finding.state is State.FAILS
     assert "Permission denied" in finding.sentence
 

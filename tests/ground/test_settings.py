@@ -1,11 +1,14 @@
 """hotplate.settings: where each value came from, and one sentence for a bad one."""
 
+import ast
 from pathlib import Path
 
 import pytest
 
 from hotplate.errors import UsageError
 from hotplate.settings import AcceleratorChoice, Settings
+
+HOTPLATE = Path(__file__).parents[2] / "hotplate"
 
 
 def load(given=None, environ=None, directory=Path("/nonexistent")):
@@ -56,6 +59,38 @@ def test_an_unknown_setting_in_the_file_is_named(tmp_path):
     (tmp_path / "hotplate.toml").write_text("memmory = 1\n")
     with pytest.raises(UsageError, match='"memmory"'):
         load(directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("environ", "cache"),
+    [
+        ({"HOTPLATE_CACHE": "/here", "XDG_CACHE_HOME": "/x", "HOME": "/h"}, "/here"),
+        ({"XDG_CACHE_HOME": "/x", "HOME": "/h"}, "/x/hotplate"),
+        ({"HOME": "/h"}, "/h/.cache/hotplate"),
+    ],
+)
+def test_the_cache_is_a_setting_with_a_default_of_the_users_own(tmp_path, environ, cache):
+    assert load(environ=environ).cache == Path(cache)
+    (tmp_path / "hotplate.toml").write_text('cache = "/filed"\n')
+    by_file = {} if "HOTPLATE_CACHE" in environ else {"cache": Path("/filed")}
+    assert load(environ=environ, directory=tmp_path).cache == by_file.get("cache", Path(cache))
+
+
+ENTRY_POINTS = {"settings.py", "plugin/plugin.py"}
+"""Files outside of the command that may read the environment."""
+
+
+def test_the_environment_is_read_by_entry_points_only():
+    reads = {
+        str(path.relative_to(HOTPLATE))
+        for path in HOTPLATE.rglob("*.py")
+        if any(
+            isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv")
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(getattr(node, "value", None), ast.Name) and node.value.id == "os"
+        )
+    }
+    assert {name for name in reads if not name.startswith("cli/")} == ENTRY_POINTS
 
 
 @pytest.mark.parametrize("content", [b"memory = ", b"\xff\xfe"])

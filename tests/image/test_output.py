@@ -17,11 +17,6 @@ from hotplate.image.plan import BuildRequest, Layout, dib_elements_dir
 EXT = {1024 + 56: b"\x53\xef"}
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def request_(tmp_path) -> BuildRequest:
     (tmp_path / "out").mkdir()

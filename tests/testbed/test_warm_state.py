@@ -34,7 +34,7 @@ with WarmState(Path(sys.argv[1])).in_use():
 @pytest.fixture
 def store(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
-    return warm.store()
+    return warm.store(tmp_path / "cache")
 
 
 def saved(store: Path, name: str) -> warm.WarmState:
@@ -197,8 +197,10 @@ def test_one_that_is_set_aside_goes_first(store, user):
     states = [saved(store, f"{name}-1") for name in ("aa", "bb")]
     user(states[0])
     warm.discard(states[0])
-    assert warm.forget(keep=1) == [states[0]]
-    assert [each.directory.name for each in warm.states() if not each.discarded] == ["bb-1"]
+    assert warm.forget(store.parent, keep=1) == [states[0]]
+    assert [each.directory.name for each in warm.states(store.parent) if not each.discarded] == [
+        "bb-1"
+    ]
 
 
 def test_a_state_that_was_removed_meanwhile_is_a_lost_machine(store):

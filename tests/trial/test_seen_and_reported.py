@@ -73,7 +73,8 @@ def test_a_stack_that_is_waited_for_fails_with_the_same_reason(play, monkeypatch
         raise HostError("QEMU could not start the machine")
 
     monkeypatch.setattr(PlayedMachine, "start", start)
-    settings = Settings.load({"accelerator": "tcg"}, environ={}, directory=tmp_path)
+    given = {"accelerator": "tcg", "cache": tmp_path / "cache"}
+    settings = Settings.load(given, environ={}, directory=tmp_path)
     with Testbed(play.image, settings=settings, directory=tmp_path, events=EventLog()) as testbed:
         stack = Stack.create(testbed.cloud, Template(source="a test", template=template()))
         with pytest.raises(HostError, match="QEMU could not start the machine"):
@@ -84,7 +85,8 @@ def test_an_error_of_heat_itself_is_not_the_templates(play, monkeypatch, tmp_pat
     def create_stack(*_args, **_more):
         raise RuntimeError("a fault in Heat")
 
-    settings = Settings.load({"accelerator": "tcg"}, environ={}, directory=tmp_path)
+    given = {"accelerator": "tcg", "cache": tmp_path / "cache"}
+    settings = Settings.load(given, environ={}, directory=tmp_path)
     with Testbed(play.image, settings=settings, directory=tmp_path, events=EventLog()) as testbed:
         # The cloud is the one who imports Heat first.
         from heat.engine.service import EngineService
