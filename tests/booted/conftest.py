@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -9,14 +10,17 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hotplate.settings import cache_dir
+
+if TYPE_CHECKING:
+    from hotplate.testbed.testbed import Testbed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SEEDS = REPOSITORY / "tests" / "seeds"
@@ -155,6 +159,29 @@ def all_hooks_bookworm(images) -> Path:
 @pytest.fixture(scope="session")
 def all_hooks_trixie(images) -> Path:
     return images.get("trixie", "partition", ALL_HOOKS)
+
+
+@pytest.fixture(scope="module")
+def testbed_of(tmp_path_factory) -> Iterator[Callable[[Path], Testbed]]:
+    """Open the testbed of an image, which is there for all tests of a module."""
+    # Loaded here: it loads Heat, and most tests run the command.
+    from hotplate.events.log import EventLog
+    from hotplate.image.inspect import Image
+    from hotplate.settings import Settings
+    from hotplate.testbed.testbed import Testbed
+
+    with contextlib.ExitStack() as opened:
+
+        def make(image: Path) -> Testbed:
+            testbed = Testbed(
+                Image.open(image),
+                settings=Settings(),
+                directory=tmp_path_factory.mktemp("testbed"),
+                events=EventLog(),
+            )
+            return opened.enter_context(testbed)
+
+        yield make
 
 
 @pytest.fixture

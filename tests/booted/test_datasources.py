@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 
 import pytest
 
-from hotplate.events.log import EventLog
-from hotplate.image.inspect import Image
 from hotplate.plugin.server import ServerUnderTest
-from hotplate.settings import Settings
 from hotplate.testbed.first_boot import boot
 from hotplate.testbed.testbed import Testbed
 
@@ -111,14 +107,8 @@ def test_the_bootstrap_finds_it(source, without_cloud_init, template, test_image
 
 
 @pytest.fixture(scope="module")
-def testbed(without_cloud_init, tmp_path_factory) -> Iterator[Testbed]:
-    with Testbed(
-        Image.open(without_cloud_init),
-        settings=Settings(),
-        directory=tmp_path_factory.mktemp("bootstrap"),
-        events=EventLog(),
-    ) as testbed:
-        yield testbed
+def testbed(testbed_of, without_cloud_init) -> Testbed:
+    return testbed_of(without_cloud_init)
 
 
 @pytest.fixture(scope="module")

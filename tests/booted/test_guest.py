@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
 from hotplate.events import classify
-from hotplate.events.log import EventLog
-from hotplate.image.inspect import Image
 from hotplate.plugin.server import ServerUnderTest
-from hotplate.settings import Settings
 from hotplate.testbed.first_boot import boot
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import Deadline
@@ -29,14 +25,8 @@ RAN = "/var/lib/ran"
 
 
 @pytest.fixture(scope="module")
-def testbed(all_hooks_bookworm, tmp_path_factory) -> Iterator[Testbed]:
-    with Testbed(
-        Image.open(all_hooks_bookworm),
-        settings=Settings(),
-        directory=tmp_path_factory.mktemp("guest"),
-        events=EventLog(),
-    ) as testbed:
-        yield testbed
+def testbed(testbed_of, all_hooks_bookworm) -> Testbed:
+    return testbed_of(all_hooks_bookworm)
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,9 @@ from pathlib import Path
 import pytest
 
 from hotplate.errors import MachineLostError
-from hotplate.events.log import EventLog
 from hotplate.guest.shell import DIRECTORY, PORT
-from hotplate.image.inspect import Image
 from hotplate.machine.console import END_BYTES, FILE_BYTES
 from hotplate.plugin.server import ServerUnderTest
-from hotplate.settings import Settings
 from hotplate.testbed import warm_state as warm
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline, retry
@@ -50,14 +47,8 @@ def begin() -> int:
 
 
 @pytest.fixture(scope="module")
-def testbed(bookworm, tmp_path_factory) -> Iterator[Testbed]:
-    with Testbed(
-        Image.open(bookworm),
-        settings=Settings(),
-        directory=tmp_path_factory.mktemp("hostile"),
-        events=EventLog(),
-    ) as testbed:
-        yield testbed
+def testbed(testbed_of, bookworm) -> Testbed:
+    return testbed_of(bookworm)
 
 
 @pytest.fixture(scope="module")
