@@ -20,6 +20,7 @@ import pytest
 from hotplate.settings import cache_dir
 
 if TYPE_CHECKING:
+    from hotplate.plugin.pool import ServerPool
     from hotplate.testbed.testbed import Testbed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -182,6 +183,19 @@ def testbed_of(tmp_path_factory) -> Iterator[Callable[[Path], Testbed]]:
             return opened.enter_context(testbed)
 
         yield make
+
+
+@pytest.fixture(scope="module")
+def pool(trixie, tmp_path_factory) -> Iterator[ServerPool]:
+    """Servers of the image of trixie that boot once and are then restored, as for pytest."""
+    from hotplate.image.inspect import Image
+    from hotplate.plugin.pool import open_pool
+    from hotplate.settings import Settings
+
+    folder = tmp_path_factory.mktemp("faults")
+    settings = Settings.load({}, environ=os.environ, directory=Path("/nonexistent"))
+    with open_pool(Image.open(trixie), settings, folder, cold=False, say=print) as pool:
+        yield pool
 
 
 @pytest.fixture

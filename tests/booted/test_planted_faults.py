@@ -6,17 +6,12 @@ boot of their own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from hotplate.events import classify
-from hotplate.image.inspect import Image
-from hotplate.plugin.pool import ServerPool, open_pool
 from hotplate.plugin.server import ServerUnderTest
-from hotplate.settings import Settings
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.verdict.stages import Stage
 
@@ -28,14 +23,6 @@ GIVE_UP = 8.0
 HOOK = "/usr/libexec/heat-config/hooks/script"
 NOTHING = "#!/bin/sh\n"
 AGENT = "os-collect-config"
-
-
-@pytest.fixture(scope="module")
-def pool(trixie, tmp_path_factory) -> Iterator[ServerPool]:
-    folder = tmp_path_factory.mktemp("faults")
-    settings = Settings.load({}, environ=os.environ, directory=Path("/nonexistent"))
-    with open_pool(Image.open(trixie), settings, folder, cold=False, say=print) as pool:
-        yield pool
 
 
 @pytest.fixture

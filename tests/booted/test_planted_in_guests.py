@@ -7,17 +7,11 @@ use: what is said of each is the cause that a person would mend, not where it sh
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from hotplate.image.inspect import Image
-from hotplate.plugin.pool import ServerPool, open_pool
-from hotplate.settings import Settings
 from hotplate.timing.deadline import DeadlineExceeded
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
@@ -228,14 +222,6 @@ IN_A_GUEST = (
     ),
 )
 """Planted in a guest that runs, before something is deployed to it."""
-
-
-@pytest.fixture(scope="module")
-def pool(trixie, tmp_path_factory) -> Iterator[ServerPool]:
-    folder = tmp_path_factory.mktemp("faults")
-    settings = Settings.load({}, environ=os.environ, directory=Path("/nonexistent"))
-    with open_pool(Image.open(trixie), settings, folder, cold=False, say=print) as pool:
-        yield pool
 
 
 def _row(fault: UserFault) -> object:
