@@ -31,7 +31,7 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
-# The helpers beside the tests (played_guest) are imported by name.
+# The helpers beside the tests (played_guest, tiny_disk) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
 # And so is the element lint, which is for who has this checkout.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))

@@ -9,11 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import tiny_disk
+import yaml
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,13 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tiny_disk
 import yaml
 
 from hotplate.session.directory import SessionDirectory
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import tiny_disk
 
 pytestmark = [pytest.mark.slow, pytest.mark.tool("qemu-img")]
 

@@ -16,11 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import tiny_disk
+import yaml
 
 pytestmark = [
     pytest.mark.slow,

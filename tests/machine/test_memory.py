@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import tiny_disk
 
 from hotplate.errors import HostError
 from hotplate.events.log import EventLog
@@ -17,10 +17,6 @@ from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import Deadline
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-
-import tiny_disk
 
 pytestmark = pytest.mark.tool("qemu-img")
 
