@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import struct
 import sys
 import threading
 import xml.etree.ElementTree as ET
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_disk
 
 sys.path.insert(0, str(Path(__file__).with_name("cloud")))
 import wire_guest
@@ -43,7 +43,6 @@ from hotplate.trial.trial import Trial
 from hotplate.verdict.stages import Mark
 from hotplate.verdict.verdict import Verdict
 
-SECTOR = 512
 POLL_SECONDS = 0.15
 MEMORY_MIB = 128
 
@@ -254,7 +253,7 @@ class Stage:
         self._count = 0
         monkeypatch.setattr(qemu_compute, "Machine", PlayedMachine)
         monkeypatch.setattr(qemu_compute.wiring, "choose", _choose)
-        self.image = Image.open(_disk(directory / "played.raw"))
+        self.image = Image.open(tiny_disk.make(directory / "played.raw"))
 
     def __call__(
         self,
@@ -316,13 +315,3 @@ def _choose(ports: Any, *, wanted: str = "") -> Iterator[Wiring]:
     del wanted
     with PlayedWiring(ports) as wiring:
         yield wiring
-
-
-def _disk(path: Path) -> Path:
-    """The smallest disk that counts as bootable."""
-    disk = bytearray(2048 * SECTOR)
-    disk[0:3] = b"\xfa\xf4\xfd"  # cli; hlt
-    disk[446:462] = struct.pack("<B3sB3sII", 0x80, b"\0\2\0", 0x83, b"\xff" * 3, 1, 2047)
-    disk[510:512] = b"\x55\xaa"
-    path.write_bytes(disk)
-    return path
