@@ -165,3 +165,27 @@ def run_hook(tmp_path: Path):
         )
 
     return run
+
+
+@pytest.fixture
+def hook_of(run_hook, make_deployment):
+    """Make a function that runs the hook of a group on a config, and returns its Answer.
+
+    ``hook_of("script", timeout=60, HEAT_SCRIPT_WORKING=tmp_path / "work")``; the function's
+    keyword *env* is added to these settings, all others go to make_deployment.
+    """
+
+    def make(group: str, *, timeout: float = 60, **settings: object):
+        given = {name: str(value) for name, value in settings.items()}
+
+        def run(config: Any = "", *, env: dict[str, str] | None = None, **keywords: Any) -> Answer:
+            return run_hook(
+                f"{group.replace('-', '_')}.py",
+                make_deployment(config, **{"group": group, **keywords}),
+                env={**given, **(env or {})},
+                timeout=timeout,
+            )
+
+        return run
+
+    return make

@@ -24,22 +24,14 @@ def copy(template: str, name: str = "result", more: str = "") -> str:
 
 
 @pytest.fixture
-def ansible(run_hook, make_deployment, tmp_path: Path):
+def ansible(hook_of, tmp_path: Path):
     """Run the ansible hook on a playbook; keywords go to make_deployment."""
-
-    def run(config, *, env=None, **keywords):
-        return run_hook(
-            "ansible.py",
-            make_deployment(config, group="ansible", **keywords),
-            env={
-                "HEAT_ANSIBLE_WORKING": str(tmp_path / "work"),
-                "HEAT_ANSIBLE_OUTPUTS": str(tmp_path / "out"),
-                **(env or {}),
-            },
-            timeout=240,
-        )
-
-    return run
+    return hook_of(
+        "ansible",
+        timeout=240,
+        HEAT_ANSIBLE_WORKING=tmp_path / "work",
+        HEAT_ANSIBLE_OUTPUTS=tmp_path / "out",
+    )
 
 
 @pytest.fixture

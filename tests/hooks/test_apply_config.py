@@ -35,17 +35,9 @@ def metadata(tmp_path: Path):
 
 
 @pytest.fixture
-def apply_config(run_hook, make_deployment, metadata):
+def apply_config(hook_of, metadata):
     """Run the apply-config hook; keywords go to make_deployment."""
-
-    def run(config="", *, env=None, **keywords):
-        return run_hook(
-            "apply_config.py",
-            make_deployment(config, group="apply-config", **keywords),
-            env={**metadata[1], **(env or {})},
-        )
-
-    return run
+    return hook_of("apply-config", **metadata[1])
 
 
 @real

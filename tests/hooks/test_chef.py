@@ -67,22 +67,14 @@ def install(tmp_path: Path):
 
 
 @pytest.fixture
-def bare_chef(run_hook, make_deployment, tmp_path: Path):
+def bare_chef(hook_of, tmp_path: Path):
     """Run the chef hook with no Chef but what is in the folder of programs."""
-
-    def run(config, *, env=None, group="chef", **keywords):
-        return run_hook(
-            "chef.py",
-            make_deployment(config, group=group, **keywords),
-            env={
-                "HEAT_CHEF_WORKING": str(tmp_path / "work"),
-                "HEAT_CHEF_OUTPUTS": str(tmp_path / "out"),
-                "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
-                **(env or {}),
-            },
-        )
-
-    return run
+    return hook_of(
+        "chef",
+        HEAT_CHEF_WORKING=tmp_path / "work",
+        HEAT_CHEF_OUTPUTS=tmp_path / "out",
+        PATH=f"{tmp_path}/bin:/usr/bin:/bin",
+    )
 
 
 @pytest.fixture

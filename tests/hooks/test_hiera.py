@@ -11,22 +11,14 @@ VALUES = ["text", "", "ünïcode ☃ 🍲", "a\0b", None, True, 7, 1.5, [1, None
 
 
 @pytest.fixture
-def hiera(run_hook, make_deployment, tmp_path: Path):
+def hiera(hook_of, tmp_path: Path):
     """Run the hiera hook on a config; keywords go to make_deployment."""
-
-    def run(config, *, env=None, **keywords):
-        return run_hook(
-            "hiera.py",
-            make_deployment(config, group="hiera", **keywords),
-            env={
-                "HEAT_PUPPET_HIERA_DATADIR": str(tmp_path / "data"),
-                "HEAT_HIERA_CONFIG": str(tmp_path / "hiera.yaml"),
-                "HEAT_HIERA_ELEMENT_CHECK_CMD": "echo empty",
-                **(env or {}),
-            },
-        )
-
-    return run
+    return hook_of(
+        "hiera",
+        HEAT_PUPPET_HIERA_DATADIR=tmp_path / "data",
+        HEAT_HIERA_CONFIG=tmp_path / "hiera.yaml",
+        HEAT_HIERA_ELEMENT_CHECK_CMD="echo empty",
+    )
 
 
 def mode(path: Path) -> int:

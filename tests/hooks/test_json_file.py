@@ -12,13 +12,9 @@ VALUES = ["text", "", "ünïcode ☃ 🍲", "a\0b", None, True, 7, 1.5, [1, None
 
 
 @pytest.fixture
-def json_file(run_hook, make_deployment):
+def json_file(hook_of):
     """Run the json-file hook on a config; keywords go to make_deployment."""
-
-    def run(config, **keywords):
-        return run_hook("json_file.py", make_deployment(config, group="json-file", **keywords))
-
-    return run
+    return hook_of("json-file")
 
 
 def mode(path: Path) -> int:

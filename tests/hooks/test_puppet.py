@@ -30,25 +30,17 @@ def write(what: str, name: str = "result") -> str:
 
 
 @pytest.fixture
-def puppet(run_hook, make_deployment, tmp_path: Path):
+def puppet(hook_of, tmp_path: Path):
     """Run the puppet hook on a manifest; keywords go to make_deployment."""
-
-    def run(config, *, env=None, **keywords):
-        return run_hook(
-            "puppet.py",
-            make_deployment(config, group="puppet", **keywords),
-            env={
-                "HEAT_PUPPET_WORKING": str(tmp_path / "work"),
-                "HEAT_PUPPET_OUTPUTS": str(tmp_path / "out"),
-                "HEAT_PUPPET_LOGDIR": str(tmp_path / "logs"),
-                "HEAT_PUPPET_HIERA_DATADIR": str(tmp_path / "hieradata"),
-                "HEAT_HIERA_CONFIG": str(tmp_path / "hiera.yaml"),
-                **(env or {}),
-            },
-            timeout=240,
-        )
-
-    return run
+    return hook_of(
+        "puppet",
+        timeout=240,
+        HEAT_PUPPET_WORKING=tmp_path / "work",
+        HEAT_PUPPET_OUTPUTS=tmp_path / "out",
+        HEAT_PUPPET_LOGDIR=tmp_path / "logs",
+        HEAT_PUPPET_HIERA_DATADIR=tmp_path / "hieradata",
+        HEAT_HIERA_CONFIG=tmp_path / "hiera.yaml",
+    )
 
 
 @pytest.mark.defect("K1")

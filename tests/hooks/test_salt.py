@@ -64,23 +64,15 @@ def salt_call(tmp_path_factory) -> str:
 
 
 @pytest.fixture
-def run_salt(run_hook, make_deployment, tmp_path: Path):
+def run_salt(hook_of, tmp_path: Path):
     """Run the salt hook on a state, without saying which Salt; keywords go to make_deployment."""
-
-    def run(config, *, env=None, **keywords):
-        return run_hook(
-            "salt.py",
-            make_deployment(config, group="salt", **keywords),
-            env={
-                "HEAT_SALT_WORKING": str(tmp_path / "work"),
-                "HEAT_SALT_OUTPUTS": str(tmp_path / "out"),
-                "SALT_MINION_CONFIG": str(tmp_path / "minion"),
-                **(env or {}),
-            },
-            timeout=240,
-        )
-
-    return run
+    return hook_of(
+        "salt",
+        timeout=240,
+        HEAT_SALT_WORKING=tmp_path / "work",
+        HEAT_SALT_OUTPUTS=tmp_path / "out",
+        SALT_MINION_CONFIG=tmp_path / "minion",
+    )
 
 
 @pytest.fixture

@@ -10,21 +10,13 @@ import pytest
 
 
 @pytest.fixture
-def script(run_hook, make_deployment, tmp_path: Path):
+def script(hook_of, tmp_path: Path):
     """Run the script hook on a config; keywords go to make_deployment."""
-
-    def run(config, *, env=None, **keywords):
-        return run_hook(
-            "script.py",
-            make_deployment(config, **keywords),
-            env={
-                "HEAT_SCRIPT_WORKING": str(tmp_path / "work"),
-                "HEAT_SCRIPT_OUTPUTS": str(tmp_path / "out"),
-                **(env or {}),
-            },
-        )
-
-    return run
+    return hook_of(
+        "script",
+        HEAT_SCRIPT_WORKING=tmp_path / "work",
+        HEAT_SCRIPT_OUTPUTS=tmp_path / "out",
+    )
 
 
 def test_streams_status_and_outputs(script):

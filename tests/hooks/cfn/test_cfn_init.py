@@ -623,17 +623,9 @@ def hook_environment(hooks_dir, tmp_path):
 
 
 @pytest.fixture
-def cfn_init_hook(run_hook, make_deployment, hooks_dir, tmp_path):
+def cfn_init_hook(hook_of, hooks_dir, tmp_path):
     """Run the hook of the group cfn-init on a config."""
-
-    def run(config, *, env=None, **keywords):
-        return run_hook(
-            "cfn_init.py",
-            make_deployment(config, group="cfn-init", **keywords),
-            env={**hook_environment(hooks_dir, tmp_path), **(env or {})},
-        )
-
-    return run
+    return hook_of("cfn-init", **hook_environment(hooks_dir, tmp_path))
 
 
 @pytest.mark.parametrize("form", ["map", "text", "whole"])

@@ -17,17 +17,9 @@ STACK = {"deploy_stack_id": "stack/8f0c", "deploy_resource_name": "containers"}
 
 
 @pytest.fixture
-def docker_cmd(run_hook, make_deployment, tmp_path: Path):
+def docker_cmd(hook_of, tmp_path: Path):
     """Run the hook on a config, without an engine unless *env* names one."""
-
-    def run(config, *, env=None, **keywords):
-        return run_hook(
-            "docker_cmd.py",
-            make_deployment(config, group="docker-cmd", **keywords),
-            env={"HEAT_SHELL_CONFIG": str(tmp_path / "heat-config"), **(env or {})},
-        )
-
-    return run
+    return hook_of("docker-cmd", HEAT_SHELL_CONFIG=tmp_path / "heat-config")
 
 
 @pytest.fixture(params=["podman", "docker"])
