@@ -16,6 +16,19 @@ HOOKS = Path(__file__).resolve().parents[2] / "hooks"
 TOOLS = {"puppet": "puppet", "ansible": "ansible-playbook", "os-apply-config": "os-apply-config"}
 """The program by which a real tool, named by the marker ``tool``, is known to be on the host."""
 
+EVERY_TYPE = {
+    "text": "x 'y' \"z\"\nü☃🍲",
+    "empty": "",
+    "null": None,
+    "true": True,
+    "number": 7,
+    "float": 1.5,
+    "list": [1, "a", None],
+    "map": {"a": {"b": [False]}},
+    "nul": "a\0b",
+}
+"""Inputs of every type that JSON has, and texts that are hard to pass on."""
+
 
 def tool_path(program: str) -> str | None:
     """Where *program* is on this host: on PATH, or beside the Python that runs the tests."""

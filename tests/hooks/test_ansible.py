@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import EVERY_TYPE
+
 real = pytest.mark.tool("ansible")
 
 HEADER = "- hosts: localhost\n  gather_facts: false\n  tasks:\n"
@@ -45,18 +47,7 @@ def fake(tmp_path: Path):
 
 @real
 def test_inputs_of_every_json_type_are_typed_variables(ansible):
-    inputs = {
-        "text": "x 'y' \"z\"\nü☃🍲",
-        "empty": "",
-        "null": None,
-        "true": True,
-        "number": 7,
-        "float": 1.5,
-        "list": [1, "a", None],
-        "map": {"a": {"b": [False]}},
-        "nul": "a\0b",
-    }
-    names = {f"v_{name}": value for name, value in inputs.items()}
+    names = {f"v_{name}": value for name, value in EVERY_TYPE.items()}
     everything = "{{ {" + ", ".join(f"'{n}': {n}" for n in names) + "} | to_json }}"
     answer = ansible(tasks(copy(everything)), inputs=names, outputs=["result", "absent"])
     assert answer.status == 0, answer.stdout + answer.stderr

@@ -10,20 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import EVERY_TYPE
+
 STAND_IN = Path(__file__).with_name("chef_stand_in.py")
 WRITE = "open(os.environ['heat_outputs_path'] + '.{}', 'w').write({})\n"
-
-VALUES = {
-    "text": "x 'y' \"z\"\nü☃🍲",
-    "empty": "",
-    "null": None,
-    "true": True,
-    "number": 7,
-    "float": 1.5,
-    "list": [1, "a", None],
-    "map": {"a": {"b": [False]}},
-    "nul": "a\0b",
-}
 
 
 class Kitchen:
@@ -92,10 +82,10 @@ def kitchen(tmp_path: Path) -> Kitchen:
 
 def test_inputs_of_every_json_type_are_attributes(chef, kitchen):
     kitchen.recipe("import json\n" + WRITE.format("result", "json.dumps(node)"))
-    answer = chef('["recipe[demo]"]', inputs=VALUES, outputs=["result", "absent"])
+    answer = chef('["recipe[demo]"]', inputs=EVERY_TYPE, outputs=["result", "absent"])
     assert answer.status == 0, answer.stdout + answer.stderr
     # Chef itself gives each node its tags.
-    assert json.loads(answer.outputs.pop("result")) == VALUES | {"tags": []}
+    assert json.loads(answer.outputs.pop("result")) == EVERY_TYPE | {"tags": []}
     assert answer.outputs == {}
 
 

@@ -11,22 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import EVERY_TYPE
+
 real = pytest.mark.tool("salt")
 
 ELEMENT = Path(__file__).resolve().parents[2] / "elements" / "heat-config-salt"
 
-VALUES = {
-    "text": "x 'y' \"z\"\nü☃🍲",
-    "empty": "",
-    "null": None,
-    "true": True,
-    "number": 7,
-    "float": 1.5,
-    "large": 1e16,
-    "control": "a\x00\x07\x7f\x85\u2028\ufffe",
-    "list": [1, "a", None],
-    "map": {"a": {"b": [False]}},
-}
+VALUES = EVERY_TYPE | {"large": 1e16, "control": "a\x00\x07\x7f\x85\u2028\ufffe"}
 
 
 @pytest.fixture(scope="session")
