@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -200,3 +201,40 @@ def _download_from_trixie(package: str, directory: Path) -> None:
         )
     (archive,) = directory.glob("*.deb")
     subprocess.run(["dpkg", "-x", str(archive), str(directory)], check=True, capture_output=True)
+
+
+@pytest.fixture
+def clean_up_of(hooks_dir: Path, tmp_path: Path):
+    """Make a function that runs a hook's step of os-refresh-config, and returns what it logged.
+
+    It is given the deployments of the list and those from Heat, None where Heat was not asked.
+    """
+
+    def make(group: str, environment: dict[str, str]):
+        def run(listed, from_heat, *, source="cfn"):
+            (tmp_path / "heat-config").write_text(json.dumps(listed))
+            files = [str(tmp_path / "ec2.json")]
+            if from_heat is not None:
+                path = tmp_path / f"{source}.json"
+                path.write_text(json.dumps({"deployments": from_heat}))
+                files.append(str(path))
+            done = subprocess.run(
+                [sys.executable, "-I", str(hooks_dir / f"50-heat-config-{group}")],
+                env={
+                    "PATH": os.environ["PATH"],
+                    **environment,
+                    "HEAT_CONFIG_LIB": str(hooks_dir),
+                    "HEAT_SHELL_CONFIG": str(tmp_path / "heat-config"),
+                    "OS_CONFIG_FILES": ":".join(files),
+                },
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            assert "Traceback" not in done.stderr
+            return done.stderr
+
+        return run
+
+    return make

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,34 +55,9 @@ def engine(tmp_path: Path) -> Engine:
 
 
 @pytest.fixture
-def clean_up(podman, hooks_dir: Path, tmp_path: Path):
+def clean_up(clean_up_of, podman):
     """Run the step of os-refresh-config with these deployments in the list and from Heat."""
-
-    def run(listed, from_heat, *, source="cfn"):
-        (tmp_path / "heat-config").write_text(json.dumps(listed))
-        files = [str(tmp_path / "ec2.json")]
-        if from_heat is not None:
-            path = tmp_path / f"{source}.json"
-            path.write_text(json.dumps({"deployments": from_heat}))
-            files.append(str(path))
-        done = subprocess.run(
-            [sys.executable, "-I", str(hooks_dir / "50-heat-config-docker-cmd")],
-            env={
-                **podman.environment,
-                "HEAT_CONFIG_LIB": str(hooks_dir),
-                "HEAT_DOCKER_CMD": podman.program,
-                "HEAT_SHELL_CONFIG": str(tmp_path / "heat-config"),
-                "OS_CONFIG_FILES": ":".join(files),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert "Traceback" not in done.stderr
-        return done.stderr
-
-    return run
+    return clean_up_of("docker-cmd", {**podman.environment, "HEAT_DOCKER_CMD": podman.program})
 
 
 def test_an_empty_config_does_nothing(docker_cmd):

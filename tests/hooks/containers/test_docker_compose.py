@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -83,32 +81,9 @@ def _base_system(directory: Path) -> Path:
 
 
 @pytest.fixture
-def clean_up(hooks_dir: Path, hook_environment, tmp_path: Path):
+def clean_up(clean_up_of, hook_environment):
     """Run the step of os-refresh-config with these deployments in the list and from Heat."""
-
-    def run(listed, from_heat):
-        (tmp_path / "heat-config").write_text(json.dumps(listed))
-        files = [str(tmp_path / "ec2.json")]
-        if from_heat is not None:
-            (tmp_path / "cfn.json").write_text(json.dumps({"deployments": from_heat}))
-            files.append(str(tmp_path / "cfn.json"))
-        done = subprocess.run(
-            [sys.executable, "-I", str(hooks_dir / "50-heat-config-docker-compose")],
-            env={
-                "PATH": os.environ["PATH"],
-                **hook_environment,
-                "HEAT_CONFIG_LIB": str(hooks_dir),
-                "OS_CONFIG_FILES": ":".join(files),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert "Traceback" not in done.stderr
-        return done.stderr
-
-    return run
+    return clean_up_of("docker-compose", hook_environment)
 
 
 @pytest.fixture
