@@ -64,7 +64,7 @@ def main(count: int, length: int, servers: int) -> None:
     """Start a cloud with ``servers`` servers and let ``count`` agents poll it."""
     from conftest import RecordingCompute, Stacks
     from test_software_config import TEMPLATE, booted
-    from wire_guest import guest, sign
+    from wire_guest import guest, signed_poll
 
     from hotplate.cloud.cloud import Cloud
     from hotplate.events.log import EventLog
@@ -81,18 +81,7 @@ def main(count: int, length: int, servers: int) -> None:
             stack_id = stacks.create(TEMPLATE)
             vm = stack.enter_context(guest(cloud, booted(stacks, compute, stack_id)))
             cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
-            signed = sign(
-                cfn["secret_access_key"],
-                "GET",
-                cfn["metadata_url"],
-                {
-                    "Action": "DescribeStackResource",
-                    "StackName": cfn["stack_name"],
-                    "LogicalResourceId": "server",
-                    "AWSAccessKeyId": cfn["access_key_id"],
-                },
-            )
-            path = f"/v1/?{urlencode(signed)}"
+            path = f"/v1/?{urlencode(signed_poll(cfn))}"
             queries.append({"port": vm.ports[8000], "path": path, "host": "169.254.169.254:8000"})
         plan = {
             "agents": count,

@@ -98,8 +98,8 @@ def sign(secret: str, verb: str, url: str, params: dict[str, str]) -> dict[str, 
     return {**params, "Signature": base64.b64encode(digest).decode()}
 
 
-def describe(guest: Guest, cfn: dict[str, str], **changes: str) -> requests.Response:
-    """One poll of the cfn API, signed with the credentials in ``cfn``."""
+def signed_poll(cfn: dict[str, str], **changes: str) -> dict[str, str]:
+    """The signed query of one poll of the cfn API, with the credentials in ``cfn``."""
     params = {
         "Action": "DescribeStackResource",
         "StackName": cfn["stack_name"],
@@ -107,8 +107,12 @@ def describe(guest: Guest, cfn: dict[str, str], **changes: str) -> requests.Resp
         "AWSAccessKeyId": cfn["access_key_id"],
         **changes,
     }
-    signed = sign(cfn["secret_access_key"], "GET", cfn["metadata_url"], params)
-    return guest.request("GET", cfn["metadata_url"], params=signed)
+    return sign(cfn["secret_access_key"], "GET", cfn["metadata_url"], params)
+
+
+def describe(guest: Guest, cfn: dict[str, str], **changes: str) -> requests.Response:
+    """One poll of the cfn API, signed with the credentials in ``cfn``."""
+    return guest.request("GET", cfn["metadata_url"], params=signed_poll(cfn, **changes))
 
 
 @dataclass
