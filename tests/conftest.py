@@ -168,6 +168,14 @@ class Story:
         )
 
     def deployment(self, status: str, reason: str = "", *, resource: str = "deployment") -> None:
+        self._resource(resource, "CREATE", status, reason)
+
+    def taken(self, word: str = "succeeded") -> None:
+        """Heat's own word that it took the signal."""
+        reason = f"Signal: deployment 82cfabcb {word}"
+        self._resource("deployment", "SIGNAL", "IN_PROGRESS", reason)
+
+    def _resource(self, resource: str, action: str, status: str, reason: str) -> None:
         self.emit(
             "stack",
             "resource",
@@ -176,24 +184,9 @@ class Story:
             stack_id=STACK,
             resource=resource,
             type="OS::Heat::SoftwareDeployment",
-            action="CREATE",
+            action=action,
             status=status,
             reason=reason,
-        )
-
-    def taken(self, word: str = "succeeded") -> None:
-        """Heat's own word that it took the signal."""
-        self.emit(
-            "stack",
-            "resource",
-            server="",
-            stack="demo",
-            stack_id=STACK,
-            resource="deployment",
-            type="OS::Heat::SoftwareDeployment",
-            action="SIGNAL",
-            status="IN_PROGRESS",
-            reason=f"Signal: deployment 82cfabcb {word}",
         )
 
     def delivered(self) -> None:
