@@ -179,6 +179,15 @@ MOMENTS = [
 ]
 
 
+def wait_until_there(build: subprocess.Popen[str], marker: Path) -> None:
+    """Wait until the hook of a build that runs has made its file."""
+    end = time.monotonic() + 60
+    while not marker.exists():
+        assert build.poll() is None, build.stdout.read()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize(
     ("hook", "number"), MOMENTS, ids=[f"{hook[:-8]}-{number.name}" for hook, number in MOMENTS]
 )
@@ -188,11 +197,7 @@ def test_an_interrupted_build_leaves_nothing(
     marker = builder.out / "there"
     add_hook(fake_elements / "fake-os", hook, WAIT.format(marker=marker))
     with builder.start() as build:
-        end = time.monotonic() + 60
-        while not marker.exists():
-            assert build.poll() is None, build.stdout.read()
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        wait_until_there(build, marker)
         assert builder.leftovers() != []
         build.send_signal(number)
         output, _ = build.communicate(timeout=30)
@@ -209,11 +214,7 @@ def waiting(builder: Builder, fake_elements: Path, add_hook):
     marker = builder.out / "there"
     add_hook(fake_elements / "fake-os", "root.d/50-wait", WAIT.format(marker=marker))
     with builder.start() as build:
-        end = time.monotonic() + 60
-        while not marker.exists():
-            assert build.poll() is None, build.stdout.read()
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        wait_until_there(build, marker)
         yield build
         build.terminate()
         build.communicate(timeout=30)
