@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 
 from heat_config import process
 
@@ -50,7 +49,7 @@ def _own(text: str) -> Optional[str]:
     """Return the path of our os-refresh-config if that is what *text* runs, else None."""
     try:
         words = shlex.split(text)
-        program_path = shutil.which(words[0]) if len(words) == 1 else None
+        program_path: Optional[str] = process.path_of(words[0]) if len(words) == 1 else None
         if program_path is None or os.path.realpath(program_path) != os.path.realpath(REFRESH):
             return None
         return program_path if forks.fits(program_path) else None

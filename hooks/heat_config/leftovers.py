@@ -6,7 +6,6 @@ config and the outputs, is for a person to look at until the deployment is forgo
 
 import contextlib
 import os
-import shutil
 
 SECRET = (
     "{directory}/{key}_variables.json",  # ansible
@@ -87,6 +86,8 @@ def _remove(path):
     try:
         os.unlink(path)
     except IsADirectoryError:
+        import shutil  # slow to import, and hardly ever needed
+
         shutil.rmtree(path, ignore_errors=True)
     except OSError:
         return

@@ -87,6 +87,23 @@ def _above_standard(descriptor):
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
 
 
+def path_of(program):
+    """Return the path of *program* as shutil.which has it, without loading bz2 and lzma for it.
+
+    None where it is not there; raises ValueError for a null.
+    """
+    directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if os.path.dirname(program):
+        directories = [""]
+    elif directories == [""]:
+        return None
+    for directory in directories:
+        path = os.path.join(directory, program)
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return path
+    return None
+
+
 def identity(pid):
     """Return "pid start-time boot-id" of a living process, or "" when there is none.
 
