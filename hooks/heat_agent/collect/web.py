@@ -250,7 +250,9 @@ WAYS = {("http", "http"), ("http", "https"), ("https", "http")}
 
 def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
     """Return a socket connected to one of the host's addresses. Raises OSError."""
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # For a text, Python loads IDNA's tables; bytes are what it would make of it.
+    name = host.encode("ascii") if host.isascii() else host
+    addresses = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     failure: OSError = OSError("the host has no address")
     for tried, (family, kind, protocol, _, address) in enumerate(addresses):
         made = socket.socket(family, kind, protocol)

@@ -10,6 +10,7 @@ from heat_config.address import redacted
 
 from .. import documents, web
 from ..problems import NotConfigured, Unavailable
+from ..signature import hmac_sha256
 from . import reading
 
 TYPE_CHECKING = False
@@ -87,7 +88,6 @@ class Cfn:
 
 def signed_url(url: str, parameters: dict[str, str], secret: str) -> str:
     """Return *url* with *parameters* and their signature for GET. Raises Unavailable."""
-    import hmac
     from binascii import b2a_base64
     from urllib.parse import quote, urlencode, urlsplit
 
@@ -100,7 +100,7 @@ def signed_url(url: str, parameters: dict[str, str], secret: str) -> str:
         for name, value in sorted(parameters.items())
     )
     text = "\n".join(("GET", parts.netloc, parts.path, query))
-    digest = hmac.new(secret.encode("utf-8"), text.encode("utf-8"), "sha256").digest()
+    digest = hmac_sha256(secret.encode("utf-8"), text.encode("utf-8"))
     signature = b2a_base64(digest, newline=False).decode("ascii")
     joined = "&" if parts.query else "?"
     return url + joined + urlencode({**parameters, "Signature": signature})

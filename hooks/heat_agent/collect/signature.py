@@ -1,0 +1,33 @@
+"""HMAC-SHA256 (RFC 2104) without OpenSSL.
+
+hashlib and hmac load libcrypto, of which a poll over plain HTTP needs nothing else. Python's own
+SHA-256 is in every build but those without it, where hashlib's is used.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+BLOCK = 64
+MODULES = ("_sha2", "_sha256", "hashlib")
+"""Where SHA-256 is: since Python 3.12, before it, and always."""
+
+
+def hmac_sha256(key: bytes, text: bytes) -> bytes:
+    """Return the 32 bytes with which *key* signs *text*."""
+    sha256 = _sha256()
+    key = sha256(key).digest() if len(key) > BLOCK else key
+    key = key.ljust(BLOCK, b"\0")
+    inner = sha256(bytes(byte ^ 0x36 for byte in key) + text).digest()
+    return sha256(bytes(byte ^ 0x5C for byte in key) + inner).digest()
+
+
+def _sha256() -> Any:
+    for name in MODULES[:-1]:
+        try:
+            return __import__(name).sha256
+        except ImportError:
+            continue
+    return __import__(MODULES[-1]).sha256
