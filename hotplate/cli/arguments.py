@@ -32,6 +32,22 @@ def add_directory_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_command_arguments(parser: argparse.ArgumentParser, *, command: str) -> None:
+    """Add which server of a session is meant, and a command for it.
+
+    :param command: what the command is.
+    """
+    parser.add_argument(
+        "server", metavar="SERVER", help="the server's name; '' if there is only one"
+    )
+    parser.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help=f"{command}; without one, lines of standard input",
+    )
+
+
 def add_template_arguments(
     parser: argparse.ArgumentParser, *, without: str, expectations: bool = False
 ) -> None:

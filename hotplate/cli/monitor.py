@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hotplate.cli.arguments import add_directory_argument, load_settings
+from hotplate.cli.arguments import add_command_arguments, add_directory_argument, load_settings
 from hotplate.cli.shell import copy, each_command
 from hotplate.session.directory import find
 
@@ -13,15 +13,7 @@ from hotplate.session.directory import find
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate monitor``."""
     add_directory_argument(parser)
-    parser.add_argument(
-        "server", metavar="SERVER", help="the server's name; '' if there is only one"
-    )
-    parser.add_argument(
-        "command",
-        nargs=argparse.REMAINDER,
-        metavar="COMMAND",
-        help='a command of QEMU\'s monitor, such as "help"; without one, lines of standard input',
-    )
+    add_command_arguments(parser, command='a command of QEMU\'s monitor, such as "help"')
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-from hotplate.cli.arguments import add_directory_argument, load_settings
+from hotplate.cli.arguments import add_command_arguments, add_directory_argument, load_settings
 from hotplate.cli.output import Output
 from hotplate.errors import UsageError
 from hotplate.session.channel import in_memory
@@ -37,15 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pass standard input on to the command, once it has ended; a file (< FILE) is passed "
         "on without this",
     )
-    parser.add_argument(
-        "server", metavar="SERVER", help="the server's name; '' if there is only one"
-    )
-    parser.add_argument(
-        "command",
-        nargs=argparse.REMAINDER,
-        metavar="COMMAND",
-        help="a command for sh; without one, lines of standard input",
-    )
+    add_command_arguments(parser, command="a command for sh")
 
 
 def run(args: argparse.Namespace) -> int:
