@@ -63,6 +63,29 @@ def hooks_dir() -> Path:
     return HOOKS
 
 
+@pytest.fixture(scope="session")
+def fetch(tmp_path_factory: pytest.TempPathFactory):
+    """Get one file from the package index, alone in a folder; skip where it cannot be had.
+
+    ``fetch("name==1.0 --hash=sha256:...", "--only-binary")``
+    """
+
+    def get(wanted: str, kind: str) -> Path:
+        folder = tmp_path_factory.mktemp("fetched")
+        requirements = tmp_path_factory.mktemp("wanted") / "requirements.txt"
+        requirements.write_text(wanted)
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", kind, ":all:"]
+        pip += ["--require-hashes", "-d", str(folder), "-r", str(requirements)]
+        done = subprocess.run(pip, capture_output=True, text=True, timeout=300)
+        if done.returncode:
+            name = wanted.partition("==")[0]
+            pytest.skip(f"{name} cannot be had: {done.stderr.strip()[-300:]}")
+        (file,) = folder.iterdir()
+        return file
+
+    return get
+
+
 @pytest.fixture
 def make_deployment():
     """A factory of deployment documents as Heat's metadata has them.

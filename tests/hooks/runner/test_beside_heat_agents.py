@@ -44,18 +44,10 @@ exit "$code"
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory):
+def theirs(fetch):
     """The sources of heat-agents."""
-    folder = tmp_path_factory.mktemp("heat-agents")
-    wanted = folder / "requirements.txt"
-    wanted.write_text(WANTED)
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
-    done = subprocess.run(
-        [*pip, "--require-hashes", "-d", folder, "-r", wanted], capture_output=True, text=True
-    )
-    if done.returncode:
-        pytest.skip(f"heat-agents cannot be had: {done.stderr.strip()[-300:]}")
-    (archive,) = folder.glob("*.tar.gz")
+    archive = fetch(WANTED, "--no-binary")
+    folder = archive.parent
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
     return folder / "heat_agents-13.0.0"

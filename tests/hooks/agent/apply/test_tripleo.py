@@ -27,18 +27,10 @@ SCRIPTS = 100
 
 
 @pytest.fixture(scope="module")
-def elements(tmp_path_factory):
+def elements(fetch):
     """The folder of all elements."""
-    folder = tmp_path_factory.mktemp("tripleo")
-    wanted = folder / "requirements.txt"
-    wanted.write_text(WANTED)
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
-    done = subprocess.run(
-        [*pip, "--require-hashes", "-d", folder, "-r", wanted], capture_output=True, text=True
-    )
-    if done.returncode:
-        pytest.skip(f"tripleo-image-elements cannot be had: {done.stderr.strip()[-300:]}")
-    (wheel,) = folder.glob("*.whl")
+    wheel = fetch(WANTED, "--only-binary")
+    folder = wheel.parent
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
             path = Path(archive.extract(member, folder))
