@@ -20,6 +20,8 @@ from hotplate.timing.deadline import Deadline, retry
 # The helpers beside the tests (wire_guest) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from wire_guest import Guest, guest
+
 
 class RecordingCompute:
     """Servers that are only remembered; a test plays the guest."""
@@ -143,6 +145,16 @@ def stacks(cloud: Cloud) -> Iterator[Stacks]:
     made = Stacks(cloud)
     yield made
     made.clean()
+
+
+@pytest.fixture
+def vm(cloud: Cloud, request: pytest.FixtureRequest) -> Iterator[Guest]:
+    """A server of the module's SPEC, played from within."""
+    spec: ServerSpec = request.module.SPEC
+    cloud.servers.boot(spec)
+    with guest(cloud, spec.id) as running:
+        yield running
+    cloud.servers.delete(spec.id)
 
 
 @pytest.fixture

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import requests
-from wire_guest import Guest, guest
+from wire_guest import Guest
 
 from hotplate.cloud.http.faults import KINDS as FAULT_KINDS
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import UsageError
 
 SPEC = ServerSpec(id="22222222-58e5-4a8c-9a15-0d2a6e1c7c11", name="faulty")
-
-
-@pytest.fixture
-def vm(cloud: Any) -> Iterator[Guest]:
-    cloud.servers.boot(SPEC)
-    with guest(cloud, SPEC.id) as running:
-        yield running
-    cloud.servers.delete(SPEC.id)
 
 
 def hostname(vm: Guest) -> requests.Response:

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +25,6 @@ SPEC = ServerSpec(
     public_keys={"mine": "ssh-ed25519 AAAA me"},
     metadata={"role": "web"},
 )
-
-
-@pytest.fixture
-def vm(cloud: Any) -> Iterator[Guest]:
-    cloud.servers.boot(SPEC)
-    with guest(cloud, SPEC.id) as running:
-        yield running
-    cloud.servers.delete(SPEC.id)
 
 
 def test_listings_have_no_trailing_newline(vm: Guest) -> None:
