@@ -1,0 +1,89 @@
+"""The examples in the docstrings of a server in a test, in this host's own shell.
+
+Those that need more of a guest are run, with all others, in one that is booted:
+``tests/booted/test_documented_examples.py``.
+"""
+
+from __future__ import annotations
+
+import doctest
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hotplate.guest import driver, shell
+from hotplate.plugin import server as plugin_server
+from hotplate.plugin.server import ServerUnderTest
+from hotplate.testbed.server import Server
+
+NONCE = "as given"
+WANT_A_GUEST = {
+    "wait_for_console_text": "a serial console",
+    "wait_for_open_port": "systemd",
+    "wait_for_unit": "systemd",
+}
+"""An example -> what it wants that a shell of this host is not to give it."""
+
+EXAMPLES = {
+    example.name.rpartition(".")[2]: example
+    for module in (driver, plugin_server)
+    for example in doctest.DocTestFinder().find(module)
+    if any(not each.options.get(doctest.SKIP) for each in example.examples)
+}
+
+
+@pytest.fixture
+def links() -> list[bool]:
+    """Whether the link was up, each time that it was set."""
+    return []
+
+
+@pytest.fixture
+def played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: list[bool]
+) -> Iterator[ServerUnderTest]:
+    """A server with a machine that has only a shell's channel and a link."""
+    monkeypatch.setattr(shell, "DIRECTORY", str(tmp_path))
+    (tmp_path / "nonce").write_text(NONCE)
+    ours, theirs = socket.socketpair()
+    # As the guest's end is: see guest_program.
+    child = subprocess.Popen(["sh"], stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL)
+    theirs.close()
+    machine = SimpleNamespace(
+        shell_channel=ours, pid=child.pid, set_link=lambda *, up: links.append(up)
+    )
+    spec = SimpleNamespace(name="web")
+    with child, ours:
+        yield ServerUnderTest(
+            SimpleNamespace(), Server(spec, machine, nonce=NONCE, owned=ExitStack())
+        )
+        child.kill()
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - WANT_A_GUEST))
+def test_docstring(played: ServerUnderTest, tmp_path: Path, name: str) -> None:
+    example = EXAMPLES[name]
+    for each in example.examples:
+        # What belongs to the guest there is not to be this host's.
+        for folder in ("/tmp/", "/run/"):
+            each.source = each.source.replace(f'"{folder}', f'"{tmp_path}/')
+            each.source = each.source.replace(f" {folder}", f" {tmp_path}/")
+    example.globs["server"] = played
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_the_example_of_block_plugs_the_cable_in_again(
+    played: ServerUnderTest, links: list[bool]
+) -> None:
+    EXAMPLES["block"].globs["server"] = played
+    doctest.DocTestRunner().run(EXAMPLES["block"])
+    assert links == [False, True]
+
+
+def test_what_a_test_does_most_has_an_example():
+    assert {"run", "copy_in", "has_hook", "block", *WANT_A_GUEST} <= EXAMPLES.keys()
