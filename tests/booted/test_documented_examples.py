@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -21,21 +22,32 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = REPOSITORY / "docs" / "examples"
 
 
-def test_every_example_passes(bookworm, tmp_path, nothing_left):
+@pytest.fixture
+def run(bookworm, tmp_path) -> Callable[..., None]:
+    """Run pytest on the image, with these words more; no test may fail."""
+
+    def start(*words: object, cwd: Path) -> None:
+        options = ("-p", "no:cacheprovider", "--image", bookworm)
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", *options),
+                *("--artifacts", tmp_path / "artifacts", *words),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=900,
+            cwd=cwd,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+    return start
+
+
+def test_every_example_passes(run, tmp_path, nothing_left):
     report = tmp_path / "report.xml"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--image", bookworm),
-            *("--artifacts", tmp_path / "artifacts", "--junit-xml", report),
-            *(EXAMPLES / "plugin", EXAMPLES / "hook" / "tests"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        cwd=REPOSITORY,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    folders = (EXAMPLES / "plugin", EXAMPLES / "hook" / "tests")
+    run("--junit-xml", report, *folders, cwd=REPOSITORY)
     names = {case.get("name", "") for case in ElementTree.parse(report).iter("testcase")}
     written = {
         line.removeprefix("def ").partition("(")[0]
@@ -78,18 +90,7 @@ def test_there_are_some():
 """
 
 
-def test_every_example_in_a_docstring_holds(bookworm, tmp_path, nothing_left):
-    (tmp_path / "test_docstrings.py").write_text(DOCSTRINGS)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--image", bookworm),
-            *("--artifacts", tmp_path / "artifacts", "--rootdir", tmp_path),
-            tmp_path / "test_docstrings.py",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+def test_every_example_in_a_docstring_holds(run, tmp_path, nothing_left):
+    path = tmp_path / "test_docstrings.py"
+    path.write_text(DOCSTRINGS)
+    run("--rootdir", tmp_path, path, cwd=tmp_path)
