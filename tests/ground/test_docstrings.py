@@ -1,0 +1,46 @@
+"""Every example in a docstring is run by a test, but for those that say that they are not."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = {"hotplate.cloud.http.addresses", "hotplate.text"}
+"""Modules whose examples need nothing."""
+
+ELSEWHERE = {
+    "tests/cloud/test_docstrings.py": {
+        "hotplate.guest.base",
+        "hotplate.stacks.deployment",
+        "hotplate.stacks.stack",
+    },
+    "tests/plugin/test_docstrings.py": {"hotplate.guest.driver", "hotplate.plugin.server"},
+}
+
+
+def modules_with_examples() -> set[str]:
+    """The modules that have an example which is not skipped."""
+    names = set()
+    for path in (ROOT / "hotplate").rglob("*.py"):
+        lines = (line.strip() for line in path.read_text().splitlines())
+        if any(line.startswith(">>> ") and "+SKIP" not in line for line in lines):
+            names.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    return names
+
+
+@pytest.mark.parametrize("name", sorted(HERE))
+def test_examples(name: str) -> None:
+    tried = doctest.testmod(importlib.import_module(name))
+    assert tried.attempted
+    assert tried.failed == 0
+
+
+def test_every_example_is_run():
+    assert modules_with_examples() == HERE.union(*ELSEWHERE.values())
+    for path, names in ELSEWHERE.items():
+        text = (ROOT / path).read_text()
+        assert all(name.rpartition(".")[2] in text for name in names)
