@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +32,40 @@ from hotplate.events.log import Event
 )
 def test_markers_are_read(line, expected):
     assert classify.marker_in(line) == expected
+
+
+RUNNER = Path(__file__).parents[2] / "hooks" / "heat_config"
+
+
+def written_by_the_runner() -> set[str]:
+    """The words that the runner begins its progress lines with."""
+    tree = ast.parse((RUNNER / "runner.py").read_text(encoding="utf-8"))
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    return {
+        call.args[0].value
+        for call in calls
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr == "event"
+        and isinstance(call.args[0], ast.Constant)
+    }
+
+
+def listed_by_the_runner() -> set[str]:
+    """The same by the runner's own list, ``journal.EVENTS``."""
+    tree = ast.parse((RUNNER / "journal.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EVENTS":
+            return set(ast.literal_eval(node.value))
+    raise LookupError("EVENTS")
+
+
+def test_each_word_of_the_runner_is_read():
+    words = written_by_the_runner()
+    assert words == listed_by_the_runner()
+    for word in words:
+        marker = classify.marker_in(f'heat-config: {word} id=a group=script name="n"')
+        assert marker == classify.Marker(word, "a", "script", "n")
+    assert set(classify.MARKED) <= words
 
 
 @pytest.mark.parametrize("line", ["", "heat-config", "heat-config: dancing id=1 group=2 name=3"])
