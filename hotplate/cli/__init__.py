@@ -35,7 +35,7 @@ VERBS = {
     "up": "keep a cloud and its guests running, for you and the openstack command",
     "down": "stop what hotplate up keeps running",
     "ssh": "log into a server of hotplate up",
-    "shell": "run a command as root in a server of hotplate up, whatever is in its image",
+    "shell": "run a command as root in a server of hotplate up, even without ssh in its image",
     "monitor": "run a command in the QEMU monitor of a server of hotplate up",
     "cache": "list what is cached, or remove it",
     "doctor": "say what this host can do, and what to install",

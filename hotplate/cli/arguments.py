@@ -91,7 +91,7 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
         ("arch", Arch, "the guests' processor; auto: the image's"),
         ("accelerator", AcceleratorChoice, "auto: KVM where it works, otherwise TCG"),
         ("wiring", WiringChoice, "how guests reach Heat; auto: a network namespace if possible"),
-        ("firmware", FirmwareChoice, "auto: UEFI only for an image without a boot loader for BIOS"),
+        ("firmware", FirmwareChoice, "auto: UEFI only for an image without a BIOS boot loader"),
         ("datasource", Datasource, "where guests find their metadata (default: openstack)"),
     ):
         parser.add_argument(f"--{name}", choices=[each.value for each in kind], help=text)
@@ -105,14 +105,14 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--append",
         metavar="WORDS",
-        help="more words for the kernel's command line (images with their kernel beside them)",
+        help="words to append to the kernel's command line (for images with a kernel beside them)",
     )
     parser.add_argument(
         "--allow-backing",
         action="store_true",
         default=None,
-        help="follow the names of backing files in an image, and links to its kernel and initrd, "
-        "outside the image's directory: the guest can read what they name",
+        help="follow an image's backing files, and links to its kernel and initrd, out of its "
+        "directory: the guest can then read those files",
     )
 
 
@@ -128,15 +128,16 @@ def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
         "--request-limit",
         type=int,
         metavar="BYTES",
-        help="refuse a server whose request is larger, as Nova's osapi_max_request_body_size "
-        "does (it was 114688); user data is always limited to 65535 base64 characters",
+        help="refuse to create a server by a larger request, as Nova's "
+        "osapi_max_request_body_size does (114688); user data is always limited to 65535 base64 "
+        "characters",
     )
     parser.add_argument(
         "--lift-limits",
         action="store_true",
         default=None,
-        help="take requests that Heat, Keystone, Zaqar and Swift refuse by their defaults because "
-        "they are too large; the verdict says so",
+        help="take requests that are too large for Heat, Keystone, Zaqar and Swift by their "
+        "defaults; the verdict says so",
     )
 
 

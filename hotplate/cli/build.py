@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--firmware",
         choices=[firmware.value for firmware in Starts],
-        help="what starts a whole disk (default: bios; on ARM uefi)",
+        help="firmware that starts a whole disk (default: bios; on ARM, uefi)",
     )
     parser.add_argument(
         "--arch",
@@ -68,7 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--size", type=int, metavar="GIB", help="size of the disk (default: fitted to the content)"
     )
     parser.add_argument(
-        "--element", action="append", default=[], metavar="NAME", help="one more element"
+        "--element",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="add an element; may be given several times",
     )
     parser.add_argument(
         "--element-path",
@@ -76,16 +80,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="DIR",
-        help="search this directory for elements first",
+        help="search this directory for elements first; may be given several times",
     )
     parser.add_argument(
-        "--package", action="append", default=[], metavar="NAME", help="one more package"
+        "--package",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="add a package; may be given several times",
     )
     parser.add_argument(
         "--kernel",
         choices=[kernel.value for kernel in Kernel],
         default=Kernel.CLOUD.value,
-        help="cloud: small, for virtual machines; generic: with all drivers (default: %(default)s)",
+        help="cloud: small, for virtual machines; generic: all drivers (default: %(default)s)",
     )
     parser.add_argument(
         "--install-type",
@@ -102,9 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="where downloads and base systems are kept"
     )
-    parser.add_argument(
-        "--offline", action="store_true", help="use what is cached and do not refresh it"
-    )
+    parser.add_argument("--offline", action="store_true", help="use only what is cached")
     parser.add_argument(
         "--dry-run", action="store_true", help="print the disk-image-create line and stop"
     )

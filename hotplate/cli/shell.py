@@ -28,14 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=SECONDS,
         metavar="SECONDS",
-        help="kill the command after that long (default: %(default).0f)",
+        help="kill the command after this long (default: %(default).0f)",
     )
     parser.add_argument(
         "-i",
         "--stdin",
         action="store_true",
-        help="pass standard input on to the command, once it has ended; a file (< FILE) is passed "
-        "on without this",
+        help="read standard input to its end and pass it to the command; a file (< FILE) is "
+        "passed without this option",
     )
     add_command_arguments(parser, command="a command for sh")
 

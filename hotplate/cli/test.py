@@ -74,10 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--patience",
         type=float,
         metavar="SECONDS",
-        help="give up after that long without anything new",
+        help="give up after this long without anything new",
     )
     parser.add_argument(
-        "--limit", type=float, metavar="SECONDS", help="give up after that long in any case"
+        "--limit", type=float, metavar="SECONDS", help="give up after this long in any case"
     )
     parser.add_argument(
         "--strict",
@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="afterwards leave the guests up and print how to look into them, until Enter",
+        help="leave the guests up at the end, and print how to get into them, until Enter",
     )
     parser.add_argument(
         "--pause-on-fail", action="store_true", help="the same, but only if the test fails"

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "image", type=Path, metavar="IMAGE", help="what every server boots: a qcow2 or raw image"
     )
     arguments.add_template_arguments(
-        parser, without="no stack is made: openstack stack create does it"
+        parser, without="no stack is created: use openstack stack create"
     )
     arguments.add_directory_argument(parser)
     parser.add_argument("--artifacts", type=Path, metavar="DIR", help=argparse.SUPPRESS)
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep",
         action="store_true",
         default=None,
-        help="keep stacks and disks when the session ends, for the next up",
+        help="keep stacks and disks when the session ends, for the next hotplate up",
     )
     arguments.add_machine_arguments(parser)
     arguments.add_cloud_arguments(parser)
