@@ -22,9 +22,17 @@ REFRESH = "/usr/libexec/heat-agent/os-refresh-config"
 
 
 def main(arguments: list[str]) -> int:
-    """Run os-collect-config with *arguments*; return its exit status."""
+    """Run os-collect-config with *arguments*; return its exit status.
+
+    What a change needs is loaded while the boot metadata are waited for. The configuration is read
+    after that: it may be missing, or what a power cut has left.
+    """
     _load()
-    return program.main(arguments, program.Seams(command=run, start=boot.prepare))
+    if not program.is_again():
+        status = boot.prepare()
+        if status:
+            return status
+    return program.main(arguments, program.Seams(command=run))
 
 
 def run(text: str, paths: list[str]) -> int:

@@ -29,13 +29,12 @@ AGAIN = "OS_COLLECT_CONFIG_AGAIN"
 AT_ONCE = 2
 """Maximum reloads in a row without a pause: a command might always rewrite the configuration."""
 
-Seams = namedtuple("Seams", "command idle start", defaults=(command.run, waiting.resend, None))
+Seams = namedtuple("Seams", "command idle", defaults=(command.run, waiting.resend))
 """The parts of the agent that a caller can replace.
 
 command: called with the configured command and the paths of the documents, in order, when something
 changed; returns the exit status. By default a process is started. idle: called after each round
-without changes. start: called once before polling, if not None; the agent exits with the status
-that it returns, unless that is 0.
+without changes.
 """
 
 
@@ -91,12 +90,7 @@ def _poll(
     environ: Mapping[str, str],
 ) -> int:
     """Poll, and reload the settings whenever they have changed."""
-    is_again = os.environ.pop(AGAIN, None) == str(os.getpid())
-    if seams.start is not None and not is_again:
-        status = seams.start()
-        if status:
-            return status
-        chosen, log = _anew(arguments, environ, chosen, log)
+    is_again()  # its command must not inherit the variable
     if chosen.splay and chosen.splay > 0 and not chosen.one_time:
         time.sleep(min(chosen.splay, 1e6) * chance())
     client = _client(environ)
@@ -135,6 +129,11 @@ def _client(environ: Mapping[str, str]) -> Client:
     from heat_config.settings import Settings
 
     return Client(Trust(environ, Settings(environ).ca_file), environ)
+
+
+def is_again() -> bool:
+    """Return whether this is an agent that has re-executed itself; True only once."""
+    return os.environ.pop(AGAIN, None) == str(os.getpid())
 
 
 def _again(log: Log) -> int:

@@ -279,17 +279,14 @@ def test_the_seams(guest, cloud, monkeypatch):
     seams = program.Seams(
         command=lambda command, paths: calls.append((command, paths)) or 0,
         idle=idle,
-        start=lambda: calls.append("start") or 0,
     )
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Enough):
         program.main([], seams, guest.environment())
     cache = guest.root / "cache"
     paths = [f"{cache}/cfn.json", f"{cache}/b.json"]
-    assert calls == ["start", ("os-refresh-config --x", paths), "idle"]
+    assert calls == [("os-refresh-config --x", paths), "idle"]
     assert signal.getsignal(signal.SIGTERM) is before
-    refused = program.Seams(start=lambda: 78)
-    assert program.main([], refused, guest.environment()) == 78
 
 
 def test_prepare_may_refuse_the_start(tmp_path, library):
