@@ -7,18 +7,22 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 ELEMENT = Path(__file__).resolve().parents[2] / "elements/os-collect-config"
 FILES = ELEMENT / "os-collect-config-files"
-sys.path.insert(0, str(FILES))
-START = runpy.run_path(str(FILES / "start.py"))
-sys.path.remove(str(FILES))
-unsigned = START["unsigned"]
+HOOKS = ELEMENT.parents[1] / "hooks"
+LIBRARY = (
+    "    from heat_agent import resident\n",
+    "    from heat_agent import resident\n    from heat_agent.collect import boot\n"
+    "    boot.prepare.__defaults__ = (os.environ['PREPARE'],)\n",
+)
+TEMPLATE = runpy.run_path(str(ELEMENT / "os-apply-config/etc/os-collect-config.conf"))
+CERTIFICATES = TEMPLATE["CERTIFICATES"]
+Completed = subprocess.CompletedProcess[str]
 BOOT = {
     "deployments": [],
     "os-collect-config": {
@@ -500,95 +504,79 @@ def test_waits_for_what_this_boot_has_queued_and_for_nothing_else(guest: Guest, 
     assert [call for call in calls if call.startswith("start")] == [f"start {unit}"]
 
 
-@pytest.mark.parametrize("conf", ["", "[DEFAULT]\ncommand = true\n"])
-def test_start_runs_prepare_and_then_the_real_agent(conf: str, tmp_path: Path) -> None:
-    """The agent must read its configuration after `prepare` has written it."""
-    path = tmp_path / "os-collect-config.conf"
-    path.write_text(conf)
-    prepare = tmp_path / "prepare"
-    prepare.write_text(f"#!/bin/sh\nprintf '[DEFAULT]\\ncachedir = /prepared\\n' > {path}\n")
-    prepare.chmod(0o755)
-    result = start_agent(tmp_path, "--config-file", str(path), "--print-cachedir")
-    assert result.stdout == "/prepared\n", result.stderr
+@pytest.fixture(params=["start", "start-upstream"])
+def start(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Completed]:
+    """Run a start program with a `prepare` of its own, and the real os-collect-config."""
+
+    def run(prepare: str, *arguments: str, **environment: str) -> Completed:
+        for name, text in {
+            "start": (FILES / request.param).read_text().replace(*LIBRARY),
+            "prepare": prepare,
+        }.items():
+            (tmp_path / name).write_text(text)
+            (tmp_path / name).chmod(0o755)
+        return subprocess.run(
+            [tmp_path / "start", *arguments],
+            env={
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "LC_ALL": "C",
+                "HEAT_CONFIG_LIB": str(HOOKS),
+                "PREPARE": str(tmp_path / "prepare"),
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
 
 
-def start_agent(
-    directory: Path, *arguments: str, text: str = "", **environment: str
-) -> "subprocess.CompletedProcess[str]":
-    """Run the start program from a folder with a `prepare` of its own; `text` goes before main."""
-    start = directory / "start"
-    before, main, after = (FILES / "start.py").read_text().partition('if __name__ == "__main__":')
-    start.write_text(before + text + "\n\n" + main + after)
-    for name in ("run_phases.py", "signals.py"):
-        (directory / name).symlink_to(FILES / name)
-    if not (directory / "prepare").exists():
-        (directory / "prepare").symlink_to("/bin/true")
-    return subprocess.run(
-        [sys.executable, start, *arguments],
-        env={
-            "PATH": os.environ["PATH"],
-            "LC_ALL": "C",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+@pytest.fixture
+def conf(tmp_path: Path) -> str:
+    """A configuration whose command leaves a file, as `prepare` writes it."""
+    local = tmp_path / "local"
+    local.mkdir(mode=0o700)
+    (local / "data.json").write_text("{}")
+    (local / "data.json").chmod(0o600)
+    return (
+        f"[DEFAULT]\ncommand = touch {tmp_path}/ran\ncollectors = local\n"
+        f"cachedir = {tmp_path}/cache\nbackup_cachedir = {tmp_path}/backup\n"
+        f"[local]\npath = {local}\n"
     )
 
 
-def test_the_agent_is_not_started_where_prepare_says_so(tmp_path: Path) -> None:
-    (tmp_path / "prepare").write_text("#!/bin/sh\nexit 78\n")
-    (tmp_path / "prepare").chmod(0o755)
-    result = start_agent(tmp_path, "--config-file", "/dev/null", "--print-cachedir")
-    assert (result.returncode, result.stdout) == (78, ""), result.stderr
+@pytest.mark.parametrize(("status", "expected"), [(0, 0), (1, 0), (78, 78)])
+def test_start_runs_prepare_and_then_the_agent(
+    start: Callable[..., Completed], conf: str, tmp_path: Path, status: int, expected: int
+) -> None:
+    """The agent reads what `prepare` has written; only 78 says that it must not start."""
+    (tmp_path / "conf").touch()
+    prepare = f"#!/bin/sh\ncat > {tmp_path}/conf <<'END'\n{conf}END\nexit {status}\n"
+    result = start(prepare, "--config-file", str(tmp_path / "conf"), "--one-time")
+    assert result.returncode == expected, result.stderr
+    assert (tmp_path / "ran").exists() == (expected == 0)
 
 
-def polls(directory: Path, url: str) -> list[str]:
-    """The arguments for one round of the agent that polls Heat and an object store at `url`."""
-    conf = directory / "conf"
-    conf.write_text(
-        f"[DEFAULT]\ncachedir = {directory}/cache\nbackup_cachedir = {directory}/backup\n"
-        f"[cfn]\nmetadata_url = {url}/v1/\nstack_name = s\npath = r.Metadata\n"
-        "access_key_id = KEYPLANTED\nsecret_access_key = x\n"
-        f"[request]\nmetadata_url = {url}/v1/o?temp_url_sig=PLANTED&temp_url_expires=9\n"
+@pytest.mark.parametrize("start", ["start"], indirect=True)
+def test_prepare_is_not_run_again_after_sighup(
+    start: Callable[..., Completed], conf: str, tmp_path: Path
+) -> None:
+    """SIGHUP has our agent re-execute itself, and SIGTERM ends it; upstream ignores the first."""
+    (tmp_path / "command").write_text(
+        f"#!/bin/sh\nread agent < {tmp_path}/prepared\n"
+        f"if mkdir {tmp_path}/first; then kill -HUP $agent; exit 1; fi\n"
+        f"env > {tmp_path}/environment; kill $agent\n"
     )
-    return ["--config-file", str(conf), "--print", "--debug", "cfn", "request"]
-
-
-def test_the_agents_log_has_no_request_that_can_be_sent_again(tmp_path: Path) -> None:
-    """What requests raises names the whole URL, and the agent logs that."""
-    address = "http://127.0.0.1:9"  # discard: nobody listens
-    result = start_agent(tmp_path, *polls(tmp_path, address))
-    assert "Source [cfn] Unavailable" in result.stderr
-    assert "Max retries exceeded with url: /v1/?..." in result.stderr
-    assert "Max retries exceeded with url: /v1/o?..." in result.stderr
-    for secret in ("PLANTED", "Signature=", "temp_url_sig"):
-        assert secret not in result.stderr
-
-
-def test_what_ends_the_agent_is_logged_without_signatures(tmp_path: Path) -> None:
-    text = (
-        "def ends(*_):\n"
-        "    raise RuntimeError('http://h/v1/?Action=x&Signature=PLANTED%3D&Version=1 (of s)')\n"
-        "collect.main = ends\n"
-    )
-    result = start_agent(tmp_path, text=text)
-    assert result.returncode == 1
-    assert "RuntimeError: http://h/v1/?... (of s)" in result.stderr
-    assert "Traceback" in result.stderr
-    assert "PLANTED" not in result.stderr
-
-
-@settings(max_examples=100, deadline=None)
-@given(before=st.text(), query=st.text("abc&=%+.~-_09"), after=st.text())
-def test_no_text_around_it_saves_a_signature(before: str, query: str, after: str) -> None:
-    url = f"http://h/v1/?{query}&Signature=PLANTED{query}"
-    for start in ("?", "?AWSAccessKeyId=KEY&"):
-        redacted = unsigned(f"{before}{url.replace('?', start, 1)} {after}")
-        assert "PLANTED" not in redacted
-        assert "KEY" not in redacted.replace(before, "").replace(after, "")
+    (tmp_path / "command").chmod(0o755)
+    text = conf.replace(f"touch {tmp_path}/ran", f"{tmp_path}/command")
+    (tmp_path / "conf").write_text(text.replace("[local]", "polling_interval = 1\n[local]"))
+    prepare = f"#!/bin/sh\necho $PPID >> {tmp_path}/prepared\n"
+    done = start(prepare, "--config-file", str(tmp_path / "conf"))
+    assert "SIGHUP: restarting" in done.stderr
+    assert len((tmp_path / "prepared").read_text().splitlines()) == 1
+    assert "OS_COLLECT_CONFIG_AGAIN" not in (tmp_path / "environment").read_text()
 
 
 @pytest.mark.parametrize(
@@ -596,35 +584,50 @@ def test_no_text_around_it_saves_a_signature(before: str, query: str, after: str
     [
         (None, ["a", "b"], "a"),
         (None, ["b"], "b"),
-        (None, [], None),
+        (None, [], ""),
         ("mine", ["a", "mine"], "mine"),
         ("gone", ["b"], "b"),
-        ("gone", [], None),
+        ("gone", [], ""),
     ],
 )
 def test_certificates_are_where_the_distribution_has_them(
-    tmp_path: Path, named: str | None, there: list[str], expected: str | None
+    tmp_path: Path, named: str | None, there: list[str], expected: str
 ) -> None:
+    """Upstream's agent takes those of Python's requests, and ends if a named file is missing."""
     for name in there:
         (tmp_path / name).touch()
-    text = (
-        f"CERTIFICATES = ({str(tmp_path / 'a')!r}, {str(tmp_path / 'b')!r})\n"
-        "collect.main = lambda _: print(os.environ.get('REQUESTS_CA_BUNDLE'))\n"
+    text = (FILES / "start-upstream").read_text()
+    for place, name in zip(CERTIFICATES, "ab", strict=False):
+        assert place in text
+        text = text.replace(place, str(tmp_path / name))
+    for place in CERTIFICATES[2:]:
+        text = text.replace(place, "/nowhere/ca")
+    scripts = {
+        "start": text,
+        "prepare": "#!/bin/sh\n",
+        "os-collect-config": '#!/bin/sh\necho "$REQUESTS_CA_BUNDLE"\n',
+    }
+    for name, content in scripts.items():
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    if named:
+        environment["REQUESTS_CA_BUNDLE"] = str(tmp_path / named)
+    result = subprocess.run(
+        [tmp_path / "start"], env=environment, capture_output=True, text=True, check=True
     )
-    given_by_unit = {"REQUESTS_CA_BUNDLE": str(tmp_path / named)} if named else {}
-    result = start_agent(tmp_path, text=text, **given_by_unit)
     assert result.stdout == f"{expected and tmp_path / expected}\n", result.stderr
     assert ("which does not exist" in result.stderr) == (named == "gone")
 
 
-def test_certificates_that_are_not_there_do_not_end_the_agent(tmp_path: Path) -> None:
-    arguments = polls(tmp_path, "https://127.0.0.1:9")
-    result = start_agent(tmp_path, *arguments, REQUESTS_CA_BUNDLE="/nowhere/ca.crt")
-    assert result.returncode == 0, result.stderr
-    assert "Source [cfn] Unavailable" in result.stderr
-
-
-def test_the_unit_leaves_the_certificates_to_the_start_program() -> None:
+def test_the_unit_leaves_the_certificates_to_the_agent() -> None:
     assert "CA_BUNDLE" not in (FILES / "os-collect-config.service").read_text()
-    template = runpy.run_path(str(ELEMENT / "os-apply-config/etc/os-collect-config.conf"))
-    assert template["CERTIFICATES"] == START["CERTIFICATES"]
+    start = (FILES / "start-upstream").read_text()
+    assert [place for place in CERTIFICATES if place not in start] == []
+
+
+def test_upstreams_agent_has_a_timer_for_signals() -> None:
+    """The timer's unit does nothing while no signal waits; heat_config.state has the note."""
+    unit = (FILES / "heat-config-resend.service").read_text()
+    assert "ConditionPathExists=/var/lib/heat-config/deployed/.waiting\n" in unit
+    assert "ExecStart=/usr/local/bin/heat-config resend --due\n" in unit

@@ -105,9 +105,7 @@ def test_what_could_not_be_recorded_has_the_agent_come_again(guest, cfn, refresh
 
 @pytest.fixture
 def agent(guest):
-    """Start the real os-collect-config, whose command is 55-heat-config, as its `start` does."""
-    pytest.importorskip("os_collect_config")
-    files = ROOT / "elements" / "os-collect-config" / "os-collect-config-files"
+    """Start our os-collect-config, whose command is 55-heat-config."""
     local = guest.root / "local"
     local.mkdir()
     (local / "data.json").write_text("{}")
@@ -123,12 +121,12 @@ def agent(guest):
         f"backup_cachedir = {guest.root}/backup\npolling_interval = 1\n[local]\npath = {local}\n"
     )
     resend = (sys.executable, "-IS", str(ROOT / "hooks" / "heat-config"), "resend", "--due")
+    arguments = ["--config-file", str(configuration)]
     program = (
-        f"import sys\nsys.path.insert(0, {str(files)!r})\nimport signals\n"
-        f"signals.resend.__defaults__ = ({resend!r},)\n"
-        "from os_collect_config import collect\n"
-        "collect.collect_all = signals.after(collect.collect_all)\n"
-        f"collect.main(['os-collect-config', '--config-file', {str(configuration)!r}])\n"
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'hooks')!r})\n"
+        "from heat_agent.collect import program, waiting\n"
+        f"seams = program.Seams(idle=lambda: waiting.resend({resend!r}))\n"
+        f"sys.exit(program.main({arguments!r}, seams))\n"
     )
 
     @contextlib.contextmanager
