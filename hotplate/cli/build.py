@@ -97,10 +97,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--install-type",
-        choices=("venv", "package", "slim"),
-        default="venv",
-        help="the agent: upstream's from hash-locked wheels, upstream's from the release, or "
-        "ours in the standard library (default: %(default)s)",
+        choices=("slim", "venv", "package"),
+        default="slim",
+        help="the agent: ours in the standard library, upstream's from hash-locked wheels, or "
+        "upstream's from the release (default: %(default)s)",
     )
     parser.add_argument(
         "--no-cloud-init",

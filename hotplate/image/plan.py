@@ -107,7 +107,7 @@ class BuildRequest:
     elements: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     element_path: tuple[Path, ...] = ()
-    install_type: str = "venv"
+    install_type: str = "slim"
     cloud_init: bool = True
     offline: bool = False
     size: int | None = None

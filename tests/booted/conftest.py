@@ -186,16 +186,31 @@ def testbed_of(tmp_path_factory) -> Iterator[Callable[[Path], Testbed]]:
 
 
 @pytest.fixture(scope="module")
-def pool(trixie, tmp_path_factory) -> Iterator[ServerPool]:
-    """Servers of the image of trixie that boot once and are then restored, as for pytest."""
+def pool_of(tmp_path_factory) -> Iterator[Callable[[Path], ServerPool]]:
+    """Servers of an image that boot once and are then restored, as for pytest."""
     from hotplate.image.inspect import Image
     from hotplate.plugin.pool import open_pool
     from hotplate.settings import Settings
 
-    folder = tmp_path_factory.mktemp("faults")
     settings = Settings.load({}, environ=os.environ, directory=Path("/nonexistent"))
-    with open_pool(Image.open(trixie), settings, folder, cold=False, say=print) as pool:
-        yield pool
+    with contextlib.ExitStack() as opened:
+
+        def make(image: Path) -> ServerPool:
+            pool = open_pool(
+                Image.open(image),
+                settings,
+                tmp_path_factory.mktemp("pool"),
+                cold=False,
+                say=print,
+            )
+            return opened.enter_context(pool)
+
+        yield make
+
+
+@pytest.fixture(scope="module")
+def pool(trixie, pool_of) -> ServerPool:
+    return pool_of(trixie)
 
 
 @pytest.fixture

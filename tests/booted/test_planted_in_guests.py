@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from hotplate.plugin.pool import ServerPool
 from hotplate.timing.deadline import DeadlineExceeded
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
@@ -25,6 +26,7 @@ GIVE_UP = 8.0
 AGENT = "os-collect-config"
 REFRESH = "/usr/libexec/os-refresh-config"
 HOOKS = "/usr/libexec/heat-config/hooks"
+LIBRARY = "/usr/libexec/heat-config/lib"
 UNITS = "/etc/systemd/system"
 
 
@@ -159,19 +161,18 @@ IN_A_GUEST = (
     ),
     UserFault(
         "memory-limit",
-        drop_in("MemoryMax=20M\\nMemorySwapMax=0"),
+        drop_in("MemoryMax=6M\\nMemorySwapMax=0"),
         ("memory", "MemoryMax|limit|OOM|killed"),
     ),
     UserFault(
-        "venv-interpreter-gone",
-        "ln -sfn /usr/bin/python3.9 /opt/heat-agent/bin/python3; "
-        f"systemctl restart --no-block {AGENT}",
-        (r"/opt/heat-agent/bin/python", r"/usr/bin/python3\.9"),
+        "interpreter-gone",
+        f"ln -sfn python3.9 /usr/bin/python3; systemctl restart --no-block {AGENT}",
+        (r"/usr/bin/python3", r"/usr/bin/python3\.9"),
     ),
     UserFault(
-        "python-upgraded",
-        f"cd /opt/heat-agent/lib; mv python3.1? python3.7; systemctl restart --no-block {AGENT}",
-        ("/opt/heat-agent", r"python ?3\.7"),
+        "library-folder-gone",
+        f"mv {LIBRARY} {LIBRARY}.old; systemctl restart --no-block {AGENT}",
+        (r"No module named .*heat_agent",),
     ),
     UserFault(
         "bash-gone",
@@ -186,9 +187,8 @@ IN_A_GUEST = (
     ),
     UserFault(
         "library-gone",
-        "rm /opt/heat-agent/lib/python3*/site-packages/requests/__init__.py; "
-        f"systemctl restart --no-block {AGENT}",
-        ("requests|cannot import|No module",),
+        f"rm {LIBRARY}/heat_agent/collect/agent.py; systemctl restart --no-block {AGENT}",
+        (r"cannot import|No module named .*heat_agent\.collect\.agent",),
     ),
     UserFault(
         "two-agents",
@@ -223,6 +223,32 @@ IN_A_GUEST = (
 )
 """Planted in a guest that runs, before something is deployed to it."""
 
+WITH_UPSTREAMS_AGENT = (
+    UserFault(
+        "venv-interpreter-gone",
+        "ln -sfn /usr/bin/python3.9 /opt/heat-agent/bin/python3; "
+        f"systemctl restart --no-block {AGENT}",
+        (r"/opt/heat-agent/bin/python", r"/usr/bin/python3\.9"),
+    ),
+    UserFault(
+        "python-upgraded",
+        f"cd /opt/heat-agent/lib; mv python3.1? python3.7; systemctl restart --no-block {AGENT}",
+        ("/opt/heat-agent", r"python ?3\.7"),
+    ),
+    UserFault(
+        "venv-library-gone",
+        "rm /opt/heat-agent/lib/python3*/site-packages/requests/__init__.py; "
+        f"systemctl restart --no-block {AGENT}",
+        ("requests|cannot import|No module",),
+    ),
+)
+"""The same, in an image whose agent is upstream's in a virtual environment."""
+
+
+@pytest.fixture(scope="module")
+def pool_with_upstreams_agent(images, pool_of) -> ServerPool:
+    return pool_of(images.get("trixie", "partition", "script", "--install-type", "venv"))
+
 
 def _row(fault: UserFault) -> object:
     return pytest.param(fault, id=fault.name, marks=() if fault.name in QUICK else pytest.mark.long)
@@ -230,6 +256,16 @@ def _row(fault: UserFault) -> object:
 
 @pytest.mark.parametrize("fault", [_row(each) for each in IN_A_GUEST])
 def test_planted_in_a_guest(pool, fault):
+    _is_named(pool, fault)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [_row(each) for each in WITH_UPSTREAMS_AGENT])
+def test_planted_with_upstreams_agent(pool_with_upstreams_agent, fault):
+    _is_named(pool_with_upstreams_agent, fault)
+
+
+def _is_named(pool: ServerPool, fault: UserFault) -> None:
     server = pool.server()
     try:
         server.run(fault.plant, timeout=180)

@@ -211,11 +211,12 @@ def test_the_image_has_what_runs_the_phases(tmp_path: Path) -> None:
     assert result.stdout == f"{os.getuid()}\n"
 
 
-SLIM = ("os-apply-config", "os-refresh-config")
+PROGRAMS = ("os-apply-config", "os-collect-config", "os-refresh-config")
 
 
-def slim_types(*programs: str) -> dict[str, str]:
-    return {f"DIB_INSTALLTYPE_{name.replace('-', '_')}": "slim" for name in programs}
+def types(install_type: str) -> dict[str, str]:
+    """The install type of each of the agent's programs, as the element's defaults set it."""
+    return {f"DIB_INSTALLTYPE_{name.replace('-', '_')}": install_type for name in PROGRAMS}
 
 
 def gather(root: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -227,11 +228,11 @@ def gather(root: Path, **environment: str) -> "subprocess.CompletedProcess[str]"
 
 
 def test_slim_programs_run_by_what_the_element_installs(tmp_path: Path) -> None:
-    gathered = gather(tmp_path, **slim_types(*SLIM))
+    gathered = gather(tmp_path, **types("slim"))
     assert (gathered.returncode, gathered.stderr) == (0, "")
     install(ELEMENTS / "heat-agent/install.d/40-heat-agent", tmp_path)
     library = tmp_path / "usr/libexec/heat-config/lib"
-    for name in SLIM:
+    for name in PROGRAMS:
         step = f"{name}/install.d/{name}-slim-install/50-{name}-command"
         install(ELEMENTS / step, tmp_path)
         result = subprocess.run(
@@ -244,14 +245,12 @@ def test_slim_programs_run_by_what_the_element_installs(tmp_path: Path) -> None:
         )
         assert result.stdout.startswith(f"usage: {name} ")
     assert (tmp_path / "usr/local/bin/os-config-applier").resolve().name == "os-apply-config"
-    assert not (tmp_path / "usr/local/bin/os-collect-config").exists()
     kinds = {path.suffix for path in library.rglob("*") if path.is_file()}
     assert kinds == {".py", ".pyc"}
 
 
 def test_nothing_is_gathered_for_upstreams_programs(tmp_path: Path) -> None:
-    types = dict.fromkeys(slim_types(*SLIM, "os-collect-config"), "venv")
-    assert gather(tmp_path, **types).returncode == 0
+    assert gather(tmp_path, **types("venv")).returncode == 0
     assert list((tmp_path / "hooks").iterdir()) == []
     install(ELEMENTS / "heat-agent/install.d/40-heat-agent", tmp_path)
     assert not (tmp_path / "usr/libexec").exists()
@@ -259,10 +258,10 @@ def test_nothing_is_gathered_for_upstreams_programs(tmp_path: Path) -> None:
 
 def test_a_slim_program_that_is_not_there_stops_the_build(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    result = gather(tmp_path, DIB_HEAT_HOOKS_DIR=str(tmp_path / "empty"), **slim_types(SLIM[0]))
+    result = gather(tmp_path, DIB_HEAT_HOOKS_DIR=str(tmp_path / "empty"), **types("slim"))
     assert result.returncode == 1
     assert "there is no program" in result.stderr
-    assert "DIB_INSTALLTYPE_os_apply_config=slim asks for" in result.stderr
+    assert "DIB_INSTALLTYPE_os_collect_config=slim asks for" in result.stderr
 
 
 @pytest.mark.defect("A8")
@@ -314,18 +313,19 @@ def test_an_element_that_hides_the_user_data_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, "venv venv venv"),
-        ({"DIB_DEFAULT_INSTALLTYPE": "source"}, "venv venv venv"),
+        ({}, "slim slim slim"),
+        ({"DIB_DEFAULT_INSTALLTYPE": "source"}, "slim slim slim"),
+        ({"DIB_DEFAULT_INSTALLTYPE": "venv"}, "venv venv venv"),
         ({"DIB_DEFAULT_INSTALLTYPE": "package"}, "package package package"),
-        ({"DIB_INSTALLTYPE_os_apply_config": "package"}, "venv package venv"),
+        ({"DIB_INSTALLTYPE_os_apply_config": "package"}, "slim package slim"),
         (
             {"DIB_DEFAULT_INSTALLTYPE": "package", "DIB_INSTALLTYPE_os_refresh_config": "source"},
-            "package package venv",
+            "package package slim",
         ),
     ],
 )
 def test_install_types(given: dict[str, str], expected: str) -> None:
-    defaults = ELEMENTS / "heat-agent-venv/environment.d/12-heat-agent-venv.bash"
+    defaults = ELEMENTS / "heat-agent/environment.d/12-heat-agent.bash"
     names = "$DIB_INSTALLTYPE_os_{}_config"
     shown = " ".join(names.format(name) for name in ("collect", "apply", "refresh"))
     result = subprocess.run(
@@ -343,7 +343,7 @@ def test_install_types(given: dict[str, str], expected: str) -> None:
 def test_debian_has_python_3(given: dict[str, str], expected: str) -> None:
     """The element dib-python, which svc-map needs, says 2 for every release of Debian."""
     elements = (
-        ELEMENTS / "heat-agent-venv/environment.d/12-heat-agent-venv.bash",
+        ELEMENTS / "heat-agent/environment.d/12-heat-agent.bash",
         dib_elements_dir() / "dib-python/environment.d/50-dib-python-version",
     )
     sources = "".join(f"source {path}\n" for path in elements)
@@ -358,14 +358,17 @@ def test_debian_has_python_3(given: dict[str, str], expected: str) -> None:
     assert result.stdout.strip() == expected
 
 
-def test_an_unknown_install_type_is_refused_and_package_fetches_nothing(tmp_path: Path) -> None:
-    script = ELEMENTS / "heat-agent-venv/extra-data.d/50-heat-agent-wheels"
-    result = run_step(script, tmp_path, {}, DIB_INSTALLTYPE_os_apply_config="pip")
+def test_an_unknown_install_type_is_refused(tmp_path: Path) -> None:
+    result = gather(tmp_path, **{**types("slim"), "DIB_INSTALLTYPE_os_apply_config": "pip"})
     assert result.returncode == 1
-    assert (
-        "DIB_INSTALLTYPE_os_apply_config is 'pip'; use 'venv', 'package' or 'slim'" in result.stderr
-    )
-    result = run_step(script, tmp_path, {}, DIB_DEFAULT_INSTALLTYPE="package")
+    expected = "DIB_INSTALLTYPE_os_apply_config is 'pip'; use 'slim', 'venv' or 'package'"
+    assert expected in result.stderr
+
+
+@pytest.mark.parametrize("install_type", ["slim", "package"])
+def test_only_a_virtual_environment_needs_wheels(tmp_path: Path, install_type: str) -> None:
+    script = ELEMENTS / "heat-agent-venv/extra-data.d/50-heat-agent-wheels"
+    result = run_step(script, tmp_path, {}, **types(install_type))
     assert (result.returncode, result.stderr) == (0, "")
     assert not (tmp_path / "cache").exists()
 

@@ -31,9 +31,11 @@ class Kind:
 
 # CI's lanes boot images of the first kind anyway.
 KINDS = [
+    pytest.param(Kind("bullseye", "slim"), marks=pytest.mark.long),
+    pytest.param(Kind("bookworm", "slim"), marks=pytest.mark.long),
+    pytest.param(Kind("trixie", "slim"), marks=pytest.mark.long),
+    pytest.param(Kind("unstable", "slim"), marks=pytest.mark.long),
     pytest.param(Kind("bookworm", "venv"), marks=pytest.mark.long),
-    pytest.param(Kind("trixie", "venv"), marks=pytest.mark.long),
-    pytest.param(Kind("unstable", "venv"), marks=pytest.mark.long),
     pytest.param(Kind("bookworm", "package"), marks=pytest.mark.long),
     Kind("trixie", "package"),
 ]
@@ -183,10 +185,27 @@ def test_the_manifest_names_what_was_put_in(tree: Tree) -> None:
     else:
         assert manifest["agent"] == {}
         assert not (tree / "opt/heat-agent").exists()
+    ours = tree / "usr/libexec/heat-config/lib/heat_agent"
+    assert ours.exists() == (tree.kind.install_type == "slim")
+
+
+def test_the_agent_is_small(tree: Tree) -> None:
+    """All that the agent and the script hook add, unpacked: at most 1 MB."""
+    if tree.kind.install_type != "slim":
+        return
+    folders = ("usr/libexec/heat-config", "usr/libexec/heat-agent", "usr/libexec/os-collect-config")
+    paths = [path for folder in folders for path in (tree / folder).rglob("*")]
+    assert sum(path.stat().st_size for path in paths if path.is_file()) <= 1_000_000
 
 
 def test_everything_the_agent_imports_is_compiled(tree: Tree) -> None:
-    if tree.kind.install_type != "venv":
+    if tree.kind.install_type == "package":
+        return
+    if tree.kind.install_type == "slim":
+        library = tree / "usr/libexec/heat-config/lib"
+        sources = set(library.rglob("*.py"))
+        compiled = {path.parent.parent / path.name.split(".")[0] for path in library.rglob("*.pyc")}
+        assert {path.with_suffix("") for path in sources} == compiled
         return
     site = next((tree / "opt/heat-agent/lib").glob("python3*")) / "site-packages"
     sources = set(site.glob("os_*_config/*.py"))

@@ -29,7 +29,7 @@ PACKAGE = re.compile(r"[a-z][a-z0-9_]*")
 HOOKS = "/usr/libexec/heat-config/hooks/"
 LIBRARY = "/usr/libexec/heat-config/lib/"
 AGENT = ("os-apply-config", "os-collect-config", "os-refresh-config")
-AGENT_DEPENDENCY = "heat-agent-venv"
+AGENT_DEPENDENCY = "heat-agent"
 
 
 class BadDeclaration(Exception):
