@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from types import SimpleNamespace
 
 from heat_config import files
 
@@ -28,7 +29,6 @@ NOT_BOOLEAN = 255
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Mapping, Sequence
     from typing import Any, Optional
 
@@ -40,7 +40,24 @@ def main(
 
     Raises SystemExit for arguments that are not understood (2), and for --help and --version.
     """
-    options = _options(sys.argv[1:] if arguments is None else arguments, environment)
+    return _main(
+        _options(sys.argv[1:] if arguments is None else arguments, environment), environment
+    )
+
+
+def apply(environment: Mapping[str, str] = os.environ, **given: Any) -> int:
+    """Do what main() does for the options *given*, by their names; return the exit status.
+
+    For a caller that goes on: no command line has to be understood.
+    """
+    options = _defaults(environment)
+    unknown = given.keys() - options.keys()
+    if unknown:
+        raise TypeError(f"there is no option {min(unknown)}")
+    return _main(SimpleNamespace(**{**options, **given}), environment)
+
+
+def _main(options: SimpleNamespace, environment: Mapping[str, str]) -> int:
     if options.print_templates:
         _print(options.templates)
         return 0
@@ -52,7 +69,7 @@ def main(
         return 1
 
 
-def _run(options: argparse.Namespace, environment: Mapping[str, str], log: Log) -> int:
+def _run(options: SimpleNamespace, environment: Mapping[str, str], log: Log) -> int:
     sources = options.metadata or _sources(options.os_config_files, environment, log)
     if options.key and options.boolean_key:
         log("WARNING", "--key is not compatible with --boolean-key. --boolean-key ignored.")
@@ -149,8 +166,26 @@ class Log:
                 os.close(descriptor)
 
 
-def _options(arguments: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
-    import argparse
+def _defaults(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options that are not given, by their names."""
+    return {
+        "templates": default_templates(environment),
+        "output": "/",
+        "metadata": [],
+        "fallback_metadata": list(metadata.FALLBACK),
+        "validate": False,
+        "print_templates": False,
+        "subhash": None,
+        "key": None,
+        "type": "default",
+        "key_default": None,
+        "boolean_key": None,
+        "os_config_files": _list_file(environment),
+    }
+
+
+def _options(arguments: Sequence[str], environment: Mapping[str, str]) -> SimpleNamespace:
+    import argparse  # slow to import; see apply()
 
     parser = argparse.ArgumentParser(
         prog="os-apply-config",
@@ -163,14 +198,12 @@ def _options(arguments: Sequence[str], environment: Mapping[str, str]) -> argpar
         "-t",
         "--templates",
         metavar="TEMPLATE_ROOT",
-        default=default_templates(environment),
         help="where the templates are (default: %(default)s)",
     )
     add(
         "-o",
         "--output",
         metavar="OUT_DIR",
-        default="/",
         help="the directory below which files are written (default: %(default)s)",
     )
     add(
@@ -178,14 +211,12 @@ def _options(arguments: Sequence[str], environment: Mapping[str, str]) -> argpar
         "--metadata",
         metavar="METADATA_FILE",
         nargs="*",
-        default=[],
         help="files to read instead of OS_CONFIG_FILES; a later one counts more",
     )
     add(
         "--fallback-metadata",
         metavar="FALLBACK_METADATA",
         nargs="*",
-        default=list(metadata.FALLBACK),
         help="files that count less than all others, where they are there (default: %(default)s)",
     )
     add("-v", "--validate", action="store_true", help="render all templates and write nothing")
@@ -198,7 +229,6 @@ def _options(arguments: Sequence[str], environment: Mapping[str, str]) -> argpar
     add("--key", metavar="KEY", help="print the value of this dotted key, and exit")
     add(
         "--type",
-        default="default",
         help=f"what the value of --key must be: {', '.join(value_types.PATTERNS)}",
     )
     add(
@@ -215,8 +245,8 @@ def _options(arguments: Sequence[str], environment: Mapping[str, str]) -> argpar
     add("--version", action="version", version=VERSION)
     add(
         "--os-config-files",
-        default=_list_file(environment),
         help="the file in which os-collect-config lists what it has collected"
         " (default: %(default)s)",
     )
-    return parser.parse_args(arguments)
+    parser.set_defaults(**_defaults(environment))
+    return parser.parse_args(arguments, SimpleNamespace())

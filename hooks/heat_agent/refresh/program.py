@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from types import SimpleNamespace
 
 from .lock import LOCK_FILE
 from .refresh import BASE, PHASES, refresh
@@ -14,7 +15,6 @@ LEVELS = {"DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERROR": 40, "CRIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Mapping, Sequence
     from typing import Optional
 
@@ -75,8 +75,17 @@ class Log:
         sys.stderr.flush()
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    import argparse
+def _options(arguments: Sequence[str]) -> SimpleNamespace:
+    defaults = {
+        "print_base": False,
+        "print_phases": False,
+        "log_level": "INFO",
+        "lockfile": LOCK_FILE,
+        "timeout": None,
+    }
+    if not arguments:
+        return SimpleNamespace(**defaults)
+    import argparse  # slow to import, and the agent passes no arguments
 
     parser = argparse.ArgumentParser(
         prog="os-refresh-config",
@@ -86,7 +95,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--print-base", action="store_true", help="print where the phases are, and exit")
     add("--print-phases", action="store_true", help="print the phases, between tabs, and exit")
-    add("--log-level", default="INFO", choices=["ERROR", "WARN", "CRITICAL", "INFO", "DEBUG"])
-    add("--lockfile", default=LOCK_FILE, help="what keeps runs apart (default: %(default)s)")
+    add("--log-level", choices=["ERROR", "WARN", "CRITICAL", "INFO", "DEBUG"])
+    add("--lockfile", help="what keeps runs apart (default: %(default)s)")
     add("--timeout", type=int, help="seconds after which the run is ended, and has failed")
-    return parser.parse_args(arguments)
+    parser.set_defaults(**defaults)
+    return parser.parse_args(arguments, SimpleNamespace())

@@ -8,6 +8,8 @@ import subprocess
 import pytest
 from heat_agent.apply import program
 
+from .conftest import tree
+
 SECRET = "s3cr3t"
 METADATA = {
     "word": SECRET,
@@ -247,3 +249,25 @@ def test_the_old_list_of_files(tmp_path, monkeypatch, capsys):
     if os.geteuid() == 0:
         assert (tmp_path / "log").read_text() == err
         assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_the_agent_calls_is_the_program_without_its_command_line(asked, capsys, monkeypatch):
+    monkeypatch.setattr(program, "LOG_FILE", str(asked.ours.root / "log"))
+    asked.template("file", "{{word}}")
+    ours, _ = asked.apply()
+    folder = asked.ours.root
+    paths = {"templates": folder / "templates", "output": folder / "again"}
+    metadata = [str(folder / "metadata.json")]
+    names = {name: str(path) for name, path in paths.items()}
+    assert program.apply({}, metadata=metadata, fallback_metadata=[], **names) == 0
+    assert tree(folder / "again") == ours.tree
+    asked.metadata("{")
+    assert program.apply({}, metadata=metadata, **names) == 1
+    assert "[ERROR]" in capsys.readouterr().err
+    with pytest.raises(TypeError, match="fallback"):
+        program.apply({}, fallback=[])
+
+
+@pytest.mark.parametrize("environment", [{}, {"OS_CONFIG_FILES_PATH": "/x"}])
+def test_the_options_that_are_not_given(environment):
+    assert vars(program._options([], environment)) == program._defaults(environment)

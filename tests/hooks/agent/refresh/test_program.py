@@ -269,3 +269,8 @@ def test_an_expression_that_is_none_fails_the_phase(phases):
     assert (ours.status, ours.stdout) == (1, "")
     assert (theirs.status, theirs.stdout) == (0, "")
     assert 'RUN_PARTS_REGEX "(" is not a regular expression' in ours.stderr
+
+
+def test_without_arguments_the_options_are_those_that_argparse_has():
+    word = ["--log-level", "INFO"]
+    assert program._options([]) == program._options(word)

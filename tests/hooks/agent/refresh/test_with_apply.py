@@ -18,10 +18,14 @@ METADATA = {
 }
 
 
+SLOW = ("argparse", "gettext", "pathlib", "shutil", "urllib")
+
+
 def refresh(phases: Phases, document: Path) -> "subprocess.CompletedProcess[str]":
     """One run in a Python that has both programs loaded, and no PATH to find another by."""
     environment = {
         "PATH": "/nowhere",
+        "OS_REFRESH_CONFIG_BASE_DIR": str(phases.base),
         "OS_CONFIG_FILES": str(document),
         "OS_CONFIG_APPLIER_TEMPLATES": str(phases.root / "templates"),
         "OS_COLLECT_CONFIG_CONF": str(phases.root / "none"),
@@ -29,11 +33,11 @@ def refresh(phases: Phases, document: Path) -> "subprocess.CompletedProcess[str]
     }
     driver = (
         f"import sys; sys.path.insert(0, {str(HOOKS)!r})\n"
-        "from heat_agent.apply import program\n"
-        "from heat_agent.refresh.refresh import refresh\n"
-        f"program.LOG_FILE = {str(phases.root / 'log')!r}\n"
-        f"sys.exit(refresh({str(phases.base)!r}, log=print, lockfile={str(phases.lock)!r},\n"
-        f"    environment={environment!r}))\n"
+        "from heat_agent.apply import program as apply\n"
+        "from heat_agent.refresh import program\n"
+        f"apply.LOG_FILE = {str(phases.root / 'log')!r}\n"
+        f"program.LOCK_FILE = {str(phases.lock)!r}\n"
+        f"sys.exit(program.main([], {environment!r}))\n"
     )
     return subprocess.run(
         ["/usr/bin/python3", "-IS", "-c", driver], capture_output=True, text=True, timeout=60
@@ -68,3 +72,20 @@ def test_a_change_is_rendered_without_another_program(phases):
     assert done.returncode == 1
     assert "refused: 'os-collect-config.DEFAULT.command' does not fit on one line" in done.stderr
     assert (output / "os-collect-config.conf").read_text() == conf
+
+
+def test_a_change_needs_no_module_that_is_slow_to_import(phases):
+    """Each change paid for them, as nothing that a fork loads stays."""
+    output = phases.root / "modules"
+    template = phases.root / "templates" / str(output).lstrip("/")
+    template.parent.mkdir(parents=True)
+    template.write_text("#!/usr/bin/python3 -IS\nimport sys; print(*sys.modules)\n")
+    template.chmod(0o755)
+    phases.script("20-os-apply-config", STEP.read_text())
+    document = phases.root / "cfn.json"
+    document.write_text(json.dumps(METADATA))
+    done = refresh(phases, document)
+    assert done.returncode == 0, done.stderr
+    loaded = set(output.read_text().split())
+    assert "heat_agent.refresh.program" in loaded
+    assert not loaded & set(SLOW)
