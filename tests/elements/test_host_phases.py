@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -185,13 +186,13 @@ def test_one_template_a_file_and_one_runner() -> None:
         assert len(list(ELEMENTS.glob(f"*/os-*-config/{name}"))) == 1
 
 
-def install(script: Path, root: Path) -> None:
+def install(script: Path, root: Path, **environment: str) -> None:
     """Run a step of install.d with `root`/hooks as the build's folder and `root` as the image."""
     step = root / "hooks/install.d" / script.name
     step.parent.mkdir(parents=True, exist_ok=True)
     step.write_text(script.read_text().replace("/usr/l", f"{root}/usr/l"))
     (root / "usr/local/bin").mkdir(parents=True, exist_ok=True)
-    subprocess.run(["bash", step], check=True, timeout=60)
+    subprocess.run(["bash", step], env={**os.environ, **environment}, check=True, timeout=60)
 
 
 @pytest.mark.defect("A6")
@@ -247,6 +248,60 @@ def test_slim_programs_run_by_what_the_element_installs(tmp_path: Path) -> None:
     assert (tmp_path / "usr/local/bin/os-config-applier").resolve().name == "os-apply-config"
     kinds = {path.suffix for path in library.rglob("*") if path.is_file()}
     assert kinds == {".py", ".pyc"}
+
+
+@pytest.fixture
+def python_of(tmp_path: Path) -> Callable[[str], Path]:
+    """Put a Python of a version first on a path of its own, as `python3`."""
+
+    def put(version: str) -> Path:
+        places = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+        pythons = sorted(places.glob(f"{version}.*/bin/python"))
+        if not pythons:
+            pytest.skip(f"no Python {version} under pyenv on this host")
+        (tmp_path / "path").mkdir()
+        (tmp_path / "path/python3").symlink_to(pythons[-1])
+        return tmp_path / "path"
+
+    return put
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
+def test_the_agent_installs_for_the_python_of_the_image(
+    tmp_path: Path, python_of: Callable[[str], Path], version: str
+) -> None:
+    """Ubuntu 22.04 has 3.10 and 24.04 has 3.12; a directory stands in for their images."""
+    path = f"{python_of(version)}:{os.environ['PATH']}"
+    assert gather(tmp_path, **types("slim")).returncode == 0
+    install(ELEMENTS / "heat-agent/install.d/40-heat-agent", tmp_path, PATH=path)
+    library = tmp_path / "usr/libexec/heat-config/lib"
+    tag = f"cpython-{version.replace('.', '')}"
+    sources = {path.with_suffix("") for path in library.rglob("*.py")}
+    compiled = {path.parent.parent / path.name.split(".")[0] for path in library.rglob("*.pyc")}
+    assert sources == compiled
+    assert all(tag in path.name for path in library.rglob("*.pyc"))
+    for name in PROGRAMS:
+        program = (tmp_path / "usr/libexec/heat-agent" / name).read_text()
+        result = subprocess.run(
+            [tmp_path / "path/python3", "-IS", "-W", "error", "-c", program, "--help"],
+            env={"HEAT_CONFIG_LIB": str(library)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith("usage: ")
+
+
+def test_a_python_that_is_too_old_for_the_agent_stops_the_build(
+    tmp_path: Path, python_of: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = f"{python_of('3.8')}:{os.environ['PATH']}"
+    assert gather(tmp_path, **types("slim")).returncode == 0
+    with pytest.raises(subprocess.CalledProcessError):
+        install(ELEMENTS / "heat-agent/install.d/40-heat-agent", tmp_path, PATH=path)
+    assert "the agent needs Python 3.9 or later; the image has Python 3.8" in capfd.readouterr().err
 
 
 def test_nothing_is_gathered_for_upstreams_programs(tmp_path: Path) -> None:
