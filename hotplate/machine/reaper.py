@@ -256,7 +256,14 @@ class Reaper:
             except OSError as error:
                 os.write(error_pipe, f"{error.errno} {error.strerror}".encode())
                 os._exit(127)
-            self.become(argv, env, stderr, channels, error_pipe, parent)
+            self.become(
+                argv,
+                env,
+                stderr=stderr,
+                channels=channels,
+                error_pipe=error_pipe,
+                parent=parent,
+            )
         os.close(error_pipe)
         problem = os.read(failure, 4096)
         os.close(failure)
@@ -289,6 +296,7 @@ class Reaper:
         self,
         argv: list[str],
         env: dict[str, str],
+        *,
         stderr: int,
         channels: list[int],
         error_pipe: int,

@@ -111,13 +111,21 @@ class Identity:
             self._store.write(
                 "INSERT INTO hotplate_project VALUES (?, ?, ?)", project, name, DEFAULT_DOMAIN
             )
-            self._insert_user(user_id, name, DEFAULT_DOMAIN, project, password, roles)
+            self._insert_user(
+                user_id,
+                name,
+                domain=DEFAULT_DOMAIN,
+                project=project,
+                password=password,
+                roles=roles,
+            )
         return Credentials(name, password, user_id, project, name)
 
     def _insert_user(
         self,
         user_id: str,
         name: str,
+        *,
         domain: str,
         project: str,
         password: str,
@@ -167,7 +175,12 @@ class Identity:
         """Make a stack user, as Heat does for a server or a deployment; returns its id."""
         user_id = uuid.uuid4().hex
         self._insert_user(
-            user_id, name[-255:], STACK_DOMAIN, project, password or "", (STACK_USER_ROLE,)
+            user_id,
+            name[-255:],
+            domain=STACK_DOMAIN,
+            project=project,
+            password=password or "",
+            roles=(STACK_USER_ROLE,),
         )
         return user_id
 
