@@ -154,7 +154,9 @@ class Keeper:
             raise RuntimeError("the keeper is not running")
         return self._process.pid
 
-    def request(self, do: str, fds: Sequence[int] = (), **arguments: Any) -> tuple[Any, list[int]]:
+    def request(
+        self, do: str, fds: Sequence[int] = (), **arguments: object
+    ) -> tuple[Any, list[int]]:
         """Ask the helper for something; returns its answer and the descriptors it handed out.
 
         :raises OSError: when it could not be done; the text says what.

@@ -63,7 +63,7 @@ class Qmp:
         *,
         seconds: float = 30.0,
         descriptor: int | None = None,
-        **arguments: Any,
+        **arguments: object,
     ) -> Any:
         """Run one command and return what it returns; ``_`` in argument names stands for ``-``.
 
