@@ -1,0 +1,139 @@
+"""heat-agents' own phases, template and hook, unchanged, under upstream's agent and under ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.network
+
+ROOT = Path(__file__).resolve().parents[3]
+PARTS = ROOT / "elements/os-refresh-config/os-refresh-config-files/dib-run-parts"
+PROGRAMS = ("os-collect-config", "os-apply-config", "os-refresh-config")
+WANTED = (
+    "heat-agents==13.0.0 --hash=sha256:"
+    "346099c6e9f16bd5e68913b825013acdd97b6743a1764ebcfc08d6528cefa9d6"
+)
+DEPLOYMENT = {
+    "id": "d-1",
+    "name": "greet",
+    "group": "script",
+    "config": "#!/bin/sh\necho hello $name\nprintf %s done >$heat_outputs_path.state\n",
+    "inputs": [{"name": "name", "value": "wörld", "type": "String"}],
+    "outputs": [{"name": "state"}],
+    "options": {},
+}
+
+
+@pytest.fixture(scope="module")
+def theirs(fetch: Any) -> Path:
+    """The sources of heat-agents."""
+    archive = fetch(WANTED, "--no-binary")
+    with tarfile.open(archive) as tar:
+        tar.extractall(archive.parent, filter="data")
+    return archive.parent / "heat_agents-13.0.0"
+
+
+class Server:
+    """A directory that has heat-agents' files where an image has them."""
+
+    def __init__(self, root: Path, theirs: Path, programs: Path) -> None:
+        self.root = root
+        self.rendered = root / "heat-config"
+        elements = theirs / "heat-config"
+        for name in ("bin", "hooks", "local", "cache", "phases/configure.d"):
+            (root / name).mkdir(parents=True, mode=0o700)
+        for name in PROGRAMS:
+            (root / "bin" / name).symlink_to(programs / name)
+        shutil.copy2(PARTS, root / "bin")
+        notify = root / "bin/heat-config-notify"
+        notify.write_text(f"#!/bin/sh\ncat >{root}/signal.$(basename $1)\n")
+        notify.chmod(0o755)
+        for name in ("20-os-apply-config", "55-heat-config"):
+            script = elements / "os-refresh-config/configure.d" / name
+            shutil.copy2(script, root / "phases/configure.d")
+        # Templates are found by the path of the file that they make.
+        template = root / "templates" / str(self.rendered).lstrip("/")
+        template.parent.mkdir(parents=True)
+        shutil.copy2(
+            theirs / "heat-config/os-apply-config/var/run/heat-config/heat-config", template
+        )
+        shutil.copy2(theirs / "heat-config-script/install.d/hook-script.py", root / "hooks/script")
+        (root / "hooks/script").chmod(0o755)
+        self.conf = root / "os-collect-config.conf"
+        self.conf.write_text(
+            f"[DEFAULT]\ncommand = os-refresh-config --lockfile {root}/lock\ncollectors = local\n"
+            f"cachedir = {root}/cache\nbackup_cachedir = {root}/backup\n"
+            f"[local]\npath = {root}/local\n"
+        )
+
+    def round(self, *deployments: object) -> subprocess.CompletedProcess[str]:
+        """Give it deployments, and run the agent once."""
+        document = self.root / "local/data.json"
+        document.write_text(json.dumps({"deployments": deployments}))
+        document.chmod(0o600)
+        root = str(self.root)
+        return subprocess.run(
+            ["os-collect-config", "--config-file", str(self.conf), "--one-time"],
+            env={
+                # Their runner imports yaml, which the Python of the tests has.
+                "PATH": f"{root}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "LC_ALL": "C",
+                "HOME": root,
+                "HEAT_CONFIG_LIB": str(ROOT / "hooks"),
+                "OS_REFRESH_CONFIG_BASE_DIR": f"{root}/phases",
+                "OS_CONFIG_APPLIER_TEMPLATES": f"{root}/templates",
+                "HEAT_CONFIG_HOOKS": f"{root}/hooks",
+                "HEAT_SHELL_CONFIG": str(self.rendered),
+                "HEAT_CONFIG_DEPLOYED": f"{root}/deployed",
+                "HEAT_CONFIG_DEPLOYED_OLD": f"{root}/old",
+                "HEAT_SCRIPT_WORKING": f"{root}/work",
+                "HEAT_SCRIPT_OUTPUTS": f"{root}/out",
+            },
+            executable=f"{root}/bin/os-collect-config",
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def state(self) -> dict[str, tuple[int, str]]:
+        """Modes and contents of what the round has left, without what has a time in it."""
+        folders = ("cache", "deployed", "work", "out")
+        paths = [path for name in folders for path in (self.root / name).rglob("*")]
+        paths += [self.rendered, *self.root.glob("signal.*")]
+        return {
+            str(path.relative_to(self.root)): (
+                path.stat().st_mode,
+                path.read_text().replace(str(self.root), "ROOT"),
+            )
+            for path in paths
+            if path.is_file()
+        }
+
+
+def test_their_elements_do_the_same_under_both_agents(theirs: Path, tmp_path: Path) -> None:
+    states = {}
+    for name, programs in (("upstream", Path(sys.executable).parent), ("ours", ROOT / "hooks")):
+        server = Server(tmp_path / name, theirs, programs)
+        done = server.round(DEPLOYMENT)
+        assert done.returncode == 0, done.stderr
+        (signal,) = server.root.glob("signal.*")
+        answer = json.loads(signal.read_text())
+        assert (answer["deploy_status_code"], answer["state"]) == (0, "done")
+        assert answer["deploy_stdout"] == "hello wörld\n"
+        signal.unlink()
+        assert server.round(DEPLOYMENT).returncode == 0
+        assert not signal.exists(), "nothing has changed"
+        signal.write_text(json.dumps(answer))
+        states[name] = server.state()
+    assert states["ours"].keys() == states["upstream"].keys()
+    assert states["ours"] == states["upstream"]
