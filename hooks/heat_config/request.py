@@ -5,7 +5,7 @@ import time
 
 from . import proxy
 from .address import Target, redacted
-from .transport import NotAccepted
+from .refusal import NotAccepted
 
 ANSWER_LIMIT = 1 << 20
 

@@ -12,6 +12,7 @@ import os
 import time
 
 from . import process
+from .refusal import NotAccepted
 
 BODY_LIMIT = 950_000
 """Bytes of a signal; Heat's APIs take 1 MiB (max_json_body_size)."""
@@ -30,23 +31,6 @@ AGED = 15 * 60
 """Seconds after which a cloud may refuse a signed URL (keystone.conf, [credential] auth_ttl)."""
 
 _URL_KINDS = ("CFN_SIGNAL", "TEMP_URL_SIGNAL")
-
-
-class NotAccepted(Exception):
-    """The signal was not taken; *sentence* says why, without a query string or a credential.
-
-    again: whether the same request may succeed in a moment. dead: whether the host is not worth
-    another try in this pass. refused: whether the server refused it, but may accept it later.
-    final: whether no try can ever succeed.
-    """
-
-    def __init__(self, sentence, *, again=False, dead=False, refused=False, final=False):
-        super().__init__(sentence)
-        self.sentence = sentence
-        self.again = again
-        self.dead = dead
-        self.refused = refused
-        self.final = final
 
 
 def kind(inputs):

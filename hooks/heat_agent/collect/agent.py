@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections import namedtuple
 
-from . import documents, sources
+from . import command, documents, sources, waiting
 from .cache import Cache
 from .pace import Pace
 from .problems import NotConfigured, NotThere, Unavailable
@@ -13,7 +14,6 @@ from .problems import NotConfigured, NotThere, Unavailable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .log import Log
-    from .program import Seams
     from .settings import Settings
     from .signals import Signals
     from .web import Client
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 RELOAD = None
 LONGEST_POLL = 3600.0
 """Maximum seconds of one poll(2), whose argument is an int of milliseconds."""
+
+Seams = namedtuple("Seams", "command idle", defaults=(command.run, waiting.resend))
+"""The parts of the agent that a caller can replace.
+
+command: called with the configured command and the paths of the documents, in order, when something
+changed; returns the exit status. By default a process is started. idle: called after each round
+without changes.
+"""
 
 
 class Gathered:
@@ -59,7 +67,7 @@ class Gathered:
 
 
 class Agent:
-    """Poll as *settings* say; *client* is a web.Client, *seams* a program.Seams.
+    """Poll as *settings* say; *client* is a web.Client, *seams* the Seams.
 
     signals: a signals.Signals that has been entered. rounds: how many there were.
     """

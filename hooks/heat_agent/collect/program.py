@@ -6,10 +6,9 @@ import os
 import signal
 import sys
 import time
-from collections import namedtuple
 
-from . import command, settings, waiting
-from .agent import RELOAD, Agent
+from . import settings
+from .agent import RELOAD, Agent, Seams
 from .log import Log, open_log, to_stderr
 from .pace import chance
 from .problems import SettingsError
@@ -28,14 +27,6 @@ AGAIN = "OS_COLLECT_CONFIG_AGAIN"
 
 AT_ONCE = 2
 """Maximum reloads in a row without a pause: a command might always rewrite the configuration."""
-
-Seams = namedtuple("Seams", "command idle", defaults=(command.run, waiting.resend))
-"""The parts of the agent that a caller can replace.
-
-command: called with the configured command and the paths of the documents, in order, when something
-changed; returns the exit status. By default a process is started. idle: called after each round
-without changes.
-"""
 
 
 def main(
