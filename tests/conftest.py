@@ -13,8 +13,9 @@ import pytest
 from hypothesis import settings
 
 from hotplate.events import expected
+from hotplate.events.event import Event
 from hotplate.events.expected import ExpectedDeployment, Transport
-from hotplate.events.log import Event, EventLog
+from hotplate.events.log import EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Stage

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from hotplate.events.event import Event
 from hotplate.events.kinds import (
     GUEST_SERVICES,
     ConsoleLine,
@@ -18,7 +19,6 @@ from hotplate.events.kinds import (
     ServiceRequest,
     StackResource,
 )
-from hotplate.events.log import Event
 from hotplate.text import clean
 
 STACK_TYPE = "OS::Heat::Stack"

@@ -12,8 +12,9 @@ import re
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from hotplate.events.event import Event
 from hotplate.events.kinds import ServedDeployments
-from hotplate.events.log import Event, EventLog
+from hotplate.events.log import EventLog
 
 
 class Transport(StrEnum):

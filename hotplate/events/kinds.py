@@ -8,18 +8,17 @@ knows the names and the types of a kind's facts::
     if (exit := MachineExit.of(event)) is not None and exit.reason == "lost":
         ...
 
-In an :class:`~hotplate.events.log.Event`, and in ``events.json``, they are a map of JSON types.  A
-fact that is None is left out of it, and one that is not in it is the field's default.
+In an :class:`~hotplate.events.event.Event`, and in ``events.json``, they are a map of JSON types.
+A fact that is None is left out of it, and one that is not in it is the field's default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-if TYPE_CHECKING:
-    from hotplate.events.log import Event
+from hotplate.events.event import Event
 
 GUEST_SERVICES = frozenset({"metadata", "cfn", "heat", "keystone", "swift", "zaqar"})
 

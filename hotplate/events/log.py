@@ -10,10 +10,10 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Never
 
+from hotplate.events.event import Event
 from hotplate.events.kinds import EventFacts
 from hotplate.text import shortened
 
@@ -24,29 +24,6 @@ last ones.  What is left out between them was still passed to every subscriber."
 
 LONGEST_TEXT = 1024
 """As many characters of a text that a guest chose (a path, a name) are part of an event."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One thing that happened.
-
-    :param source: the room or service that saw it: ``machine``, ``console``, ``metadata``,
-        ``cfn``, ``heat``, ``keystone``, ``swift``, ``zaqar``, ``stack``, ``harness``.
-    :param kind: what it was, a short word such as ``request``, ``line``, ``power-on``,
-        ``resource``, ``signal``.
-    :param server: the Nova id of the server concerned, or "" when it concerns none.
-    :param detail: its facts, JSON types only, already redacted; texts that a guest chose are
-        :func:`clipped`.  What facts a kind has, and how to read them: :mod:`hotplate.events.kinds`.
-    :param at: seconds on the monotonic clock.
-    :param wall: seconds since the epoch, for people.
-    """
-
-    source: str
-    kind: str
-    server: str = ""
-    detail: Mapping[str, object] = field(default_factory=dict)
-    at: float = field(default_factory=time.monotonic)
-    wall: float = field(default_factory=time.time)
 
 
 def clipped(text: str) -> str:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.errors import HostError, Outcome
+from hotplate.events.event import Event
 from hotplate.events.kinds import GUEST_SERVICES
-from hotplate.events.log import Event
 from hotplate.verdict.verdict import Subject, Verdict
 
 LAST = "last"

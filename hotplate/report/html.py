@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hotplate.events import classify
-from hotplate.events.log import Event
+from hotplate.events.event import Event
 from hotplate.report import timeline
 from hotplate.report.artifacts import redacted
 from hotplate.report.picture import Picture

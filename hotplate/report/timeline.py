@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hotplate.events import classify
+from hotplate.events.event import Event
 from hotplate.events.kinds import LinkChange, ServiceRequest, StackResource
-from hotplate.events.log import Event, EventLog
+from hotplate.events.log import EventLog
 from hotplate.verdict import console_patterns
 from hotplate.verdict.tracker import StageTracker
 

@@ -14,8 +14,9 @@ from typing import Self
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, UsageError
 from hotplate.events.classify import STACK_TYPE
+from hotplate.events.event import Event
 from hotplate.events.kinds import MachineExit, ServerWaiting, StackResource, StartFault
-from hotplate.events.log import Event, EventLog
+from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.session.access import Access
 from hotplate.session.control import Control

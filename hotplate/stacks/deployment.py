@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hotplate.cloud.cloud import Cloud
+from hotplate.events.event import Event
 from hotplate.events.kinds import ServiceRequest
-from hotplate.events.log import Event
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.timing.deadline import DeadlineExceeded

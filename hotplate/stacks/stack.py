@@ -19,8 +19,8 @@ from hotplate.errors import (
 )
 from hotplate.events import classify
 from hotplate.events.classify import STACK_TYPE
+from hotplate.events.event import Event
 from hotplate.events.kinds import DiskError, MachineExit, StackResource, StartFault
-from hotplate.events.log import Event
 from hotplate.stacks.template import Template, load
 from hotplate.timing.deadline import GuestDeadline
 

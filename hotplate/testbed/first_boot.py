@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from hotplate.errors import ImageError
 from hotplate.events import classify
-from hotplate.events.log import Event
+from hotplate.events.event import Event
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.text import clean

@@ -20,8 +20,9 @@ from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova import user_data
 from hotplate.cloud.nova.compute import GuestServices, ServerSpec
 from hotplate.errors import HostError, MachineLostError, Outcome, outcome_of, sentence_of
+from hotplate.events.event import Event
 from hotplate.events.kinds import MachineExit, ServerWaiting, StartFault
-from hotplate.events.log import Event, EventLog
+from hotplate.events.log import EventLog
 from hotplate.guest import shell
 from hotplate.image import config_drive, qcow2
 from hotplate.image.inspect import Image

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotplate.cloud.nova.compute import ServerSpec
-from hotplate.events.log import Event, EventLog
+from hotplate.events.event import Event
+from hotplate.events.log import EventLog
 from hotplate.guest import shell
 from hotplate.guest.base import GuestGoneError
 from hotplate.guest.shell import Shell

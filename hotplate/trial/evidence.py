@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 
-from hotplate.events.log import Event
+from hotplate.events.event import Event
 from hotplate.report import deployment_output
 from hotplate.report.artifacts import Folder, redacted
 from hotplate.report.html import report

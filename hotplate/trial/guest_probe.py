@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hotplate.errors import HotplateError
+from hotplate.events.event import Event
 from hotplate.events.kinds import GuestJournal, StackResource
-from hotplate.events.log import Event, EventLog
+from hotplate.events.log import EventLog
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded

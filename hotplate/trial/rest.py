@@ -16,7 +16,8 @@ from pathlib import Path
 
 from hotplate.errors import HotplateError
 from hotplate.events import classify
-from hotplate.events.log import Event, EventLog
+from hotplate.events.event import Event
+from hotplate.events.log import EventLog
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from hotplate.events import classify
 from hotplate.events.classify import STACK_TYPE
+from hotplate.events.event import Event
 from hotplate.events.kinds import GuestFlood, ServerWaiting, ServiceRequest, StackResource
-from hotplate.events.log import Event, EventLog
+from hotplate.events.log import EventLog
 from hotplate.settings import Settings
 from hotplate.timing.deadline import Deadline, GuestDeadline
 from hotplate.trial.rest import LOOK_SECONDS

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field
 
 from hotplate.events import classify
+from hotplate.events.event import Event
 from hotplate.events.expected import ExpectedDeployment, Transport
 from hotplate.events.kinds import StackResource
-from hotplate.events.log import Event
 from hotplate.verdict.stages import ORDER, PER_DEPLOYMENT, Mark, Stage, first_missing
 
 UNSIGNALLED = PER_DEPLOYMENT[: PER_DEPLOYMENT.index(Stage.SIGNAL_RECEIVED)]

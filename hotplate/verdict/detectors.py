@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from hotplate.events import classify
+from hotplate.events.event import Event
 from hotplate.events.kinds import StackResource
-from hotplate.events.log import Event
 from hotplate.verdict.deployment_track import WaitSignal
 from hotplate.verdict.facts import CFN_INIT_DATA, Facts
 from hotplate.verdict.stages import Stage

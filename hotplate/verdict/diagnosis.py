@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from hotplate.events import classify
-from hotplate.events.log import Event
+from hotplate.events.event import Event
 from hotplate.text import clean
 from hotplate.verdict import detectors, rules
 from hotplate.verdict.facts import Facts, gather

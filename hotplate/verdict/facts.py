@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hotplate.events import classify
+from hotplate.events.event import Event
 from hotplate.events.kinds import (
     DiskError,
     GuestFlood,
@@ -17,7 +18,6 @@ from hotplate.events.kinds import (
     MachineReset,
     UserDataParts,
 )
-from hotplate.events.log import Event
 from hotplate.verdict import console_patterns
 from hotplate.verdict.deployment_track import DeploymentTrack
 from hotplate.verdict.health import Health

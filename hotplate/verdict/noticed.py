@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hotplate.events import classify
+from hotplate.events.event import Event
 from hotplate.events.kinds import GuestFlood, GuestJournal, MachineReset
-from hotplate.events.log import Event
 from hotplate.text import clean
 
 NOTABLE_LINES = 100

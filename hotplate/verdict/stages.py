@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hotplate.events import classify
+from hotplate.events.event import Event
 from hotplate.events.kinds import PowerOn
-from hotplate.events.log import Event
 
 
 class Stage(StrEnum):

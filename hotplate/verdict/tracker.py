@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Iterable
 
 from hotplate.events import classify, expected
+from hotplate.events.event import Event
 from hotplate.events.expected import ExpectedDeployment
 from hotplate.events.kinds import ServerBoot, StackResource, UserDataParts
-from hotplate.events.log import Event, EventLog
+from hotplate.events.log import EventLog
 from hotplate.verdict.deployment_track import DeploymentTrack, WaitSignal, furthest
 from hotplate.verdict.stages import (
     BOOT,

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from hotplate.errors import Interrupted, Outcome, outcome_of, sentence_of
 from hotplate.events import classify
+from hotplate.events.event import Event
 from hotplate.events.kinds import StackResource
-from hotplate.events.log import Event, EventLog
+from hotplate.events.log import EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.noticed import Noticed, notice

@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "machine"))
 import tiny_guest
 
 from hotplate.events import classify
-from hotplate.events.log import Event, EventLog
+from hotplate.events.event import Event
+from hotplate.events.log import EventLog
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import Firmware, MachineConfig
 from hotplate.machine.machine import Machine

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotplate.events import classify
-from hotplate.events.log import Event
+from hotplate.events.event import Event
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from mypy import api
 
 import hotplate
 from hotplate.events import kinds
+from hotplate.events.event import Event
 from hotplate.events.kinds import EventFacts, ServiceRequest, StackResource
-from hotplate.events.log import Event, EventLog
+from hotplate.events.log import EventLog
 
 PACKAGE = Path(hotplate.__file__).parent
 KINDS = [

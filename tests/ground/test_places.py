@@ -40,6 +40,7 @@ ELSEWHERE = {
     "cloud/zaqar/queues": "cloud/test_clients.py",
     "cloud/zaqar/websocket": "cloud/test_transports.py",
     "errors": "verdict/test_verdict.py",
+    "events/event": "events/test_log.py",
     "events/expected": "trial/test_expected.py",
     "guest/base": "guest/test_ways_in.py",
     "guest/shell": "guest/test_ways_in.py",

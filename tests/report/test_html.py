@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotplate.events.log import Event
+from hotplate.events.event import Event
 from hotplate.report import html, picture, timeline
 
 EVIL = '<script>document.title="pwned"</script><img src=x onerror="document.title=1">&"\''

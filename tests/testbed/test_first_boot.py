@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from hotplate.events.log import Event
+from hotplate.events.event import Event
 from hotplate.testbed import first_boot
 from hotplate.testbed.first_boot import Narrator
 
