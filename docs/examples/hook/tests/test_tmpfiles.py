@@ -1,6 +1,6 @@
 """The hook in a guest; run by: pytest --image IMAGE.
 
-The hook is copied in, so that any image with the runner will do.
+The hook is copied in, over one that the image has, so that any image with the runner will do.
 """
 
 from pathlib import Path
@@ -12,8 +12,7 @@ HOOK = Path(__file__).parents[1] / "hooks" / "tmpfiles.py"
 
 @pytest.fixture
 def ready(server):
-    server.run("mkdir -p /var/lib/heat-config/hooks").check()
-    server.copy_in(HOOK, "/var/lib/heat-config/hooks/tmpfiles", mode=0o755)
+    server.copy_in(HOOK, "/usr/libexec/heat-config/hooks/tmpfiles", mode=0o755)
     return server
 
 
