@@ -208,6 +208,19 @@ def test_a_reader_that_goes_changes_nothing(command):
     assert (command.folder / "artifacts" / "last" / "report.html").exists()
 
 
+def test_the_second_image_is_tested_although_the_reader_has_gone(command):
+    tiny_disk.make(command.folder / "second.raw")
+    process = command.start("tiny.raw", "second.raw", "--patience", "1")
+    process.stdout.close()
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1, err
+    runs = sorted((command.folder / "artifacts").glob("2*/verdict.json"))
+    verdicts = [json.loads(each.read_text()) for each in runs]
+    images = [Path(str(each["image"])).name for each in verdicts]
+    assert sorted(images) == ["second.raw", "tiny.raw"]
+    assert {each["outcome"] for each in verdicts} == {"failed"}
+
+
 def test_a_name_that_is_no_utf8(command):
     name = os.fsdecode(b"a\xff.raw")
     tiny_disk.make(command.folder / name)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import stat
 import string
 import subprocess
@@ -194,6 +195,16 @@ def test_zaqar_verifies_certificates_by_default(tmp_path: Path) -> None:
     sent = {**sent, "zaqar": {**sent["zaqar"], "ssl_certificate_validation": False}}
     conf.write_text(render({"os-collect-config": sent}).stdout)
     assert agent_reads(conf)["zaqar"]["ssl_certificate_validation"] is False
+
+
+def test_certificates_of_other_distributions(tmp_path: Path) -> None:
+    template = runpy.run_path(str(CONF))
+    chosen = template["certificates"]
+    places = (str(tmp_path / "none"), str(tmp_path / "bundle"))
+    chosen.__globals__["CERTIFICATES"] = places
+    assert chosen() == places[0]
+    (tmp_path / "bundle").touch()
+    assert chosen() == places[1]
 
 
 @pytest.mark.defect("A3")

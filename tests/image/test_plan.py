@@ -227,3 +227,12 @@ def test_the_build_has_the_hosts_apt_configuration(tmp_path: Path) -> None:
     extra = made(tmp_path, mirrors=configured).environment["DIB_MMDEBSTRAP_EXTRA_ARGS"]
     assert """--aptopt='Acquire::Check-Valid-Until "false"'""" in extra
     assert "--aptopt" not in made(tmp_path).environment["DIB_MMDEBSTRAP_EXTRA_ARGS"]
+
+
+@pytest.mark.parametrize("page", ["README.rst", "docs/building.rst"])
+def test_the_lines_of_the_pages_need_no_device_mapper(page: str):
+    """diskimage-builder's own partitions need kpartx, which nothing of ours installs."""
+    text = (Path(__file__).parents[2] / page).read_text().replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines() if "disk-image-create -o" in line]
+    assert lines
+    assert all("block-device-offset-mbr" in line for line in lines if "vm" in line)

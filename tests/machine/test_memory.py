@@ -93,10 +93,15 @@ def test_one_that_waits_can_be_deleted(somebody_elses, testbed):
     somebody_elses.close()
 
 
-def test_the_end_does_not_wait_for_a_waiting_server(somebody_elses, testbed):
-    Stack.create(testbed.cloud, template(one=SERVER))
-    event(testbed, "waiting")
-    somebody_elses.close()
+def test_the_end_does_not_wait_for_a_waiting_server(somebody_elses, memory, tmp_path):
+    """The other machine has all the memory until after the end."""
+    settings = Settings(memory=MEMORY_MIB, cpus=1, accelerator=AcceleratorChoice.TCG)
+    image = Image.open(tiny_disk.make(tmp_path / "disk.raw"))
+    with Testbed(image, settings=settings, directory=tmp_path, events=EventLog()) as running:
+        Stack.create(running.cloud, template(one=SERVER))
+        event(running, "waiting")
+    assert len(admission.held(memory)) == 1
+    assert [each for each in running.events if each.kind == "power-on"] == []
 
 
 def test_the_parts_of_the_user_data_are_in_the_events(somebody_elses, testbed):

@@ -112,6 +112,22 @@ def test_what_is_forgotten_leaves_nothing(guest, heat, cfn):
     assert not list(guest.logs.glob("d-1.*"))
 
 
+@pytest.mark.parametrize("name", ["d-1.pp", "d-1.sls", "d-1_playbook.yaml", "d-1.hiera.yaml"])
+def test_what_the_hooks_name_by_a_deployment_goes_with_it(guest, heat, cfn, name):
+    """What puppet, salt, ansible and hiera call their files in heat-agents, and did in ours."""
+    guest.real_hook("script", "script.py")
+    guest.metadata(cfn("true", group="script"), cfn("true", group="script", id="d-12"))
+    guest.run()
+    left = guest.root / "script" / name
+    other = guest.root / "script" / name.replace("d-1", "d-12")
+    for path in (left, other):
+        path.write_bytes(SECRET)
+    guest.config.write_text("forget_after = 0\n")
+    guest.metadata(cfn("true", group="script", id="d-12"))
+    guest.run()
+    assert (left.exists(), other.exists()) == (False, True)
+
+
 def test_a_run_does_not_have_the_outputs_of_the_one_before(guest, heat, cfn):
     """A file of the first run would be an error_output of the second, which succeeded."""
     guest.real_hook("script", "script.py")

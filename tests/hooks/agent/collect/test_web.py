@@ -242,6 +242,19 @@ def test_whose_certificates_are_trusted(make_client, secure, certificate, unavai
 
 
 @pytest.mark.tool("openssl")
+def test_certificates_are_where_the_distribution_has_them(
+    make_client, secure, certificate, monkeypatch
+):
+    """A Python that looks in another place than the distribution does."""
+    from heat_agent.collect import trust
+
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.setenv(name, "/not/there")
+    monkeypatch.setattr(trust, "BUNDLES", ("/not/there", str(certificate[0])))
+    assert make_client().ask(secure.url + "/x").body == b"{}"
+
+
+@pytest.mark.tool("openssl")
 def test_an_unverified_connection_is_not_reused_for_a_verified_request(client, secure, unavailable):
     client.ask(secure.url + "/x", verify=False)
     with pytest.raises(unavailable, match="not trusted"):
