@@ -29,6 +29,8 @@ class Execution:
         self._stderr = None
         self.was_cut = False
         """Whether the hook had no chance to clean up after itself."""
+        self.exit_status = None
+        """The hook's own, 128 + n when signal n ended it; None before its end, and when stopped."""
 
     def open(self):
         """Open the files of a new run. If this raises OSError, the hook must not be started."""
@@ -87,7 +89,7 @@ class Execution:
         for stream in self._streams:
             stream.close_writer()
         transport.preload()
-        status = process.wait(pid, self._seconds or None)
+        status = self.exit_status = process.wait(pid, self._seconds or None)
         if status is None:
             process.end_group(pid, self._settings.kill_after)
             self._pump.settle()
