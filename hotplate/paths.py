@@ -25,3 +25,8 @@ def _shared(name: str) -> Path:
 def elements_dir() -> Path:
     """Return the directory of hotplate's diskimage-builder elements, for ``ELEMENTS_PATH``."""
     return _shared("elements")
+
+
+def hooks_dir() -> Path:
+    """Return the directory of hotplate's hooks, in which their library ``heat_config`` lies."""
+    return _shared("hooks")

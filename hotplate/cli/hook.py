@@ -1,0 +1,196 @@
+"""``hotplate hook``: what the author of a hook uses on this host."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotplate.cli.interrupts import Interrupts
+from hotplate.errors import Interrupted, Outcome, UsageError
+from hotplate.hookkit.changes import ROOTS
+from hotplate.hookkit.findings import findings
+from hotplate.hookkit.run import HookTask, run_hook
+from hotplate.hookkit.show import as_document, as_text
+
+CONFIG_LIMIT = 16 << 20
+"""Bytes of a config."""
+
+ACTIONS = ("CREATE", "UPDATE", "DELETE", "SUSPEND", "RESUME")
+
+ABOUT = f"""\
+Run a hook on this host, by the runner that is in images, and show what Heat
+would get: the three values of each answer and the declared outputs.
+
+HOOK is any executable.  It is called as in a guest: no arguments, the
+deployment as JSON on stdin (id, name, group, config, options, inputs with
+Heat's deploy_..., outputs), umask 022, working directory /, a process group of
+its own.  It runs as you, and does to this host what it is asked for.  The
+environment is your PATH, your HEAT_... and SALT_... (HEAT_CONFIG_... aside),
+HEAT_CONFIG_LIB, and a HOME that is empty.  Settings of directories that its text
+names (HEAT_..._WORKING, HEAT_..._OUTPUTS, HEAT_...DIR) point into the
+scratch directory, which is removed at the end; so is what the hook left running
+in its process group.
+
+Findings: it cannot be run, took too long, crashed; no answer, no JSON, text
+beside the JSON, no status, an exit status other than 0; an output that is
+declared and not sent, or sent and not declared.  A quoted line has no input's
+value; what the hook itself answers and logs is shown as it is.
+
+Changed files: before and after, the inode and the time of change of what lies
+below {", ".join(map(str, ROOTS))}
+is compared.  What other programs change meanwhile is listed too; mounts below, and
+what a large tree has no time for (a few seconds, from the top down), are not
+looked at.  They are no findings: a hook is there to change something.
+"""
+
+EPILOG = """\
+exit status:
+  0      the deployment would be COMPLETE, and there is no finding
+  1      the deployment would be FAILED, or there is a finding
+  2      wrong usage, or a file that is not there
+  3      the host lacks something or ran out of it
+  128+N  interrupted by the signal N; the hook has been ended
+
+example:
+  echo 'echo hello > $heat_outputs_path.said' |
+      hotplate hook run hooks/script.py --config - --output said
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Fill in the command line of ``hotplate hook``."""
+    actions = parser.add_subparsers(dest="hook_verb", metavar="VERB", required=True)
+    run_parser = actions.add_parser(
+        "run",
+        help="run a hook on a config, and show what Heat would get",
+        description=ABOUT,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run_parser.add_argument("hook", type=Path, metavar="HOOK", help="the hook's file")
+    run_parser.add_argument(
+        "--config",
+        required=True,
+        metavar="FILE",
+        help="the config, as a template has it; - for standard input",
+    )
+    run_parser.add_argument(
+        "--group",
+        default="",
+        metavar="NAME",
+        help="the deployment's group (default: the file's name without its suffix, - for _)",
+    )
+    for name, text in (
+        ("input", "an input, of type String"),
+        ("option", "an option of the config"),
+    ):
+        run_parser.add_argument(
+            f"--{name}",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help=f"{text}; may be given several times",
+        )
+    run_parser.add_argument(
+        "--output",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a declared output; may be given several times",
+    )
+    run_parser.add_argument(
+        "--action", choices=ACTIONS, default="CREATE", help="what Heat does (default: CREATE)"
+    )
+    run_parser.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long the hook may take (default: 300); its option timeout is heeded too",
+    )
+    run_parser.add_argument(
+        "--changes-in",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="look for changed files below DIR, not below those above; may be given several times",
+    )
+    run_parser.add_argument("--json", action="store_true", help="print it as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run a hook; 1 when the deployment would fail, or for a finding."""
+    task = _task(args)
+    try:
+        with Interrupts() as interrupts, interrupts.allowed():
+            report = run_hook(task)
+    except Interrupted as error:
+        print(f"hotplate hook: {error}; the hook was ended", file=sys.stderr)
+        return 128 + error.number
+    listed = findings(task, report)
+    if args.json:
+        print(json.dumps(as_document(task, report, listed), indent=2))
+    else:
+        print(as_text(task, report, listed), end="")
+    good = report.status == 0 and not listed
+    return (Outcome.PASSED if good else Outcome.FAILED).exit_status
+
+
+def _task(args: argparse.Namespace) -> HookTask:
+    """Return what is asked for.
+
+    :raises UsageError: when it makes no sense; quotes no value.
+    """
+    if not 0 < args.timeout <= 86400:
+        raise UsageError(f"--timeout {args.timeout:g} is no time limit; expected seconds, over 0")
+    for root in args.changes_in or ():
+        if not root.is_dir():
+            raise UsageError(f'the directory "{root}" does not exist')
+    return HookTask(
+        args.hook,
+        _config(args.config),
+        group=args.group,
+        inputs=_pairs("--input", args.input),
+        outputs=tuple(dict.fromkeys(args.output)),
+        options=_pairs("--option", args.option),
+        action=args.action,
+        timeout=args.timeout,
+        environ=os.environ,
+        roots=tuple(each.resolve() for each in args.changes_in) if args.changes_in else ROOTS,
+    )
+
+
+def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    """Return names and values; what has no name may be a secret, and is not quoted."""
+    pairs = {}
+    for number, each in enumerate(given, 1):
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            raise UsageError(f"{option} number {number} is not NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _config(name: str) -> str:
+    """Return a config as text.
+
+    :raises UsageError: when it cannot be read.
+    """
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(CONFIG_LIMIT + 1)
+        else:
+            with Path(name).open("rb") as stream:
+                data = stream.read(CONFIG_LIMIT + 1)
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f'the config "{name}" is not text in UTF-8') from None
+    except OSError as error:
+        raise UsageError(f'the config "{name}" cannot be read: {error.strerror}') from error
+    if len(data) > CONFIG_LIMIT:
+        raise UsageError(f'the config "{name}" is larger than {CONFIG_LIMIT >> 20} MiB')
+    return text

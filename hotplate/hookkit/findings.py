@@ -1,0 +1,248 @@
+"""What is wrong with how a hook behaved, each in one sentence, with the line that it is about."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from hotplate.hookkit.run import HookReport, HookTask
+from hotplate.text import clean_line, shortened
+
+OWN_NAMES = {"deploy_stdout", "deploy_stderr", "deploy_status_code"}
+"""What is in each answer, beside the declared outputs."""
+
+QUOTED = 200
+"""Characters that are quoted of a line."""
+
+SHORT = 4
+"""An input with fewer characters is left out of a quotation only where it stands as a word."""
+
+_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+)')
+_SHELL = re.compile(r"^(?P<file>[^:]+): (?:line )?(?P<line>\d+): ")
+_TRACEBACK = "Traceback (most recent call last):"
+
+
+class FindingKind(StrEnum):
+    """What a finding is about."""
+
+    NOT_EXECUTABLE = "not-executable"
+    NO_INTERPRETER = "no-interpreter"
+    NOT_STARTED = "not-started"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+    NO_ANSWER = "no-answer"
+    NOT_JSON = "not-json"
+    TEXT_BESIDE_JSON = "text-beside-json"
+    NO_STATUS = "no-status"
+    EXIT_STATUS = "exit-status"
+    OUTPUT_MISSING = "output-missing"
+    OUTPUT_UNDECLARED = "output-undeclared"
+
+
+@dataclass(frozen=True)
+class HookFinding:
+    """Something that the author of a hook has to mend.
+
+    :param sentence: for people; has no value of an input.
+    :param place: the hook's file, or ``stdout``; empty when there is no line.
+    :param line: from 1; 0 when there is none.
+    """
+
+    kind: FindingKind
+    sentence: str
+    place: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        where = f"{self.place}, line {self.line}: " if self.line else ""
+        return f"{where}{self.sentence}"
+
+
+def findings(task: HookTask, report: HookReport) -> list[HookFinding]:
+    """Return what is wrong with how a hook behaved; a tool's failure is not, it has its status."""
+    if not report.started:
+        return [_not_started(task, report)]
+    listed = [*_ended(task, report)]
+    if report.exit_status is not None:
+        listed += _about_stdout(task, report)
+    if report.names is not None:
+        listed += _about_answer(task, report)
+    return listed
+
+
+def _not_started(task: HookTask, report: HookReport) -> HookFinding:
+    path = str(task.hook)
+    if not os.access(path, os.X_OK):
+        return HookFinding(
+            FindingKind.NOT_EXECUTABLE, f'the hook is not executable: chmod 0755 "{path}"'
+        )
+    try:
+        with task.hook.open("rb") as stream:
+            first = stream.read(4096).partition(b"\n")[0]
+    except OSError:
+        first = b""
+    if first.startswith(b"#!"):
+        return _without_interpreter(path, first.decode("utf-8", "replace"))
+    if not first.startswith(b"\x7fELF"):
+        return HookFinding(
+            FindingKind.NO_INTERPRETER,
+            'it does not begin with "#!" and an interpreter, so the kernel cannot run it',
+            path,
+            1,
+        )
+    reason = str(report.answer["deploy_stderr"])
+    return HookFinding(FindingKind.NOT_STARTED, f"it cannot be started: {_quoted(task, reason)}")
+
+
+def _without_interpreter(path: str, first: str) -> HookFinding:
+    interpreter = (first[2:].split(None, 1) or [""])[0]
+    sentence = f'its interpreter "{clean_line(interpreter)}" cannot be run'
+    if first.endswith("\r"):
+        sentence = (
+            'the line ends with a carriage return, which is taken for a part of its "#!" line'
+        )
+    elif not interpreter:
+        sentence = 'there is no interpreter after "#!"'
+    elif not Path(interpreter).exists():
+        sentence = f'its interpreter "{clean_line(interpreter)}" does not exist on this host'
+    return HookFinding(FindingKind.NO_INTERPRETER, sentence, path, 1)
+
+
+def _ended(task: HookTask, report: HookReport) -> Iterator[HookFinding]:
+    """Yield what is wrong with how its process ended."""
+    status = report.exit_status
+    if status is None:
+        yield HookFinding(
+            FindingKind.TIMEOUT,
+            f"it was stopped because it took too long, after {report.seconds:.0f} seconds",
+        )
+        return
+    if not status:
+        return
+    if status > 128 or _TRACEBACK in report.log or report.names is None:
+        last, place, line = _last_words(task, report.log)
+        how = _signal(status - 128) if status > 128 else f"exit status {status}"
+        words = f'and last wrote "{_quoted(task, last)}"' if last else "and wrote nothing to stderr"
+        yield HookFinding(FindingKind.CRASH, f"it crashed: it ended by {how}, {words}", place, line)
+    else:
+        yield HookFinding(
+            FindingKind.EXIT_STATUS,
+            f"it answered, but ended with exit status {status}; expected 0 with every answer",
+        )
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last_words(task: HookTask, log: str) -> tuple[str, str, int]:
+    """Return the last line of what a hook wrote to stderr, and the line of the hook it is about."""
+    lines = [each for each in log.splitlines() if each.strip()]
+    if not lines:
+        return "", "", 0
+    hook = str(task.hook.absolute())
+    own = 0
+    for each in lines:
+        match = _FRAME.match(each)
+        if match and match["file"] == hook:
+            own = int(match["line"])
+    match = _SHELL.match(lines[-1])
+    if not own and match and match["file"] == hook:
+        own = int(match["line"])
+    return lines[-1], str(task.hook) if own else "", own
+
+
+def _about_stdout(task: HookTask, report: HookReport) -> Iterator[HookFinding]:
+    """Yield what is wrong with all of its stdout, by ``report.problem``."""
+    quoted = _quoted(task, report.text)
+    if report.problem == "silent" and not report.exit_status:
+        yield HookFinding(
+            FindingKind.NO_ANSWER, "it printed nothing to stdout; expected one JSON object"
+        )
+    elif report.problem == "large":
+        yield HookFinding(FindingKind.NOT_JSON, "its answer is too large to be read")
+    elif report.problem == "not-object":
+        yield HookFinding(
+            FindingKind.NOT_JSON,
+            "the answer is JSON, but not an object with deploy_status_code",
+            "stdout",
+            report.line,
+        )
+    elif report.problem == "not-json":
+        yield HookFinding(
+            FindingKind.NOT_JSON,
+            f'the answer is no JSON, so all of it is taken as deploy_stdout: "{quoted}"',
+            "stdout",
+            report.line,
+        )
+    elif report.problem == "text-beside-json":
+        yield HookFinding(
+            FindingKind.TEXT_BESIDE_JSON,
+            "text beside the JSON answer, so all of it is taken as deploy_stdout and the status in "
+            f'it is ignored: "{quoted}"',
+            "stdout",
+            report.line,
+        )
+
+
+def _about_answer(task: HookTask, report: HookReport) -> Iterator[HookFinding]:
+    """Yield what is wrong with what is in its answer, an object."""
+    names = set(report.names or ())
+    if "deploy_status_code" not in names:
+        yield HookFinding(
+            FindingKind.NO_STATUS,
+            "the answer has no deploy_status_code, so the deployment fails",
+        )
+    elif "without a usable deploy_status_code" in str(report.answer["deploy_stderr"]):
+        yield HookFinding(
+            FindingKind.NO_STATUS,
+            "the deploy_status_code of the answer is no number, so the deployment fails",
+        )
+    for name in task.outputs:
+        if name not in names:
+            yield HookFinding(
+                FindingKind.OUTPUT_MISSING,
+                f'the declared output "{clean_line(name)}" is not in the answer: it was not '
+                "written, or not sent",
+            )
+    for name in sorted(names - OWN_NAMES - set(task.outputs)):
+        yield HookFinding(
+            FindingKind.OUTPUT_UNDECLARED,
+            f'the output "{_quoted(task, name)}" is in the answer, but was not declared, so the '
+            "runner drops it",
+        )
+
+
+def _quoted(task: HookTask, text: str) -> str:
+    """Return one line to quote, without the values of inputs."""
+    line = text.strip().partition("\n")[0]
+    for name, value in _by_length(task.inputs):
+        if len(value) < SHORT:
+            line = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", f"<{name}>", line)
+        else:
+            line = line.replace(value, f"<{name}>")
+    return shortened(clean_line(line), QUOTED)
+
+
+def _by_length(inputs: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    """Return names and values, the longest first: a short one may be a part of it.
+
+    Also as they stand in JSON, and in what Python shows of a text; and each line of one.
+    """
+    forms = {
+        (name, form)
+        for name, value in inputs.items()
+        for whole in (value, json.dumps(value)[1:-1], repr(value)[1:-1])
+        for form in (whole, *whole.split("\n"))
+        if form.strip()
+    }
+    return sorted(forms, key=lambda each: (-len(each[1]), each))

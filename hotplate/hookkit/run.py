@@ -1,0 +1,249 @@
+"""Run a hook on this host as the runner in a guest would, and keep what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hotplate.errors import HotplateError, SubjectError, UsageError
+from hotplate.hookkit.changes import ROOTS, FileChange, changes, look
+from hotplate.paths import hooks_dir
+
+GRACE = 20.0
+"""Seconds that the runner has to end a hook that took too long, and to report that."""
+
+HOOK_LIMIT = 4 << 20
+"""Bytes at the start of a hook in which the names of its settings are looked for."""
+
+_DIRECTORY_SETTING = re.compile(rb"\b(?:HEAT|SALT)_[A-Z0-9_]*_(?:WORKING|OUTPUTS|[A-Z]*DIR)\b")
+_GROUP = re.compile(r"[0-9A-Za-z_-]+")
+
+
+@dataclass(frozen=True)
+class HookTask:
+    """What a hook is run with.
+
+    :param hook: the hook's file.
+    :param config: what the template has as its config.
+    :param group: that of the deployment; by default the name of the file without its suffix, with
+        ``-`` for ``_``, as elements name them.
+    :param inputs: by name; all are of the type String.
+    :param outputs: the declared outputs.
+    :param options: of the config, by name.
+    :param action: Heat's.
+    :param timeout: seconds that the hook may take, unless its option ``timeout`` says otherwise.
+    :param environ: where its PATH and the settings of hooks are taken from.
+    :param roots: the directories below which changed files are looked for.
+    """
+
+    hook: Path
+    config: str
+    group: str = ""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    action: str = "CREATE"
+    timeout: float = 300.0
+    environ: Mapping[str, str] = field(default_factory=dict)
+    roots: Sequence[Path] = ROOTS
+
+    @property
+    def group_name(self) -> str:
+        """The group, as given or by the name of the file."""
+        return self.group or self.hook.stem.replace("_", "-")
+
+
+@dataclass(frozen=True)
+class HookReport:
+    """What a hook did.
+
+    :param answer: what Heat would get: ``deploy_stdout``, ``deploy_stderr``,
+        ``deploy_status_code`` and the declared outputs.
+    :param names: the keys of the answer as the hook gave it; None when it gave none.
+    :param problem: what is wrong with its stdout, see
+        :func:`hotplate.hookkit.guest_runner.reading`; empty when nothing is.
+    :param line: the line of its stdout that this is about, from 1.
+    :param text: that line.
+    :param started: False when it could not be started.
+    :param exit_status: the hook's own, 128 + n when signal n ended it; None when it did not run or
+        was stopped because it took too long.
+    :param left_running: True when something in its process group outlived it.
+    :param log: what it wrote to stderr.
+    :param seconds: how long it took.
+    :param changed: what has changed on the host beside the hook's own directories.
+    :param whole: False when not all of the roots could be looked through for that.
+    """
+
+    answer: Mapping[str, Any]
+    names: Sequence[str] | None
+    problem: str
+    line: int
+    text: str
+    started: bool
+    exit_status: int | None
+    left_running: bool
+    log: str
+    seconds: float
+    changed: Sequence[FileChange] = ()
+    whole: bool = True
+
+    @property
+    def status(self) -> int:
+        """The status by which Heat knows whether the deployment has failed."""
+        return int(self.answer["deploy_status_code"])
+
+
+def run_hook(task: HookTask) -> HookReport:
+    """Run a hook to its end.
+
+    :raises UsageError: when its file is not there, or its group cannot be one.
+    :raises SubjectError: when it could not be ended by the runner in time.
+    """
+    if not task.hook.is_file():
+        raise UsageError(f'the hook "{task.hook}" does not exist or is not a file')
+    if not _GROUP.fullmatch(task.group_name):
+        raise UsageError(
+            f'the group "{task.group_name}" can have no hook; expected letters, digits, - and _',
+            hint="--group NAME",
+        )
+    with tempfile.TemporaryDirectory(prefix="hotplate-hook-", ignore_cleanup_errors=True) as name:
+        # mkdtemp follows TMPDIR as it is given; what a hook is given is absolute.
+        scratch = Path(name).resolve()
+        own = (scratch, hooks_dir())
+        before = look(task.roots, without=own)
+        facts = _report_of(task, scratch)
+        after = look(task.roots, without=own)
+    return HookReport(**facts, changed=changes(before, after), whole=before.whole and after.whole)
+
+
+def deployment(task: HookTask) -> dict[str, Any]:
+    """Return the deployment as Heat's metadata would have it.
+
+    Inputs that Heat derives are there too, but for those of a signal: nobody waits for one.
+    """
+    derived = {
+        "deploy_server_id": str(uuid.uuid4()),
+        "deploy_action": task.action,
+        "deploy_stack_id": f"stack/{uuid.uuid4()}",
+        "deploy_resource_name": "deployment",
+        "deploy_signal_transport": "NO_SIGNAL",
+    }
+    inputs = {**derived, **task.inputs}
+    return {
+        "id": str(uuid.uuid4()),
+        "name": "hotplate-hook-run",
+        "group": task.group_name,
+        "config": task.config,
+        "inputs": [
+            {"name": name, "type": "String", "value": value} for name, value in inputs.items()
+        ],
+        "outputs": [
+            {"name": name, "type": "String", "error_output": False} for name in task.outputs
+        ],
+        "options": dict(task.options),
+        "creation_time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def environment(task: HookTask, scratch: Path) -> dict[str, str]:
+    """Return the environment of the runner, and by that of the hook.
+
+    The settings of hooks (``HEAT_*``, ``SALT_*``) are those of the task.  Each setting of a
+    directory that the hook's text names, and those that are usual for its group, point below a
+    scratch directory unless the task has them.
+    """
+    with task.hook.open("rb") as stream:
+        text = stream.read(HOOK_LIMIT)
+    prefix = "HEAT_" + task.group_name.upper().replace("-", "_")
+    names = {each.decode("ascii") for each in _DIRECTORY_SETTING.findall(text)}
+    names |= {f"{prefix}_WORKING", f"{prefix}_OUTPUTS"}
+    given = {
+        name: value
+        for name, value in task.environ.items()
+        if name.startswith(("HEAT_", "SALT_")) and not name.startswith("HEAT_CONFIG_")
+    }
+    return {
+        "PATH": task.environ.get("PATH", os.defpath),
+        "HOME": str(scratch / "home"),
+        **{name: str(scratch / "hook" / name.lower()) for name in names},
+        **given,
+        "HEAT_CONFIG_LIB": str(hooks_dir()),
+    }
+
+
+def _report_of(task: HookTask, scratch: Path) -> dict[str, Any]:
+    """Have the runner run the hook, and return its report."""
+    for name in ("home", "hook"):
+        (scratch / name).mkdir(mode=0o700)
+    request = {
+        "hook": str(task.hook.absolute()),
+        "deployment": deployment(task),
+        "timeout": task.timeout,
+        "state": str(scratch / "state"),
+        "logs": str(scratch / "logs"),
+    }
+    with contextlib.ExitStack() as stack:
+        errors = stack.enter_context((scratch / "errors").open("w+b"))
+        child = subprocess.Popen(
+            [sys.executable, "-IS", Path(__file__).with_name("guest_runner.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment(task, scratch),
+            # An interruption at the terminal is for us, who end the hook and what it started.
+            start_new_session=True,
+        )
+        stack.callback(_end, child)
+        try:
+            report, _ = child.communicate(
+                json.dumps(request).encode(), timeout=task.timeout + GRACE if task.timeout else None
+            )
+        except subprocess.TimeoutExpired:
+            raise SubjectError(
+                f'the hook "{task.hook}" was ended: its own option timeout is longer than '
+                f"{task.timeout:g} seconds",
+                hint="--timeout SECONDS",
+            ) from None
+        if child.returncode:
+            raise HotplateError(
+                f"the runner ended with exit status {child.returncode}: {_last_line(errors)}"
+            )
+    facts: dict[str, Any] = json.loads(report)
+    return facts
+
+
+def _last_line(errors: Any) -> str:
+    """Return the end of what the runner itself wrote; the type of an error, not its message."""
+    errors.seek(0)
+    lines = errors.read(1 << 20).decode("utf-8", "replace").strip().splitlines() or [""]
+    return str(lines[-1].partition(":")[0])
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the runner, which ends its hook first; do not be interrupted in that."""
+    if child.poll() is not None:
+        return
+    child.terminate()
+    end = time.monotonic() + GRACE
+    while time.monotonic() < end:
+        try:
+            child.wait(end - time.monotonic())
+            break
+        except KeyboardInterrupt:
+            continue
+        except subprocess.TimeoutExpired:
+            break
+    if child.poll() is None:
+        child.kill()
+        child.wait()

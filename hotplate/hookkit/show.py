@@ -1,0 +1,97 @@
+"""A hook's run as people read it, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hotplate.hookkit.changes import LISTED
+from hotplate.hookkit.findings import OWN_NAMES, HookFinding
+from hotplate.hookkit.run import HookReport, HookTask
+from hotplate.text import clean, clean_line, shortened
+
+SHOWN = 16_000
+"""Characters of one text that are shown to people; JSON has what Heat would get."""
+
+
+def as_document(
+    task: HookTask, report: HookReport, listed: Sequence[HookFinding]
+) -> dict[str, Any]:
+    """Return all of it for ``--json``."""
+    return {
+        "hook": str(task.hook),
+        "group": task.group_name,
+        "action": task.action,
+        "complete": report.status == 0,
+        "answer": dict(report.answer),
+        "findings": [
+            {
+                "kind": each.kind.value,
+                "sentence": each.sentence,
+                "place": each.place,
+                "line": each.line,
+            }
+            for each in listed
+        ],
+        "exit_status": report.exit_status,
+        "seconds": report.seconds,
+        "log": report.log,
+        "left_running": report.left_running,
+        "changed": [
+            {"kind": each.kind.value, "path": each.path} for each in report.changed[:LISTED]
+        ],
+        "changed_total": len(report.changed),
+        "looked_below": [str(each) for each in task.roots],
+        "looked_at_all": report.whole,
+    }
+
+
+def as_text(task: HookTask, report: HookReport, listed: Sequence[HookFinding]) -> str:
+    """Return all of it for people."""
+    return "\n".join(_lines(task, report, listed)) + "\n"
+
+
+def _lines(task: HookTask, report: HookReport, listed: Sequence[HookFinding]) -> Iterator[str]:
+    state = "COMPLETE" if report.status == 0 else "FAILED"
+    yield f"hook     {task.hook}, group {task.group_name}, {task.action}, {report.seconds:.1f} s"
+    yield f"result   {state}, deploy_status_code {report.status}"
+    for name in ("deploy_stdout", "deploy_stderr"):
+        yield from _block(name, str(report.answer[name]))
+    for name in sorted(report.answer.keys() - OWN_NAMES):
+        value = report.answer[name]
+        yield from _block(
+            f"output {clean_line(name)}", value if isinstance(value, str) else json.dumps(value)
+        )
+    if report.log:
+        yield from _block("the hook's log (its stderr)", report.log)
+    if report.left_running:
+        yield "note     it left processes running, which were ended; in a guest they stay"
+    yield from _changed(task, report)
+    if not listed:
+        yield "findings none"
+    for number, each in enumerate(listed, 1):
+        yield f"finding {number}: {clean_line(str(each))}"
+
+
+def _block(title: str, text: str) -> Iterator[str]:
+    if not text:
+        yield f"{title}: empty"
+        return
+    yield f"{title}:"
+    shown = shortened(clean(text), SHOWN)
+    yield from (f"    {line}" for line in shown.rstrip("\n").split("\n"))
+
+
+def _changed(task: HookTask, report: HookReport) -> Iterator[str]:
+    roots = " ".join(map(str, task.roots))
+    if not report.whole:
+        roots += " (too much is there to look at all of it)"
+    if not report.changed:
+        yield f"changed files below {roots}: none"
+        return
+    yield f"changed files below {roots}:"
+    for each in report.changed[:LISTED]:
+        yield f"    {each.kind.value:8} {clean_line(each.path)}"
+    if len(report.changed) > LISTED:
+        yield f"    and {len(report.changed) - LISTED} more"
