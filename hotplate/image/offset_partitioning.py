@@ -96,6 +96,8 @@ class OffsetPartitioning(Partitioning):  # type: ignore[misc]
             return
         base = self.state["blockdev"][self.base]
         self.image_path = base["image"]
+        # A host that does not know its own name has sudo say so in front of each answer.
+        base["device"] = base["device"].strip().splitlines()[-1]
         self.device_path = base["device"]
         self.disk_size = self._size_of_block_dev(self.image_path)
         if self.label == "mbr":

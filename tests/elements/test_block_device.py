@@ -119,6 +119,23 @@ class TestBuilds:
             tmp_path / "disk.raw", offset, "/etc/fstab"
         )
 
+    def test_a_host_that_does_not_know_its_own_name(
+        self, tmp_path: Path, kind: str, label: str, partitions: int
+    ):
+        """sudo warns of it, and diskimage-builder takes that for a part of what commands print."""
+        before = loops()
+        sudo = tmp_path / "bin" / "sudo"
+        sudo.parent.mkdir()
+        warning = "sudo: unable to resolve host vm: Name or service not known"
+        sudo.write_text(f'#!/bin/sh\necho "{warning}" >&2\nexec {shutil.which("sudo")} "$@"\n')
+        sudo.chmod(0o755)
+        path = f"{sudo.parent}:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+        done = build(tmp_path, f"block-device-offset-{kind}", PATH=path)
+        assert done.returncode == 0, done.stdout[-3000:]
+        assert warning in done.stdout
+        assert loops() == before
+        assert len(table_of(tmp_path / "disk.raw")["partitions"]) == partitions
+
     def test_a_failure_while_creating_leaves_no_loop_device_and_no_mount(
         self, tmp_path: Path, kind: str, label: str, partitions: int
     ):
