@@ -41,6 +41,19 @@ def test_refuse(cloud: Any, vm: Guest) -> None:
     assert hostname(vm).status_code == 200
 
 
+def test_refuse_on_a_connection_that_was_kept(cloud: Any, vm: Guest) -> None:
+    """The agent keeps its connection to Heat; a server that is down answers on none."""
+    url = vm.url("http://169.254.169.254/latest/meta-data/hostname")
+    with requests.Session() as session:
+        assert session.get(url, timeout=10).status_code == 200
+        with (
+            cloud.fault(endpoint="metadata", kind="refuse"),
+            pytest.raises(requests.ConnectionError),
+        ):
+            session.get(url, timeout=10)
+        assert session.get(url, timeout=10).status_code == 200
+
+
 def test_delay_and_hang(cloud: Any, vm: Guest) -> None:
     begun = time.monotonic()
     with cloud.fault(endpoint="metadata", kind="delay", delay=0.3):

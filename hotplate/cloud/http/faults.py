@@ -17,7 +17,7 @@ from hotplate.errors import UsageError
 
 #: kind -> what a client sees.
 KINDS: dict[str, str] = {
-    "refuse": "the connection is reset as soon as it is made",
+    "refuse": "the connection is reset as soon as it is made, a kept one at its next request",
     "status": "the given status with the service's kind of body, the request is not handled",
     "delay": "the answer comes the given seconds later",
     "hang": "the request is accepted and never answered while the fault lasts",

@@ -62,6 +62,20 @@ class _Refusal(ErrorTask):  # type: ignore[misc]
 class _Channel(HTTPChannel):  # type: ignore[misc]
     error_task_class = _Refusal
 
+    def received(self, data: bytes) -> bool:
+        """Take what came, unless it begins a request that a fault refuses on a kept connection."""
+        if data and self.request is None and self.server._front.refuses():
+            _reset(self.socket)
+            self.handle_close()
+            return False
+        return bool(super().received(data))
+
+
+def _reset(connection: socket.socket) -> None:
+    """Close a connection so that the other side sees a reset."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
 
 class _Listening:
     """A server of waitress's that may drop a connection, and that may end before its workers."""
@@ -100,9 +114,7 @@ class _Listening:
         accepted = super().accept()  # type: ignore[misc]
         if accepted is None or not self._front.refuses():
             return accepted
-        connection = accepted[0]
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.close()
+        _reset(accepted[0])
         return None
 
 
@@ -142,7 +154,7 @@ class Front:
         self._faults = faults
 
     def refuses(self) -> bool:
-        """Whether the connection that was just made is to be reset."""
+        """Whether a connection that was just made, or has a new request, is to be reset."""
         fault = self._faults.hit(
             self.service,
             lambda fault: fault.kind == "refuse" and fault.server in ("", self._server_id),
