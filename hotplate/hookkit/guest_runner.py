@@ -3,7 +3,7 @@
 A program, run in a process of its own with ``HEAT_CONFIG_LIB`` naming the directory that holds
 ``heat_config``.  It reads on stdin an object with ``hook`` (a path), ``deployment``, ``timeout``
 (seconds, 0 for ever), ``state`` and ``logs`` (directories), and prints one object, see
-:class:`hotplate.hookkit.run.Run`.  How a hook is called, and how its answer is read, is
+:class:`hotplate.hookkit.run.HookReport`.  How a hook is called, and how its answer is read, is
 ``heat_config.execution`` and ``heat_config.result``, as in an image.
 """
 
