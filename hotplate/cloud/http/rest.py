@@ -1,0 +1,213 @@
+"""What the JSON APIs of the cloud have in common: requests, answers, routes and pages.
+
+A service makes a table of :class:`Routes`, and answers a WSGI request with :func:`respond`::
+
+    routes: Routes[Grant] = Routes()
+    routes.add("GET", "/v2.0/networks/{id}", show)
+
+    def app(environ, start_response):
+        return respond(environ, start_response, lambda request: routes.answer(request, caller))
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import Any, Generic, TypeVar
+from urllib.parse import parse_qs
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+Caller = TypeVar("Caller")
+Row = TypeVar("Row")
+
+Headers = tuple[tuple[str, str], ...]
+
+
+class HttpError(Exception):
+    """A request is answered with an error; ``str()`` is what it says.
+
+    :param kind: the error's own name where the service has one (Neutron's ``type``).
+    :param body: the whole JSON answer, where it is not in the service's own form.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "",
+        headers: Headers = (),
+        body: object = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.headers = headers
+        self.body = body
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as a service reads it.
+
+    :param path: decoded, without a slash at its end; "" is the root.
+    :param query: name -> all values in their order.
+    :param environ: the rest, WSGI's and the gateway's.
+    :param parts: the parts of the path that a route names.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, list[str]]
+    environ: WSGIEnvironment
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, environ: WSGIEnvironment) -> Request:
+        """Return the request of a WSGI environment."""
+        path = environ.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "replace")
+        query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
+        return cls(environ["REQUEST_METHOD"], path.rstrip("/"), query, environ)
+
+    def part(self, name: str) -> str:
+        """Return a part of the path that the route names."""
+        return self.parts[name]
+
+    def header(self, name: str) -> str:
+        """Return a header's value, "" without it."""
+        return str(self.environ.get("HTTP_" + name.upper().replace("-", "_"), ""))
+
+    def one(self, name: str, default: str = "") -> str:
+        """Return the last value of a name in the query."""
+        return self.query.get(name, [default])[-1]
+
+    def number(self, name: str, *, default: int, most: int) -> int:
+        """Return a number of the query, no more than ``most``.
+
+        :raises HttpError: 400, when it is no whole number from 0 on.
+        """
+        text = self.one(name)
+        if not text:
+            return min(default, most)
+        if not re.fullmatch("[0-9]{1,18}", text):
+            raise HttpError(400, f"{name} must be a whole number from 0 on, not '{text}'.")
+        return min(int(text), most)
+
+    def json(self) -> dict[str, Any]:
+        """Return the body; its size is bounded by the gateway.
+
+        :raises HttpError: 400, when it is no JSON object.
+        """
+        raw = self.environ["wsgi.input"].read(int(self.environ.get("CONTENT_LENGTH") or 0))
+        try:
+            body = json.loads(raw)
+        except (ValueError, RecursionError):
+            raise HttpError(400, "Malformed request body: it is not JSON.") from None
+        if not isinstance(body, dict):
+            raise HttpError(400, "Malformed request body: it is not a JSON object.")
+        return body
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a request is answered with.
+
+    :param body: None is no body, ``bytes`` are sent as they are, all else as JSON.
+    """
+
+    status: int = 200
+    body: object = None
+    headers: Headers = ()
+
+    def send(self, start_response: StartResponse) -> list[bytes]:
+        """Send it as a WSGI application does."""
+        payload = self._payload()
+        headers = list(self.headers)
+        if self.body is not None and not any(name == "Content-Type" for name, _ in headers):
+            raw = isinstance(self.body, bytes)
+            kind = "application/octet-stream" if raw else "application/json"
+            headers.append(("Content-Type", kind))
+        headers.append(("Content-Length", str(len(payload))))
+        start_response(f"{self.status} {HTTPStatus(self.status).phrase}", headers)
+        return [payload]
+
+    def _payload(self) -> bytes:
+        if self.body is None:
+            return b""
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+class Routes(Generic[Caller]):
+    """Which handler answers which method and path; a handler is called with request and caller."""
+
+    def __init__(self) -> None:
+        self._table: list[tuple[str, re.Pattern[str], Callable[[Request, Caller], Answer]]] = []
+
+    def add(self, method: str, template: str, handler: Callable[[Request, Caller], Answer]) -> None:
+        """Let ``handler`` answer; a part of the path in braces is :meth:`Request.part`."""
+        names = re.split(r"\{(\w+)\}", template)
+        pattern = "".join(
+            f"(?P<{text}>[^/]+)" if index % 2 else re.escape(text)
+            for index, text in enumerate(names)
+        )
+        self._table.append((method, re.compile(pattern), handler))
+
+    def answer(self, request: Request, caller: Caller) -> Answer:
+        """Return the answer of the first route that fits.
+
+        :raises HttpError: 404 for a path that no route has, 405 for another method.
+        """
+        methods = []
+        for method, pattern, handler in self._table:
+            if not (match := pattern.fullmatch(request.path)):
+                continue
+            if method == request.method:
+                return handler(replace(request, parts=match.groupdict()), caller)
+            methods.append(method)
+        if not methods:
+            raise HttpError(404, "The resource could not be found.")
+        allowed = (("Allow", ", ".join(sorted(set(methods)))),)
+        raise HttpError(
+            405, f"The method {request.method} is not allowed for this resource.", headers=allowed
+        )
+
+
+def respond(
+    environ: WSGIEnvironment,
+    start_response: StartResponse,
+    answer: Callable[[Request], Answer],
+    *,
+    describe: Callable[[HttpError], object],
+    headers: Headers = (),
+) -> list[bytes]:
+    """Answer a WSGI request.
+
+    :param describe: makes the JSON of an error in the form of the service.
+    :param headers: sent with every answer.
+    """
+    try:
+        given = answer(Request.read(environ))
+    except HttpError as error:
+        body = error.body if error.body is not None else describe(error)
+        given = Answer(error.status, body, error.headers)
+    return replace(given, headers=(*given.headers, *headers)).send(start_response)
+
+
+def page(
+    rows: Sequence[Row], name: Callable[[Row], str], *, limit: int, marker: str = ""
+) -> tuple[list[Row], bool]:
+    """Return the rows after ``marker``, at most ``limit``, and whether there are more.
+
+    :param name: a row's id, which the marker is.
+    :raises HttpError: 400, when no row has that id.
+    """
+    start = 0
+    if marker:
+        places = [index for index, row in enumerate(rows) if name(row) == marker]
+        if not places:
+            raise HttpError(400, f"marker [{marker}] not found")
+        start = places[0] + 1
+    return list(rows[start : start + limit]), len(rows) > start + limit

@@ -1,0 +1,78 @@
+"""Who is let in to an API: by the token's project, role and age."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.http.addresses import Addresses
+from hotplate.cloud.http.rest import HttpError, Request
+from hotplate.cloud.keystone.guard import Guard
+from hotplate.cloud.keystone.identity import Grant, Identity
+
+
+@pytest.fixture
+def identity(tmp_path: Path) -> Iterator[Identity]:
+    store = Store(tmp_path / "neighbours.db")
+    made = Identity(store, token_ttl=60)
+    made.addresses = Addresses({"keystone": "http://127.0.0.1:5000"})
+    yield made
+    store.close()
+
+
+def check(identity: Identity, token: str, method: str = "GET") -> Grant:
+    request = Request(method, "/x", {}, {"HTTP_X_AUTH_TOKEN": token})
+    return Guard(identity).check(request)
+
+
+def token_of(identity: Identity, user_id: str, roles: tuple[str, ...] | None = None) -> str:
+    user = identity.user(user_id)
+    assert user is not None
+    grant = identity.grant(user)
+    if roles is not None:
+        grant = Grant(user, grant.project, roles, grant.issued, grant.expires)
+    return identity.token(grant)
+
+
+def test_the_owner_is_let_in(identity: Identity) -> None:
+    token = token_of(identity, identity.owner.user_id)
+    for method in ("GET", "POST", "DELETE"):
+        assert check(identity, token, method).project == identity.owner.project_id
+
+
+@pytest.mark.parametrize("token", ["", "gAAAAAnonsense", "x" * 5000])
+def test_a_bad_token_is_401_as_keystonemiddleware_answers(identity: Identity, token: str) -> None:
+    with pytest.raises(HttpError) as refused:
+        check(identity, token)
+    assert refused.value.status == 401
+    assert refused.value.headers == (
+        ("WWW-Authenticate", 'Keystone uri="http://127.0.0.1:5000/v3"'),
+    )
+    assert refused.value.body["error"]["code"] == 401  # type: ignore[index]
+
+
+def test_an_old_token_is_refused(identity: Identity) -> None:
+    token = token_of(identity, identity.owner.user_id)
+    identity.skew = lambda: 61.0
+    with pytest.raises(HttpError) as refused:
+        check(identity, token)
+    assert refused.value.status == 401
+
+
+def test_a_reader_may_only_read(identity: Identity) -> None:
+    token = token_of(identity, identity.owner.user_id, ("reader",))
+    assert check(identity, token, "GET").roles == ("reader",)
+    with pytest.raises(HttpError) as refused:
+        check(identity, token, "POST")
+    assert refused.value.status == 403
+
+
+def test_a_stack_user_is_turned_away(identity: Identity) -> None:
+    """What a server's user data or a deployment carries is good for Heat and the queues alone."""
+    user = identity.create_stack_user("web", identity.owner.project_id, "secret")
+    with pytest.raises(HttpError) as refused:
+        check(identity, token_of(identity, user))
+    assert refused.value.status == 403
