@@ -1,4 +1,4 @@
-"""QEMU and nothing else: accelerator, processes, wiring, console, QMP, snapshots.
+"""QEMU and nothing else: accelerator, wiring, console, QMP, snapshots.
 
 Knows no Heat.  The parts that other rooms use are :class:`~hotplate.machine.machine.Machine`,
 :class:`~hotplate.machine.config.MachineConfig`, :func:`~hotplate.machine.wiring.choose` and

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hotplate.children.keeper import Keeper
 from hotplate.errors import HostError
 from hotplate.host_tools import find_tool
 from hotplate.machine import kvm_probe
 from hotplate.machine.config import ARCHITECTURES
-from hotplate.machine.process import Keeper
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 PROBE_SECONDS = 2.0

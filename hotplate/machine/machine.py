@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from hotplate.children.keeper import FIRST_CHILD_FD, Child
 from hotplate.errors import HostError, MachineLostError
 from hotplate.events import kinds
 from hotplate.events.log import EventLog
@@ -31,7 +32,6 @@ from hotplate.machine.config import (
 )
 from hotplate.machine.console import Console
 from hotplate.machine.files import HandedFiles
-from hotplate.machine.process import FIRST_CHILD_FD, Child
 from hotplate.machine.qmp import Qmp
 from hotplate.machine.wiring import Wiring
 from hotplate.timing.deadline import Deadline

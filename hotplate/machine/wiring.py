@@ -6,7 +6,7 @@ Two ways, chosen by trying (:func:`choose`):
     QEMU runs in a network namespace of its own, in which only ``lo`` exists.  QEMU's user-mode
     network lies on 169.254.169.0/24 with 169.254.169.254 as its "host" address, so that a
     connection of the guest to that address becomes one to 127.0.0.1, same port, inside the
-    namespace.  The listeners there are made by the :mod:`~hotplate.machine.reaper` and handed to
+    namespace.  The listeners there are made by the :mod:`~hotplate.children.reaper` and handed to
     the harness.  There is no way out, no helper process for each connection, and no port clash.
 
 :class:`GuestForward`
@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Self
 
 from hotplate import locks
+from hotplate.children.keeper import Keeper
+from hotplate.children.reaper import FIRST_USER, LAST_USER
 from hotplate.errors import HostError
 from hotplate.host_tools import find_tool
-from hotplate.machine.process import Keeper
-from hotplate.machine.reaper import FIRST_USER, LAST_USER
 
 METADATA_ADDRESS = "169.254.169.254"
 NETWORK = "169.254.169.0/24"

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from hotplate.children.reaper import choose_user
 from hotplate.image.inspect import EXT_MAGIC_AT, SECTOR, qemu_img
 from hotplate.image.overlay import ADDRESS_SPACE
-from hotplate.machine.reaper import choose_user
 from hotplate.timing.deadline import Deadline
 from hotplate.verdict import health
 

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 ELSEWHERE = {
     "__main__": "cli/test_command.py",
+    "children/reaper": "children/test_keeper.py",
     "cli/arguments": "cli/test_command.py",
     "cli/build": "cli/test_build_verb.py",
     "cli/down": "cli/test_up.py",
@@ -58,7 +59,6 @@ ELSEWHERE = {
     "image/overlay": "image/test_qcow2.py",
     "machine/files": "machine/test_confined.py",
     "machine/kvm_probe": "machine/test_accelerator.py",
-    "machine/reaper": "machine/test_process.py",
     "paths": "image/test_plan.py",
     "plugin/options": "plugin/test_plugin.py",
     "plugin/pool": "plugin/test_isolation.py",

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from hotplate.children import reaper
+from hotplate.children.keeper import FIRST_CHILD_FD, Child, Keeper
 from hotplate.errors import HostError, MachineLostError
-from hotplate.machine import reaper
-from hotplate.machine.process import FIRST_CHILD_FD, Child, Keeper
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 HARNESS = """
 import os, sys, time
 from pathlib import Path
-from hotplate.machine.process import Keeper
+from hotplate.children.keeper import Keeper
 keeper = Keeper().__enter__()
 child = keeper.spawn(["sleep", "1000"], directory=Path("/"), stderr=Path(sys.argv[1]))
 if sys.argv[2] == "fork" and os.fork() == 0:

@@ -1,6 +1,6 @@
 """Children of the harness: they die with it, whatever kills it.
 
-:class:`Keeper` is the harness's end of :mod:`hotplate.machine.reaper`.
+:class:`Keeper` is the harness's end of :mod:`hotplate.children.reaper`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hotplate.children import reaper as program
 from hotplate.errors import HostError, MachineLostError
-from hotplate.machine import reaper as program
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 FIRST_CHILD_FD = program.FIRST_CHILD_FD

@@ -1,0 +1,5 @@
+"""Programs that die with the harness, whatever ends it.
+
+:class:`~hotplate.children.keeper.Keeper` is the harness's end, :mod:`~hotplate.children.reaper` the
+small process between the harness and its children.
+"""
