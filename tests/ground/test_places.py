@@ -35,6 +35,7 @@ ELSEWHERE = {
     "cloud/keystone/identity": "cloud/test_limits.py",
     "cloud/nova/client": "cloud/test_templates.py",
     "cloud/nova/compute": "cloud/test_metadata.py",
+    "cloud/nova/network": "cloud/test_metadata.py",
     "cloud/nova/servers": "cloud/test_limits.py",
     "cloud/options": "cloud/test_cloud.py",
     "cloud/served": "trial/test_expected.py",

@@ -15,8 +15,9 @@ from heat.engine.clients.os import neutron as neutron_plugin
 from heatclient import client as heat_client
 
 from hotplate.cloud.http.addresses import guest_base
-from hotplate.cloud.nova.client import MICROVERSION, NETWORK, NovaClient, mac_address
-from hotplate.cloud.nova.servers import GUEST_IP, Servers
+from hotplate.cloud.nova.client import MICROVERSION, NovaClient
+from hotplate.cloud.nova.network import GUEST_IP, NETWORK, mac_address
+from hotplate.cloud.nova.servers import Servers
 
 NAME = f"{__name__}.Backend"
 

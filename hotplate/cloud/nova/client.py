@@ -7,7 +7,6 @@ exceptions of novaclient's kind.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import uuid
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 from novaclient import exceptions as nova_exceptions  # type: ignore[import-untyped]
 
 from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.nova.network import GUEST_IP, NETWORK, mac_address
 from hotplate.cloud.nova.servers import (
-    GUEST_IP,
     KeyPair,
     NoSuchServerError,
     ServerRecord,
@@ -24,17 +23,8 @@ from hotplate.cloud.nova.servers import (
     UserDataTooLargeError,
 )
 
-#: The only network there is.
-NETWORK = "hotplate"
-
 #: Just below 2.92, from where on Nova no longer makes key pairs itself.
 MICROVERSION = "2.91"
-
-
-def mac_address(server_id: str) -> str:
-    """Return the MAC address of a server: QEMU's prefix and a part of the id."""
-    digest = hashlib.sha256(server_id.encode()).digest()
-    return "52:54:00:" + ":".join(f"{byte:02x}" for byte in digest[:3])
 
 
 class NovaServer:

@@ -12,8 +12,8 @@ from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
-from hotplate.cloud.nova.client import NETWORK, mac_address
-from hotplate.cloud.nova.servers import GUEST_IP, NoSuchServerError, ServerRecord, Servers
+from hotplate.cloud.nova.network import GUEST_IP, NETWORK, mac_address
+from hotplate.cloud.nova.servers import NoSuchServerError, ServerRecord, Servers
 
 EC2_VERSIONS = (
     "1.0",

@@ -19,10 +19,6 @@ from hotplate.cloud.nova.compute import Compute, GuestServices, ServerSpec
 from hotplate.events.kinds import ServerBoot
 from hotplate.events.log import EventLog
 
-#: The address a guest gets from the only DHCP server it can see.
-GUEST_IP = "169.254.169.15"
-
-
 class NoSuchServerError(Exception):
     """There is no server of that id."""
 
