@@ -32,7 +32,7 @@ from hotplate.machine.config import ARCHITECTURES, Firmware, MachineConfig
 from hotplate.machine.machine import Machine
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
 from hotplate.testbed.server import Server
-from hotplate.timing.deadline import Deadline, DeadlineExceeded
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline
 
 SMBIOS = {
     Datasource.OPENSTACK: {"manufacturer": "OpenStack Foundation", "product": "OpenStack Nova"},
@@ -47,6 +47,9 @@ DISK = "disk.qcow2"
 IDENTITY = "server.json"
 """In a server's folder: its id and its nonce, so that a later session can resume it."""
 CLOSE_SECONDS = 60.0
+REBOOT_SECONDS = 120.0
+"""How long a system has to shut down (Nova: ``[DEFAULT] wait_soft_reboot_seconds``)."""
+REBOOTING = ("REBOOT", "HARD_REBOOT")
 
 
 @dataclass(frozen=True)
@@ -206,9 +209,41 @@ class QemuCompute:
         self._server(server_id).machine.resume()
         self._state[server_id] = ("ACTIVE", "")
 
+    def pause(self, server_id: str) -> None:
+        """Stop a server's processors, as :meth:`suspend` does; Nova's word is another."""
+        self._server(server_id).machine.pause()
+        self._state[server_id] = ("PAUSED", "")
+
+    def unpause(self, server_id: str) -> None:
+        """Let a paused server's processors run on."""
+        self.resume(server_id)
+
     def reboot(self, server_id: str) -> None:
-        """Press a server's reset button."""
-        self._server(server_id).machine.qmp.execute("system_reset")
+        """Press a server's power button, and switch it on again when its system has shut down.
+
+        As Nova does: the power is cut when the system has not by then.
+        """
+        server = self._server(server_id)
+        self._set_state(server_id, "REBOOT")
+        worker = threading.Thread(
+            target=self._reboot, args=(server,), name=f"reboot-{server.spec.name}", daemon=True
+        )
+        self._workers.append(worker)
+        worker.start()
+
+    def hard_reboot(self, server_id: str) -> None:
+        """Cut a server's power and switch it on again."""
+        server = self._server(server_id)
+        self._set_state(server_id, "HARD_REBOOT")
+        self._power_cycle(server)
+
+    def console(self, server_id: str) -> str:
+        """Return a server's console without terminal control sequences; of much the first and last.
+
+        "" while the server waits for memory.
+        """
+        server = self.servers.get(server_id)
+        return server.machine.console.text() if server else ""
 
     def status(self, server_id: str) -> tuple[str, str]:
         """Nova's word for the state of a server, and the reason."""
@@ -282,6 +317,25 @@ class QemuCompute:
             if unwanted is not None:
                 unwanted.close()
             start.services.notify()
+
+    def _reboot(self, server: Server) -> None:
+        what = f'the server "{server.spec.name}" to shut down'
+        server.was_rebooted = True
+        with contextlib.suppress(DeadlineExceeded, MachineLostError):
+            server.machine.shutdown(GuestDeadline(REBOOT_SECONDS, what))
+        if self.servers.get(server.spec.id) is server:
+            with contextlib.suppress(HostError, MachineLostError):
+                self._power_cycle(server)
+
+    def _power_cycle(self, server: Server) -> None:
+        server.was_rebooted = True
+        try:
+            server.machine.kill()
+            server.machine.start()
+        except Exception as error:
+            self._set_state(server.spec.id, "ERROR", str(error))
+            raise
+        self._set_state(server.spec.id, "ACTIVE")
 
     @contextlib.contextmanager
     def _remembered(self, spec: ServerSpec) -> Iterator[None]:
@@ -400,6 +454,8 @@ class QemuCompute:
         """Keep Nova's word for the state true when a machine ends by itself."""
         ended = MachineExit.of(event)
         if ended is None or event.server not in self._state:
+            return
+        if self._state[event.server][0] in REBOOTING and ended.reason != "lost":
             return
         if ended.reason == "lost":
             self._state[event.server] = ("ERROR", ended.message)

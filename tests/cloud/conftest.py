@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -30,6 +33,7 @@ class RecordingCompute:
         self.specs: dict[str, ServerSpec] = {}
         self.states: dict[str, tuple[str, str]] = {}
         self.boot_state = ("ACTIVE", "")
+        self.consoles: dict[str, str] = {}
         self.on_boot: Callable[[ServerSpec], None] = lambda spec: None
         self.calls: list[tuple[str, str]] = []
         self._lock = threading.Lock()
@@ -61,8 +65,20 @@ class RecordingCompute:
     def resume(self, server_id: str) -> None:
         self._note("resume", server_id, "ACTIVE")
 
+    def pause(self, server_id: str) -> None:
+        self._note("pause", server_id, "PAUSED")
+
+    def unpause(self, server_id: str) -> None:
+        self._note("unpause", server_id, "ACTIVE")
+
     def reboot(self, server_id: str) -> None:
         self._note("reboot", server_id, "ACTIVE")
+
+    def hard_reboot(self, server_id: str) -> None:
+        self._note("hard_reboot", server_id, "ACTIVE")
+
+    def console(self, server_id: str) -> str:
+        return self.consoles.get(server_id, "")
 
     def status(self, server_id: str) -> tuple[str, str]:
         return self.states[server_id]
@@ -160,3 +176,39 @@ def vm(cloud: Cloud, request: pytest.FixtureRequest) -> Iterator[Guest]:
 @pytest.fixture
 def state_dir(tmp_path: Path) -> Path:
     return tmp_path / "agent"
+
+
+@pytest.fixture(scope="module")
+def openstack(cloud: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Runs the real ``openstack`` command against the cloud, by its ``clouds.yaml``."""
+    directory = tmp_path_factory.mktemp("openstack")
+    (directory / "clouds.yaml").write_text(cloud.clouds_yaml())
+
+    def run(*arguments: str, status: int = 0) -> Any:
+        done = subprocess.run(
+            [
+                str(Path(sys.executable).with_name("openstack")),
+                "--os-cloud",
+                "hotplate",
+                *arguments,
+            ],
+            cwd=directory,
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(directory),
+                "LC_ALL": "C.UTF-8",
+                "PYTHONWARNINGS": "ignore",
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        if "json" not in arguments:
+            return done.stdout + done.stderr
+        # --wait prints the events first.
+        return json.loads(done.stdout[done.stdout.find("\n{") + 1 :])
+
+    run.directory = directory  # type: ignore[attr-defined]
+    return run

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -293,42 +289,6 @@ outputs:
   word:
     value: {get_attr: [value, value]}
 """
-
-
-@pytest.fixture(scope="module")
-def openstack(cloud: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Runs the real ``openstack`` command against the cloud, by its ``clouds.yaml``."""
-    directory = tmp_path_factory.mktemp("openstack")
-    (directory / "clouds.yaml").write_text(cloud.clouds_yaml())
-
-    def run(*arguments: str, status: int = 0) -> Any:
-        done = subprocess.run(
-            [
-                str(Path(sys.executable).with_name("openstack")),
-                "--os-cloud",
-                "hotplate",
-                *arguments,
-            ],
-            cwd=directory,
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": str(directory),
-                "LC_ALL": "C.UTF-8",
-                "PYTHONWARNINGS": "ignore",
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-        if "json" not in arguments:
-            return done.stdout + done.stderr
-        # --wait prints the events first.
-        return json.loads(done.stdout[done.stdout.find("\n{") + 1 :])
-
-    run.directory = directory  # type: ignore[attr-defined]
-    return run
 
 
 def test_openstack_stack_commands(openstack: Any) -> None:

@@ -21,6 +21,9 @@ CREATE TABLE IF NOT EXISTS hotplate_trust (
     id TEXT PRIMARY KEY, trustor TEXT, trustee TEXT, project TEXT, roles TEXT);
 CREATE TABLE IF NOT EXISTS hotplate_server (id TEXT PRIMARY KEY, number INTEGER, spec TEXT,
     random_seed TEXT, password TEXT, created TEXT);
+CREATE TABLE IF NOT EXISTS hotplate_server_note (id TEXT PRIMARY KEY, notes TEXT);
+CREATE TABLE IF NOT EXISTS hotplate_server_group (
+    id TEXT PRIMARY KEY, name TEXT, policy TEXT, rules TEXT);
 CREATE TABLE IF NOT EXISTS hotplate_keypair (
     name TEXT PRIMARY KEY, public_key TEXT, type TEXT, user TEXT);
 CREATE TABLE IF NOT EXISTS hotplate_container (

@@ -84,11 +84,24 @@ class Compute(Protocol):
     def resume(self, server_id: str) -> None:
         """Go on with a suspended server."""
 
+    def pause(self, server_id: str) -> None:
+        """Stop the server's processors; its memory stays where it is."""
+
+    def unpause(self, server_id: str) -> None:
+        """Let the server's processors run on."""
+
     def reboot(self, server_id: str) -> None:
-        """Restart the server."""
+        """Let the server's system shut down, and start the server again."""
+
+    def hard_reboot(self, server_id: str) -> None:
+        """Cut the server's power, whatever its state, and start it again."""
+
+    def console(self, server_id: str) -> str:
+        """Return what the server has written to its console, as far as it is kept."""
 
     def status(self, server_id: str) -> tuple[str, str]:
         """Nova's word for the state and the reason for people.
 
-        The words are ``BUILD``, ``ACTIVE``, ``SUSPENDED``, ``SHUTOFF`` and ``ERROR``.
+        The words are ``BUILD``, ``ACTIVE``, ``REBOOT``, ``HARD_REBOOT``, ``PAUSED``,
+        ``SUSPENDED``, ``SHUTOFF`` and ``ERROR``.
         """

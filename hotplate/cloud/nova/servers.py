@@ -10,14 +10,15 @@ import json
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.nova.compute import Compute, GuestServices, ServerSpec
 from hotplate.events.kinds import ServerBoot
 from hotplate.events.log import EventLog
+
 
 class NoSuchServerError(Exception):
     """There is no server of that id."""
@@ -32,6 +33,26 @@ class UserDataTooLargeError(Exception):
 
 
 @dataclass(frozen=True)
+class Notes:
+    """What Nova keeps of a server beside what it runs.
+
+    :param user: the id of the user that made it.
+    :param updated: when it was last changed, as Nova writes times.
+    :param old_flavor: before a resize that nobody has confirmed or reverted yet.
+    :param group: the id of its server group.
+    """
+
+    description: str = ""
+    tags: list[str] = field(default_factory=list)
+    user: str = ""
+    updated: str = ""
+    old_flavor: str = ""
+    locked: bool = False
+    locked_reason: str = ""
+    group: str = ""
+
+
+@dataclass(frozen=True)
 class ServerRecord:
     """A server that Nova knows.
 
@@ -43,6 +64,7 @@ class ServerRecord:
     number: int
     random_seed: str
     created: str
+    notes: Notes = field(default_factory=Notes)
 
     @property
     def ec2_id(self) -> str:
@@ -55,7 +77,7 @@ class ServerRecord:
         return f"instance-{self.number:08x}"
 
 
-Action = Literal["suspend", "resume", "stop", "start", "reboot"]
+Action = Literal["suspend", "resume", "pause", "unpause", "stop", "start", "reboot", "hard_reboot"]
 """What Nova is asked to do to a server, as it calls it."""
 
 
@@ -66,6 +88,11 @@ class KeyPair:
     name: str
     public_key: str
     type: str = "ssh"
+
+
+def now() -> str:
+    """Return the time as Nova writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Servers:
@@ -118,9 +145,10 @@ class Servers:
                 f"Your request is {request} bytes",
             )
 
-    def boot(self, spec: ServerSpec) -> ServerRecord:
+    def boot(self, spec: ServerSpec, notes: Notes | None = None) -> ServerRecord:
         """Check, keep and start a server."""
         self.check_size(spec)
+        notes = notes or Notes()
         with self._lock:
             row = self._store.row("SELECT max(number) AS last FROM hotplate_server")
             number = (row["last"] or 0) + 1 if row else 1
@@ -128,8 +156,10 @@ class Servers:
                 spec,
                 number,
                 base64.b64encode(secrets.token_bytes(512)).decode(),
-                datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                now(),
+                notes,
             )
+            self._write_notes(spec.id, notes)
             self._store.write(
                 "INSERT INTO hotplate_server VALUES (?, ?, ?, ?, '', ?)",
                 spec.id,
@@ -138,6 +168,21 @@ class Servers:
                 server.random_seed,
                 server.created,
             )
+        try:
+            self._start(spec)
+        except BaseException:
+            self._forget(spec.id)
+            raise
+        return server
+
+    def rebuild(self, spec: ServerSpec) -> None:
+        """Start a server that is there anew from its image; it keeps its id and number."""
+        self.check_size(spec)
+        self._compute.delete(spec.id)
+        self.change(spec.id, spec)
+        self._start(spec)
+
+    def _start(self, spec: ServerSpec) -> None:
         self._events.add(
             ServerBoot(
                 name=spec.name,
@@ -147,12 +192,11 @@ class Servers:
             ),
             server=spec.id,
         )
-        try:
-            self._compute.boot(spec, self._services)
-        except BaseException:
-            self._store.write("DELETE FROM hotplate_server WHERE id = ?", spec.id)
-            raise
-        return server
+        self._compute.boot(spec, self._services)
+
+    def _forget(self, server_id: str) -> None:
+        self._store.write("DELETE FROM hotplate_server WHERE id = ?", server_id)
+        self._store.write("DELETE FROM hotplate_server_note WHERE id = ?", server_id)
 
     def get(self, server_id: str) -> ServerRecord:
         """Return the server of that id.
@@ -163,7 +207,9 @@ class Servers:
         if row is None:
             raise NoSuchServerError(server_id)
         spec = ServerSpec.from_json(json.loads(row["spec"]))
-        return ServerRecord(spec, row["number"], row["random_seed"], row["created"])
+        return ServerRecord(
+            spec, row["number"], row["random_seed"], row["created"], self._notes(server_id)
+        )
 
     def all(self) -> list[ServerRecord]:
         """All servers, oldest first."""
@@ -177,17 +223,46 @@ class Servers:
             json.dumps(spec.to_json()),
             server_id,
         )
+        self.note(server_id)
+
+    def _notes(self, server_id: str) -> Notes:
+        row = self._store.row("SELECT notes FROM hotplate_server_note WHERE id = ?", server_id)
+        return Notes(**json.loads(row["notes"])) if row else Notes()
+
+    def note(self, server_id: str, **changes: Any) -> None:
+        """Change what is kept of a server beside its description.
+
+        :param changes: fields of :class:`Notes`.
+        """
+        with self._lock:
+            notes = replace(self._notes(server_id), updated=now(), **changes)
+            self._write_notes(server_id, notes)
+
+    def _write_notes(self, server_id: str, notes: Notes) -> None:
+        self._store.write(
+            "INSERT OR REPLACE INTO hotplate_server_note VALUES (?, ?)",
+            server_id,
+            json.dumps(asdict(notes)),
+        )
 
     def status(self, server_id: str) -> tuple[str, str]:
         """Nova's word for the state of a server, and the reason."""
         self.get(server_id)
-        return self._compute.status(server_id)
+        word, reason = self._compute.status(server_id)
+        if word == "ACTIVE" and self._notes(server_id).old_flavor:
+            word = "VERIFY_RESIZE"
+        return word, reason
+
+    def console(self, server_id: str) -> str:
+        """Return what a server has written to its console, as far as it is kept."""
+        self.get(server_id)
+        return self._compute.console(server_id)
 
     def delete(self, server_id: str) -> None:
         """End a server and forget it."""
         self.get(server_id)
         self._compute.delete(server_id)
-        self._store.write("DELETE FROM hotplate_server WHERE id = ?", server_id)
+        self._forget(server_id)
         self._events.emit("nova", "delete", server=server_id)
 
     def act(self, server_id: str, action: Action) -> None:
@@ -198,7 +273,10 @@ class Servers:
             "resume": self._compute.resume,
             "stop": self._compute.stop,
             "start": self._compute.start,
+            "pause": self._compute.pause,
+            "unpause": self._compute.unpause,
             "reboot": self._compute.reboot,
+            "hard_reboot": self._compute.hard_reboot,
         }
         calls[action](server_id)
         self._events.emit("nova", action, server=server_id)

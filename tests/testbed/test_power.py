@@ -1,0 +1,159 @@
+"""What Nova's power actions do to a server's machine, on machines that are not there."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hotplate.errors import HostError, MachineLostError
+from hotplate.events.kinds import MachineExit
+from hotplate.events.log import EventLog
+from hotplate.settings import AcceleratorChoice, Settings
+from hotplate.testbed.qemu_compute import QemuCompute
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
+
+ID = "4d0c1f0e-0000-4000-8000-000000000001"
+pytestmark = pytest.mark.skipif(
+    shutil.which("qemu-system-x86_64") is None, reason="needs qemu-system-x86_64"
+)
+
+
+class PlayedMachine:
+    """A machine that remembers what was done to it, and tells of its ends as a real one does."""
+
+    def __init__(self, events: EventLog) -> None:
+        self.events = events
+        self.calls: list[str] = []
+        self.console = SimpleNamespace(text=lambda: "login:")
+        self.obeys = True
+        self.may_shut_down = threading.Event()
+        self.may_shut_down.set()
+        self.broken = False
+
+    def kill(self) -> None:
+        if self.calls[-1:] != ["shutdown"] or not self.obeys:
+            self.events.add(MachineExit(-9, "power-cut", ""), server=ID)
+        self.calls.append("kill")
+
+    def start(self) -> None:
+        if self.broken:
+            raise HostError("QEMU could not start")
+        self.calls.append("start")
+
+    def shutdown(self, deadline: Deadline) -> None:
+        self.may_shut_down.wait(20)
+        self.calls.append("shutdown")
+        if not self.obeys:
+            raise DeadlineExceeded("it did not")
+        self.events.add(MachineExit(0, "guest-shutdown", ""), server=ID)
+
+    def pause(self) -> None:
+        self.calls.append("pause")
+
+    def resume(self) -> None:
+        self.calls.append("resume")
+
+
+@pytest.fixture
+def compute(tmp_path: Any) -> QemuCompute:
+    return QemuCompute(
+        SimpleNamespace(arch="x86_64"),  # type: ignore[arg-type]
+        settings=Settings(accelerator=AcceleratorChoice.TCG, cache=tmp_path),
+        directory=tmp_path,
+        events=EventLog(),
+    )
+
+
+@pytest.fixture
+def machine(compute: QemuCompute) -> Iterator[PlayedMachine]:
+    made = PlayedMachine(compute.events)
+    spec = SimpleNamespace(id=ID, name="web")
+    compute.servers[ID] = SimpleNamespace(  # type: ignore[assignment]
+        machine=made, spec=spec, was_rebooted=False, close=lambda: None
+    )
+    compute._state[ID] = ("ACTIVE", "")
+    yield made
+    made.may_shut_down.set()
+    compute.close()
+
+
+def test_pause_and_unpause(compute: QemuCompute, machine: PlayedMachine) -> None:
+    compute.pause(ID)
+    assert compute.status(ID) == ("PAUSED", "")
+    compute.unpause(ID)
+    assert compute.status(ID) == ("ACTIVE", "")
+    assert machine.calls == ["pause", "resume"]
+
+
+def test_a_hard_reboot_cuts_the_power(compute: QemuCompute, machine: PlayedMachine) -> None:
+    compute.hard_reboot(ID)
+    assert machine.calls == ["kill", "start"]
+    assert compute.status(ID) == ("ACTIVE", "")
+    assert compute.servers[ID].was_rebooted
+
+
+def until(compute: QemuCompute, word: str) -> None:
+    retry(lambda _: compute.status(ID)[0] == word or None, Deadline(20, word))
+
+
+def test_a_soft_reboot_lets_the_system_shut_down(
+    compute: QemuCompute, machine: PlayedMachine
+) -> None:
+    machine.may_shut_down.clear()
+    compute.reboot(ID)
+    assert compute.status(ID) == ("REBOOT", "")
+    machine.may_shut_down.set()
+    until(compute, "ACTIVE")
+    assert machine.calls == ["shutdown", "kill", "start"]
+
+
+def test_a_system_that_does_not_shut_down_is_cut_off(
+    compute: QemuCompute, machine: PlayedMachine
+) -> None:
+    machine.obeys = False
+    compute.reboot(ID)
+    until(compute, "ACTIVE")
+    assert machine.calls == ["shutdown", "kill", "start"]
+
+
+def test_a_server_that_is_deleted_meanwhile_stays_off(
+    compute: QemuCompute, machine: PlayedMachine
+) -> None:
+    machine.may_shut_down.clear()
+    compute.reboot(ID)
+    compute.delete(ID)
+    machine.may_shut_down.set()
+    compute.close()
+    assert machine.calls == ["shutdown"]
+
+
+def test_a_server_that_does_not_come_back(compute: QemuCompute, machine: PlayedMachine) -> None:
+    machine.broken = True
+    with pytest.raises(HostError):
+        compute.hard_reboot(ID)
+    assert compute.status(ID) == ("ERROR", "QEMU could not start")
+    compute._state[ID] = ("ACTIVE", "")
+    compute.reboot(ID)
+    until(compute, "ERROR")
+
+
+def test_a_machine_that_is_lost_is_no_reboot(compute: QemuCompute, machine: PlayedMachine) -> None:
+    machine.may_shut_down.clear()
+    compute.reboot(ID)
+    compute.events.add(MachineExit(1, "lost", "gone"), server=ID)
+    assert compute.status(ID) == ("ERROR", "gone")
+
+
+def test_the_console(compute: QemuCompute, machine: PlayedMachine) -> None:
+    assert compute.console(ID) == "login:"
+    assert compute.console("one that waits for memory") == ""
+
+
+def test_no_such_server(compute: QemuCompute) -> None:
+    with pytest.raises(MachineLostError):
+        compute.pause("nobody")
