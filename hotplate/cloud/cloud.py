@@ -19,13 +19,22 @@ from hotplate.cloud.heat import engine as heat_engine
 from hotplate.cloud.heat import patches
 from hotplate.cloud.heat.describe_cache import DatabaseVersion
 from hotplate.cloud.http import limits
-from hotplate.cloud.http.addresses import PORTS, REGION, Addresses, Side, guest_base
+from hotplate.cloud.http.addresses import (
+    HOST_SERVICES,
+    PORTS,
+    REGION,
+    SERVICES,
+    Addresses,
+    Side,
+    guest_base,
+)
 from hotplate.cloud.http.faults import Fault, Faults
 from hotplate.cloud.http.gateway import Front, Serving, WSGIApp
 from hotplate.cloud.http.limits import Quota
 from hotplate.cloud.keystone import api as keystone_api
 from hotplate.cloud.keystone import heat_backend as keystone_backend
 from hotplate.cloud.keystone.identity import Credentials, Identity
+from hotplate.cloud.nova import api as nova_api
 from hotplate.cloud.nova.compute import Compute
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.options import CloudOptions
@@ -168,6 +177,7 @@ class Cloud:
             self.identity,
             secret=self.store.setting("zaqar_key", secrets.token_hex(32)),
         )
+        self._apps["nova"] = nova_api.app(self.servers, self.identity)
         self._apps["metadata"] = metadata_service.app(self.metadata, self.servers)
         # Heat asks these itself while it starts and works.
         first = ("keystone", "swift", "zaqar", "zaqar-websocket")
@@ -215,7 +225,7 @@ class Cloud:
     def _listen(self) -> dict[str, socket.socket]:
         """Return a loopback listener on a free port for each service but the metadata service."""
         listeners = {}
-        for name in PORTS.values():
+        for name in SERVICES:
             if name in ("metadata",):
                 continue
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -318,6 +328,8 @@ class Cloud:
 
     def _guest_to_host(self, url: str) -> str:
         for service, host in self._host.items():
+            if service in HOST_SERVICES:
+                continue
             base = guest_base(service)
             if url.startswith(base + "/"):
                 return host + url.removeprefix(base)

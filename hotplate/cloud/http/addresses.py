@@ -19,6 +19,12 @@ PORTS: dict[int, str] = {
     9000: "zaqar-websocket",
 }
 
+#: What the host's clients reach alone: it listens on loopback, and no guest has a way to it.
+HOST_SERVICES = ("nova",)
+
+#: All services.
+SERVICES = (*PORTS.values(), *HOST_SERVICES)
+
 REGION = "RegionOne"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from hotplate.cloud.http.addresses import PORTS
+from hotplate.cloud.http.addresses import SERVICES
 from hotplate.errors import UsageError
 
 #: kind -> what a client sees.
@@ -31,7 +31,7 @@ KINDS: dict[str, str] = {
 class Fault:
     """One planted fault.
 
-    :param endpoint: a service of :data:`~hotplate.cloud.http.addresses.PORTS`, or ``*`` for all.
+    :param endpoint: a service of :data:`~hotplate.cloud.http.addresses.SERVICES`, or ``*`` for all.
     :param kind: one of :data:`KINDS`.
     :param status: the HTTP status for ``status``.
     :param delay: seconds for ``delay`` and ``skew``.
@@ -60,10 +60,10 @@ class Fault:
             raise UsageError(
                 f'there is no fault of the kind "{self.kind}"', hint=f"one of {', '.join(KINDS)}"
             )
-        if self.endpoint != "*" and self.endpoint not in PORTS.values():
+        if self.endpoint != "*" and self.endpoint not in SERVICES:
             raise UsageError(
                 f'there is no endpoint "{self.endpoint}" to plant a fault in',
-                hint=f"one of {', '.join(PORTS.values())} or *",
+                hint=f"one of {', '.join(SERVICES)} or *",
             )
 
     @property

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.http.addresses import REGION, Addresses, Side
+from hotplate.cloud.http.addresses import HOST_SERVICES, REGION, Addresses, Side
 
 DEFAULT_DOMAIN = "default"
 STACK_DOMAIN = "heat"
@@ -29,6 +29,7 @@ _CATALOG: dict[str, tuple[str, str]] = {
     "swift": ("object-store", "/v1/AUTH_%s"),
     "zaqar": ("messaging", ""),
     "zaqar-websocket": ("messaging-websocket", ""),
+    "nova": ("compute", "/v2.1"),
 }
 
 
@@ -433,11 +434,16 @@ class Identity:
     def catalog(self, project: str, side: Side) -> list[dict[str, Any]]:
         """Return the services and their URLs as ``side`` reaches them."""
         inner = Side.GUEST if side is Side.GUEST else Side.HOST
-        outer = Side.HOST if side is Side.HOST else Side.GUEST
+        public = Side.HOST if side is Side.HOST else Side.GUEST
         entries = []
         for service, (kind, suffix) in _CATALOG.items():
             if service not in self.addresses.host:
                 continue
+            outer = public
+            if service in HOST_SERVICES:
+                if side is Side.GUEST:
+                    continue
+                outer = Side.HOST
             tail = suffix % project if "%s" in suffix else suffix
             endpoints = [
                 {

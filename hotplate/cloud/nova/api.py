@@ -1,0 +1,92 @@
+"""Nova's API v2.1 over HTTP: as much of it as the clients, the SDK and Heat's plug-ins ask for.
+
+It listens for the host's clients alone; no guest has a way to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from hotplate.cloud.http.gateway import WSGIApp
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
+from hotplate.cloud.keystone.guard import Guard
+from hotplate.cloud.keystone.identity import Identity
+from hotplate.cloud.nova import flavors, microversions
+from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.servers import NoSuchServerError, Servers
+from hotplate.cloud.nova.servers_api import ServersApi
+
+FAULTS = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "itemNotFound",
+    405: "badMethod",
+    406: "notAcceptable",
+    409: "conflictingRequest",
+    413: "overLimit",
+    429: "overLimit",
+    501: "notImplemented",
+}
+"""Nova's name of an error (``nova/api/openstack/wsgi.py``); ``computeFault`` is any other."""
+
+
+class NovaApi:
+    """The WSGI application."""
+
+    def __init__(self, servers: Servers, identity: Identity) -> None:
+        self._guard = Guard(identity)
+        self._identity = identity
+        self._routes: Routes[Caller] = Routes()
+        ServersApi(servers).add_to(self._routes)
+        flavors.add_to(self._routes)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        return respond(environ, start_response, self._answer, describe=_fault)
+
+    @property
+    def _base(self) -> str:
+        return self._identity.addresses.host["nova"] + "/v2.1"
+
+    def _answer(self, request: Request) -> Answer:
+        if request.path in ("", "/v2.1") and request.method == "GET":
+            return self._versions(request)
+        grant = self._guard.check(request)
+        minor = microversions.asked_for(request)
+        caller = Caller(grant, minor, self._base)
+        headers = microversions.headers(minor)
+        try:
+            answer = self._routes.answer(_below_version(request, grant.project), caller)
+        except HttpError as error:
+            error.headers += headers
+            raise
+        except NoSuchServerError as error:
+            text = f"Instance {error} could not be found."
+            raise HttpError(404, text, headers=headers) from error
+        return replace(answer, headers=(*answer.headers, *headers))
+
+    def _versions(self, request: Request) -> Answer:
+        document = microversions.document(self._base)
+        if request.path:
+            return Answer(body={"version": document})
+        del document["media-types"]
+        return Answer(body={"versions": [document]})
+
+
+def app(servers: Servers, identity: Identity) -> WSGIApp:
+    """Nova as a WSGI application."""
+    return NovaApi(servers, identity)
+
+
+def _below_version(request: Request, project: str) -> Request:
+    """Return the request with its path below ``/v2.1``, and below the project where it is there."""
+    if not request.path.startswith("/v2.1/"):
+        raise HttpError(404, "The resource could not be found.")
+    path = request.path.removeprefix("/v2.1")
+    return replace(request, path=path.removeprefix(f"/{project}"))
+
+
+def _fault(error: HttpError) -> dict[str, object]:
+    name = FAULTS.get(error.status, "computeFault")
+    return {name: {"code": error.status, "message": str(error)}}

@@ -1,0 +1,107 @@
+"""Which version of Nova's API a request is for, and how clients learn which there are.
+
+The rules are those of ``nova/api/openstack/api_version_request.py`` and of the API guideline on
+microversions: without a header it is 2.1, ``latest`` is the newest, and every answer names the
+version that it is in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hotplate.cloud.http.rest import Headers, HttpError, Request
+from hotplate.cloud.keystone.identity import Grant
+
+NEWEST = 96
+"""The newest version is 2.NEWEST, that of Nova 29 (2024.1)."""
+
+HEADER = "OpenStack-API-Version"
+OLD_HEADER = "X-OpenStack-Nova-API-Version"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls, and how they want to be answered.
+
+    :param minor: the microversion is 2.``minor``.
+    :param base: the URL of the API, ``http://127.0.0.1:8774/v2.1``.
+    """
+
+    grant: Grant
+    minor: int
+    base: str
+
+    def since(self, minor: int) -> bool:
+        """Whether the microversion is 2.``minor`` or newer."""
+        return self.minor >= minor
+
+    def link(self, path: str, *, bookmark: bool = False) -> list[dict[str, str]]:
+        """Return the links of a resource at ``path`` below the base.
+
+        :param bookmark: only the link without a version.
+        """
+        links = [{"rel": "bookmark", "href": self.base.removesuffix("/v2.1") + path}]
+        return links if bookmark else [{"rel": "self", "href": self.base + path}, *links]
+
+
+def asked_for(request: Request) -> int:
+    """Return the minor number of the version that a request is for.
+
+    :raises HttpError: 400 for what is no version, 406 for one that is not there.
+    """
+    text = _text(request)
+    if text == "latest":
+        return NEWEST
+    match = re.fullmatch(r"([1-9][0-9]{0,4})\.([1-9][0-9]{0,4}|0)", text)
+    if match is None:
+        raise HttpError(
+            400,
+            f"API Version String {text} is of invalid format. Must be of format MajorNum.MinorNum.",
+        )
+    major, minor = int(match[1]), int(match[2])
+    if major != 2 or not 1 <= minor <= NEWEST:
+        raise HttpError(
+            406,
+            f"Version {text} is not supported by the API. Minimum is 2.1 and maximum is "
+            f"2.{NEWEST}.",
+        )
+    return minor
+
+
+def _text(request: Request) -> str:
+    for entry in request.header(HEADER).split(","):
+        service, _, version = entry.strip().partition(" ")
+        if service.lower() == "compute" and version:
+            return version.strip()
+    return request.header(OLD_HEADER).strip() or "2.1"
+
+
+def headers(minor: int) -> Headers:
+    """Return the headers that name the version of an answer."""
+    return (
+        (HEADER, f"compute 2.{minor}"),
+        (OLD_HEADER, f"2.{minor}"),
+        ("Vary", f"{HEADER}, {OLD_HEADER}"),
+    )
+
+
+def document(base: str) -> dict[str, object]:
+    """Return the description of the one version there is.
+
+    :param base: the URL of the API.
+    """
+    return {
+        "id": "v2.1",
+        "status": "CURRENT",
+        "version": f"2.{NEWEST}",
+        "min_version": "2.1",
+        "updated": "2013-07-23T11:33:21Z",
+        "links": [{"rel": "self", "href": f"{base}/"}],
+        "media-types": [
+            {
+                "base": "application/json",
+                "type": "application/vnd.openstack.compute+json;version=2.1",
+            }
+        ],
+    }

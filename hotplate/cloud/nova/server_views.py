@@ -1,0 +1,134 @@
+"""A server as Nova's API shows it (``nova/api/openstack/compute/views/servers.py``)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from hotplate.cloud.nova.flavors import embedded
+from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.network import GUEST_IP, NETWORK, mac_address
+from hotplate.cloud.nova.servers import ServerRecord
+
+HOST = "hotplate"
+"""The one compute host."""
+
+STATES: dict[str, tuple[str, int, str | None]] = {
+    "BUILD": ("building", 0, "spawning"),
+    "ACTIVE": ("active", 1, None),
+    "REBOOT": ("active", 1, "rebooting"),
+    "HARD_REBOOT": ("active", 1, "rebooting_hard"),
+    "VERIFY_RESIZE": ("resized", 1, None),
+    "PAUSED": ("paused", 3, None),
+    "SUSPENDED": ("suspended", 4, None),
+    "SHUTOFF": ("stopped", 4, None),
+    "ERROR": ("error", 0, None),
+}
+"""Status -> the state of the virtual machine, of its power, and the task that changes it."""
+
+
+def brief(server: ServerRecord, caller: Caller) -> dict[str, object]:
+    """Return a server in a list without details."""
+    spec = server.spec
+    return {"id": spec.id, "name": spec.name, "links": caller.link(f"/servers/{spec.id}")}
+
+
+def addresses() -> dict[str, list[dict[str, object]]]:
+    """Return a server's addresses without what only a server's own view has."""
+    return {NETWORK: [{"version": 4, "addr": GUEST_IP}]}
+
+
+def full(server: ServerRecord, status: tuple[str, str], caller: Caller) -> dict[str, Any]:
+    """Return a server with its details.
+
+    :param status: Nova's word for its state, and the reason.
+    """
+    word, reason = status
+    spec, notes = server.spec, server.notes
+    shown: dict[str, Any] = {
+        **brief(server, caller),
+        "status": word,
+        "tenant_id": caller.grant.project,
+        "user_id": notes.user or caller.grant.user.id,
+        "metadata": dict(spec.metadata),
+        "hostId": hashlib.sha224(f"{caller.grant.project}{HOST}".encode()).hexdigest(),
+        "image": _image(spec.image, caller),
+        "flavor": _flavor(spec.flavor, caller),
+        "created": server.created,
+        "updated": notes.updated or server.created,
+        "addresses": _addresses_with_mac(spec.id),
+        "accessIPv4": GUEST_IP,
+        "accessIPv6": "",
+        "key_name": spec.key_name or None,
+        "config_drive": "True" if spec.config_drive else "",
+        "security_groups": [{"name": "default"}],
+        "os-extended-volumes:volumes_attached": [],
+        "OS-DCF:diskConfig": "MANUAL",
+        "OS-EXT-AZ:availability_zone": spec.availability_zone,
+        "OS-EXT-SRV-ATTR:host": HOST,
+        "OS-EXT-SRV-ATTR:hypervisor_hostname": HOST,
+        "OS-EXT-SRV-ATTR:instance_name": server.instance_name,
+        "OS-SRV-USG:launched_at": None if word == "BUILD" else server.created.removesuffix("Z"),
+        "OS-SRV-USG:terminated_at": None,
+        **_state(word),
+        **_newer(server, caller),
+    }
+    if word == "ERROR":
+        shown["fault"] = {"code": 500, "created": server.created, "message": reason}
+    elif word != "SHUTOFF":
+        shown["progress"] = 0
+    return shown
+
+
+def _state(word: str) -> dict[str, object]:
+    machine, power, task = STATES.get(word, STATES["ERROR"])
+    return {
+        "OS-EXT-STS:vm_state": machine,
+        "OS-EXT-STS:power_state": power,
+        "OS-EXT-STS:task_state": task,
+    }
+
+
+def _newer(server: ServerRecord, caller: Caller) -> dict[str, object]:
+    """Return what came with microversions, by the number that brought it."""
+    spec, notes = server.spec, server.notes
+    by_version: dict[int, dict[str, object]] = {
+        3: {
+            "OS-EXT-SRV-ATTR:hostname": spec.name,
+            "OS-EXT-SRV-ATTR:reservation_id": f"r-{server.number:08x}",
+            "OS-EXT-SRV-ATTR:launch_index": 0,
+            "OS-EXT-SRV-ATTR:kernel_id": "",
+            "OS-EXT-SRV-ATTR:ramdisk_id": "",
+            "OS-EXT-SRV-ATTR:root_device_name": "/dev/vda",
+        },
+        9: {"locked": notes.locked},
+        16: {"host_status": "UP"},
+        19: {"description": notes.description or None},
+        26: {"tags": list(notes.tags)},
+        63: {"trusted_image_certificates": None},
+        71: {"server_groups": [notes.group] if notes.group else []},
+        73: {"locked_reason": notes.locked_reason or None},
+        96: {"pinned_availability_zone": None},
+    }
+    fields: dict[str, object] = {}
+    for minor, brought in by_version.items():
+        if caller.since(minor):
+            fields.update(brought)
+    return fields
+
+
+def _image(image: str, caller: Caller) -> object:
+    if not image:
+        return ""
+    return {"id": image, "links": caller.link(f"/images/{image}", bookmark=True)}
+
+
+def _flavor(flavor: str, caller: Caller) -> dict[str, Any]:
+    if caller.since(47):
+        return embedded(flavor)
+    return {"id": flavor, "links": caller.link(f"/flavors/{flavor}", bookmark=True)}
+
+
+def _addresses_with_mac(server_id: str) -> dict[str, list[dict[str, object]]]:
+    more = {"OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": mac_address(server_id)}
+    return {name: [{**each, **more} for each in those] for name, those in addresses().items()}

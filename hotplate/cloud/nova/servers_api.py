@@ -1,0 +1,190 @@
+"""Servers over HTTP: what there are, and what is kept of each.
+
+The statuses, names and sentences are those of ``nova/api/openstack/compute/servers.py`` and its
+neighbours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page
+from hotplate.cloud.nova import server_views
+from hotplate.cloud.nova.flavors import PAGE
+from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.network import GUEST_IP, NETWORK, mac_address
+from hotplate.cloud.nova.servers import NoSuchServerError, ServerRecord, Servers
+
+PATTERN = 255
+"""How long a pattern for names may be."""
+
+SORT_KEYS: dict[str, Callable[[ServerRecord], object]] = {
+    "created_at": lambda server: server.number,
+    "updated_at": lambda server: server.notes.updated,
+    "display_name": lambda server: server.spec.name,
+    "uuid": lambda server: server.spec.id,
+}
+
+
+def find(servers: Servers, server_id: str) -> ServerRecord:
+    """Return a server.
+
+    :raises HttpError: 404, when there is none of that id.
+    """
+    try:
+        return servers.get(server_id)
+    except NoSuchServerError:
+        raise HttpError(404, f"Instance {server_id} could not be found.") from None
+
+
+class ServersApi:
+    """What is below ``/servers``."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    def add_to(self, routes: Routes[Caller]) -> None:
+        """Answer what is below ``/servers``."""
+        routes.add("GET", "/servers", self._list)
+        routes.add("GET", "/servers/detail", self._detail)
+        routes.add("GET", "/servers/{id}", self._show)
+        routes.add("GET", "/servers/{id}/ips", self._addresses)
+        routes.add("GET", "/servers/{id}/ips/{network}", self._addresses)
+        routes.add("GET", "/servers/{id}/os-interface", self._interfaces)
+        routes.add("GET", "/servers/{id}/os-security-groups", self._security_groups)
+
+    def record(self, request: Request) -> ServerRecord:
+        """Return the server that the path names.
+
+        :raises HttpError: 404, when there is none of that id.
+        """
+        return find(self._servers, request.part("id"))
+
+    # -- lists --------------------
+
+    def _list(self, request: Request, caller: Caller) -> Answer:
+        rows, links = self._page(request, caller, "/servers")
+        return Answer(body={"servers": [server_views.brief(row, caller) for row in rows], **links})
+
+    def _detail(self, request: Request, caller: Caller) -> Answer:
+        rows, links = self._page(request, caller, "/servers/detail")
+        # One may go while they are looked at.
+        states = [(row, self._status(row)) for row in rows]
+        shown = [server_views.full(row, state, caller) for row, state in states if state]
+        return Answer(body={"servers": shown, **links})
+
+    def _status(self, row: ServerRecord) -> tuple[str, str] | None:
+        try:
+            return self._servers.status(row.spec.id)
+        except NoSuchServerError:
+            return None
+
+    def _page(
+        self, request: Request, caller: Caller, path: str
+    ) -> tuple[list[ServerRecord], dict[str, object]]:
+        limit = request.number("limit", default=PAGE, most=PAGE)
+        rows, more = page(
+            self._sorted(request, self._filtered(request)),
+            lambda row: row.spec.id,
+            limit=limit,
+            marker=request.one("marker"),
+        )
+        if not more or not rows:
+            return rows, {}
+        following = f"{caller.base}{path}?limit={limit}&marker={rows[-1].spec.id}"
+        return rows, {"servers_links": [{"rel": "next", "href": following}]}
+
+    def _sorted(self, request: Request, rows: list[ServerRecord]) -> list[ServerRecord]:
+        """Sort as asked: the newest first, when nothing was."""
+        keys = request.query.get("sort_key") or ["created_at"]
+        directions = request.query.get("sort_dir") or ["desc"]
+        for index, key in reversed(list(enumerate(keys[: len(SORT_KEYS)]))):
+            by = SORT_KEYS.get(key, SORT_KEYS["created_at"])
+            down = (directions[index] if index < len(directions) else directions[-1]) == "desc"
+            rows = sorted(rows, key=by, reverse=down)  # type: ignore[arg-type]
+        return rows
+
+    def _filtered(self, request: Request) -> list[ServerRecord]:
+        if request.one("deleted").lower() in ("true", "1"):
+            return []
+        tests = [*_plain_filters(request), *_tag_filters(request)]
+        rows = [row for row in self._servers.all() if all(test(row) for test in tests)]
+        words = {word.upper() for word in request.query.get("status", [])}
+        if not words:
+            return rows
+        return [row for row in rows if (state := self._status(row)) and state[0] in words]
+
+    # -- one --------------------
+
+    def _show(self, request: Request, caller: Caller) -> Answer:
+        server = self.record(request)
+        status = self._servers.status(server.spec.id)
+        return Answer(body={"server": server_views.full(server, status, caller)})
+
+    def _addresses(self, request: Request, caller: Caller) -> Answer:  # noqa: ARG002
+        self.record(request)
+        addresses = server_views.addresses()
+        if not (network := request.parts.get("network", "")):
+            return Answer(body={"addresses": addresses})
+        if network not in addresses:
+            raise HttpError(404, "Instance is not a member of specified network")
+        return Answer(body={network: addresses[network]})
+
+    def _interfaces(self, request: Request, caller: Caller) -> Answer:  # noqa: ARG002
+        server_id = self.record(request).spec.id
+        interface = {
+            "port_id": server_id,
+            "net_id": NETWORK,
+            "mac_addr": mac_address(server_id),
+            "port_state": "ACTIVE",
+            "fixed_ips": [{"ip_address": GUEST_IP, "subnet_id": NETWORK}],
+        }
+        return Answer(body={"interfaceAttachments": [interface]})
+
+    def _security_groups(self, request: Request, caller: Caller) -> Answer:
+        self.record(request)
+        group = {
+            "id": "default",
+            "name": "default",
+            "description": "Stored and not enforced",
+            "tenant_id": caller.grant.project,
+            "rules": [],
+        }
+        return Answer(body={"security_groups": [group]})
+
+
+def _plain_filters(request: Request) -> list[Callable[[ServerRecord], bool]]:
+    tests: list[Callable[[ServerRecord], bool]] = []
+    if name := request.one("name"):
+        try:
+            pattern = re.compile(name[:PATTERN])
+        except re.error:
+            raise HttpError(400, f"Invalid filter field: name='{name[:PATTERN]}'.") from None
+        tests.append(lambda row: pattern.search(row.spec.name) is not None)
+    for field in ("image", "flavor", "key_name", "availability_zone"):
+        if wanted := request.one(field):
+            tests.append(
+                lambda row, field=field, wanted=wanted: getattr(row.spec, field) == wanted  # type: ignore[misc]
+            )
+    if group := request.one("server_groups"):
+        tests.append(lambda row: row.notes.group == group)
+    return tests
+
+
+def _tag_filters(request: Request) -> list[Callable[[ServerRecord], bool]]:
+    wanted = {
+        name: set(request.one(name).split(","))
+        for name in ("tags", "tags-any", "not-tags", "not-tags-any")
+        if request.one(name)
+    }
+    fits: dict[str, Callable[[set[str], set[str]], bool]] = {
+        "tags": lambda has, tags: tags <= has,
+        "tags-any": lambda has, tags: bool(tags & has),
+        "not-tags": lambda has, tags: not tags <= has,
+        "not-tags-any": lambda has, tags: not tags & has,
+    }
+    return [
+        lambda row, name=name, tags=tags: fits[name](set(row.notes.tags), tags)  # type: ignore[misc]
+        for name, tags in wanted.items()
+    ]
