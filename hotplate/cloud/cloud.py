@@ -177,7 +177,7 @@ class Cloud:
             self.identity,
             secret=self.store.setting("zaqar_key", secrets.token_hex(32)),
         )
-        self._apps["nova"] = nova_api.app(self.servers, self.identity)
+        self._apps["nova"] = self._noticed(nova_api.app(self.servers, self.identity, self.store))
         self._apps["metadata"] = metadata_service.app(self.metadata, self.servers)
         # Heat asks these itself while it starts and works.
         first = ("keystone", "swift", "zaqar", "zaqar-websocket")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import openstack as sdk
 import pytest
 import requests
+from cryptography.hazmat.primitives import serialization
 from novaclient import client as nova_client
 from novaclient import exceptions as nova_exceptions
 from test_clients import owner_session
@@ -18,6 +21,7 @@ from hotplate.cloud.http.addresses import HOST_SERVICES, PORTS
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.microversions import NEWEST
 from hotplate.cloud.nova.servers import Notes
+from hotplate.errors import HostError, MachineLostError
 
 MINE = "169.254.169.15"
 
@@ -302,6 +306,470 @@ def test_flavors(nova: Any, compute_sdk: Any) -> None:
         nova.flavors.get("x" * 300)
 
 
+# -- made, changed, deleted --------------------
+
+
+@pytest.fixture
+def made(cloud: Any) -> Iterator[None]:
+    """What a test makes is deleted."""
+    before = {each.spec.id for each in cloud.servers.all()}
+    yield
+    for each in cloud.servers.all():
+        if each.spec.id not in before:
+            cloud.servers.delete(each.spec.id)
+
+
+def spec_of(cloud: Any, server_id: str) -> ServerSpec:
+    spec: ServerSpec = cloud.servers.get(server_id).spec
+    return spec
+
+
+def test_novaclient_makes_a_server(nova: Any, cloud: Any, compute: Any, made: None) -> None:
+    server = nova.servers.create(
+        "made",
+        "debian",
+        "m1.small",
+        userdata="#!/bin/sh\necho é\n",
+        meta={"a": "b"},
+        key_name="mine",
+        availability_zone="nova",
+        config_drive=True,
+        nics="auto",
+        tags=["t", "t"],
+        description="by hand",
+        scheduler_hints={"heat_path_in_stack": ["root", "x"], "heat_resource_name": "web"},
+    )
+    spec = compute.specs[server.id]
+    assert spec == spec_of(cloud, server.id)
+    assert (spec.name, spec.image, spec.flavor) == ("made", "debian", "m1.small")
+    assert spec.user_data == "#!/bin/sh\necho é\n".encode()
+    assert (spec.metadata, spec.config_drive, spec.key_name) == ({"a": "b"}, True, "mine")
+    assert (spec.stack_name, spec.resource_name) == ("root", "web")
+    assert server.adminPass
+    shown = nova.servers.get(server.id)
+    assert (shown.status, shown.tags, shown.description) == ("ACTIVE", ["t"], "by hand")
+    assert shown.user_id == cloud.credentials.user_id
+
+
+def test_the_sdk_makes_and_deletes_a_server(compute_sdk: Any, compute: Any, made: None) -> None:
+    server = compute_sdk.create_server(
+        name="by-sdk", image_id="debian", flavor_id="m1.tiny", networks="auto"
+    )
+    server = compute_sdk.wait_for_server(server, interval=0.1, wait=20)
+    assert (server.name, server.status) == ("by-sdk", "ACTIVE")
+    compute_sdk.delete_server(server)
+    compute_sdk.wait_for_delete(server, interval=0.1, wait=20)
+    assert server.id not in compute.specs
+
+
+def test_several_at_once(nova: Any, cloud: Any, made: None) -> None:
+    nova.servers.create("many", "i", "f", min_count=2, max_count=3, nics="auto")
+    names = {each.spec.name for each in cloud.servers.all() if "many" in each.spec.name}
+    assert names == {"many-1", "many-2", "many-3"}
+
+
+def test_a_server_that_boots_from_an_image_s_disk(at: Any, cloud: Any, made: None) -> None:
+    disk = {"uuid": "debian", "source_type": "image", "boot_index": "0"}
+    server = at("2.1").servers.create("disk", None, "f", block_device_mapping_v2=[disk])
+    assert spec_of(cloud, server.id).image == "debian"
+
+
+@pytest.mark.parametrize(
+    ("change", "version", "message"),
+    [
+        ({"name": ""}, "2.1", "Invalid input for field/attribute name"),
+        ({"name": "x" * 256}, "2.1", "Invalid input for field/attribute name"),
+        ({"name": None}, "2.1", "Invalid input for field/attribute name"),
+        ({"flavorRef": {}}, "2.1", "Invalid input for field/attribute flavorRef"),
+        ({"metadata": {"a": 1}}, "2.1", "Invalid input for field/attribute a"),
+        ({"metadata": {"a" * 256: "x"}}, "2.1", "Invalid input for field/attribute metadata"),
+        ({"colour": "red"}, "2.1", "Additional properties are not allowed"),
+        ({"tags": ["x"] * 51}, "2.1", "Invalid input for field/attribute tags"),
+        ({"tags": ["a,b"]}, "2.1", "Invalid input for field/attribute 0"),
+        ({"min_count": 3, "max_count": 2}, "2.1", "min_count must be <= max_count"),
+        ({"user_data": "?"}, "2.1", "Invalid input for field/attribute user_data"),
+        ({"user_data": "eHh4" * 20000}, "2.1", "User data too large"),
+        ({}, "2.37", "'networks' is a required property"),
+    ],
+)
+def test_a_body_that_nova_refuses(
+    cloud: Any, change: dict[str, Any], version: str, message: str
+) -> None:
+    body = {"server": {"name": "n", "imageRef": "i", "flavorRef": "f", **change}}
+    headers = {"OpenStack-API-Version": f"compute {version}"}
+    before = len(cloud.servers.all())
+    answer = ask(cloud, "POST", "/v2.1/servers", json=body, headers=headers)
+    assert (answer.status_code, list(answer.json())) == (400, ["badRequest"])
+    assert message in answer.json()["badRequest"]["message"]
+    assert len(answer.content) < 2000
+    assert len(cloud.servers.all()) == before
+
+
+@pytest.mark.parametrize("body", [{}, {"server": []}, [], "x", {"servers": {}}])
+def test_a_body_that_is_no_server(cloud: Any, body: Any) -> None:
+    answer = ask(cloud, "POST", "/v2.1/servers", json=body)
+    assert (answer.status_code, list(answer.json())) == (400, ["badRequest"])
+
+
+def test_more_than_a_cloud_holds(cloud: Any) -> None:
+    body = {"server": {"name": "n", "imageRef": "i", "flavorRef": "f", "max_count": 1001}}
+    answer = ask(cloud, "POST", "/v2.1/servers", json=body)
+    assert "Quota exceeded for instances" in answer.json()["forbidden"]["message"]
+    body["server"] = {
+        "name": "n", "flavorRef": "f", "metadata": {str(n): "" for n in range(129)}
+    }  # fmt: skip
+    answer = ask(cloud, "POST", "/v2.1/servers", json=body)
+    assert "metadata items exceeds 128" in answer.json()["forbidden"]["message"]
+
+
+def test_a_server_that_the_host_cannot_start(nova: Any, cloud: Any, compute: Any) -> None:
+    def refuse(spec: ServerSpec) -> None:
+        raise HostError("the host has no memory left")
+
+    before = len(cloud.servers.all())
+    compute.on_boot = refuse
+    try:
+        with pytest.raises(nova_exceptions.ClientException, match="has no memory left") as refused:
+            nova.servers.create("n", "i", "f", nics="auto")
+    finally:
+        compute.on_boot = lambda spec: None
+    assert refused.value.code == 500
+    assert len(cloud.servers.all()) == before
+
+
+def test_rename_and_describe(nova: Any, cloud: Any, web: str) -> None:
+    nova.servers.update(web, name="front", description="new")
+    shown = nova.servers.get(web)
+    assert (shown.name, shown.description) == ("front", "new")
+    assert spec_of(cloud, web).name == "front"
+    with pytest.raises(nova_exceptions.BadRequest):
+        nova.servers.update(web, name=" ")
+
+
+def test_metadata(nova: Any, compute_sdk: Any, cloud: Any, web: str) -> None:
+    nova.servers.set_meta(web, {"a": "1", "b": "2"})
+    assert spec_of(cloud, web).metadata == {"role": "front", "a": "1", "b": "2"}
+    nova.servers.set_meta_item(web, "a", "3")
+    nova.servers.delete_meta(web, ["b", "role"])
+    assert spec_of(cloud, web).metadata == {"a": "3"}
+    assert nova.servers.list_meta(web)["metadata"] == {"a": "3"}
+    assert compute_sdk.get_server_metadata(web).metadata == {"a": "3"}
+    path = f"/v2.1/servers/{web}/metadata"
+    assert ask(cloud, "GET", f"{path}/a").json() == {"meta": {"a": "3"}}
+    assert ask(cloud, "PUT", path, json={"metadata": {"z": ""}}).json() == {"metadata": {"z": ""}}
+    assert ask(cloud, "PUT", f"{path}/y", json={"meta": {"x": ""}}).status_code == 400
+    many = {str(number): "" for number in range(128)}
+    assert ask(cloud, "POST", path, json={"metadata": many}).status_code == 403
+    with pytest.raises(nova_exceptions.NotFound, match="Metadata item was not found"):
+        nova.servers.delete_meta(web, ["none"])
+
+
+def test_tags(nova: Any, at: Any, web: str) -> None:
+    nova.servers.add_tag(web, "red")
+    nova.servers.add_tag(web, "red")
+    assert nova.servers.tag_list(web) == ["blue", "red"]
+    nova.servers.delete_tag(web, "blue")
+    nova.servers.set_tags(web, ["x", "y"])
+    assert nova.servers.get(web).tags == ["x", "y"]
+    nova.servers.delete_all_tags(web)
+    assert nova.servers.tag_list(web) == []
+    with pytest.raises(nova_exceptions.BadRequest):
+        nova.servers.add_tag(web, "x" * 61)
+    nova.servers.set_tags(web, [str(number) for number in range(50)])
+    with pytest.raises(nova_exceptions.BadRequest):
+        nova.servers.add_tag(web, "one too many")
+    with pytest.raises(nova_exceptions.NotFound):
+        nova.servers.delete_tag(web, "none")
+
+
+def test_has_tag(cloud: Any, web: str) -> None:
+    new = {"OpenStack-API-Version": "compute 2.26"}
+    path = f"/v2.1/servers/{web}/tags"
+    assert ask(cloud, "GET", f"{path}/blue", headers=new).status_code == 204
+    assert ask(cloud, "GET", f"{path}/none", headers=new).status_code == 404
+    assert ask(cloud, "GET", path).status_code == 404
+
+
+# -- actions --------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "method", "arguments", "call", "after"),
+    [
+        ("ACTIVE", "stop", (), "stop", "SHUTOFF"),
+        ("SHUTOFF", "start", (), "start", "ACTIVE"),
+        ("ACTIVE", "suspend", (), "suspend", "SUSPENDED"),
+        ("SUSPENDED", "resume", (), "resume", "ACTIVE"),
+        ("ACTIVE", "pause", (), "pause", "PAUSED"),
+        ("PAUSED", "unpause", (), "unpause", "ACTIVE"),
+        ("ACTIVE", "reboot", ("SOFT",), "reboot", "ACTIVE"),
+        ("ACTIVE", "reboot", ("HARD",), "hard_reboot", "ACTIVE"),
+        ("SHUTOFF", "reboot", ("HARD",), "hard_reboot", "ACTIVE"),
+        ("ERROR", "reboot", ("HARD",), "hard_reboot", "ACTIVE"),
+    ],
+)
+def test_power(
+    nova: Any,
+    compute: Any,
+    web: str,
+    before: str,
+    method: str,
+    arguments: tuple[str, ...],
+    call: str,
+    after: str,
+) -> None:
+    compute.states[web] = (before, "")
+    getattr(nova.servers, method)(web, *arguments)
+    assert compute.calls[-1] == (call, web)
+    assert nova.servers.get(web).status == after
+
+
+@pytest.mark.parametrize(
+    ("state", "method", "sentence"),
+    [
+        ("SHUTOFF", "stop", "Cannot 'stop' instance .* while it is in vm_state stopped"),
+        ("ACTIVE", "start", "Cannot 'start' instance .* while it is in vm_state active"),
+        ("BUILD", "suspend", "Cannot 'suspend' instance .* while it is in vm_state building"),
+        ("ACTIVE", "resume", "Cannot 'resume' instance"),
+        ("PAUSED", "reboot", "Cannot 'reboot' instance .* while it is in vm_state paused"),
+        ("ACTIVE", "confirm_resize", "Cannot 'confirmResize' instance"),
+    ],
+)
+def test_what_a_state_does_not_allow(
+    nova: Any, compute: Any, web: str, state: str, method: str, sentence: str
+) -> None:
+    compute.states[web] = (state, "")
+    before = len(compute.calls)
+    with pytest.raises(nova_exceptions.Conflict, match=sentence):
+        getattr(nova.servers, method)(web)
+    assert len(compute.calls) == before
+
+
+def test_a_machine_that_is_not_there_yet(nova: Any, compute: Any, web: str) -> None:
+    def lost(server_id: str) -> None:
+        raise MachineLostError(f'there is no server "{server_id}"')
+
+    compute.stop = lost
+    try:
+        with pytest.raises(nova_exceptions.Conflict, match="there is no server"):
+            nova.servers.stop(web)
+    finally:
+        del compute.stop
+
+
+def test_the_sdk_s_actions(compute_sdk: Any, compute: Any, web: str) -> None:
+    compute_sdk.reboot_server(web, "HARD")
+    compute_sdk.stop_server(web)
+    compute_sdk.start_server(web)
+    compute_sdk.suspend_server(web)
+    compute_sdk.resume_server(web)
+    compute_sdk.pause_server(web)
+    compute_sdk.unpause_server(web)
+    made = [call for call, server_id in compute.calls if server_id == web]
+    assert made == [
+        "hard_reboot", "stop", "start", "suspend", "resume", "pause", "unpause"
+    ]  # fmt: skip
+
+
+def test_console_output(nova: Any, compute_sdk: Any, compute: Any, web: str) -> None:
+    compute.consoles[web] = "one\ntwo\nthree\n"
+    assert nova.servers.get_console_output(web) == "one\ntwo\nthree"
+    assert nova.servers.get_console_output(web, length=2) == "two\nthree"
+    assert nova.servers.get_console_output(web, length=0) == ""
+    assert compute_sdk.get_server_console_output(web, length=1) == {"output": "three"}
+    compute.consoles[web] = "x\n" * 20_000
+    assert len(nova.servers.get_console_output(web).splitlines()) == 10_000
+
+
+@pytest.mark.parametrize("kind", ["novnc", "serial", "spice-html5", "webmks"])
+def test_there_is_no_console_by_address(nova: Any, web: str, kind: str) -> None:
+    with pytest.raises(nova_exceptions.BadRequest, match=f"Unavailable console type {kind}"):
+        nova.servers.get_console_url(web, kind)
+
+
+def test_rebuild(nova: Any, cloud: Any, compute: Any, web: str) -> None:
+    number = cloud.servers.get(web).number
+    server = nova.servers.rebuild(
+        web, "trixie", name="anew", meta={"x": "y"}, userdata="#!/bin/sh\n", description="again"
+    )
+    assert server.adminPass
+    assert ("delete", web) in compute.calls
+    spec = compute.specs[web]
+    assert (spec.image, spec.name, spec.metadata) == ("trixie", "anew", {"x": "y"})
+    assert (spec.user_data, spec.flavor, spec.key_name) == (b"#!/bin/sh\n", "m1.small", "mine")
+    record = cloud.servers.get(web)
+    assert (record.number, record.notes.tags) == (number, ["blue"])
+    assert record.notes.description == "again"
+    nova.servers.rebuild(web, "trixie", key_name=None)
+    assert spec_of(cloud, web).key_name == ""
+
+
+def test_rebuild_refuses_what_create_refuses(nova: Any, compute: Any, web: str) -> None:
+    with pytest.raises(nova_exceptions.BadRequest, match="User data too large"):
+        nova.servers.rebuild(web, "trixie", userdata="x" * 60_000)
+    assert web in compute.specs
+
+
+def test_resize_is_confirmed_or_reverted(nova: Any, cloud: Any, web: str) -> None:
+    nova.servers.resize(web, "m1.large")
+    shown = nova.servers.get(web)
+    assert (shown.status, shown.flavor["original_name"]) == ("VERIFY_RESIZE", "m1.large")
+    nova.servers.confirm_resize(web)
+    assert nova.servers.get(web).status == "ACTIVE"
+    nova.servers.resize(web, "m1.tiny")
+    nova.servers.revert_resize(web)
+    assert (nova.servers.get(web).status, spec_of(cloud, web).flavor) == ("ACTIVE", "m1.large")
+    with pytest.raises(nova_exceptions.BadRequest, match="must change flavor"):
+        nova.servers.resize(web, "m1.large")
+
+
+def test_locks_are_noted(nova: Any, web: str) -> None:
+    nova.servers.lock(web, reason="mine")
+    assert (nova.servers.get(web).locked, nova.servers.get(web).locked_reason) == (True, "mine")
+    nova.servers.unlock(web)
+    assert not nova.servers.get(web).locked
+
+
+def test_delete(nova: Any, compute: Any, web: str) -> None:
+    nova.servers.force_delete(web)
+    assert web not in compute.specs
+    for delete in (nova.servers.delete, nova.servers.force_delete):
+        with pytest.raises(nova_exceptions.NotFound, match="could not be found"):
+            delete(web)
+
+
+def test_actions_that_are_none(nova: Any, cloud: Any, web: str) -> None:
+    with pytest.raises(nova_exceptions.BadRequest, match="does not support the action shelve"):
+        nova.servers.shelve(web)
+    path = f"/v2.1/servers/{web}/action"
+    answer = ask(cloud, "POST", path, json={"dance": None})
+    assert answer.json()["badRequest"]["message"] == "There is no such action: dance"
+    for body in ({}, {"lock": None, "unlock": None}, []):
+        assert ask(cloud, "POST", path, json=body).status_code == 400
+    assert ask(cloud, "POST", path, json={"reboot": {"type": "KICK"}}).status_code == 400
+    nova.servers.change_password(web, "secret")
+
+
+def test_what_is_attached_is_accepted(nova: Any, web: str) -> None:
+    assert nova.servers.interface_attach(web, "a-port", None, None).port_id == "a-port"
+    nova.servers.interface_detach(web, "a-port")
+    volume = nova.volumes.create_server_volume(web, "a-volume")
+    assert volume.volumeId == "a-volume"
+    assert nova.volumes.get_server_volumes(web) == []
+    nova.volumes.delete_server_volume(web, "a-volume")
+    with pytest.raises(nova_exceptions.NotFound, match="is not attached"):
+        nova.volumes.get_server_volume(web, "a-volume")
+
+
+def test_the_password_that_a_guest_posted(nova: Any, cloud: Any, web: str) -> None:
+    with guest(cloud, web) as vm:
+        answer = vm.request("POST", "http://169.254.169.254/openstack/latest/password", data="c2Vj")
+        assert answer.status_code == 200
+    assert nova.servers.get_password(web) == "c2Vj"
+
+
+# -- key pairs, groups, limits --------------------
+
+ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8dOyVKvhjVn8vUZ5N8IPNzW3O0vPj3VtrE1cQ1mW5i me@here"
+
+
+def test_key_pairs(nova: Any, at: Any, compute_sdk: Any) -> None:
+    made = nova.keypairs.create("imported", public_key=ED25519)
+    digest = hashlib.md5(base64.b64decode(ED25519.split()[1])).hexdigest()
+    assert made.fingerprint.replace(":", "") == digest
+    assert nova.keypairs.get("imported").public_key == ED25519
+    assert "imported" in {each.name for each in compute_sdk.keypairs()}
+    with pytest.raises(nova_exceptions.Conflict, match="Key pair 'imported' already exists"):
+        nova.keypairs.create("imported", public_key=ED25519)
+    with pytest.raises(nova_exceptions.BadRequest, match="failed to generate fingerprint"):
+        nova.keypairs.create("bad", public_key="ssh-rsa nonsense")
+    nova.keypairs.delete("imported")
+    with pytest.raises(nova_exceptions.NotFound, match="not found for user"):
+        nova.keypairs.delete("imported")
+
+
+def test_a_key_pair_is_generated_before_2_92(at: Any, cloud: Any) -> None:
+    old = at("2.91").keypairs
+    made = old.create("generated")
+    key = serialization.load_pem_private_key(made.private_key.encode(), None)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    assert made.public_key.startswith(public.decode())
+    assert old.get("generated").public_key == made.public_key
+    old.delete("generated")
+    answer = ask(
+        cloud,
+        "POST",
+        "/v2.1/os-keypairs",
+        json={"keypair": {"name": "generated"}},
+        headers={"OpenStack-API-Version": "compute 2.92"},
+    )
+    assert "'public_key' is a required property" in answer.json()["badRequest"]["message"]
+    with pytest.raises(nova_exceptions.BadRequest, match="import one"):
+        old.create("certificate", key_type="x509")
+
+
+def test_a_key_pair_that_nobody_made_is_the_harness_s(nova: Any) -> None:
+    assert nova.keypairs.get("of.another.cloud").name == "of.another.cloud"
+    assert "of.another.cloud" not in {each.name for each in nova.keypairs.list()}
+
+
+def test_key_pairs_have_pages(nova: Any) -> None:
+    names = [f"page-{number}" for number in range(3)]
+    for name in names:
+        nova.keypairs.create(name, public_key=ED25519)
+    assert [each.name for each in nova.keypairs.list(limit=2)] == names[:2]
+    assert [each.name for each in nova.keypairs.list(limit=2, marker=names[1])] == names[2:]
+    for name in names:
+        nova.keypairs.delete(name)
+
+
+def test_server_groups(nova: Any, at: Any, compute_sdk: Any, cloud: Any, made: None) -> None:
+    group = nova.server_groups.create("apart", "anti-affinity", rules={"max_server_per_host": 2})
+    assert (group.policy, group.rules) == ("anti-affinity", {"max_server_per_host": 2})
+    assert at("2.15").server_groups.get(group.id).policies == ["anti-affinity"]
+    old = at("2.15").server_groups.create("near", ["soft-affinity"])
+    assert {each.name for each in compute_sdk.server_groups()} == {"apart", "near"}
+    server = nova.servers.create("n", "i", "f", nics="auto", scheduler_hints={"group": group.id})
+    assert nova.server_groups.get(group.id).members == [server.id]
+    assert nova.servers.get(server.id).server_groups == [group.id]
+    with pytest.raises(nova_exceptions.BadRequest, match="Only anti-affinity policy supports"):
+        nova.server_groups.create("x", "affinity", rules={"max_server_per_host": 2})
+    with pytest.raises(nova_exceptions.BadRequest):
+        nova.server_groups.create("x", "any")
+    with pytest.raises(nova_exceptions.BadRequest, match="could not be found"):
+        nova.servers.create("n", "i", "f", nics="auto", scheduler_hints={"group": "none"})
+    for each in (group, old):
+        nova.server_groups.delete(each.id)
+    with pytest.raises(nova_exceptions.NotFound, match=f"Instance group {group.id}"):
+        nova.server_groups.get(group.id)
+    with pytest.raises(nova_exceptions.NotFound):
+        nova.server_groups.delete(group.id)
+
+
+def test_limits_and_quotas(nova: Any, at: Any, compute_sdk: Any, cloud: Any, web: str) -> None:
+    used = len(cloud.servers.all())
+    limits = {each.name: each.value for each in nova.limits.get().absolute}
+    assert (limits["totalInstancesUsed"], limits["maxServerMeta"]) == (used, 128)
+    assert "maxPersonality" not in limits
+    assert "maxPersonality" in {each.name for each in at("2.1").limits.get().absolute}
+    assert compute_sdk.get_limits().absolute.instances_used == used
+    project = cloud.credentials.project_id
+    assert nova.quotas.get(project).instances == 1000
+    assert nova.quotas.defaults(project).key_pairs == 1000
+    assert nova.quotas.get(project, detail=True).instances["in_use"] == used
+
+
+def test_zones_and_services(nova: Any, compute_sdk: Any) -> None:
+    assert [each.zoneName for each in nova.availability_zones.list(detailed=False)] == ["nova"]
+    (zone,) = nova.availability_zones.list(detailed=True)
+    assert "nova-compute" in next(iter(zone.hosts.values()))
+    assert [each.binary for each in nova.services.list()] == ["nova-compute"]
+    assert [each.name for each in compute_sdk.availability_zones()] == ["nova"]
+    assert list(compute_sdk.extensions()) == []
+
+
 # -- the command line --------------------
 
 
@@ -313,3 +781,24 @@ def test_openstack_server_list_and_show(openstack: Any, web: str) -> None:
     assert (shown["name"], shown["status"]) == ("web", "ACTIVE")
     assert shown["addresses"] == {"hotplate": [MINE]}
     assert openstack("flavor", "show", "m1.tiny", "-f", "json")["ram"] == 512
+
+
+def test_openstack_server_commands(openstack: Any, compute: Any, cloud: Any, web: str) -> None:
+    compute.consoles[web] = "login:\n"
+    assert "login:" in openstack("console", "log", "show", "--lines", "5", web)
+    openstack("server", "reboot", "--hard", "--wait", web)
+    openstack("server", "set", "--property", "x=y", "--tag", "seen", web)
+    assert spec_of(cloud, web).metadata["x"] == "y"
+    assert ("hard_reboot", web) in compute.calls
+    openstack("server", "delete", "--wait", web)
+    assert web not in compute.specs
+
+
+def test_openstack_keypair_commands(openstack: Any) -> None:
+    path = openstack.directory / "key.pub"
+    path.write_text(ED25519)
+    made = openstack("keypair", "create", "--public-key", str(path), "typed", "-f", "json")
+    assert made["name"] == "typed"
+    # From 2.92 on the command makes the key itself.
+    private = openstack("--os-compute-api-version", "2.92", "keypair", "create", "by-command")
+    assert "PRIVATE KEY" in private

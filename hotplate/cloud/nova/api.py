@@ -8,12 +8,20 @@ from __future__ import annotations
 from dataclasses import replace
 from wsgiref.types import StartResponse, WSGIEnvironment
 
+from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.guard import Guard
 from hotplate.cloud.keystone.identity import Identity
 from hotplate.cloud.nova import flavors, microversions
+from hotplate.cloud.nova.attachments import AttachmentsApi
+from hotplate.cloud.nova.groups import Groups, GroupsApi
+from hotplate.cloud.nova.keypairs import KeyPairsApi
 from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.quotas import QuotasApi
+from hotplate.cloud.nova.server_actions import ActionsApi
+from hotplate.cloud.nova.server_changes import ChangesApi
+from hotplate.cloud.nova.server_create import CreateApi
 from hotplate.cloud.nova.servers import NoSuchServerError, Servers
 from hotplate.cloud.nova.servers_api import ServersApi
 
@@ -35,11 +43,22 @@ FAULTS = {
 class NovaApi:
     """The WSGI application."""
 
-    def __init__(self, servers: Servers, identity: Identity) -> None:
+    def __init__(self, servers: Servers, identity: Identity, store: Store) -> None:
         self._guard = Guard(identity)
         self._identity = identity
         self._routes: Routes[Caller] = Routes()
-        ServersApi(servers).add_to(self._routes)
+        groups = Groups(store)
+        for part in (
+            ServersApi(servers),
+            CreateApi(servers, groups),
+            ChangesApi(servers),
+            ActionsApi(servers),
+            AttachmentsApi(servers),
+            KeyPairsApi(servers),
+            GroupsApi(groups, servers),
+            QuotasApi(servers, groups),
+        ):
+            part.add_to(self._routes)
         flavors.add_to(self._routes)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
@@ -74,9 +93,9 @@ class NovaApi:
         return Answer(body={"versions": [document]})
 
 
-def app(servers: Servers, identity: Identity) -> WSGIApp:
+def app(servers: Servers, identity: Identity, store: Store) -> WSGIApp:
     """Nova as a WSGI application."""
-    return NovaApi(servers, identity)
+    return NovaApi(servers, identity, store)
 
 
 def _below_version(request: Request, project: str) -> Request:

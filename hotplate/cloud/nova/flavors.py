@@ -116,5 +116,5 @@ def _show(request: Request, caller: Caller) -> Answer:
     return Answer(body={"flavor": _full(flavor(name), caller)})
 
 
-def _extra_specs(request: Request, caller: Caller) -> Answer:  # noqa: ARG001
+def _extra_specs(_request: Request, _caller: Caller) -> Answer:
     return Answer(body={"extra_specs": {}})

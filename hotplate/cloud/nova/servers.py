@@ -90,6 +90,10 @@ class KeyPair:
     type: str = "ssh"
 
 
+KEY_PAIRS = 1000
+"""How many key pairs there may be."""
+
+
 def now() -> str:
     """Return the time as Nova writes it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -249,7 +253,7 @@ class Servers:
         """Nova's word for the state of a server, and the reason."""
         self.get(server_id)
         word, reason = self._compute.status(server_id)
-        if word == "ACTIVE" and self._notes(server_id).old_flavor:
+        if word in ("ACTIVE", "SHUTOFF") and self._notes(server_id).old_flavor:
             word = "VERIFY_RESIZE"
         return word, reason
 
@@ -316,6 +320,11 @@ class Servers:
         if row is None:
             return KeyPair(name, self._public_key)
         return KeyPair(row["name"], row["public_key"], row["type"])
+
+    def keypairs(self) -> list[KeyPair]:
+        """All key pairs that somebody made, by name."""
+        rows = self._store.rows("SELECT * FROM hotplate_keypair ORDER BY name")
+        return [KeyPair(row["name"], row["public_key"], row["type"]) for row in rows]
 
     def has_keypair(self, name: str) -> bool:
         """Whether somebody made that key pair."""

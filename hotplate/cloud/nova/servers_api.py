@@ -13,7 +13,6 @@ from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page
 from hotplate.cloud.nova import server_views
 from hotplate.cloud.nova.flavors import PAGE
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.network import GUEST_IP, NETWORK, mac_address
 from hotplate.cloud.nova.servers import NoSuchServerError, ServerRecord, Servers
 
 PATTERN = 255
@@ -51,7 +50,7 @@ class ServersApi:
         routes.add("GET", "/servers/{id}", self._show)
         routes.add("GET", "/servers/{id}/ips", self._addresses)
         routes.add("GET", "/servers/{id}/ips/{network}", self._addresses)
-        routes.add("GET", "/servers/{id}/os-interface", self._interfaces)
+        routes.add("GET", "/servers/{id}/os-server-password", self._password)
         routes.add("GET", "/servers/{id}/os-security-groups", self._security_groups)
 
     def record(self, request: Request) -> ServerRecord:
@@ -122,7 +121,7 @@ class ServersApi:
         status = self._servers.status(server.spec.id)
         return Answer(body={"server": server_views.full(server, status, caller)})
 
-    def _addresses(self, request: Request, caller: Caller) -> Answer:  # noqa: ARG002
+    def _addresses(self, request: Request, _caller: Caller) -> Answer:
         self.record(request)
         addresses = server_views.addresses()
         if not (network := request.parts.get("network", "")):
@@ -131,16 +130,9 @@ class ServersApi:
             raise HttpError(404, "Instance is not a member of specified network")
         return Answer(body={network: addresses[network]})
 
-    def _interfaces(self, request: Request, caller: Caller) -> Answer:  # noqa: ARG002
-        server_id = self.record(request).spec.id
-        interface = {
-            "port_id": server_id,
-            "net_id": NETWORK,
-            "mac_addr": mac_address(server_id),
-            "port_state": "ACTIVE",
-            "fixed_ips": [{"ip_address": GUEST_IP, "subnet_id": NETWORK}],
-        }
-        return Answer(body={"interfaceAttachments": [interface]})
+    def _password(self, request: Request, _caller: Caller) -> Answer:
+        """Return what the guest posted to its metadata service, encrypted with its key."""
+        return Answer(body={"password": self._servers.password(self.record(request).spec.id)})
 
     def _security_groups(self, request: Request, caller: Caller) -> Answer:
         self.record(request)

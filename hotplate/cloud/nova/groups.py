@@ -1,0 +1,125 @@
+"""Server groups: stored, shown, and kept by nobody, for there is one host."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.nova import schemas
+from hotplate.cloud.nova.flavors import PAGE
+from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.servers import Servers
+
+GROUPS = 1000
+"""How many server groups there may be."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A server group.
+
+    :param rules: of its policy.
+    """
+
+    id: str
+    name: str
+    policy: str
+    rules: dict[str, Any]
+
+
+class Groups:
+    """The server groups of one cloud."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def all(self) -> list[Group]:
+        """All groups, the oldest first."""
+        rows = self._store.rows("SELECT * FROM hotplate_server_group ORDER BY rowid")
+        return [
+            Group(row["id"], row["name"], row["policy"], json.loads(row["rules"])) for row in rows
+        ]
+
+    def get(self, group_id: str) -> Group | None:
+        """Return the group of that id."""
+        return next((each for each in self.all() if each.id == group_id), None)
+
+    def create(self, name: str, policy: str, rules: dict[str, Any]) -> Group:
+        """Keep a group."""
+        group = Group(str(uuid.uuid4()), name, policy, rules)
+        self._store.write(
+            "INSERT INTO hotplate_server_group VALUES (?, ?, ?, ?)",
+            group.id,
+            name,
+            policy,
+            json.dumps(rules),
+        )
+        return group
+
+    def delete(self, group_id: str) -> bool:
+        """Forget a group; False when there is none of that id."""
+        return bool(self._store.write("DELETE FROM hotplate_server_group WHERE id = ?", group_id))
+
+
+class GroupsApi:
+    """What is below ``/os-server-groups``."""
+
+    def __init__(self, groups: Groups, servers: Servers) -> None:
+        self._groups = groups
+        self._servers = servers
+
+    def add_to(self, routes: Routes[Caller]) -> None:
+        """Answer for the server groups."""
+        routes.add("GET", "/os-server-groups", self._list)
+        routes.add("POST", "/os-server-groups", self._create)
+        routes.add("GET", "/os-server-groups/{id}", self._show)
+        routes.add("DELETE", "/os-server-groups/{id}", self._delete)
+
+    def _view(self, group: Group, caller: Caller) -> dict[str, object]:
+        members = [each.spec.id for each in self._servers.all() if each.notes.group == group.id]
+        shown: dict[str, object] = {"id": group.id, "name": group.name, "members": members}
+        if caller.since(13):
+            shown |= {"project_id": caller.grant.project, "user_id": caller.grant.user.id}
+        if caller.since(64):
+            return {**shown, "policy": group.policy, "rules": group.rules}
+        return {**shown, "policies": [group.policy], "metadata": {}}
+
+    def _list(self, request: Request, caller: Caller) -> Answer:
+        start = request.number("offset", default=0, most=GROUPS)
+        limit = request.number("limit", default=PAGE, most=PAGE)
+        groups = self._groups.all()[start : start + limit]
+        return Answer(body={"server_groups": [self._view(each, caller) for each in groups]})
+
+    def _create(self, request: Request, caller: Caller) -> Answer:
+        schema = schemas.GROUP_SINCE_64 if caller.since(64) else schemas.GROUP
+        asked = schemas.read(request, schema)["server_group"]
+        if len(self._groups.all()) >= GROUPS:
+            raise HttpError(403, "Quota exceeded, too many server groups.")
+        policy = asked["policy"] if caller.since(64) else asked["policies"][0]
+        rules = asked.get("rules") or {}
+        if rules and policy != "anti-affinity":
+            raise HttpError(
+                400,
+                f"Only anti-affinity policy supports rules, but the specified policy is {policy}.",
+            )
+        made = self._groups.create(asked["name"], policy, rules)
+        return Answer(body={"server_group": self._view(made, caller)})
+
+    def _show(self, request: Request, caller: Caller) -> Answer:
+        group = self._groups.get(request.part("id"))
+        if group is None:
+            raise _no_group(request)
+        return Answer(body={"server_group": self._view(group, caller)})
+
+    def _delete(self, request: Request, _caller: Caller) -> Answer:
+        if not self._groups.delete(request.part("id")):
+            raise _no_group(request)
+        return Answer(204)
+
+
+def _no_group(request: Request) -> HttpError:
+    return HttpError(404, f"Instance group {request.part('id')} could not be found.")

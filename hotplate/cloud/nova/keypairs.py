@@ -1,0 +1,149 @@
+"""Key pairs over HTTP: imported, and generated as Nova did before 2.92.
+
+Any name stands for a key pair, with the harness's own public key, so that a template may name one
+of the cloud that it was written for; only those that somebody made are listed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page
+from hotplate.cloud.nova import schemas
+from hotplate.cloud.nova.flavors import PAGE
+from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.servers import KEY_PAIRS, KeyPair, Servers
+
+_BAD = "Keypair data is invalid: failed to generate fingerprint"
+
+
+class KeyPairsApi:
+    """What is below ``/os-keypairs``."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    def add_to(self, routes: Routes[Caller]) -> None:
+        """Answer for the key pairs."""
+        routes.add("GET", "/os-keypairs", self._list)
+        routes.add("POST", "/os-keypairs", self._create)
+        routes.add("GET", "/os-keypairs/{name}", self._show)
+        routes.add("DELETE", "/os-keypairs/{name}", self._delete)
+
+    def _list(self, request: Request, caller: Caller) -> Answer:
+        limit = request.number("limit", default=PAGE, most=PAGE)
+        marker = request.one("marker") if caller.since(35) else ""
+        rows, more = page(
+            self._servers.keypairs(), lambda each: each.name, limit=limit, marker=marker
+        )
+        body: dict[str, object] = {"keypairs": [{"keypair": _view(row, caller)} for row in rows]}
+        if more and rows and caller.since(35):
+            following = f"{caller.base}/os-keypairs?limit={limit}&marker={rows[-1].name}"
+            body["keypairs_links"] = [{"rel": "next", "href": following}]
+        return Answer(body=body)
+
+    def _create(self, request: Request, caller: Caller) -> Answer:
+        schema = schemas.KEY_PAIR_SINCE_92 if caller.since(92) else schemas.KEY_PAIR
+        asked = schemas.read(request, schema)["keypair"]
+        name, kind = asked["name"], asked.get("type", "ssh")
+        self._check_room(name)
+        private, public = "", asked.get("public_key") or ""
+        if not public:
+            private, public = generate(name, kind)
+        pair = KeyPair(name, public, kind)
+        shown = _view(pair, caller) | {"user_id": caller.grant.user.id}
+        self._servers.create_keypair(pair, caller.grant.user.id)
+        if private:
+            shown["private_key"] = private
+        return Answer(201 if caller.since(2) else 200, {"keypair": shown})
+
+    def _check_room(self, name: str) -> None:
+        if self._servers.has_keypair(name):
+            raise HttpError(409, f"Key pair '{name}' already exists.")
+        if len(self._servers.keypairs()) >= KEY_PAIRS:
+            raise HttpError(403, "Quota exceeded, too many key pairs.")
+
+    def _show(self, request: Request, caller: Caller) -> Answer:
+        pair = self._servers.keypair(request.part("name")[:255])
+        more = {
+            "user_id": caller.grant.user.id,
+            "id": 1,
+            "created_at": None,
+            "updated_at": None,
+            "deleted": False,
+            "deleted_at": None,
+        }
+        return Answer(body={"keypair": {**_view(pair, caller), **more}})
+
+    def _delete(self, request: Request, caller: Caller) -> Answer:
+        name = request.part("name")
+        if not self._servers.has_keypair(name):
+            user = caller.grant.user.id
+            raise HttpError(404, f"Keypair {name} not found for user {user}")
+        self._servers.delete_keypair(name)
+        return Answer(204 if caller.since(2) else 202)
+
+
+def _view(pair: KeyPair, caller: Caller) -> dict[str, object]:
+    shown: dict[str, object] = {
+        "name": pair.name,
+        "public_key": pair.public_key,
+        "fingerprint": fingerprint(pair) if pair.public_key else "",
+    }
+    if caller.since(2):
+        shown["type"] = pair.type
+    return shown
+
+
+def fingerprint(pair: KeyPair) -> str:
+    """Return a key's fingerprint as Nova shows it: MD5 of a key for ssh, SHA-1 of a certificate.
+
+    :raises HttpError: 400, when it is neither.
+    """
+    try:
+        if pair.type == "x509":
+            digest = hashlib.sha1(_certificate(pair.public_key), usedforsecurity=False)
+        else:
+            digest = hashlib.md5(_ssh_key(pair.public_key), usedforsecurity=False)
+    except (ValueError, IndexError, binascii.Error):
+        raise HttpError(400, _BAD) from None
+    return digest.digest().hex(":")
+
+
+def _ssh_key(line: str) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    serialization.load_ssh_public_key(line.encode())
+    return base64.b64decode(line.split()[1])
+
+
+def _certificate(text: str) -> bytes:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+
+    certificate = x509.load_pem_x509_certificate(text.encode())
+    return certificate.public_bytes(serialization.Encoding.DER)
+
+
+def generate(comment: str, kind: str = "ssh") -> tuple[str, str]:
+    """Return a new ssh key as Nova makes one: (private, public).
+
+    :raises HttpError: 400, for another kind.
+    """
+    if kind != "ssh":
+        raise HttpError(400, f"Keypair data is invalid: no {kind} key is generated; import one.")
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    ).decode()
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return private, f"{public.decode()} {comment}"

@@ -1,0 +1,235 @@
+"""What is done to a server's machine over HTTP (``POST /servers/{id}/action``), and its console."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.nova import schemas, server_views
+from hotplate.cloud.nova.flavors import flavor
+from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.server_create import check_metadata, public_keys, user_data
+from hotplate.cloud.nova.servers import Action, ServerRecord, Servers, UserDataTooLargeError
+from hotplate.cloud.nova.servers_api import find
+from hotplate.errors import MachineLostError, sentence_of
+
+CONSOLE_LINES = 10_000
+"""How many lines of a console are answered at most."""
+
+UNSUPPORTED = frozenset(
+    {
+        "addFixedIp",
+        "addSecurityGroup",
+        "createBackup",
+        "createImage",
+        "evacuate",
+        "migrate",
+        "os-migrateLive",
+        "os-resetState",
+        "removeFixedIp",
+        "removeSecurityGroup",
+        "rescue",
+        "restore",
+        "shelve",
+        "shelveOffload",
+        "trigger_crash_dump",
+        "unrescue",
+        "unshelve",
+    }
+)
+"""Nova has them, and this cloud, whose one host runs one image, has not."""
+
+CONSOLES = frozenset(
+    {
+        "os-getVNCConsole",
+        "os-getSPICEConsole",
+        "os-getRDPConsole",
+        "os-getSerialConsole",
+        "os-getMKSConsole",
+    }
+)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """An action as it was asked for."""
+
+    body: dict[str, Any]
+    caller: Caller
+    server: ServerRecord
+
+    def asked(self, name: str, schema: schemas.Schema) -> Any:
+        """Return what the action is given.
+
+        :raises HttpError: 400, when it has not the form of ``schema``.
+        """
+        schemas.check(self.body, schema)
+        return self.body[name]
+
+
+class ActionsApi:
+    """What changes the state of a server's machine."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._actions: dict[str, tuple[tuple[str, ...], Callable[[_Call], Answer]]] = {
+            "os-start": (("SHUTOFF",), self._power("start")),
+            "os-stop": (("ACTIVE", "ERROR"), self._power("stop")),
+            "pause": (("ACTIVE",), self._power("pause")),
+            "unpause": (("PAUSED",), self._power("unpause")),
+            "suspend": (("ACTIVE",), self._power("suspend")),
+            "resume": (("SUSPENDED",), self._power("resume")),
+            "reboot": (("ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "ERROR"), self._reboot),
+            "rebuild": (("ACTIVE", "SHUTOFF", "ERROR"), self._rebuild),
+            "resize": (("ACTIVE", "SHUTOFF"), self._resize),
+            "confirmResize": (("VERIFY_RESIZE",), self._confirm_resize),
+            "revertResize": (("VERIFY_RESIZE",), self._revert_resize),
+            "changePassword": (("ACTIVE",), self._change_password),
+            "os-getConsoleOutput": ((), self._console),
+            "lock": ((), self._lock),
+            "unlock": ((), self._unlock),
+            "forceDelete": ((), self._delete),
+        }
+
+    def add_to(self, routes: Routes[Caller]) -> None:
+        """Answer what is done to a server."""
+        routes.add("POST", "/servers/{id}/action", self._act)
+        routes.add("POST", "/servers/{id}/remote-consoles", self._remote_console)
+
+    def _act(self, request: Request, caller: Caller) -> Answer:
+        server = find(self._servers, request.part("id"))
+        body = request.json()
+        name = next(iter(body), "")
+        if len(body) != 1:
+            raise HttpError(400, "Malformed request body: it must name one action.")
+        if name in CONSOLES:
+            raise _no_console(body[name])
+        if name in UNSUPPORTED:
+            raise HttpError(400, f"This cloud does not support the action {name}.")
+        if name not in self._actions:
+            raise HttpError(400, f"There is no such action: {name[:100]}")
+        allowed, do = self._actions[name]
+        self._check_state(server, name, allowed)
+        try:
+            return do(_Call(body, caller, server))
+        except MachineLostError as error:
+            raise HttpError(409, sentence_of(error)) from error
+
+    def _check_state(self, server: ServerRecord, name: str, allowed: tuple[str, ...]) -> None:
+        word, _ = self._servers.status(server.spec.id)
+        if allowed and word not in allowed:
+            state = server_views.STATES.get(word, ("error",))[0]
+            verb = name.removeprefix("os-")
+            raise HttpError(
+                409,
+                f"Cannot '{verb}' instance {server.spec.id} while it is in vm_state {state}",
+            )
+
+    # -- power --------------------
+
+    def _power(self, action: Action) -> Callable[[_Call], Answer]:
+        def act(call: _Call) -> Answer:
+            self._servers.act(call.server.spec.id, action)
+            return Answer(202)
+
+        return act
+
+    def _reboot(self, call: _Call) -> Answer:
+        kind = call.asked("reboot", schemas.REBOOT)["type"].upper()
+        if kind == "SOFT":
+            self._check_state(call.server, "reboot", ("ACTIVE",))
+        self._servers.act(call.server.spec.id, "reboot" if kind == "SOFT" else "hard_reboot")
+        return Answer(202)
+
+    def _delete(self, call: _Call) -> Answer:
+        self._servers.delete(call.server.spec.id)
+        return Answer(202)
+
+    # -- another image or size --------------------
+
+    def _rebuild(self, call: _Call) -> Answer:
+        asked = call.asked("rebuild", schemas.REBUILD)
+        check_metadata(asked.get("metadata") or {})
+        server_id = call.server.spec.id
+        changes = self._rebuild_changes(asked)
+        try:
+            self._servers.rebuild(replace(call.server.spec, **changes))
+        except UserDataTooLargeError as error:
+            raise HttpError(error.status, str(error)) from error
+        except Exception as error:
+            raise HttpError(500, sentence_of(error)) from error
+        if "description" in asked:
+            self._servers.note(server_id, description=asked["description"] or "")
+        rebuilt, status = find(self._servers, server_id), self._servers.status(server_id)
+        shown = server_views.full(rebuilt, status, call.caller)
+        shown["adminPass"] = asked.get("adminPass") or secrets.token_urlsafe(9)
+        return Answer(202, {"server": shown})
+
+    def _rebuild_changes(self, asked: dict[str, Any]) -> dict[str, Any]:
+        changes: dict[str, Any] = {"image": asked["imageRef"]}
+        changes |= {name: asked[name] for name in ("name", "metadata") if name in asked}
+        if "user_data" in asked:
+            changes["user_data"] = user_data(asked["user_data"])
+        if "key_name" in asked:
+            key_name = asked["key_name"] or ""
+            changes["key_name"] = key_name
+            changes["public_keys"] = public_keys(self._servers, key_name)
+        return changes
+
+    def _resize(self, call: _Call) -> Answer:
+        """Take note of another flavor; the machine stays as it is."""
+        wanted = str(call.asked("resize", schemas.RESIZE)["flavorRef"])
+        spec = call.server.spec
+        if wanted == spec.flavor:
+            raise HttpError(400, "When resizing, instances must change flavor!")
+        self._servers.change(spec.id, replace(spec, flavor=flavor(wanted).name))
+        self._servers.note(spec.id, old_flavor=spec.flavor)
+        return Answer(202)
+
+    def _confirm_resize(self, call: _Call) -> Answer:
+        self._servers.note(call.server.spec.id, old_flavor="")
+        return Answer(204)
+
+    def _revert_resize(self, call: _Call) -> Answer:
+        spec, old = call.server.spec, call.server.notes.old_flavor
+        self._servers.change(spec.id, replace(spec, flavor=old))
+        self._servers.note(spec.id, old_flavor="")
+        return Answer(202)
+
+    # -- the rest --------------------
+
+    def _change_password(self, call: _Call) -> Answer:
+        """Accept it and do nothing: there is no agent that Nova could ask."""
+        call.asked("changePassword", schemas.PASSWORD)
+        return Answer(202)
+
+    def _lock(self, call: _Call) -> Answer:
+        """Take note of it: it keeps out those who are no admin, and everybody here is one."""
+        asked = call.asked("lock", schemas.LOCK) or {}
+        reason = asked.get("locked_reason", "")
+        self._servers.note(call.server.spec.id, locked=True, locked_reason=reason)
+        return Answer(202)
+
+    def _unlock(self, call: _Call) -> Answer:
+        self._servers.note(call.server.spec.id, locked=False, locked_reason="")
+        return Answer(202)
+
+    def _console(self, call: _Call) -> Answer:
+        asked = call.asked("os-getConsoleOutput", schemas.CONSOLE)
+        length = asked.get("length")
+        wanted = CONSOLE_LINES if length in (None, "") else int(length)
+        wanted = min(wanted, CONSOLE_LINES) if wanted >= 0 else CONSOLE_LINES
+        lines = self._servers.console(call.server.spec.id).splitlines()
+        return Answer(body={"output": "\n".join(lines[-wanted:] if wanted else [])})
+
+    def _remote_console(self, request: Request, _caller: Caller) -> Answer:
+        find(self._servers, request.part("id"))
+        raise _no_console(request.json().get("remote_console"))
+
+
+def _no_console(asked: object) -> HttpError:
+    kind = asked.get("type", "") if isinstance(asked, dict) else ""
+    return HttpError(400, f"Unavailable console type {str(kind)[:50]}.")

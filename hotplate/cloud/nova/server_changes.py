@@ -1,0 +1,142 @@
+"""What is kept of a server and changed over HTTP: its name, metadata and tags; and its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.nova import schemas, server_views
+from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.server_create import check_metadata
+from hotplate.cloud.nova.servers import ServerRecord, Servers
+from hotplate.cloud.nova.servers_api import find
+
+
+class ChangesApi:
+    """What changes a server without its machine, and what deletes it."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    def add_to(self, routes: Routes[Caller]) -> None:
+        """Answer what changes a server."""
+        routes.add("PUT", "/servers/{id}", self._update)
+        routes.add("DELETE", "/servers/{id}", self._delete)
+        routes.add("GET", "/servers/{id}/metadata", self._metadata)
+        routes.add("POST", "/servers/{id}/metadata", self._add_metadata)
+        routes.add("PUT", "/servers/{id}/metadata", self._replace_metadata)
+        routes.add("GET", "/servers/{id}/metadata/{key}", self._item)
+        routes.add("PUT", "/servers/{id}/metadata/{key}", self._set_item)
+        routes.add("DELETE", "/servers/{id}/metadata/{key}", self._delete_item)
+        routes.add("GET", "/servers/{id}/tags", self._tags)
+        routes.add("PUT", "/servers/{id}/tags", self._replace_tags)
+        routes.add("DELETE", "/servers/{id}/tags", self._delete_tags)
+        routes.add("GET", "/servers/{id}/tags/{tag}", self._has_tag)
+        routes.add("PUT", "/servers/{id}/tags/{tag}", self._add_tag)
+        routes.add("DELETE", "/servers/{id}/tags/{tag}", self._delete_tag)
+
+    def _server(self, request: Request) -> ServerRecord:
+        return find(self._servers, request.part("id"))
+
+    def _update(self, request: Request, caller: Caller) -> Answer:
+        server = self._server(request)
+        asked = schemas.read(request, schemas.UPDATE)["server"]
+        if "name" in asked:
+            self._servers.change(server.spec.id, replace(server.spec, name=asked["name"]))
+        if "description" in asked:
+            self._servers.note(server.spec.id, description=asked["description"] or "")
+        status = self._servers.status(server.spec.id)
+        return Answer(body={"server": server_views.full(self._server(request), status, caller)})
+
+    def _delete(self, request: Request, _caller: Caller) -> Answer:
+        self._servers.delete(self._server(request).spec.id)
+        return Answer(204)
+
+    # -- metadata --------------------
+
+    def _metadata(self, request: Request, _caller: Caller) -> Answer:
+        return Answer(body={"metadata": self._server(request).spec.metadata})
+
+    def _add_metadata(self, request: Request, _caller: Caller) -> Answer:
+        server = self._server(request)
+        asked = schemas.read(request, schemas.METADATA)["metadata"]
+        return self._keep(server, {**server.spec.metadata, **asked})
+
+    def _replace_metadata(self, request: Request, _caller: Caller) -> Answer:
+        server = self._server(request)
+        return self._keep(server, schemas.read(request, schemas.METADATA)["metadata"])
+
+    def _keep(self, server: ServerRecord, metadata: dict[str, str]) -> Answer:
+        check_metadata(metadata)
+        self._servers.change(server.spec.id, replace(server.spec, metadata=metadata))
+        return Answer(body={"metadata": metadata})
+
+    def _item(self, request: Request, _caller: Caller) -> Answer:
+        server, key = self._server(request), request.part("key")
+        _check_has(server, key)
+        return Answer(body={"meta": {key: server.spec.metadata[key]}})
+
+    def _set_item(self, request: Request, _caller: Caller) -> Answer:
+        server, key = self._server(request), request.part("key")
+        asked = schemas.read(request, schemas.METADATA_ITEM)["meta"]
+        if key not in asked:
+            raise HttpError(400, "Request body and URI mismatch")
+        self._keep(server, {**server.spec.metadata, **asked})
+        return Answer(body={"meta": asked})
+
+    def _delete_item(self, request: Request, _caller: Caller) -> Answer:
+        server, key = self._server(request), request.part("key")
+        _check_has(server, key)
+        left = {name: value for name, value in server.spec.metadata.items() if name != key}
+        self._keep(server, left)
+        return Answer(204)
+
+    # -- tags --------------------
+
+    def _tagged(self, request: Request, caller: Caller) -> ServerRecord:
+        if not caller.since(26):
+            raise HttpError(404, "The resource could not be found.")
+        return self._server(request)
+
+    def _tags(self, request: Request, caller: Caller) -> Answer:
+        return Answer(body={"tags": self._tagged(request, caller).notes.tags})
+
+    def _replace_tags(self, request: Request, caller: Caller) -> Answer:
+        server = self._tagged(request, caller)
+        tags = list(dict.fromkeys(schemas.read(request, schemas.TAG_LIST)["tags"]))
+        self._servers.note(server.spec.id, tags=tags)
+        return Answer(body={"tags": tags})
+
+    def _delete_tags(self, request: Request, caller: Caller) -> Answer:
+        self._servers.note(self._tagged(request, caller).spec.id, tags=[])
+        return Answer(204)
+
+    def _has_tag(self, request: Request, caller: Caller) -> Answer:
+        _check_tagged(self._tagged(request, caller), request.part("tag"))
+        return Answer(204)
+
+    def _add_tag(self, request: Request, caller: Caller) -> Answer:
+        server, tag = self._tagged(request, caller), request.part("tag")
+        if tag in server.notes.tags:
+            return Answer(204)
+        schemas.check({"tags": [*server.notes.tags, tag]}, schemas.TAG_LIST)
+        self._servers.note(server.spec.id, tags=[*server.notes.tags, tag])
+        where = f"{caller.base}/servers/{server.spec.id}/tags/{tag}"
+        return Answer(201, headers=(("Location", where),) if tag.isascii() else ())
+
+    def _delete_tag(self, request: Request, caller: Caller) -> Answer:
+        server, tag = self._tagged(request, caller), request.part("tag")
+        _check_tagged(server, tag)
+        self._servers.note(server.spec.id, tags=[each for each in server.notes.tags if each != tag])
+        return Answer(204)
+
+
+def _check_has(server: ServerRecord, key: str) -> None:
+    if key not in server.spec.metadata:
+        raise HttpError(404, "Metadata item was not found")
+
+
+def _check_tagged(server: ServerRecord, tag: Any) -> None:
+    if tag not in server.notes.tags:
+        raise HttpError(404, f"Server {server.spec.id} has no tag '{tag}'")

@@ -1,0 +1,167 @@
+"""Servers that are made over HTTP, also several by one request."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+import uuid
+from typing import Any
+
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.nova import schemas
+from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.nova.groups import Groups
+from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.quotas import INSTANCES
+from hotplate.cloud.nova.servers import Notes, ServerRecord, Servers, UserDataTooLargeError
+from hotplate.errors import sentence_of
+
+
+class CreateApi:
+    """What makes servers."""
+
+    def __init__(self, servers: Servers, groups: Groups) -> None:
+        self._servers = servers
+        self._groups = groups
+
+    def add_to(self, routes: Routes[Caller]) -> None:
+        """Answer ``POST /servers``."""
+        routes.add("POST", "/servers", self._create)
+
+    def _create(self, request: Request, caller: Caller) -> Answer:
+        schema = schemas.CREATE_SINCE_37 if caller.since(37) else schemas.CREATE
+        body = schemas.read(request, schema)
+        asked = body["server"]
+        hints = body.get("os:scheduler_hints") or body.get("OS-SCH-HNT:scheduler_hints") or {}
+        count = _count(asked)
+        self._check_quota(count, asked)
+        notes = self._notes(asked, hints, caller)
+        made = [
+            self.boot(self._spec(asked, hints, _name(asked["name"], number, count)), notes)
+            for number in range(1, count + 1)
+        ]
+        return self._answer(asked, made[0], caller)
+
+    def _answer(self, asked: dict[str, Any], server: ServerRecord, caller: Caller) -> Answer:
+        if str(asked.get("return_reservation_id", "")).lower() in ("true", "1"):
+            return Answer(202, {"reservation_id": f"r-{server.number:08x}"})
+        path = f"/servers/{server.spec.id}"
+        shown = {
+            "id": server.spec.id,
+            "links": caller.link(path),
+            "OS-DCF:diskConfig": asked.get("OS-DCF:diskConfig", "MANUAL"),
+            "security_groups": asked.get("security_groups") or [{"name": "default"}],
+            "adminPass": asked.get("adminPass") or secrets.token_urlsafe(9),
+        }
+        return Answer(202, {"server": shown}, (("Location", caller.base + path),))
+
+    def boot(self, spec: ServerSpec, notes: Notes) -> ServerRecord:
+        """Boot a server.
+
+        :raises HttpError: 400 or 413 for user data that is too large, 500 with the reason when the
+            host could not start it.
+        """
+        try:
+            return self._servers.boot(spec, notes)
+        except UserDataTooLargeError as error:
+            raise HttpError(error.status, str(error)) from error
+        except Exception as error:
+            raise HttpError(500, sentence_of(error)) from error
+
+    def _check_quota(self, count: int, asked: dict[str, Any]) -> None:
+        used = len(self._servers.all())
+        if used + count > INSTANCES:
+            raise HttpError(
+                403,
+                f"Quota exceeded for instances: Requested {count}, but already used {used} of "
+                f"{INSTANCES} instances",
+            )
+        check_metadata(asked.get("metadata") or {})
+
+    def _notes(self, asked: dict[str, Any], hints: dict[str, Any], caller: Caller) -> Notes:
+        group = str(first(hints.get("group")) or "")
+        if group and not self._groups.get(group):
+            raise HttpError(400, f"Instance group {group} could not be found.")
+        return Notes(
+            description=asked.get("description") or "",
+            tags=list(dict.fromkeys(asked.get("tags") or [])),
+            user=caller.grant.user.id,
+            group=group,
+        )
+
+    def _spec(self, asked: dict[str, Any], hints: dict[str, Any], name: str) -> ServerSpec:
+        key_name = asked.get("key_name") or ""
+        return ServerSpec(
+            id=str(uuid.uuid4()),
+            name=name,
+            user_data=user_data(asked.get("user_data")),
+            image=_image(asked),
+            flavor=str(asked["flavorRef"]),
+            key_name=key_name,
+            public_keys=public_keys(self._servers, key_name),
+            metadata=dict(asked.get("metadata") or {}),
+            config_drive=str(asked.get("config_drive")).lower() in ("true", "1"),
+            # The name a person gave: that of the root stack, not of a nested one.
+            stack_name=str(first(hints.get("heat_path_in_stack")) or ""),
+            resource_name=str(first(hints.get("heat_resource_name")) or ""),
+            availability_zone=asked.get("availability_zone") or "nova",
+        )
+
+
+def user_data(text: str | None) -> bytes:
+    """Return the bytes that base64 stands for.
+
+    :raises HttpError: 400, when it is none.
+    """
+    try:
+        return base64.b64decode((text or "").replace("\n", ""), validate=True)
+    except (binascii.Error, ValueError):
+        raise HttpError(
+            400,
+            "Invalid input for field/attribute user_data: it is not base64.",
+        ) from None
+
+
+def public_keys(servers: Servers, key_name: str) -> dict[str, str]:
+    """Return the keys that a server with a key pair of that name gets."""
+    if not key_name:
+        return {}
+    public_key = servers.keypair(key_name).public_key
+    return {key_name: public_key} if public_key else {}
+
+
+def check_metadata(metadata: dict[str, str]) -> None:
+    """Refuse more metadata than a server may have.
+
+    :raises HttpError: 403.
+    """
+    if len(metadata) > schemas.METADATA_ITEMS:
+        raise HttpError(403, f"Maximum number of metadata items exceeds {schemas.METADATA_ITEMS}")
+
+
+def first(value: Any) -> Any:
+    """Return the first of a list, or what is no list."""
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _image(asked: dict[str, Any]) -> str:
+    """Return the image: named itself, or as what the first disk is made of."""
+    if asked.get("imageRef"):
+        return str(asked["imageRef"])
+    for disk in asked.get("block_device_mapping_v2") or []:
+        if disk.get("source_type") == "image" and disk.get("boot_index") in (0, "0"):
+            return str(disk.get("uuid") or "")[:255]
+    return ""
+
+
+def _count(asked: dict[str, Any]) -> int:
+    least = int(asked.get("min_count", 1))
+    most = int(asked.get("max_count", least))
+    if least > most:
+        raise HttpError(400, "min_count must be <= max_count")
+    return most
+
+
+def _name(name: str, number: int, count: int) -> str:
+    return name if count == 1 else f"{name[:248]}-{number}"
