@@ -76,16 +76,23 @@ def two_agents(facts: Facts) -> str:
 
 def memory_limit(facts: Facts) -> str:
     state = facts.health
-    if state.unit(AGENT, "Result") == "oom-kill":
-        limit = state.unit(AGENT, "MemoryMax")
-        if limit.isdigit():
-            where = state.drop_in("MemoryMax") or "its unit"
-            return (
-                f'the agent was killed because memory ran out: "{where}" gives it no more than '
-                f"MemoryMax={int(limit) >> 20}M"
-            )
-        return "the agent was killed because memory ran out"
-    return ""
+    if not (state.unit(AGENT, "Result") == "oom-kill" or _killed_and_restarted(state)):
+        return ""
+    limit = state.unit(AGENT, "MemoryMax")
+    if limit.isdigit():
+        where = state.drop_in("MemoryMax") or "its unit"
+        return (
+            f'the agent was killed because memory ran out: "{where}" gives it no more than '
+            f"MemoryMax={int(limit) >> 20}M"
+        )
+    return "the agent was killed because memory ran out"
+
+
+def _killed_and_restarted(state: Health) -> bool:
+    """Whether the kernel killed the agent for its unit's limit; a new start clears the result."""
+    limited = f"oom_memcg=/system.slice/{AGENT},"
+    killed = any("oom-kill:" in line and limited in line for line in state.lines("kernel"))
+    return killed and state.unit(AGENT, "NRestarts") not in ("", "0")
 
 
 def _hardened(state: Health, key: str, *harmless: str) -> str:

@@ -70,6 +70,14 @@ def answer(**changed: str) -> str:
     return "".join(f"=== {name}\n{text}\n" for name, text in sections.items()) + "=== end\n"
 
 
+# As Linux 6.12 prints it.
+AGENT_KILLED = (
+    "[   98.1] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,"
+    "oom_memcg=/system.slice/os-collect-config.service,"
+    "task_memcg=/system.slice/os-collect-config.service,task=python3,pid=601,uid=0"
+)
+
+
 def silent(story):
     """The agent never asks."""
     story.up()
@@ -153,6 +161,11 @@ IN_A_GUEST = [
     (received, {"units": unit(User="heat")}, "agent-user", "User=heat"),
     (silent, {"units": unit(Result="oom-kill", MemoryMax="20971520"),
               "drop-ins": f"{SITE}:MemoryMax=20M"}, "memory-limit", "MemoryMax=20M"),
+    # Between two starts the result is "success" again.
+    (silent, {"units": unit(Result="success", NRestarts="3", MemoryMax="6291456"),
+              "kernel": AGENT_KILLED, "drop-ins": f"{SITE}:MemoryMax=6M"},
+     "memory-limit", f'"{SITE}" gives it no more than MemoryMax=6M'),
+    (silent, {"units": unit(Result="success", NRestarts="0"), "kernel": AGENT_KILLED}, None, ""),
     (polled, {"programs": f"gone {SCRIPT_55}"}, "program-missing", f'"{SCRIPT_55}" does not exist'),
     (polled, {"programs": f"not-executable {SCRIPT_55}"}, "not-executable", SCRIPT_55),
     (polled, {"running": f"{SCRIPT_55}\n/usr/libexec/os-refresh-config/configure.d/40-mysql"},
