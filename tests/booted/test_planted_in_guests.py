@@ -6,48 +6,19 @@ use: what is said of each is the cause that a person would mend, not where it sh
 
 from __future__ import annotations
 
-import contextlib
-import re
-from dataclasses import dataclass
-
 import pytest
 
-from hotplate.plugin.pool import ServerPool
-from hotplate.timing.deadline import DeadlineExceeded
+from tests.booted.user_faults import AGENT, UserFault, is_named
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
 
 QUICK = ("unit-masked", "phase-script-deleted", "root-full", "routes-deleted")
 """Tried wherever guests are booted; the others when there is time."""
 
-GIVE_UP = 8.0
-"""Seconds after which a deployment is asked about that cannot come to an end."""
-
-AGENT = "os-collect-config"
 REFRESH = "/usr/libexec/os-refresh-config"
 HOOKS = "/usr/libexec/heat-config/hooks"
 LIBRARY = "/usr/libexec/heat-config/lib"
 UNITS = "/etc/systemd/system"
-
-
-@dataclass(frozen=True)
-class UserFault:
-    """One fault.
-
-    :param plant: commands of a shell, as root in a guest that runs.
-    :param says: regular expressions that the diagnosis has, whatever their case.
-    :param harmless: it does not keep a deployment from being done, and so is not to be named.
-    :param transport: Heat's ``signal_transport`` of the deployment.
-    """
-
-    name: str
-    plant: str
-    says: tuple[str, ...]
-    harmless: bool = False
-    transport: str = "CFN_SIGNAL"
-
-    def __str__(self) -> str:
-        return self.name
 
 
 def drop_in(text: str) -> str:
@@ -223,32 +194,6 @@ IN_A_GUEST = (
 )
 """Planted in a guest that runs, before something is deployed to it."""
 
-WITH_UPSTREAMS_AGENT = (
-    UserFault(
-        "venv-interpreter-gone",
-        "ln -sfn /usr/bin/python3.9 /opt/heat-agent/bin/python3; "
-        f"systemctl restart --no-block {AGENT}",
-        (r"/opt/heat-agent/bin/python", r"/usr/bin/python3\.9"),
-    ),
-    UserFault(
-        "python-upgraded",
-        f"cd /opt/heat-agent/lib; mv python3.1? python3.7; systemctl restart --no-block {AGENT}",
-        ("/opt/heat-agent", r"python ?3\.7"),
-    ),
-    UserFault(
-        "venv-library-gone",
-        "rm /opt/heat-agent/lib/python3*/site-packages/requests/__init__.py; "
-        f"systemctl restart --no-block {AGENT}",
-        ("requests|cannot import|No module",),
-    ),
-)
-"""The same, in an image whose agent is upstream's in a virtual environment."""
-
-
-@pytest.fixture(scope="module")
-def pool_with_upstreams_agent(images, pool_of) -> ServerPool:
-    return pool_of(images.get("trixie", "partition", "script", "--install-type", "venv"))
-
 
 def _row(fault: UserFault) -> object:
     return pytest.param(fault, id=fault.name, marks=() if fault.name in QUICK else pytest.mark.long)
@@ -256,31 +201,4 @@ def _row(fault: UserFault) -> object:
 
 @pytest.mark.parametrize("fault", [_row(each) for each in IN_A_GUEST])
 def test_planted_in_a_guest(pool, fault):
-    _is_named(pool, fault)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("fault", [_row(each) for each in WITH_UPSTREAMS_AGENT])
-def test_planted_with_upstreams_agent(pool_with_upstreams_agent, fault):
-    _is_named(pool_with_upstreams_agent, fault)
-
-
-def _is_named(pool: ServerPool, fault: UserFault) -> None:
-    server = pool.server()
-    try:
-        server.run(fault.plant, timeout=180)
-        deployment = server.deploy(
-            group="script", config="#!/bin/sh\ntrue\n", transport=fault.transport
-        )
-        with contextlib.suppress(DeadlineExceeded):
-            deployment.wait(seconds=GIVE_UP)
-        diagnosis = server.diagnosis()
-        if fault.harmless:
-            assert deployment.status == "COMPLETE"
-            return
-        assert diagnosis is not None, deployment
-        print(f"{diagnosis.fault}: {diagnosis}")
-        for pattern in fault.says:
-            assert re.search(pattern, str(diagnosis), re.IGNORECASE), pattern
-    finally:
-        pool.give_back(server)
+    is_named(pool, fault)
