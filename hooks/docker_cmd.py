@@ -7,7 +7,8 @@ import shlex
 import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
-from heat_config import containers, hook, live_deployments, values, yamltext
+from heat_config import hook, values, yamltext
+from heat_containers import containers, live_deployments
 
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z")
 DIGITS = re.compile(r"\s*[-+]?[0-9]{1,18}\s*\Z", re.ASCII)

@@ -6,7 +6,8 @@ import os
 import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
-from heat_config import compose, hook, tools, values, yamltext
+from heat_config import hook, tools, values, yamltext
+from heat_containers import compose
 
 
 def _compose_file(deployment, config):

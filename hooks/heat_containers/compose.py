@@ -8,7 +8,9 @@ import shlex
 import shutil
 import zlib
 
-from . import files, hook, live_deployments, tools, values
+from heat_config import files, hook, tools, values
+
+from . import live_deployments
 
 GROUP = "docker-compose"
 WORKING = "/var/lib/heat-config/heat-config-docker-compose"

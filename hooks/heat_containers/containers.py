@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 
-from . import files, hook, live_deployments, tools
+from heat_config import files, hook, tools
+
+from . import live_deployments
 
 GROUP = "docker-cmd"
 MANAGED = "managed_by=docker-cmd"

@@ -7,7 +7,7 @@ may be empty. It is gone when the metadata that Heat sent in this very run does 
 import json
 import os
 
-from . import values
+from heat_config import values
 
 SERVERS = ("cfn.json", "heat.json", "request.json", "zaqar.json")
 """The documents of os-collect-config that come from Heat; ``heat_local`` is the boot's."""

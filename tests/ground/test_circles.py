@@ -37,7 +37,7 @@ def imported(name: str, path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("base", "packages"),
-    [("", ("hotplate",)), ("hooks", ("heat_config", "heat_agent", "heat_cfn"))],
+    [("", ("hotplate",)), ("hooks", ("heat_config", "heat_agent", "heat_cfn", "heat_containers"))],
     ids=["hotplate", "hooks"],
 )
 def test_no_import_comes_back(base, packages):
