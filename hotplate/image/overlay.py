@@ -30,6 +30,9 @@ def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     # Of util-linux, which every Debian has; a preexec_fn is not for processes with threads.
     bounded = shutil.which("prlimit")
     limits = [bounded, f"--as={ADDRESS_SPACE}", f"--cpu={CPU_SECONDS}"] if bounded else []
+    # glibc reserves 64 MB or more of addresses for each thread (mallopt(3)), and a thread that has
+    # no room for its stack is not started.
+    limits += ["env", "MALLOC_ARENA_MAX=1"] if bounded else []
     return subprocess.run([*limits, program, *arguments], capture_output=True, check=False)
 
 

@@ -168,6 +168,27 @@ def test_qemu_img_is_bounded():
     assert "prlimit" in str(qemu_img("info", "/nonexistent").args)
 
 
+THREADS = """\
+#!/usr/bin/python3 -I
+# As many threads at once as QEMU's pool has (util/thread-pool.c), each of which allocates.
+import threading
+together = threading.Barrier(64)
+def work():
+    bytearray(100_000)
+    together.wait(60)
+for _ in range(64):
+    threading.Thread(target=work, daemon=True).start()
+"""
+
+
+def test_qemu_img_may_have_all_its_threads(monkeypatch, tmp_path: Path):
+    (program := tmp_path / "qemu-img").write_text(THREADS)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    done = qemu_img("info")
+    assert done.returncode == 0, done.stderr.decode()
+
+
 @given(st.binary(min_size=72, max_size=300), st.sampled_from([2, 3]))
 @settings(deadline=None)
 def test_whatever_a_header_holds_is_read_or_refused(
