@@ -83,7 +83,7 @@ OPTIONS = (
         "are too large",
     ),
     Option("artifacts", "where tests leave what they saw", "DIR"),
-    Option("shard", "run the M-th of N parts, chosen by the test's name", "hash:M/N"),
+    Option("shard", "run the M-th of N parts, chosen by the test's name or group", "hash:M/N"),
 )
 
 

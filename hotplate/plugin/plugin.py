@@ -109,7 +109,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     mine: list[pytest.Item] = []
     others: list[pytest.Item] = []
     for item in items:
-        number = int.from_bytes(hashlib.sha256(_name(item, start).encode()).digest()[:8], "big")
+        name = _group(item) or _name(item, start)
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
         (mine if number % parts == part - 1 else others).append(item)
     if others:
         config.hook.pytest_deselected(items=others)
@@ -126,6 +127,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             f"{REQUIRED}; the first test that needs it: {needy[0].name}",
             returncode=Outcome.USAGE.exit_status,
         )
+
+
+def _group(item: pytest.Item) -> str:
+    """Return the name that pytest-xdist's mark ``xdist_group`` gives, "" without one.
+
+    The tests of a group share something that is expensive to make.
+    """
+    if (mark := item.get_closest_marker("xdist_group")) is None:
+        return ""
+    return str(mark.kwargs.get("name") or next(iter(mark.args), "default"))
 
 
 def _name(item: pytest.Item, start: Path) -> str:

@@ -38,6 +38,7 @@ def test_a_cut_at_each_boundary_loses_nothing_and_runs_nothing_twice(trixie, tmp
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_two_hundred_cuts(trixie, tmp_path):
     figures = crash_matrix(trixie, 200, tmp_path, seconds=6 * 3600)
     assert figures["problems"] == []

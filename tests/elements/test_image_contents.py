@@ -29,15 +29,20 @@ class Kind:
         return f"{self.release}-{self.install_type}"
 
 
-# CI's lanes boot images of the first kind anyway.
+def of(release: str, install_type: str, *marks: pytest.MarkDecorator) -> object:
+    """One kind, whose tests share an image that takes a minute to build."""
+    kind = Kind(release, install_type)
+    return pytest.param(kind, marks=[pytest.mark.xdist_group(f"image of {kind}"), *marks])
+
+
 KINDS = [
-    pytest.param(Kind("bullseye", "slim"), marks=pytest.mark.long),
-    pytest.param(Kind("bookworm", "slim"), marks=pytest.mark.long),
-    pytest.param(Kind("trixie", "slim"), marks=pytest.mark.long),
-    pytest.param(Kind("unstable", "slim"), marks=pytest.mark.long),
-    pytest.param(Kind("bookworm", "venv"), marks=pytest.mark.long),
-    pytest.param(Kind("bookworm", "package"), marks=pytest.mark.long),
-    Kind("trixie", "package"),
+    of("bullseye", "slim", pytest.mark.long),
+    of("bookworm", "slim", pytest.mark.long),
+    of("trixie", "slim", pytest.mark.long),
+    of("unstable", "slim", pytest.mark.long),
+    of("bookworm", "venv", pytest.mark.long),
+    of("bookworm", "package", pytest.mark.long),
+    of("trixie", "package"),
 ]
 
 

@@ -125,6 +125,28 @@ def test_the_conftest_of_the_test_paths_is_loaded_whatever_the_image(project, ra
     done.assert_outcomes(passed=1)
 
 
+GROUPED = """
+    import pytest
+
+    @pytest.mark.xdist_group("a build")
+    @pytest.mark.parametrize("number", range(20))
+    def test_of_one_build(number):
+        pass
+
+    @pytest.mark.xdist_group(name="another")
+    @pytest.mark.parametrize("number", range(20))
+    def test_of_another(number):
+        pass
+"""
+
+
+def test_a_group_of_xdist_is_in_one_shard(project):
+    project.makepyfile(test_it=GROUPED)
+    shards = [names(project, "--shard", f"hash:{part}/2") for part in (1, 2)]
+    for name in ("test_of_one_build", "test_of_another"):
+        assert sorted(len([each for each in shard if name in each]) for shard in shards) == [0, 20]
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 100])
 def test_every_test_is_in_exactly_one_shard(project, parts):
     project.makepyfile(test_it=TESTS)
