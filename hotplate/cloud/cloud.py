@@ -123,6 +123,8 @@ class Cloud:
         heat_engine.load()
         from hotplate.cloud.heat import api as heat_api
         from hotplate.cloud.heat import client_plugins as cloud_backend
+        from hotplate.cloud.neutron import api as neutron_api
+        from hotplate.cloud.neutron.networking import Networking
         from hotplate.cloud.nova import metadata as metadata_service
 
         options = self.options
@@ -144,6 +146,8 @@ class Cloud:
             project=self.identity.owner.project_id,
             network_data=options.network_data,
         )
+
+        self.networking = Networking(self.store, project=self.identity.owner.project_id)
 
         listeners = self._listen()
         self.identity.addresses = Addresses(self._host)
@@ -177,6 +181,7 @@ class Cloud:
             self.identity,
             secret=self.store.setting("zaqar_key", secrets.token_hex(32)),
         )
+        self._apps["neutron"] = neutron_api.app(self.networking, self.identity)
         self._apps["nova"] = self._noticed(nova_api.app(self.servers, self.identity, self.store))
         self._apps["metadata"] = metadata_service.app(self.metadata, self.servers)
         # Heat asks these itself while it starts and works.

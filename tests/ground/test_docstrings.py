@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HERE = {"hotplate.cloud.http.addresses", "hotplate.cloud.nova.flavors", "hotplate.text"}
+HERE = {
+    "hotplate.cloud.http.addresses",
+    "hotplate.cloud.neutron.allocation",
+    "hotplate.cloud.nova.flavors",
+    "hotplate.text",
+}
 """Modules whose examples need nothing."""
 
 ELSEWHERE = {

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _SCHEMA = """
@@ -37,6 +39,9 @@ CREATE TABLE IF NOT EXISTS hotplate_message (
 CREATE INDEX IF NOT EXISTS hotplate_message_queue ON hotplate_message (project, queue);
 CREATE TABLE IF NOT EXISTS hotplate_queue (
     project TEXT, name TEXT, metadata TEXT, PRIMARY KEY (project, name));
+CREATE TABLE IF NOT EXISTS hotplate_neutron (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, kind TEXT, body TEXT);
+CREATE INDEX IF NOT EXISTS hotplate_neutron_kind ON hotplate_neutron (kind);
 """
 
 
@@ -73,6 +78,22 @@ class Store:
         """Run a statement that changes something; returns how many rows it changed."""
         with self._lock:
             return self._connection.execute(sql, values).rowcount
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that the ``with`` block writes is kept, or nothing; no other thread comes between."""
+        with self._lock:
+            if self._connection.in_transaction:
+                # Part of the one around it.
+                yield
+                return
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
 
     def take(self, select: str, delete: str, *values: object) -> list[sqlite3.Row]:
         """Rows of ``select``, each deleted by ``delete`` with its first column, in one step."""

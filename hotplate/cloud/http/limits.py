@@ -56,6 +56,7 @@ BORNE = {
     "zaqar": JSON_BODY,
     "swift": 16 << 20,
     "nova": JSON_BODY,
+    "neutron": JSON_BODY,
 }
 """The largest body that is taken at all, by service, for the answers are made in this process.
 Beyond what the service itself refuses; only Swift takes larger ones (:data:`SWIFT_OBJECT`)."""

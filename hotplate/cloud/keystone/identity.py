@@ -30,6 +30,7 @@ _CATALOG: dict[str, tuple[str, str]] = {
     "zaqar": ("messaging", ""),
     "zaqar-websocket": ("messaging-websocket", ""),
     "nova": ("compute", "/v2.1"),
+    "neutron": ("network", ""),
 }
 
 

@@ -1,0 +1,154 @@
+"""Which address and which MAC a port gets: sums over sets, without HTTP and without a database.
+
+As Neutron's IPAM does it, but that the lowest free address is given and not a random one, so that
+two runs of a template get the same.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import secrets
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+MAC_PREFIX = "fa:16:3e"
+"""Neutron's ``[DEFAULT] base_mac``."""
+
+
+class PoolError(Exception):
+    """A pool begins after its end, mixes versions, or holds what is no address."""
+
+
+class PoolOutsideError(PoolError):
+    """A pool holds addresses that no host of the subnet may have."""
+
+
+class PoolOverlapError(PoolError):
+    """Two pools share an address."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The addresses from ``first`` to ``last``, both included."""
+
+    first: Address
+    last: Address
+
+    def __contains__(self, address: object) -> bool:
+        return isinstance(address, type(self.first)) and int(self.first) <= int(address) <= int(
+            self.last
+        )
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+    def lowest_free(self, taken: Collection[Address]) -> Address | None:
+        """Return the lowest address that is not ``taken``; None when all are.
+
+        It takes one step for each taken address at most, however large the pool is.
+        """
+        number = int(self.first)
+        kind = type(self.first)
+        while number <= int(self.last):
+            address = kind(number)
+            if address not in taken:
+                return address
+            number += 1
+        return None
+
+
+def hosts(network: Network) -> Pool:
+    """Return the addresses that hosts may have: all but the network's own and the broadcast.
+
+    >>> str(hosts(ipaddress.ip_network("10.0.0.0/29")))
+    '10.0.0.1-10.0.0.6'
+    """
+    first, last = network.network_address, network.broadcast_address
+    if network.max_prefixlen - network.prefixlen <= 1:
+        return Pool(first, last)
+    # The last address of an IPv6 network is a host's like any other.
+    return Pool(first + 1, last if network.version == 6 else last - 1)
+
+
+def default_pools(network: Network, gateway: Address | None) -> list[Pool]:
+    """Return the pools of a subnet that names none: every host but the gateway.
+
+    >>> pools = default_pools(ipaddress.ip_network("10.0.0.0/29"), ipaddress.ip_address("10.0.0.3"))
+    >>> [str(pool) for pool in pools]
+    ['10.0.0.1-10.0.0.2', '10.0.0.4-10.0.0.6']
+    """
+    every = hosts(network)
+    if gateway is None or gateway not in every:
+        return [every]
+    parts = []
+    if gateway > every.first:  # type: ignore[operator]
+        parts.append(Pool(every.first, gateway - 1))
+    if gateway < every.last:  # type: ignore[operator]
+        parts.append(Pool(gateway + 1, every.last))
+    return parts
+
+
+def read_pools(network: Network, given: Iterable[tuple[str, str]]) -> list[Pool]:
+    """Return pools that somebody asked for, in the order of their addresses.
+
+    :param given: the first and the last address of each.
+    :raises PoolError: for one that is none.
+    :raises PoolOutsideError: for one that is not within the subnet's hosts.
+    :raises PoolOverlapError: for two that share an address.
+    """
+    every = hosts(network)
+    pools = sorted((_read_pool(*each) for each in given), key=lambda pool: int(pool.first))
+    for pool in pools:
+        if pool.first not in every or pool.last not in every:
+            raise PoolOutsideError(str(pool))
+    for lower, upper in itertools.pairwise(pools):
+        if int(upper.first) <= int(lower.last):
+            raise PoolOverlapError(f"{lower}, {upper}")
+    return pools
+
+
+def _read_pool(start: str, end: str) -> Pool:
+    try:
+        pool = Pool(ipaddress.ip_address(start), ipaddress.ip_address(end))
+    except ValueError:
+        raise PoolError(f"{start}-{end}") from None
+    if pool.first.version != pool.last.version or int(pool.first) > int(pool.last):
+        raise PoolError(str(pool))
+    return pool
+
+
+def lowest_free(pools: Iterable[Pool], taken: Collection[Address]) -> Address | None:
+    """Return the lowest address of the pools that is not ``taken``; None when all are."""
+    for pool in pools:
+        address = pool.lowest_free(taken)
+        if address is not None:
+            return address
+    return None
+
+
+def slaac_address(network: Network, mac: str) -> Address:
+    """Return the address that a host with this MAC gives itself (RFC 4291, appendix A).
+
+    >>> str(slaac_address(ipaddress.ip_network("2001:db8::/64"), "fa:16:3e:00:00:01"))
+    '2001:db8::f816:3eff:fe00:1'
+    """
+    octets = bytes.fromhex(mac.replace(":", ""))
+    host = bytes([octets[0] ^ 2]) + octets[1:3] + b"\xff\xfe" + octets[3:]
+    return network.network_address + int.from_bytes(host, "big")
+
+
+def new_mac(taken: Collection[str]) -> str:
+    """Return a MAC address that is not ``taken``, by chance as Neutron's are.
+
+    :raises OverflowError: when next to none is left.
+    """
+    for _ in range(64):
+        mac = MAC_PREFIX + "".join(f":{octet:02x}" for octet in secrets.token_bytes(3))
+        if mac not in taken:
+            return mac
+    raise OverflowError("no MAC address is left")

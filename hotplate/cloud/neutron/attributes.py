@@ -1,0 +1,365 @@
+"""What each kind of resource has, and what a request may say about it.
+
+The attributes, their defaults and their checks are neutron-lib's, which Neutron itself is built on;
+those that Neutron keeps to itself (security groups, tags) are described here in the same form
+(https://docs.openstack.org/neutron-lib/latest/contributor/api_attributes.html).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+
+from neutron_lib import constants, exceptions
+from neutron_lib.api import attributes, converters
+from neutron_lib.api.definitions import (
+    allowedaddresspairs,
+    auto_allocated_topology,
+    external_net,
+    extra_dhcp_opt,
+    extraroute,
+    extraroute_atomic,
+    filter_validation,
+    fip_port_details,
+    l3,
+    l3_ext_gw_mode,
+    network,
+    network_mtu,
+    network_mtu_writable,
+    pagination,
+    port,
+    port_security,
+    portbindings,
+    project_id,
+    provider_net,
+    sorting,
+    stateful_security_group,
+    subnet,
+)
+from neutron_lib.exceptions import allowedaddresspairs as allowedaddresspairs_exceptions
+from webob import exc
+
+from hotplate.cloud.neutron.errors import (
+    SecurityGroupInvalidPortValue,
+    SecurityGroupRuleInvalidEtherType,
+    SecurityGroupRuleInvalidProtocol,
+)
+from hotplate.cloud.neutron.records import Values
+
+NAME_LENGTH = 255
+Spec = dict[str, object]
+AttributeMap = dict[str, Spec]
+
+UNSET = constants.ATTR_NOT_SPECIFIED
+
+
+def _given(default: object = UNSET, *, change: bool = True, **more: object) -> Spec:
+    """Return an attribute that a request may give, and change if ``change``."""
+    return {
+        "allow_post": True,
+        "allow_put": change,
+        "default": default,
+        "is_visible": True,
+        "is_filter": True,
+        "is_sort_key": True,
+        **more,
+    }
+
+
+def _shown() -> Spec:
+    """Return an attribute that only Neutron sets."""
+    return {
+        "allow_post": False,
+        "allow_put": False,
+        "is_visible": True,
+        "is_filter": True,
+        "is_sort_key": True,
+    }
+
+
+_TEXT = {"type:string": NAME_LENGTH}
+_STANDARD: AttributeMap = {
+    "description": _given("", validate=_TEXT),
+    "created_at": _shown(),
+    "updated_at": _shown(),
+    "revision_number": _shown(),
+    "tags": _shown(),
+    "project_id": _given(change=False, validate=_TEXT),
+}
+
+
+def protocol(value: object) -> str | None:
+    """Return a rule's protocol as Neutron keeps it: a name, a number as text, or None for any."""
+    if value is None or value in ("", "any", "-1", -1):
+        return None
+    text = str(value).lower()
+    if text in constants.IP_PROTOCOL_MAP or (text.isascii() and text.isdigit() and int(text) < 256):
+        return text
+    raise SecurityGroupRuleInvalidProtocol(
+        protocol=value, values=", ".join(sorted(constants.IP_PROTOCOL_MAP))
+    )
+
+
+def port_number(value: object) -> int | None:
+    """Return a rule's port (or ICMP type), from 0 to 65535."""
+    if value is None:
+        return None
+    text = str(value)
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) <= 65535):
+        raise SecurityGroupInvalidPortValue(port=value)
+    return int(text)
+
+
+def ethertype(value: object) -> str:
+    """Return ``IPv4`` or ``IPv6``, however it is written."""
+    for name in ("IPv4", "IPv6"):
+        if str(value).lower() == name.lower():
+            return name
+    raise SecurityGroupRuleInvalidEtherType(ethertype=value, values="['IPv4', 'IPv6']")
+
+
+def address_pairs(value: object) -> list[dict[str, str]]:
+    """Return addresses, each perhaps with a MAC, that a port may also send from."""
+    pairs = []
+    for each in value if isinstance(value, list) else [] if value is None else [None]:
+        if not isinstance(each, dict) or not each.get("ip_address"):
+            raise allowedaddresspairs_exceptions.AllowedAddressPairsMissingIP
+        pair = {"ip_address": str(each["ip_address"])}
+        try:
+            ipaddress.ip_network(pair["ip_address"])
+        except ValueError:
+            raise exc.HTTPBadRequest(
+                f"Invalid input for allowed_address_pairs. Reason: '{pair['ip_address']}' is not "
+                "a valid IP address or subnet."
+            ) from None
+        if each.get("mac_address"):
+            pair["mac_address"] = str(each["mac_address"])
+        pairs.append(pair)
+    return pairs
+
+
+def prefix(value: object) -> str | None:
+    """Return a CIDR; an address alone is one of its own."""
+    if not value:
+        return None
+    try:
+        return str(ipaddress.ip_network(str(value), strict=False))
+    except ValueError:
+        raise exceptions.InvalidCIDR(input=value) from None
+
+
+_GROUP: AttributeMap = {
+    "id": _shown(),
+    "name": _given("", validate=_TEXT),
+    "tenant_id": _given(change=False, validate=_TEXT),
+    "stateful": _given(True, convert_to=converters.convert_to_boolean),
+    "security_group_rules": {**_shown(), "is_filter": False},
+    "shared": _shown(),
+}
+_RULE: AttributeMap = {
+    "id": _shown(),
+    "tenant_id": _given(change=False, validate=_TEXT),
+    "security_group_id": _given(change=False, validate={"type:uuid": None}),
+    "remote_group_id": _given(None, change=False, validate={"type:uuid_or_none": None}),
+    "remote_address_group_id": _given(None, change=False, validate={"type:values": [None]}),
+    "direction": _given(change=False, validate={"type:values": ["ingress", "egress"]}),
+    "protocol": _given(None, change=False, convert_to=protocol),
+    "port_range_min": _given(None, change=False, convert_to=port_number),
+    "port_range_max": _given(None, change=False, convert_to=port_number),
+    "ethertype": _given("IPv4", change=False, convert_to=ethertype),
+    "remote_ip_prefix": _given(None, change=False, convert_to=prefix),
+    "normalized_cidr": _shown(),
+    "belongs_to_default_sg": _shown(),
+}
+# neutron-lib's word for "must be given" is that there is no default.
+for _name in ("security_group_id", "direction"):
+    del _RULE[_name]["default"]
+
+_HOST_NAME = _given("", validate={"type:string_or_none": 63})
+_OWN: dict[str, AttributeMap] = {
+    "networks": {
+        "availability_zones": _shown(),
+        "dns_domain": _given("", validate=_TEXT),
+        "ipv4_address_scope": _shown(),
+        "ipv6_address_scope": _shown(),
+    },
+    "subnets": {
+        "service_types": _given([], validate={"type:list_of_unique_strings": None}),
+        "dns_publish_fixed_ip": _given(False, convert_to=converters.convert_to_boolean),
+    },
+    "ports": {
+        "security_groups": _given(
+            convert_to=converters.convert_none_to_empty_list, validate={"type:uuid_list": None}
+        ),
+        # neutron-lib's own check of these reads Neutron's configuration.
+        "allowed_address_pairs": _given(convert_to=address_pairs, is_filter=False),
+        "dns_name": _HOST_NAME,
+        "dns_assignment": _shown(),
+        "ip_allocation": _shown(),
+    },
+    "routers": {
+        "ha": _given(False, convert_to=converters.convert_to_boolean),
+        "distributed": _given(False, convert_to=converters.convert_to_boolean),
+        "availability_zones": _shown(),
+        "flavor_id": _given(None, change=False, validate={"type:values": [None]}),
+    },
+    "floatingips": {"dns_name": _HOST_NAME, "dns_domain": _given("", validate=_TEXT)},
+    "security_groups": _GROUP,
+    "security_group_rules": _RULE,
+}
+
+_DEFINITIONS: tuple[ModuleType, ...] = (
+    network,
+    subnet,
+    port,
+    external_net,
+    network_mtu,
+    network_mtu_writable,
+    provider_net,
+    port_security,
+    portbindings,
+    allowedaddresspairs,
+    extra_dhcp_opt,
+    l3,
+    l3_ext_gw_mode,
+    extraroute,
+    fip_port_details,
+)
+_SHIMS: tuple[ModuleType, ...] = (
+    auto_allocated_topology,
+    extraroute_atomic,
+    filter_validation,
+    pagination,
+    project_id,
+    sorting,
+    stateful_security_group,
+)
+_NEUTRONS_OWN = {
+    "security-group": "security-group",
+    "quotas": "Quota management support",
+    "quota_details": "Quota details management support",
+    "standard-attr-description": "standard-attr-description",
+    "standard-attr-tag": "Tag support for resources with standard attribute",
+    "standard-attr-timestamp": "Resource timestamps",
+    "standard-attr-revisions": "Resource revision numbers",
+    "dns-integration": "DNS Integration",
+    "subnet-service-types": "Subnet service types",
+}
+"""Extensions that neutron-lib does not define, and their names."""
+
+
+def extensions() -> list[Values]:
+    """Return the extensions that are there, as ``GET /v2.0/extensions`` lists them."""
+    defined = [
+        (each.ALIAS, each.NAME, each.DESCRIPTION, each.UPDATED_TIMESTAMP)
+        for each in (*_DEFINITIONS[3:], *_SHIMS)
+    ]
+    defined += [(alias, name, name, "") for alias, name in _NEUTRONS_OWN.items()]
+    return [
+        {"alias": alias, "name": name, "description": text, "updated": at, "links": []}
+        for alias, name, text, at in defined
+    ]
+
+
+@dataclass(frozen=True)
+class ResourceKind:
+    """A kind of resource.
+
+    :param name: the collection, as in a path but with ``_`` for ``-``: ``security_groups``.
+    :param single: one of them, as in a body: ``security_group``.
+    :param quota: how many a project has at most, by Neutron's defaults.
+    """
+
+    name: str
+    single: str
+    quota: int
+    info: attributes.AttributeInfo = field(repr=False)
+
+    @property
+    def map(self) -> Mapping[str, Mapping[str, object]]:
+        """The attributes by name."""
+        return self.info.attributes
+
+    @property
+    def path(self) -> str:
+        """The collection in a path."""
+        return self.name.replace("_", "-")
+
+    @property
+    def visible(self) -> list[str]:
+        """The attributes that are shown."""
+        return [name for name, spec in self.map.items() if spec.get("is_visible")]
+
+    def new(self, body: Mapping[str, object], project: str) -> Values:
+        """Return what a request wants to create: checked, with defaults.
+
+        An attribute without a value is left out.
+
+        :raises webob.exc.HTTPBadRequest: for an attribute that there is not, or may not be given.
+        :raises neutron_lib.exceptions.NeutronException: for a bad value.
+        """
+        values = dict(attributes.populate_project_info(dict(body)))
+        owner = values.get("project_id") or project
+        values |= {"project_id": owner, "tenant_id": owner}
+        self.info.verify_attributes(values)
+        self.info.fill_post_defaults(values, exc_cls=exc.HTTPBadRequest)
+        self._convert(values)
+        return {name: value for name, value in values.items() if value is not UNSET}
+
+    def changes(self, body: Mapping[str, object]) -> Values:
+        """Return what a request wants to change, checked.
+
+        :raises webob.exc.HTTPBadRequest: for an attribute that there is not, or may not change.
+        :raises neutron_lib.exceptions.NeutronException: for a bad value.
+        """
+        values = dict(body)
+        self.info.verify_attributes(values)
+        for name in values:
+            if not self.map[name].get("allow_put"):
+                raise exc.HTTPBadRequest(f"Cannot update read-only attribute {name}")
+        self._convert(values)
+        return values
+
+    def _convert(self, values: Values) -> None:
+        try:
+            self.info.convert_values(values, exc_cls=exc.HTTPBadRequest)
+        except (TypeError, AttributeError, LookupError) as error:
+            # neutron-lib converts some values before it looks at their types.
+            raise exc.HTTPBadRequest(
+                f"Invalid input: a value has the wrong type: {error}"
+            ) from None
+
+    def filter_value(self, name: str, text: str) -> object:
+        """Return the value that a filter of a list is compared with."""
+        convert: Callable[[object], object] | None = self.map[name].get("convert_to")  # type: ignore[assignment]
+        if convert is None or name in ("protocol", "remote_ip_prefix"):
+            return text
+        return convert(text)
+
+
+_SINGLE = {
+    "networks": ("network", 100),
+    "subnets": ("subnet", 100),
+    "ports": ("port", 500),
+    "routers": ("router", 10),
+    "floatingips": ("floatingip", 50),
+    "security_groups": ("security_group", 10),
+    "security_group_rules": ("security_group_rule", 100),
+}
+"""ResourceKind -> its singular and its default quota (``neutron/conf/quota.py``)."""
+
+
+def _kind(name: str) -> ResourceKind:
+    whole: AttributeMap = {}
+    for definition in _DEFINITIONS:
+        whole |= definition.RESOURCE_ATTRIBUTE_MAP.get(name, {})
+    single, quota = _SINGLE[name]
+    return ResourceKind(
+        name, single, quota, attributes.AttributeInfo({**whole, **_OWN[name], **_STANDARD})
+    )
+
+
+KINDS = {name: _kind(name) for name in _SINGLE}
+"""All kinds, by name."""

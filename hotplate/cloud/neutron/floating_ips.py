@@ -1,0 +1,161 @@
+"""Floating addresses: an address of an external network, and the port that it stands for."""
+
+from __future__ import annotations
+
+from neutron_lib import exceptions
+from neutron_lib.exceptions import l3 as l3_exceptions
+
+from hotplate.cloud.neutron.ports import Ports
+from hotplate.cloud.neutron.records import Records, Values
+from hotplate.cloud.neutron.resources import FLOATING_IP, Resources, bad
+from hotplate.cloud.neutron.routers import Routers
+
+_OF_PORT = (
+    "name",
+    "network_id",
+    "mac_address",
+    "admin_state_up",
+    "status",
+    "device_id",
+    "device_owner",
+)
+"""What a floating address shows of the port that it leads to."""
+
+
+class FloatingIPs(Resources):
+    """The floating addresses of one cloud; none is reached from anywhere."""
+
+    NAME = "floatingips"
+
+    def __init__(self, records: Records, ports: Ports, routers: Routers) -> None:
+        super().__init__(records)
+        self._ports = ports
+        self._routers = routers
+
+    def missing(self, record_id: str) -> Exception:
+        """Return the error that says that there is no such floating address."""
+        return l3_exceptions.FloatingIPNotFound(floatingip_id=record_id)
+
+    def create(self, values: Values) -> Values:
+        """Take an address of an external network, and lead it to a port if one is named.
+
+        :raises neutron_lib.exceptions.NeutronException: when the network is not external, has no
+            address left, or the port cannot be reached from it.
+        """
+        network = self._external(values["floating_network_id"])
+        asked = self._asked(values)
+        own = self._routers.own_port(network["id"], "", FLOATING_IP, **asked)
+        if not own["fixed_ips"]:
+            raise exceptions.ExternalIpAddressExhausted(net_id=network["id"])
+        record = {
+            **values,
+            "floating_ip_address": own["fixed_ips"][0]["ip_address"],
+            "floating_port": own["id"],
+        }
+        made = super().create({**record, **self._association(record)})
+        self.records.change("ports", own, {"device_id": made["id"]})
+        return made
+
+    def change(self, record: Values, changes: Values) -> Values:
+        """Lead an address to another port, or to none."""
+        if "port_id" in changes or "fixed_ip_address" in changes:
+            # A port without an address of it is asked for one again.
+            wanted = {**record, "fixed_ip_address": None, **changes}
+            changes = {**changes, **self._association(wanted)}
+        return super().change(record, changes)
+
+    def delete(self, record: Values) -> None:
+        """Give an address back."""
+        port = self.records.get("ports", record["floating_port"])
+        if port is not None:
+            self._ports.remove(port)
+        super().delete(record)
+
+    def view(self, record: Values) -> Values:
+        """Return a floating address with a few words on its port."""
+        port = self.records.get("ports", record["port_id"]) if record["port_id"] else None
+        shown = None
+        if port is not None:
+            whole = self._ports.view(port)
+            shown = {name: whole[name] for name in _OF_PORT}
+        return super().view({**record, "port_details": shown})
+
+    def _external(self, network_id: str) -> Values:
+        network = self.records.get("networks", network_id)
+        if network is None:
+            raise exceptions.NetworkNotFound(net_id=network_id)
+        if not network["router:external"]:
+            raise bad("floatingip", f"Network {network_id} is not a valid external network")
+        return network
+
+    @staticmethod
+    def _asked(values: Values) -> Values:
+        wanted = {
+            name: value
+            for name, value in (
+                ("ip_address", values.get("floating_ip_address")),
+                ("subnet_id", values.get("subnet_id")),
+            )
+            if value
+        }
+        return {"fixed_ips": [wanted]} if wanted else {}
+
+    def _association(self, wanted: Values) -> Values:
+        """Return the attributes that follow from the port that is wanted."""
+        port_id, fixed = wanted.get("port_id"), wanted.get("fixed_ip_address")
+        if not port_id:
+            if fixed:
+                raise bad("floatingip", "fixed_ip_address cannot be specified without a port_id")
+            free = {"port_id": None, "fixed_ip_address": None, "router_id": None}
+            return {**free, "status": "DOWN"}
+        port = self._ports.get(port_id)
+        ip = _inner_address(port, fixed)
+        for other in self.all():
+            same = (other["port_id"], other["fixed_ip_address"]) == (port_id, ip["ip_address"])
+            if same and other["id"] != wanted.get("id"):
+                raise l3_exceptions.FloatingIPPortAlreadyAssociated(
+                    floating_ip_address=wanted["floating_ip_address"],
+                    fip_id=other["id"],
+                    port_id=port_id,
+                    fixed_ip=ip["ip_address"],
+                    net_id=wanted["floating_network_id"],
+                )
+        return {
+            "port_id": port_id,
+            "fixed_ip_address": ip["ip_address"],
+            "router_id": self._router(wanted["floating_network_id"], port, ip["subnet_id"]),
+            "status": "ACTIVE",
+        }
+
+    def _router(self, external: str, port: Values, subnet_id: str) -> str:
+        for router in self._routers.all():
+            gateway = router["external_gateway_info"] or {}
+            if gateway.get("network_id") != external:
+                continue
+            for interface in self._routers.interfaces(router["id"]):
+                if any(ip["subnet_id"] == subnet_id for ip in interface["fixed_ips"]):
+                    return str(router["id"])
+        raise l3_exceptions.ExternalGatewayForFloatingIPNotFound(
+            external_network_id=external, subnet_id=subnet_id, port_id=port["id"]
+        )
+
+
+def _inner_address(port: Values, fixed: str | None) -> Values:
+    inner: list[Values] = [ip for ip in port["fixed_ips"] if ":" not in ip["ip_address"]]
+    if fixed:
+        for ip in inner:
+            if ip["ip_address"] == fixed:
+                return ip
+        raise bad("floatingip", f"Port {port['id']} does not have fixed ip {fixed}")
+    if not inner:
+        raise bad(
+            "floatingip",
+            f"Cannot add floating IP to port {port['id']} that has no fixed IPv4 addresses",
+        )
+    if len(inner) > 1:
+        raise bad(
+            "floatingip",
+            f"Port {port['id']} has multiple fixed IPv4 addresses.  Must provide a specific IPv4 "
+            "address when assigning a floating IP",
+        )
+    return inner[0]

@@ -1,0 +1,136 @@
+"""Neutron without its HTTP: all kinds of resources, and the networks that are there from the start.
+
+Whoever needs a port in this process (Nova for a server, QEMU's side for what its DHCP tells) asks
+here::
+
+    port = networking.create("ports", {"network_id": networking.default_network}, project)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from neutron_lib import exceptions
+
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.neutron.attributes import KINDS
+from hotplate.cloud.neutron.floating_ips import FloatingIPs
+from hotplate.cloud.neutron.networks import Networks
+from hotplate.cloud.neutron.ports import Ports
+from hotplate.cloud.neutron.quotas import Quotas
+from hotplate.cloud.neutron.records import Records, Values
+from hotplate.cloud.neutron.resources import Resources
+from hotplate.cloud.neutron.routers import Routers
+from hotplate.cloud.neutron.security_groups import SecurityGroupRules, SecurityGroups
+from hotplate.cloud.neutron.subnets import Subnets
+
+DEFAULT_NETWORK = "hotplate"
+DEFAULT_CIDR = "10.0.0.0/24"
+EXTERNAL_NETWORK = "public"
+EXTERNAL_CIDR = "203.0.113.0/24"
+"""The external network's addresses are nobody's (RFC 5737)."""
+
+
+class Networking:
+    """The networks of one cloud.  Thread-safe: each change is one transaction.
+
+    :param project: owns the networks that are there from the start.
+    """
+
+    def __init__(self, store: Store, *, project: str) -> None:
+        self.records = Records(store)
+        self._project = project
+        subnets = Subnets(self.records)
+        rules = SecurityGroupRules(self.records)
+        self.groups = SecurityGroups(self.records, rules)
+        ports = Ports(self.records, subnets, self.groups)
+        self.routers = Routers(self.records, subnets, ports)
+        self.quotas = Quotas(self.records)
+        self.kinds: dict[str, Resources] = {
+            each.NAME: each
+            for each in (
+                Networks(self.records),
+                subnets,
+                ports,
+                self.routers,
+                FloatingIPs(self.records, ports, self.routers),
+                self.groups,
+                rules,
+            )
+        }
+        self.default_network = self._network("default_network", DEFAULT_NETWORK, DEFAULT_CIDR)
+        self.external_network = self._network("external_network", EXTERNAL_NETWORK, EXTERNAL_CIDR)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All that the ``with`` block changes is kept, or nothing; nobody comes between."""
+        return self.records.transaction()
+
+    def create(self, name: str, body: Mapping[str, object], project: str) -> Values:
+        """Make a resource as a client asks for it; returns it as a client sees it.
+
+        :param name: the collection: ``ports``.
+        :raises neutron_lib.exceptions.NeutronException: when Neutron refuses it.
+        :raises webob.exc.HTTPException: when the body is not one.
+        """
+        values = KINDS[name].new(body, project)
+        with self.transaction():
+            self.quotas.check(KINDS[name], values["project_id"])
+            return self.kinds[name].view(self.kinds[name].create(values))
+
+    def get(self, name: str, record_id: str) -> Values:
+        """Return a resource as a client sees it.
+
+        :raises neutron_lib.exceptions.NotFound: when there is none of that id.
+        """
+        with self.transaction():
+            return self.kinds[name].view(self.kinds[name].get(record_id))
+
+    def all(self, name: str) -> list[Values]:
+        """Return all resources of a kind as clients see them, oldest first."""
+        with self.transaction():
+            kind = self.kinds[name]
+            return [kind.view(record) for record in kind.all()]
+
+    def change(self, name: str, record_id: str, body: Mapping[str, object]) -> Values:
+        """Change a resource as a client asks for it; returns it as a client sees it.
+
+        :raises neutron_lib.exceptions.NeutronException: when Neutron refuses it.
+        :raises webob.exc.HTTPException: when the body is not one.
+        """
+        changes = KINDS[name].changes(body)
+        with self.transaction():
+            kind = self.kinds[name]
+            return kind.view(kind.change(kind.get(record_id), changes))
+
+    def delete(self, name: str, record_id: str) -> None:
+        """Remove a resource.
+
+        :raises neutron_lib.exceptions.NeutronException: when Neutron refuses it.
+        """
+        with self.transaction():
+            if name == "networks" and record_id in (self.default_network, self.external_network):
+                raise exceptions.NetworkInUse(
+                    net_id=record_id, reason="It is a network that each cloud of hotplate has"
+                )
+            self.kinds[name].delete(self.kinds[name].get(record_id))
+
+    def _network(self, setting: str, network_name: str, cidr: str) -> str:
+        """Return the id of a network that every cloud has, made when the database is new."""
+        with self.transaction():
+            for network in self.records.all("networks"):
+                if network.get("role") == setting:
+                    return str(network["id"])
+            external = setting == "external_network"
+            body = {"name": network_name, "shared": not external, "router:external": external}
+            values = KINDS["networks"].new(body, self._project)
+            made = self.kinds["networks"].create({**values, "role": setting})
+            subnet = {
+                "name": network_name,
+                "network_id": made["id"],
+                "ip_version": 4,
+                "cidr": cidr,
+                "enable_dhcp": not external,
+            }
+            self.kinds["subnets"].create(KINDS["subnets"].new(subnet, self._project))
+            return str(made["id"])

@@ -1,0 +1,84 @@
+"""Networks: names for what their subnets and ports have in common."""
+
+from __future__ import annotations
+
+from neutron_lib import exceptions
+from neutron_lib.exceptions import external_net
+
+from hotplate.cloud.neutron.records import Values
+from hotplate.cloud.neutron.resources import DHCP, FLOATING_IP, ROUTER_GATEWAY, Resources, invalid
+
+MTU = 1500
+
+
+class Networks(Resources):
+    """The networks of one cloud."""
+
+    NAME = "networks"
+
+    def missing(self, record_id: str) -> Exception:
+        """Return the error that says that there is no such network."""
+        return exceptions.NetworkNotFound(net_id=record_id)
+
+    def create(self, values: Values) -> Values:
+        """Make a network; it is there at once."""
+        return super().create({**values, "status": "ACTIVE", "mtu": _mtu(values.get("mtu"))})
+
+    def change(self, record: Values, changes: Values) -> Values:
+        """Change a network.
+
+        :raises external_net.ExternalNetworkInUse: when it is to be external no more, and is used.
+        """
+        internal = changes.get("router:external") is False and record["router:external"]
+        if internal and any(
+            port["device_owner"] in (ROUTER_GATEWAY, FLOATING_IP)
+            for port in self._ports(record["id"])
+        ):
+            raise external_net.ExternalNetworkInUse(net_id=record["id"])
+        if "mtu" in changes:
+            changes = {**changes, "mtu": _mtu(changes["mtu"])}
+        return super().change(record, changes)
+
+    def delete(self, record: Values) -> None:
+        """Remove a network with its subnets.
+
+        :raises neutron_lib.exceptions.NetworkInUse: when ports are on it.
+        """
+        ports = self._ports(record["id"])
+        used = [port["id"] for port in ports if port["device_owner"] != DHCP]
+        if used:
+            raise exceptions.NetworkInUse(
+                net_id=record["id"],
+                reason="There are one or more ports still in use on the network, "
+                f"id for these ports is: {','.join(used)}",
+            )
+        for port in ports:
+            self.records.remove("ports", port["id"])
+        for subnet_id in self._subnets(record["id"]):
+            self.records.remove("subnets", subnet_id)
+        super().delete(record)
+
+    def view(self, record: Values) -> Values:
+        """Return a network with the ids of its subnets."""
+        shown = {
+            "availability_zones": ["nova"],
+            "provider:network_type": "local",
+            **record,
+            "subnets": self._subnets(record["id"]),
+        }
+        return super().view(shown)
+
+    def _subnets(self, network_id: str) -> list[str]:
+        subnets = self.records.all("subnets")
+        return [each["id"] for each in subnets if each["network_id"] == network_id]
+
+    def _ports(self, network_id: str) -> list[Values]:
+        return [port for port in self.records.all("ports") if port["network_id"] == network_id]
+
+
+def _mtu(asked: int | None) -> int:
+    if not asked:
+        return MTU
+    if not 68 <= asked <= 9000:
+        raise invalid("Requested MTU is not from 68 to 9000")
+    return asked

@@ -1,0 +1,265 @@
+"""Ports: the addresses and the MAC of one machine on one network."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from neutron_lib import exceptions
+from neutron_lib.exceptions import allowedaddresspairs, port_security
+
+from hotplate.cloud.neutron import allocation, errors
+from hotplate.cloud.neutron.allocation import Address
+from hotplate.cloud.neutron.records import Records, Values
+from hotplate.cloud.neutron.resources import (
+    FLOATING_IP,
+    ROUTER_GATEWAY,
+    ROUTER_INTERFACE,
+    Resources,
+    invalid,
+)
+from hotplate.cloud.neutron.security_groups import SecurityGroups
+from hotplate.cloud.neutron.subnets import Subnets, network_of, pools_of
+
+FIXED_IPS = 5
+"""Neutron: ``[DEFAULT] max_fixed_ips_per_port`` of the time when it had one."""
+OTHERS = 64
+"""How many allowed address pairs, DHCP options or groups a port may have."""
+
+
+class Ports(Resources):
+    """The ports of one cloud."""
+
+    NAME = "ports"
+
+    def __init__(self, records: Records, subnets: Subnets, groups: SecurityGroups) -> None:
+        super().__init__(records)
+        self._subnets = subnets
+        self._groups = groups
+
+    def missing(self, record_id: str) -> Exception:
+        """Return the error that says that there is no such port."""
+        return exceptions.PortNotFound(port_id=record_id)
+
+    def create(self, values: Values) -> Values:
+        """Make a port with addresses: those it asks for, or one of each version there is.
+
+        :raises neutron_lib.exceptions.NeutronException: for an address that is not the network's,
+            or somebody's, and when none is left.
+        """
+        network = self.records.get("networks", values["network_id"])
+        if network is None:
+            raise exceptions.NetworkNotFound(net_id=values["network_id"])
+        mac = self._mac(network["id"], values.get("mac_address"))
+        own = values["device_owner"].startswith("network:")
+        secured = not own and network["port_security_enabled"]
+        record = {
+            "port_security_enabled": secured,
+            "binding:host_id": "",
+            "binding:profile": {},
+            **values,
+            "allowed_address_pairs": _with_mac(values.get("allowed_address_pairs", []), mac),
+            "extra_dhcp_opts": values.get("extra_dhcp_opts") or [],
+            "mac_address": mac,
+            "fixed_ips": self._addresses(network["id"], values.get("fixed_ips"), mac),
+        }
+        if "security_groups" not in values:
+            project = record["project_id"]
+            groups = [self._groups.default(project)["id"]] if secured and project else []
+            record["security_groups"] = groups
+        self._check(record)
+        return super().create(record)
+
+    def change(self, record: Values, changes: Values) -> Values:
+        """Change a port; an address that it keeps stays its own.
+
+        :raises neutron_lib.exceptions.NeutronException: as :meth:`create`.
+        """
+        changes = dict(changes)
+        network_id = record["network_id"]
+        if changes.get("mac_address", record["mac_address"]) != record["mac_address"]:
+            changes["mac_address"] = self._mac(network_id, changes["mac_address"])
+        mac: str = changes.get("mac_address") or record["mac_address"]
+        if "fixed_ips" in changes:
+            # Its own addresses are free for itself.
+            self.records.change(self.NAME, record, {"fixed_ips": []})
+            changes["fixed_ips"] = self._addresses(network_id, changes["fixed_ips"] or [], mac)
+        if "allowed_address_pairs" in changes:
+            pairs = _with_mac(changes["allowed_address_pairs"], mac)
+            changes["allowed_address_pairs"] = pairs
+        if "extra_dhcp_opts" in changes:
+            changes["extra_dhcp_opts"] = _options(record, changes["extra_dhcp_opts"] or [])
+        self._check({**record, **changes})
+        return super().change(record, changes)
+
+    def delete(self, record: Values) -> None:
+        """Remove a port; a floating address that led to it leads nowhere then.
+
+        :raises neutron_lib.exceptions.ServicePortInUse: for a port of a router or floating address.
+        """
+        owner = record["device_owner"]
+        if owner in (ROUTER_INTERFACE, ROUTER_GATEWAY, FLOATING_IP):
+            raise exceptions.ServicePortInUse(
+                port_id=record["id"], reason=f"has device owner {owner}"
+            )
+        for floating in self.records.all("floatingips"):
+            if floating["port_id"] == record["id"]:
+                free = {"port_id": None, "fixed_ip_address": None, "router_id": None}
+                self.records.change("floatingips", floating, {**free, "status": "DOWN"})
+        self.remove(record)
+
+    def remove(self, record: Values) -> None:
+        """Remove a port, whoever it belongs to."""
+        super().delete(record)
+
+    def view(self, record: Values) -> Values:
+        """Return a port with what follows from who uses it."""
+        used = bool(record["binding:host_id"]) or record["device_owner"].startswith("network:")
+        bound = bool(record["binding:host_id"])
+        shown = {
+            **record,
+            "status": "ACTIVE" if used else "DOWN",
+            "binding:vif_type": "ovs" if bound else "unbound",
+            "binding:vif_details": {"port_filter": False} if bound else {},
+            "ip_allocation": "immediate",
+            "dns_assignment": [
+                {
+                    "ip_address": ip["ip_address"],
+                    "hostname": _host_name(record, ip["ip_address"]),
+                    "fqdn": _host_name(record, ip["ip_address"]) + ".hotplate.",
+                }
+                for ip in record["fixed_ips"]
+            ],
+        }
+        return super().view(shown)
+
+    # -- addresses --------------------
+
+    def of(self, network_id: str) -> list[Values]:
+        """Return the ports on a network."""
+        return [port for port in self.all() if port["network_id"] == network_id]
+
+    def _mac(self, network_id: str, wanted: str | None) -> str:
+        taken = {port["mac_address"] for port in self.of(network_id)}
+        if not wanted:
+            return allocation.new_mac(taken)
+        if wanted in taken:
+            raise exceptions.MacAddressInUse(net_id=network_id, mac=wanted)
+        return wanted
+
+    def _addresses(
+        self, network_id: str, wanted: list[Values] | None, mac: str
+    ) -> list[dict[str, str]]:
+        subnets = self._subnets.of(network_id)
+        if wanted is None:
+            return self._any_addresses(network_id, subnets, mac)
+        if len(wanted) > FIXED_IPS:
+            raise invalid("Exceeded maximum amount of fixed ips per port.")
+        given: list[dict[str, str]] = []
+        # Those that are asked for by name come first, so that no other takes them.
+        for each in sorted(wanted, key=lambda each: not each.get("ip_address")):
+            subnet = _subnet_for(network_id, subnets, each)
+            mine = {ipaddress.ip_address(ip["ip_address"]) for ip in given}
+            if each.get("ip_address"):
+                address = self._asked(subnet, ipaddress.ip_address(each["ip_address"]), mine)
+            elif (free := self._next(subnet, mac, mine)) is not None:
+                address = free
+            else:
+                raise exceptions.IpAddressGenerationFailure(net_id=network_id)
+            given.append({"subnet_id": subnet["id"], "ip_address": str(address)})
+        return given
+
+    def _any_addresses(
+        self, network_id: str, subnets: list[Values], mac: str
+    ) -> list[dict[str, str]]:
+        given = []
+        for version in (4, 6):
+            candidates = [subnet for subnet in subnets if subnet["ip_version"] == version]
+            for subnet in candidates:
+                address = self._next(subnet, mac, set())
+                if address is not None:
+                    given.append({"subnet_id": subnet["id"], "ip_address": str(address)})
+                    break
+            else:
+                if candidates:
+                    raise exceptions.IpAddressGenerationFailure(net_id=network_id)
+        return given
+
+    def _asked(self, subnet: Values, address: Address, mine: set[Address]) -> Address:
+        if address in mine or address in self._subnets.taken(subnet["id"]):
+            raise errors.IpAddressAlreadyAllocated(ip=address, subnet_id=subnet["id"])
+        return address
+
+    def _next(self, subnet: Values, mac: str, mine: set[Address]) -> Address | None:
+        taken = self._subnets.taken(subnet["id"]) | mine
+        if subnet.get("ipv6_address_mode") in ("slaac", "dhcpv6-stateless"):
+            address = allocation.slaac_address(network_of(subnet), mac)
+            return None if address in taken else address
+        return allocation.lowest_free(pools_of(subnet), taken)
+
+    # -- what it names --------------------
+
+    def _check(self, record: Values) -> None:
+        for group_id in record["security_groups"]:
+            self._groups.get(group_id)
+        for name in ("security_groups", "allowed_address_pairs", "extra_dhcp_opts"):
+            if len(record[name]) > OTHERS:
+                raise invalid(f"{name} has more than {OTHERS} entries")
+        if not record["port_security_enabled"] and (
+            record["security_groups"] or record["allowed_address_pairs"]
+        ):
+            raise _unsecured(record)
+
+
+def _unsecured(record: Values) -> Exception:
+    """Return Neutron's error for groups or address pairs on a port without port security."""
+    if record["security_groups"]:
+        return port_security.PortSecurityAndIPRequiredForSecurityGroups()
+    return allowedaddresspairs.AddressPairAndPortSecurityRequired()
+
+
+def _subnet_for(network_id: str, subnets: list[Values], wanted: Values) -> Values:
+    """Return the subnet that an entry of ``fixed_ips`` means."""
+    address = wanted.get("ip_address")
+    if wanted.get("subnet_id"):
+        chosen = [subnet for subnet in subnets if subnet["id"] == wanted["subnet_id"]]
+        if not chosen:
+            raise invalid(
+                f"Failed to create port on network {network_id}, because fixed_ips included "
+                f"invalid subnet {wanted['subnet_id']}"
+            )
+        if address and not _fits(address, chosen[0]):
+            raise exceptions.InvalidIpForSubnet(ip_address=address)
+        return chosen[0]
+    if not address:
+        raise invalid("IP allocation requires subnet_id or ip_address")
+    for subnet in subnets:
+        if _fits(address, subnet):
+            return subnet
+    raise exceptions.InvalidIpForNetwork(ip_address=address)
+
+
+def _fits(address: str, subnet: Values) -> bool:
+    network = network_of(subnet)
+    return ipaddress.ip_address(address) in allocation.hosts(network)
+
+
+def _with_mac(pairs: list[Values], mac: str) -> list[Values]:
+    """Return address pairs, each with a MAC: the port's own where none is given."""
+    return [{"mac_address": mac, **pair} for pair in pairs]
+
+
+def _options(record: Values, changes: list[Values]) -> list[Values]:
+    """Return the DHCP options after a change: by name, and one with the value None goes."""
+    kept = {(each["opt_name"], each["ip_version"]): each for each in record["extra_dhcp_opts"]}
+    for each in changes:
+        key = (each["opt_name"], each.get("ip_version", 4))
+        if each.get("opt_value") is None:
+            kept.pop(key, None)
+        else:
+            kept[key] = {"ip_version": 4, **each}
+    return list(kept.values())
+
+
+def _host_name(record: Values, address: str) -> str:
+    name: str = record.get("dns_name") or ""
+    return name or "host-" + address.replace(".", "-").replace(":", "-")

@@ -1,0 +1,92 @@
+"""Quotas: how many of each kind a project may have."""
+
+from __future__ import annotations
+
+from neutron_lib import exceptions
+from webob import exc
+
+from hotplate.cloud.neutron.attributes import KINDS, ResourceKind
+from hotplate.cloud.neutron.records import Records, Values
+
+MOST = 2000
+"""What -1, "without a limit", is here: everything is kept and listed in this process."""
+
+
+class Quotas:
+    """The limits of each project; Neutron's defaults where nobody set others."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def default(self) -> dict[str, int]:
+        """Return the limits that a project has by default, by the singular of the kind."""
+        return {kind.single: kind.quota for kind in KINDS.values()}
+
+    def of(self, project: str) -> dict[str, int]:
+        """Return the limits of a project."""
+        record = self._records.get("quotas", f"quota-{project}")
+        return {**self.default(), **(record["limits"] if record else {})}
+
+    def details(self, project: str) -> Values:
+        """Return the limits of a project with what it uses."""
+        limits = self.of(project)
+        return {
+            kind.single: {"limit": limits[kind.single], "used": self._used(kind, project), **_NONE}
+            for kind in KINDS.values()
+        }
+
+    def all(self) -> list[Values]:
+        """Return the projects that have other limits than the default."""
+        return [
+            {**self.of(record["project_id"]), **_owner(record["project_id"])}
+            for record in self._records.all("quotas")
+        ]
+
+    def change(self, project: str, limits: Values) -> dict[str, int]:
+        """Set limits of a project; returns all of them.
+
+        :raises webob.exc.HTTPBadRequest: for what is no limit.
+        """
+        limits = {name: value for name, value in limits.items() if name not in _owner("")}
+        for name, value in limits.items():
+            if name not in self.default():
+                raise exc.HTTPBadRequest(f"Unrecognized attribute(s) '{name}'")
+            limits[name] = _limit(name, value)
+        present = self.of(project)
+        self.reset(project)
+        record = {"id": f"quota-{project}", "project_id": project, "limits": {**present, **limits}}
+        self._records.add("quotas", record)
+        return self.of(project)
+
+    def reset(self, project: str) -> None:
+        """Give a project the default limits."""
+        self._records.remove("quotas", f"quota-{project}")
+
+    def check(self, kind: ResourceKind, project: str) -> None:
+        """Count one more of a kind.
+
+        :raises neutron_lib.exceptions.OverQuota: when that is one too many.
+        """
+        limit = self.of(project)[kind.single]
+        used = self._used(kind, project)
+        if used >= (MOST if limit < 0 else min(limit, MOST)):
+            raise exceptions.OverQuota(overs=[kind.single])
+
+    def _used(self, kind: ResourceKind, project: str) -> int:
+        return sum(record["project_id"] == project for record in self._records.all(kind.name))
+
+
+_NONE = {"reserved": 0}
+
+
+def _owner(project: str) -> dict[str, str]:
+    return {"project_id": project, "tenant_id": project}
+
+
+def _limit(name: str, value: object) -> int:
+    text = str(value)
+    if not (text == "-1" or (text.isascii() and text.isdigit() and len(text) < 10)):
+        raise exc.HTTPBadRequest(
+            f"Invalid input for {name}. Reason: '{value}' is not a number from -1 on."
+        )
+    return int(text)

@@ -1,0 +1,84 @@
+"""What all kinds of resources have in common: one is made, shown, changed and removed."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from neutron_lib import exceptions
+from webob import exc
+
+from hotplate.cloud.neutron.attributes import KINDS, ResourceKind
+from hotplate.cloud.neutron.records import Records, Values
+
+DHCP = "network:dhcp"
+ROUTER_INTERFACE = "network:router_interface"
+ROUTER_GATEWAY = "network:router_gateway"
+FLOATING_IP = "network:floatingip"
+"""What owns a port that Neutron makes itself (``device_owner``)."""
+
+
+class Resources:
+    """The resources of one kind.  A kind overrides what it does otherwise.
+
+    Callers hold a transaction of the records while one of these methods works.
+    """
+
+    NAME: ClassVar[str]
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+
+    @property
+    def kind(self) -> ResourceKind:
+        """The attributes of the kind."""
+        return KINDS[self.NAME]
+
+    def all(self) -> list[Values]:
+        """All of them, oldest first, as they are kept."""
+        return self.records.all(self.NAME)
+
+    def get(self, record_id: str) -> Values:
+        """Return the one of that id.
+
+        :raises neutron_lib.exceptions.NotFound: when there is none.
+        """
+        record = self.records.get(self.NAME, record_id)
+        if record is None:
+            raise self.missing(record_id)
+        return record
+
+    def missing(self, record_id: str) -> Exception:
+        """Return the error that says that there is none of that id."""
+        raise NotImplementedError
+
+    def create(self, values: Values) -> Values:
+        """Make one of checked values (:meth:`ResourceKind.new`)."""
+        return self.records.add(self.NAME, values)
+
+    def change(self, record: Values, changes: Values) -> Values:
+        """Change one by checked values (:meth:`ResourceKind.changes`)."""
+        return self.records.change(self.NAME, record, changes)
+
+    def delete(self, record: Values) -> None:
+        """Remove one."""
+        self.records.remove(self.NAME, record["id"])
+
+    def view(self, record: Values) -> Values:
+        """Return one as a client sees it."""
+        shown = {**record, "tenant_id": record["project_id"]}
+        return {name: shown.get(name) for name in self.kind.visible}
+
+
+def bad(resource: str, text: str) -> Exception:
+    """Return Neutron's ``BadRequest``, which names the kind of resource."""
+    return exceptions.BadRequest(resource=resource, msg=text)
+
+
+def invalid(text: str) -> Exception:
+    """Return Neutron's ``InvalidInput``."""
+    return exceptions.InvalidInput(error_message=text)
+
+
+def forbidden(text: str) -> Exception:
+    """Return the error for what nobody may do."""
+    return exc.HTTPForbidden(text)

@@ -1,0 +1,170 @@
+"""Security groups and their rules: kept and shown; no packet is stopped by them."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from hotplate.cloud.neutron import errors
+from hotplate.cloud.neutron.attributes import KINDS
+from hotplate.cloud.neutron.records import Records, Values
+from hotplate.cloud.neutron.resources import Resources
+
+DEFAULT = "default"
+WITH_PORTS = ("tcp", "udp", "udplite", "sctp", "dccp", "6", "17", "33", "132", "136")
+ICMP = ("icmp", "ipv6-icmp", "icmpv6", "1", "58")
+
+
+class SecurityGroupRules(Resources):
+    """The rules of all groups."""
+
+    NAME = "security_group_rules"
+
+    def missing(self, record_id: str) -> Exception:
+        """Return the error that says that there is no such rule."""
+        return errors.SecurityGroupRuleNotFound(id=record_id)
+
+    def create(self, values: Values) -> Values:
+        """Add a rule to its group.
+
+        :raises neutron_lib.exceptions.NeutronException: when it contradicts itself, the group has
+            it, or there is no such group.
+        """
+        for group_id in (values["security_group_id"], values["remote_group_id"]):
+            if group_id and self.records.get("security_groups", group_id) is None:
+                raise errors.SecurityGroupNotFound(id=group_id)
+        _check_remote(values)
+        _check_ports(values)
+        for rule in self.of(values["security_group_id"]):
+            if all(rule[name] == values[name] for name in _SAME):
+                raise errors.SecurityGroupRuleExists(rule_id=rule["id"])
+        return super().create(values)
+
+    def of(self, group_id: str) -> list[Values]:
+        """Return the rules of a group."""
+        return [rule for rule in self.all() if rule["security_group_id"] == group_id]
+
+    def view(self, record: Values) -> Values:
+        """Return a rule with what follows from it."""
+        group = self.records.get("security_groups", record["security_group_id"])
+        shown = {
+            **record,
+            "normalized_cidr": record["remote_ip_prefix"],
+            "belongs_to_default_sg": group is not None and group["name"] == DEFAULT,
+        }
+        return super().view(shown)
+
+
+class SecurityGroups(Resources):
+    """The groups; each project has a default one as soon as somebody looks."""
+
+    NAME = "security_groups"
+
+    def __init__(self, records: Records, rules: SecurityGroupRules) -> None:
+        super().__init__(records)
+        self._rules = rules
+
+    def missing(self, record_id: str) -> Exception:
+        """Return the error that says that there is no such group."""
+        return errors.SecurityGroupNotFound(id=record_id)
+
+    def create(self, values: Values) -> Values:
+        """Make a group that lets everything out, as Neutron's template of rules does."""
+        group = super().create({"shared": False, **values})
+        for version in ("IPv4", "IPv6"):
+            self._add_rule(group, direction="egress", ethertype=version)
+        return group
+
+    def default(self, project: str) -> Values:
+        """Return the default group of a project, made when it is not there."""
+        for group in self.all():
+            if group["project_id"] == project and group["name"] == DEFAULT:
+                return group
+        values = {"name": DEFAULT, "description": "Default security group"}
+        group = self.create(self.kind.new(values, project))
+        for version in ("IPv4", "IPv6"):
+            self._add_rule(
+                group, direction="ingress", ethertype=version, remote_group_id=group["id"]
+            )
+        return group
+
+    def change(self, record: Values, changes: Values) -> Values:
+        """Change a group.
+
+        :raises errors.SecurityGroupCannotUpdateDefault: for another name of the default one.
+        """
+        if record["name"] == DEFAULT and changes.get("name", DEFAULT) != DEFAULT:
+            raise errors.SecurityGroupCannotUpdateDefault
+        return super().change(record, changes)
+
+    def delete(self, record: Values) -> None:
+        """Remove a group with its rules.
+
+        :raises neutron_lib.exceptions.InUse: for the default one, and for one that a port has.
+        """
+        if record["name"] == DEFAULT:
+            raise errors.SecurityGroupCannotRemoveDefault
+        group_id = record["id"]
+        if any(group_id in port["security_groups"] for port in self.records.all("ports")):
+            raise errors.SecurityGroupInUse(id=group_id)
+        for rule in self._rules.all():
+            if group_id in (rule["security_group_id"], rule["remote_group_id"]):
+                self._rules.delete(rule)
+        super().delete(record)
+
+    def view(self, record: Values) -> Values:
+        """Return a group with its rules."""
+        rules = [self._rules.view(rule) for rule in self._rules.of(record["id"])]
+        return super().view({**record, "security_group_rules": rules})
+
+    def _add_rule(self, group: Values, **values: object) -> None:
+        body = {**values, "security_group_id": group["id"]}
+        self._rules.create(KINDS["security_group_rules"].new(body, group["project_id"]))
+
+
+_SAME = (
+    "direction",
+    "ethertype",
+    "protocol",
+    "port_range_min",
+    "port_range_max",
+    "remote_ip_prefix",
+    "remote_group_id",
+)
+"""What makes two rules the same one."""
+
+
+def _check_remote(values: Values) -> None:
+    cidr = values["remote_ip_prefix"]
+    if cidr and values["remote_group_id"]:
+        raise errors.SecurityGroupMultipleRemoteEntites
+    if cidr and f"IPv{ipaddress.ip_network(cidr).version}" != values["ethertype"]:
+        raise errors.SecurityGroupRuleParameterConflict(ethertype=values["ethertype"], cidr=cidr)
+
+
+def _check_ports(values: Values) -> None:
+    low, high, protocol = (
+        values[name] for name in ("port_range_min", "port_range_max", "protocol")
+    )
+    if low is None and high is None:
+        return
+    if protocol is None:
+        raise errors.SecurityGroupProtocolRequiredWithPorts
+    if protocol in ICMP:
+        _check_icmp(low, high)
+    elif protocol not in WITH_PORTS:
+        raise errors.SecurityGroupInvalidProtocolForPort(
+            protocol=protocol, valid_port_protocols=", ".join(WITH_PORTS[:5])
+        )
+    elif low is None or high is None or low > high:
+        raise errors.SecurityGroupInvalidPortRange
+
+
+def _check_icmp(kind: int | None, code: int | None) -> None:
+    for attribute, field, value in (
+        ("port_range_min", "type", kind),
+        ("port_range_max", "code", code),
+    ):
+        if value is not None and value > 255:
+            raise errors.SecurityGroupInvalidIcmpValue(field=field, attr=attribute, value=value)
+    if kind is None:
+        raise errors.SecurityGroupMissingIcmpType(value=code)

@@ -1,0 +1,242 @@
+"""Subnets: the addresses of a network, and what DHCP says about them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+
+from neutron_lib import exceptions
+
+from hotplate.cloud.neutron import allocation
+from hotplate.cloud.neutron.allocation import Address, Network, Pool
+from hotplate.cloud.neutron.records import Values
+from hotplate.cloud.neutron.resources import (
+    DHCP,
+    ROUTER_INTERFACE,
+    Resources,
+    bad,
+    invalid,
+)
+
+NAMESERVERS = 5
+HOST_ROUTES = 20
+"""Neutron: ``[DEFAULT] max_dns_nameservers`` and ``max_subnet_host_routes``."""
+
+
+class Subnets(Resources):
+    """The subnets of one cloud."""
+
+    NAME = "subnets"
+
+    def missing(self, record_id: str) -> Exception:
+        """Return the error that says that there is no such subnet."""
+        return exceptions.SubnetNotFound(subnet_id=record_id)
+
+    def create(self, values: Values) -> Values:
+        """Make a subnet of a network.
+
+        :raises neutron_lib.exceptions.NeutronException: when a value does not fit the others, or
+            the addresses are those of another subnet of the network.
+        """
+        network = self.records.get("networks", values["network_id"])
+        if network is None:
+            raise exceptions.NetworkNotFound(net_id=values["network_id"])
+        cidr = _cidr(values)
+        self._check_overlap(cidr, network["id"])
+        gateway = _gateway(cidr, values)
+        pools = _pools(cidr, values.get("allocation_pools"), gateway)
+        _check_modes(cidr, values)
+        record = {
+            **values,
+            "cidr": str(cidr),
+            "ip_version": cidr.version,
+            "gateway_ip": None if gateway is None else str(gateway),
+            "allocation_pools": _shown_pools(pools),
+            "dns_nameservers": values.get("dns_nameservers") or [],
+            "host_routes": values.get("host_routes") or [],
+        }
+        _check_lists(cidr, record)
+        return super().create(record)
+
+    def change(self, record: Values, changes: Values) -> Values:
+        """Change a subnet; its addresses stay.
+
+        :raises neutron_lib.exceptions.NeutronException: when a value does not fit the others.
+        """
+        cidr = network_of(record)
+        merged = {**record, **changes}
+        if "gateway_ip" in changes:
+            self._check_gateway_free(record, changes["gateway_ip"])
+        gateway = _gateway(cidr, merged)
+        given = changes.get("allocation_pools") or record["allocation_pools"]
+        changes = {**changes, "allocation_pools": _shown_pools(_pools(cidr, given, gateway))}
+        for name in ("dns_nameservers", "host_routes"):
+            if name in changes:
+                changes[name] = changes[name] or []
+        _check_lists(cidr, {**record, **changes})
+        return super().change(record, changes)
+
+    def delete(self, record: Values) -> None:
+        """Remove a subnet.
+
+        :raises neutron_lib.exceptions.SubnetInUse: when a port has an address of it.
+        """
+        if any(port["device_owner"] != DHCP for port in self._ports(record["id"])):
+            raise exceptions.SubnetInUse(
+                subnet_id=record["id"],
+                reason="One or more ports have an IP allocation from this subnet",
+            )
+        for port in self._ports(record["id"]):
+            kept = [ip for ip in port["fixed_ips"] if ip["subnet_id"] != record["id"]]
+            self.records.change("ports", port, {"fixed_ips": kept})
+        super().delete(record)
+
+    # -- its addresses --------------------
+
+    def of(self, network_id: str) -> list[Values]:
+        """Return the subnets of a network."""
+        return [subnet for subnet in self.all() if subnet["network_id"] == network_id]
+
+    def taken(self, subnet_id: str) -> set[Address]:
+        """Return the addresses of a subnet that ports have."""
+        return {
+            ipaddress.ip_address(ip["ip_address"])
+            for port in self.records.all("ports")
+            for ip in port["fixed_ips"]
+            if ip["subnet_id"] == subnet_id
+        }
+
+    def _ports(self, subnet_id: str) -> list[Values]:
+        return [
+            port
+            for port in self.records.all("ports")
+            if any(ip["subnet_id"] == subnet_id for ip in port["fixed_ips"])
+        ]
+
+    def _check_overlap(self, cidr: Network, network_id: str) -> None:
+        for other in self.of(network_id):
+            present = network_of(other)
+            if present.version == cidr.version and present.overlaps(cidr):
+                raise invalid(
+                    f"Requested subnet with cidr: {cidr} for network: {network_id} "
+                    "overlaps with another subnet"
+                )
+
+    def _check_gateway_free(self, record: Values, wanted: object) -> None:
+        present = record["gateway_ip"]
+        if present is None or wanted == present:
+            return
+        for port in self._ports(record["id"]):
+            addresses = [ip["ip_address"] for ip in port["fixed_ips"]]
+            if port["device_owner"] == ROUTER_INTERFACE and present in addresses:
+                raise exceptions.GatewayIpInUse(ip_address=present, port_id=port["id"])
+
+
+def network_of(subnet: Mapping[str, object]) -> Network:
+    """Return a subnet's CIDR."""
+    return ipaddress.ip_network(str(subnet["cidr"]))
+
+
+def pools_of(subnet: Values) -> list[Pool]:
+    """Return a subnet's allocation pools."""
+    return [
+        Pool(ipaddress.ip_address(each["start"]), ipaddress.ip_address(each["end"]))
+        for each in subnet["allocation_pools"]
+    ]
+
+
+def _cidr(values: Values) -> Network:
+    if values.get("subnetpool_id"):
+        raise exceptions.SubnetPoolNotFound(subnetpool_id=values["subnetpool_id"])
+    if not values.get("cidr"):
+        raise bad("subnets", "a subnetpool must be specified in the absence of a cidr")
+    cidr = ipaddress.ip_network(values["cidr"], strict=False)
+    if cidr.version != values["ip_version"]:
+        raise invalid(f"cidr '{cidr}' does not match the ip_version '{values['ip_version']}'")
+    if cidr.prefixlen == 0:
+        raise invalid("0 is not allowed as CIDR prefix length")
+    if values["enable_dhcp"]:
+        _check_dhcp(cidr)
+    return cidr
+
+
+def _check_dhcp(cidr: Network) -> None:
+    if cidr.prefixlen > cidr.max_prefixlen - 2:
+        raise invalid("Subnet has a prefix length that is incompatible with DHCP service enabled")
+    if cidr.is_multicast:
+        raise invalid("Multicast IP subnet is not supported if enable_dhcp is True")
+    if cidr.is_loopback:
+        raise invalid("Loopback IP subnet is not supported if enable_dhcp is True")
+
+
+def _gateway(cidr: Network, values: Values) -> Address | None:
+    if "gateway_ip" not in values:
+        return allocation.hosts(cidr).first
+    if values["gateway_ip"] is None:
+        return None
+    gateway = ipaddress.ip_address(values["gateway_ip"])
+    if gateway.version != cidr.version:
+        raise invalid(f"gateway_ip '{gateway}' does not match the ip_version '{cidr.version}'")
+    if gateway in cidr and gateway not in allocation.hosts(cidr):
+        raise invalid("Gateway is not valid on subnet")
+    return gateway
+
+
+def _pools(cidr: Network, given: list[Values] | None, gateway: Address | None) -> list[Pool]:
+    if not given:
+        return allocation.default_pools(cidr, gateway)
+    try:
+        pools = allocation.read_pools(cidr, [(each["start"], each["end"]) for each in given])
+    except allocation.PoolOutsideError as error:
+        raise exceptions.OutOfBoundsAllocationPool(pool=error, subnet_cidr=cidr) from None
+    except allocation.PoolOverlapError as error:
+        first, second = str(error).split(", ")
+        raise exceptions.OverlappingAllocationPools(
+            pool_1=first, pool_2=second, subnet_cidr=cidr
+        ) from None
+    except allocation.PoolError as error:
+        raise exceptions.InvalidAllocationPool(pool=error) from None
+    for pool in pools:
+        if gateway is not None and gateway in pool:
+            raise exceptions.GatewayConflictWithAllocationPools(pool=pool, ip_address=gateway)
+    return pools
+
+
+def _shown_pools(pools: list[Pool]) -> list[dict[str, str]]:
+    return [{"start": str(pool.first), "end": str(pool.last)} for pool in pools]
+
+
+def _check_modes(cidr: Network, values: Values) -> None:
+    modes = {
+        name: values[name] for name in ("ipv6_ra_mode", "ipv6_address_mode") if values.get(name)
+    }
+    if not modes:
+        return
+    if cidr.version == 4:
+        raise invalid(f"{next(iter(modes))} is not valid when ip_version is 4")
+    if not values["enable_dhcp"]:
+        raise invalid(
+            "ipv6_ra_mode or ipv6_address_mode cannot be set when enable_dhcp is set to False"
+        )
+    if len(set(modes.values())) > 1:
+        raise invalid(
+            f"ipv6_ra_mode set to '{modes['ipv6_ra_mode']}' with ipv6_address_mode set to "
+            f"'{modes['ipv6_address_mode']}' is not valid. If both attributes are set, they must "
+            "be the same value"
+        )
+    if "dhcpv6-stateful" not in modes.values() and cidr.prefixlen != 64:
+        raise invalid(
+            f"Invalid CIDR {cidr} for IPv6 address mode. OpenStack uses the EUI-64 address "
+            "format, which requires the prefix to be /64"
+        )
+
+
+def _check_lists(cidr: Network, record: Values) -> None:
+    subnet_id = record.get("id", "new subnet")
+    if len(record["dns_nameservers"]) > NAMESERVERS:
+        raise exceptions.DNSNameServersExhausted(subnet_id=subnet_id, quota=NAMESERVERS)
+    if len(record["host_routes"]) > HOST_ROUTES:
+        raise exceptions.HostRoutesExhausted(subnet_id=subnet_id, quota=HOST_ROUTES)
+    for route in record["host_routes"]:
+        if ipaddress.ip_network(route["destination"], strict=False).version != cidr.version:
+            raise invalid(f"Invalid route: {route}")

@@ -1,0 +1,743 @@
+"""Neutron's API, asked by unmodified clients: neutronclient, the SDK, the ``openstack`` command."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from typing import Any
+
+import openstack as sdk
+import pytest
+import requests
+from neutronclient.common import exceptions as failures
+from neutronclient.v2_0 import client as neutron_client
+from test_clients import owner_session
+
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.neutron.networking import Networking
+
+NUMBERS = itertools.count(1)
+NOWHERE = str(uuid.uuid4())
+
+
+@pytest.fixture(scope="module")
+def neutron(cloud: Any) -> Any:
+    return neutron_client.Client(session=owner_session(cloud))
+
+
+@pytest.fixture(scope="module")
+def network_sdk(cloud: Any) -> Any:
+    return sdk.connection.Connection(session=owner_session(cloud)).network
+
+
+@pytest.fixture
+def made(neutron: Any) -> Iterator[Callable[..., Any]]:
+    """Makes resources, and removes those that are left, the last one first."""
+    left: list[tuple[str, str]] = []
+
+    def make(single: str, **values: Any) -> Any:
+        resource = getattr(neutron, f"create_{single}")({single: values})[single]
+        left.append((single, resource["id"]))
+        return resource
+
+    yield make
+    for single, resource_id in reversed(left):
+        with suppress(failures.NotFound):
+            getattr(neutron, f"delete_{single}")(resource_id)
+
+
+@pytest.fixture
+def net(made: Any) -> Any:
+    return made("network", name=f"net-{next(NUMBERS)}")
+
+
+@pytest.fixture
+def subnet(made: Any, net: Any) -> Any:
+    return made("subnet", network_id=net["id"], ip_version=4, cidr="10.9.0.0/24")
+
+
+@contextmanager
+def refused(kind: str, status: int, *words: str) -> Iterator[None]:
+    """Neutron's error of that type, with the words in its message."""
+    with pytest.raises(failures.NeutronClientException) as caught:
+        yield
+    error = caught.value
+    assert error.status_code == status, error
+    assert type(error).__name__.removesuffix("Client") in (kind, *_GENERIC[status]), error
+    for word in words:
+        assert word in str(error)
+
+
+_GENERIC = {400: ["BadRequest"], 404: ["NotFound"], 409: ["Conflict"], 403: ["Forbidden"]}
+
+
+def raw(cloud: Any, method: str, path: str, body: Any = None) -> requests.Response:
+    token = owner_session(cloud).get_token()
+    return requests.request(
+        method,
+        cloud.endpoints["neutron"] + path,
+        headers={"X-Auth-Token": token},
+        json=body,
+        timeout=10,
+    )
+
+
+def error_of(answer: requests.Response) -> tuple[int, str, str]:
+    error = answer.json()["NeutronError"]
+    assert set(error) == {"type", "message", "detail"}
+    return answer.status_code, error["type"], error["message"]
+
+
+# -- networks --------------------
+
+
+def test_networks(neutron: Any, made: Any) -> None:
+    net = made("network", name="n", description="d", mtu=1400)
+    assert (net["status"], net["mtu"], net["subnets"], net["shared"]) == ("ACTIVE", 1400, [], False)
+    assert net["project_id"] == net["tenant_id"]
+    assert neutron.show_network(net["id"])["network"] == net
+    changed = neutron.update_network(net["id"], {"network": {"name": "m", "shared": True}})
+    assert (changed["network"]["name"], changed["network"]["shared"]) == ("m", True)
+    assert changed["network"]["revision_number"] == 2
+    neutron.delete_network(net["id"])
+    with refused("NetworkNotFound", 404, net["id"]):
+        neutron.show_network(net["id"])
+
+
+def test_there_are_networks_from_the_start(neutron: Any) -> None:
+    (shared,) = neutron.list_networks(shared=True)["networks"]
+    (external,) = neutron.list_networks(**{"router:external": True})["networks"]
+    assert (shared["name"], external["name"]) == ("hotplate", "public")
+    (subnet,) = neutron.list_subnets(network_id=shared["id"])["subnets"]
+    assert (subnet["cidr"], subnet["enable_dhcp"]) == ("10.0.0.0/24", True)
+    for each in (shared, external):
+        with refused("NetworkInUse", 409, "each cloud"):
+            neutron.delete_network(each["id"])
+    project = shared["project_id"]
+    topology = neutron.get_auto_allocated_topology(project)["auto_allocated_topology"]
+    assert topology["id"] == shared["id"]
+
+
+def test_a_restart_keeps_the_networks(tmp_path: Any) -> None:
+    ids = []
+    for _ in range(2):
+        store = Store(tmp_path / "n.db")
+        networking = Networking(store, project="p")
+        ids.append((networking.default_network, networking.external_network))
+        networking.create("networks", {"name": "mine"}, "p")
+        store.close()
+    assert ids[0] == ids[1]
+    assert [each["name"] for each in networking_names(tmp_path)] == [
+        "hotplate", "public", "mine", "mine",
+    ]  # fmt: skip
+
+
+def networking_names(tmp_path: Any) -> Any:
+    store = Store(tmp_path / "n.db")
+    networks = Networking(store, project="p").all("networks")
+    store.close()
+    return networks
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"network": {"colour": "x"}}, "Unrecognized attribute(s) 'colour'"),
+        ({"network": {"name": 5}}, "Invalid input for name"),
+        ({"network": {"name": "x" * 256}}, "exceeds maximum length"),
+        ({"network": {"status": "DOWN"}}, "Attribute 'status' not allowed in POST"),
+        ({"network": {"admin_state_up": "perhaps"}}, "cannot be converted to boolean"),
+        ({"network": {"mtu": 100_000}}, "MTU"),
+        ({"network": []}, "Resource body required"),
+        ({"other": {}}, "Unable to find 'network' in request body"),
+        ({"networks": []}, "1 to 100"),
+        ({"networks": [{}] * 101}, "1 to 100"),
+    ],
+)
+def test_a_bad_body_is_400_in_neutrons_form(cloud: Any, body: Any, words: str) -> None:
+    status, _, message = error_of(raw(cloud, "POST", "/v2.0/networks", body))
+    assert status == 400
+    assert words in message
+
+
+def test_many_at_once_or_none(cloud: Any, neutron: Any) -> None:
+    body = {"networks": [{"name": "bulk-1"}, {"name": "bulk-2"}]}
+    answer = raw(cloud, "POST", "/v2.0/networks", body)
+    assert [each["name"] for each in answer.json()["networks"]] == ["bulk-1", "bulk-2"]
+    for each in answer.json()["networks"]:
+        neutron.delete_network(each["id"])
+    body["networks"][1] = {"name": "bulk-2", "mtu": 1}  # type: ignore[dict-item]
+    assert raw(cloud, "POST", "/v2.0/networks", body).status_code == 400
+    assert neutron.list_networks(name="bulk-1")["networks"] == []
+
+
+# -- subnets --------------------
+
+
+def test_subnets(neutron: Any, net: Any, made: Any) -> None:
+    subnet = made(
+        "subnet", network_id=net["id"], ip_version=4, cidr="10.8.0.0/24", name="s",
+        gateway_ip="10.8.0.254", allocation_pools=[{"start": "10.8.0.10", "end": "10.8.0.20"}],
+        dns_nameservers=["10.8.0.3"], enable_dhcp=False,
+        host_routes=[{"destination": "10.1.0.0/16", "nexthop": "10.8.0.9"}],
+    )  # fmt: skip
+    assert neutron.show_network(net["id"])["network"]["subnets"] == [subnet["id"]]
+    assert neutron.show_subnet(subnet["id"])["subnet"] == subnet
+    changes = {"gateway_ip": None, "dns_nameservers": [], "enable_dhcp": True}
+    changed = neutron.update_subnet(subnet["id"], {"subnet": changes})["subnet"]
+    assert (changed["gateway_ip"], changed["dns_nameservers"]) == (None, [])
+    assert changed["allocation_pools"] == subnet["allocation_pools"]
+    neutron.delete_subnet(subnet["id"])
+    with refused("SubnetNotFound", 404):
+        neutron.delete_subnet(subnet["id"])
+
+
+def test_a_subnets_defaults(subnet: Any) -> None:
+    assert subnet["gateway_ip"] == "10.9.0.1"
+    assert subnet["allocation_pools"] == [{"start": "10.9.0.2", "end": "10.9.0.254"}]
+    assert subnet["enable_dhcp"] is True
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "kind", "words"),
+    [
+        ({"cidr": "10.9.0.0/25"}, 400, "InvalidInput", "overlaps with another subnet"),
+        ({"network_id": NOWHERE}, 404, "NetworkNotFound", NOWHERE),
+        ({"cidr": "fd00::/64"}, 400, "InvalidInput", "does not match the ip_version"),
+        ({"cidr": "10.8.0.0/99"}, 400, "InvalidInput", "10.8.0.0/99"),
+        ({"cidr": "10.8.0.0/31"}, 400, "InvalidInput", "DHCP"),
+        ({"cidr": "224.0.0.0/24"}, 400, "InvalidInput", "Multicast"),
+        ({"cidr": None}, 400, "HTTPBadRequest", "wrong type"),
+        ({"gateway_ip": "10.8.0.0"}, 400, "InvalidInput", "Gateway is not valid on subnet"),
+        ({"gateway_ip": "fd00::1"}, 400, "InvalidInput", "gateway_ip"),
+        ({"ipv6_ra_mode": "slaac"}, 400, "InvalidInput", "ip_version is 4"),
+        ({"dns_nameservers": [f"10.0.0.{n}" for n in range(1, 7)]}, 400,
+         "DNSNameServersExhausted", "new subnet"),
+        ({"allocation_pools": [{"start": "10.8.0.9", "end": "10.8.0.4"}]}, 400,
+         "InvalidAllocationPool", "10.8.0.9-10.8.0.4"),
+        ({"allocation_pools": [{"start": "10.8.1.4", "end": "10.8.1.9"}]}, 400,
+         "OutOfBoundsAllocationPool", "10.8.0.0/24"),
+        ({"allocation_pools": [{"start": "10.8.0.1", "end": "10.8.0.9"}]}, 409,
+         "GatewayConflictWithAllocationPools", "10.8.0.1"),
+        ({"allocation_pools": [{"start": "10.8.0.4", "end": "10.8.0.9"},
+                               {"start": "10.8.0.9", "end": "10.8.0.12"}]}, 409,
+         "OverlappingAllocationPools", "10.8.0.9"),
+    ],
+)  # fmt: skip
+def test_subnets_refused(
+    cloud: Any, subnet: Any, values: Any, status: int, kind: str, words: str
+) -> None:
+    body = {"network_id": subnet["network_id"], "ip_version": 4, "cidr": "10.8.0.0/24", **values}
+    answer = raw(cloud, "POST", "/v2.0/subnets", {"subnet": body})
+    assert error_of(answer)[:2] == (status, kind)
+    assert words in error_of(answer)[2]
+
+
+def test_a_used_subnet_stays(neutron: Any, made: Any, subnet: Any) -> None:
+    port = made("port", network_id=subnet["network_id"])
+    with refused("SubnetInUse", 409, "IP allocation from this subnet"):
+        neutron.delete_subnet(subnet["id"])
+    with refused("NetworkInUse", 409, port["id"]):
+        neutron.delete_network(subnet["network_id"])
+    neutron.delete_port(port["id"])
+    neutron.delete_network(subnet["network_id"])
+    with refused("SubnetNotFound", 404):
+        neutron.show_subnet(subnet["id"])
+
+
+# -- ports --------------------
+
+
+def test_ports(neutron: Any, made: Any, subnet: Any) -> None:
+    port = made("port", network_id=subnet["network_id"], name="p", dns_name="web")
+    assert port["fixed_ips"] == [{"subnet_id": subnet["id"], "ip_address": "10.9.0.2"}]
+    assert port["mac_address"].startswith("fa:16:3e:")
+    (default,) = neutron.list_security_groups(name="default")["security_groups"]
+    assert port["security_groups"] == [default["id"]]
+    assert port["status"] == "DOWN"
+    assert port["dns_assignment"][0]["hostname"] == "web"
+    asked = made("port", network_id=subnet["network_id"], mac_address="FA-16-3E-00-00-01",
+                 fixed_ips=[{"ip_address": "10.9.0.3"}])  # fmt: skip
+    assert asked["mac_address"] == "fa:16:3e:00:00:01"
+    after = made("port", network_id=subnet["network_id"])
+    assert after["fixed_ips"][0]["ip_address"] == "10.9.0.4"
+    bound = {"binding:host_id": "here", "device_id": NOWHERE, "device_owner": "compute:nova"}
+    changed = neutron.update_port(port["id"], {"port": bound})["port"]
+    assert (changed["status"], changed["binding:vif_type"]) == ("ACTIVE", "ovs")
+    assert neutron.list_ports(device_id=NOWHERE)["ports"] == [changed]
+    neutron.delete_port(port["id"])
+    with refused("PortNotFound", 404, port["id"]):
+        neutron.show_port(port["id"])
+    again = made("port", network_id=subnet["network_id"])
+    assert again["fixed_ips"][0]["ip_address"] == "10.9.0.2"
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "kind", "words"),
+    [
+        ({"fixed_ips": [{"ip_address": "10.9.0.5"}]}, 409, "IpAddressAlreadyAllocated",
+         "IP address 10.9.0.5 already allocated in subnet"),
+        ({"fixed_ips": [{"ip_address": "10.9.0.6"}, {"ip_address": "10.9.0.6"}]}, 400,
+         "HTTPBadRequest", "Duplicate IP address"),
+        ({"mac_address": "fa:16:3e:00:00:05"}, 409, "MacAddressInUse", "fa:16:3e:00:00:05"),
+        ({"fixed_ips": [{"ip_address": "10.7.0.5"}]}, 400, "InvalidIpForNetwork", "10.7.0.5"),
+        ({"fixed_ips": [{"ip_address": "10.9.0.255"}]}, 400, "InvalidIpForNetwork", "10.9.0.255"),
+        ({"fixed_ips": [{"subnet_id": NOWHERE}]}, 400, "InvalidInput", "invalid subnet"),
+        ({"fixed_ips": [{"ip_address": f"10.9.0.{n}"} for n in range(20, 26)]}, 400,
+         "InvalidInput", "Exceeded maximum amount of fixed ips per port"),
+        ({"network_id": NOWHERE}, 404, "NetworkNotFound", NOWHERE),
+        ({"security_groups": [NOWHERE]}, 404, "SecurityGroupNotFound", NOWHERE),
+        ({"mac_address": "no"}, 400, "HTTPBadRequest", "mac_address"),
+        ({"port_security_enabled": False, "security_groups": "default"}, 400, "HTTPBadRequest",
+         "security_groups"),
+    ],
+)  # fmt: skip
+def test_ports_refused(
+    cloud: Any, made: Any, subnet: Any, values: Any, status: int, kind: str, words: str
+) -> None:
+    made("port", network_id=subnet["network_id"], mac_address="fa:16:3e:00:00:05",
+         fixed_ips=[{"ip_address": "10.9.0.5", "subnet_id": subnet["id"]}])  # fmt: skip
+    body = {"network_id": subnet["network_id"], **values}
+    answer = raw(cloud, "POST", "/v2.0/ports", {"port": body})
+    assert error_of(answer)[:2] == (status, kind)
+    assert words in error_of(answer)[2]
+
+
+def test_a_subnet_runs_out(neutron: Any, made: Any, net: Any) -> None:
+    made("subnet", network_id=net["id"], ip_version=4, cidr="10.9.0.0/30")
+    made("port", network_id=net["id"])
+    with refused("IpAddressGenerationFailure", 409, "No more IP addresses available on network"):
+        made("port", network_id=net["id"])
+    without = made("port", network_id=net["id"], fixed_ips=[])
+    assert without["fixed_ips"] == []
+
+
+def test_a_port_keeps_its_address_over_a_change(neutron: Any, made: Any, subnet: Any) -> None:
+    port = made("port", network_id=subnet["network_id"])
+    wanted = [*port["fixed_ips"], {"ip_address": "10.9.0.77"}]
+    changed = neutron.update_port(port["id"], {"port": {"fixed_ips": wanted}})["port"]
+    assert [ip["ip_address"] for ip in changed["fixed_ips"]] == ["10.9.0.2", "10.9.0.77"]
+    other = made("port", network_id=subnet["network_id"])
+    with refused("IpAddressAlreadyAllocated", 409):
+        neutron.update_port(other["id"], {"port": {"fixed_ips": [{"ip_address": "10.9.0.77"}]}})
+    assert neutron.show_port(other["id"])["port"]["fixed_ips"] == other["fixed_ips"]
+
+
+def test_ipv6_beside_ipv4(made: Any, subnet: Any) -> None:
+    six = made("subnet", network_id=subnet["network_id"], ip_version=6, cidr="fd00:9::/64",
+               ipv6_ra_mode="slaac", ipv6_address_mode="slaac")  # fmt: skip
+    port = made("port", network_id=subnet["network_id"], mac_address="fa:16:3e:00:00:09")
+    assert [ip["ip_address"] for ip in port["fixed_ips"]] == [
+        "10.9.0.2", "fd00:9::f816:3eff:fe00:9",
+    ]  # fmt: skip
+    assert six["gateway_ip"] == "fd00:9::1"
+
+
+def test_what_a_port_carries_besides(neutron: Any, made: Any, subnet: Any) -> None:
+    option = {"opt_name": "bootfile-name", "opt_value": "x", "ip_version": 4}
+    port = made("port", network_id=subnet["network_id"], extra_dhcp_opts=[option],
+                allowed_address_pairs=[{"ip_address": "10.9.0.99"}])  # fmt: skip
+    assert port["allowed_address_pairs"] == [
+        {"ip_address": "10.9.0.99", "mac_address": port["mac_address"]}
+    ]
+    for bad in ([{}], ["x"], "x"):
+        with refused("AllowedAddressPairsMissingIP", 400):
+            neutron.update_port(port["id"], {"port": {"allowed_address_pairs": bad}})
+    with refused("HTTPBadRequest", 400, "not a valid IP address"):
+        pairs = [{"ip_address": "next door"}]
+        neutron.update_port(port["id"], {"port": {"allowed_address_pairs": pairs}})
+    gone = [{"opt_name": "bootfile-name", "opt_value": None}]
+    changed = neutron.update_port(port["id"], {"port": {"extra_dhcp_opts": gone}})["port"]
+    assert (port["extra_dhcp_opts"], changed["extra_dhcp_opts"]) == ([option], [])
+    with refused("AddressPairAndPortSecurityRequired", 409):
+        body = {"port_security_enabled": False, "security_groups": []}
+        neutron.update_port(port["id"], {"port": body})
+
+
+def test_two_ports_at_once_get_two_addresses(cloud: Any, subnet: Any) -> None:
+    addresses: list[str] = []
+
+    def make() -> None:
+        body = {"network_id": subnet["network_id"]}
+        port = cloud.networking.create("ports", body, subnet["project_id"])
+        addresses.append(port["fixed_ips"][0]["ip_address"])
+
+    threads = [threading.Thread(target=make) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = [ip_address("10.9.0.2") + number for number in range(8)]
+    assert sorted(map(ip_address, addresses)) == expected
+    for port in cloud.networking.all("ports"):
+        if port["network_id"] == subnet["network_id"]:
+            cloud.networking.delete("ports", port["id"])
+
+
+# -- lists --------------------
+
+
+def test_filters_fields_and_order(neutron: Any, made: Any, net: Any) -> None:
+    for name in ("b", "a", "c"):
+        made("port", network_id=net["id"], name=name, admin_state_up=name != "c")
+    listed = neutron.list_ports(
+        network_id=net["id"], sort_key="name", sort_dir="desc", fields="name"
+    )
+    assert listed["ports"] == [{"name": "c"}, {"name": "b"}, {"name": "a"}]
+    several = neutron.list_ports(network_id=net["id"], name=["a", "b"])["ports"]
+    assert [port["name"] for port in several] == ["b", "a"]
+    down = neutron.list_ports(network_id=net["id"], admin_state_up=False)["ports"]
+    assert [port["name"] for port in down] == ["c"]
+    with refused("HTTPBadRequest", 400, "is invalid attribute for filtering"):
+        neutron.list_ports(colour="blue")
+    with refused("HTTPBadRequest", 400, "sort keys"):
+        neutron.list_ports(sort_key="fixed_ips", sort_dir="asc")
+    with refused("HTTPBadRequest", 400, "limit"):
+        neutron.list_ports(limit="many")
+
+
+def test_ports_by_address(neutron: Any, made: Any, subnet: Any) -> None:
+    first, second = (made("port", network_id=subnet["network_id"]) for _ in range(2))
+    by_address = neutron.list_ports(fixed_ips=["ip_address=10.9.0.3", f"subnet_id={subnet['id']}"])
+    assert [port["id"] for port in by_address["ports"]] == [second["id"]]
+    part = neutron.list_ports(fixed_ips="ip_address_substr=9.0.2")["ports"]
+    assert [port["id"] for port in part] == [first["id"]]
+    with refused("HTTPBadRequest", 400, "fixed_ips"):
+        neutron.list_ports(fixed_ips="mac=1")
+
+
+def test_pages(neutron: Any, made: Any, net: Any) -> None:
+    ids = [made("port", network_id=net["id"])["id"] for _ in range(5)]
+    pages = list(neutron.list_ports(retrieve_all=False, network_id=net["id"], limit=2))
+    assert [[port["id"] for port in page["ports"]] for page in pages] == [
+        ids[:2], ids[2:4], ids[4:],
+    ]  # fmt: skip
+    back = neutron.list_ports(
+        network_id=net["id"], limit=2, marker=ids[4], page_reverse=True, retrieve_all=True
+    )
+    assert [port["id"] for port in back["ports"]][:2] == ids[2:4]
+
+
+def test_tags(neutron: Any, made: Any, net: Any) -> None:
+    neutron.replace_tag("networks", net["id"], {"tags": ["blue", "old", "blue"]})
+    neutron.add_tag("networks", net["id"], "new")
+    neutron.remove_tag("networks", net["id"], "old")
+    assert neutron.show_network(net["id"])["network"]["tags"] == ["blue", "new"]
+    other = made("network", name=net["name"])
+
+    def having(**filters: str) -> set[str]:
+        networks = neutron.list_networks(name=net["name"], **filters)["networks"]
+        return {each["id"] for each in networks}
+
+    assert having(tags="blue,new") == having(**{"tags-any": "blue,x"}) == {net["id"]}
+    assert having(**{"not-tags": "blue"}) == having(**{"not-tags-any": "new"}) == {other["id"]}
+    with refused("TagNotFound", 404, "old"):
+        neutron.remove_tag("networks", net["id"], "old")
+    neutron.remove_tag_all("networks", net["id"])
+    assert neutron.show_network(net["id"])["network"]["tags"] == []
+    with refused("HTTPBadRequest", 400, "tags"):
+        neutron.replace_tag("networks", net["id"], {"tags": ["x" * 256]})
+
+
+# -- security groups --------------------
+
+
+def test_security_groups(neutron: Any, made: Any) -> None:
+    group = made("security_group", name="web")
+    assert {rule["direction"] for rule in group["security_group_rules"]} == {"egress"}
+    rule = made("security_group_rule", security_group_id=group["id"], direction="ingress",
+                protocol="tcp", port_range_min=80, port_range_max=80,
+                remote_ip_prefix="10.0.0.7")  # fmt: skip
+    assert (rule["remote_ip_prefix"], rule["ethertype"]) == ("10.0.0.7/32", "IPv4")
+    shown = neutron.show_security_group(group["id"])["security_group"]
+    assert rule in shown["security_group_rules"]
+    port = made("port", network_id=neutron.list_networks(shared=True)["networks"][0]["id"],
+                security_groups=[group["id"]])  # fmt: skip
+    with refused("SecurityGroupInUse", 409, group["id"]):
+        neutron.delete_security_group(group["id"])
+    neutron.delete_port(port["id"])
+    neutron.update_security_group(group["id"], {"security_group": {"name": "front"}})
+    assert neutron.list_security_groups(name="front")["security_groups"]
+    neutron.delete_security_group(group["id"])
+    with refused("SecurityGroupRuleNotFound", 404):
+        neutron.show_security_group_rule(rule["id"])
+
+
+def test_the_default_group_stays(neutron: Any) -> None:
+    (group,) = neutron.list_security_groups(name="default")["security_groups"]
+    with refused("SecurityGroupCannotRemoveDefault", 409):
+        neutron.delete_security_group(group["id"])
+    with refused("SecurityGroupCannotUpdateDefault", 409):
+        neutron.update_security_group(group["id"], {"security_group": {"name": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "kind"),
+    [
+        ({"protocol": "http"}, 400, "SecurityGroupRuleInvalidProtocol"),
+        ({"protocol": 256}, 400, "SecurityGroupRuleInvalidProtocol"),
+        ({"port_range_min": 80, "port_range_max": 80}, 400,
+         "SecurityGroupProtocolRequiredWithPorts"),
+        ({"protocol": "tcp", "port_range_min": 9, "port_range_max": 8}, 400,
+         "SecurityGroupInvalidPortRange"),
+        ({"protocol": "tcp", "port_range_min": 70000}, 400, "SecurityGroupInvalidPortValue"),
+        ({"protocol": "gre", "port_range_min": 1, "port_range_max": 2}, 400,
+         "SecurityGroupInvalidProtocolForPort"),
+        ({"protocol": "icmp", "port_range_min": 300}, 400, "SecurityGroupInvalidIcmpValue"),
+        ({"protocol": "icmp", "port_range_max": 3}, 400, "SecurityGroupMissingIcmpType"),
+        ({"ethertype": "IPX"}, 400, "SecurityGroupRuleInvalidEtherType"),
+        ({"remote_ip_prefix": "fd00::/64"}, 400, "SecurityGroupRuleParameterConflict"),
+        ({"remote_ip_prefix": "next door"}, 400, "InvalidCIDR"),
+        ({"remote_group_id": NOWHERE}, 404, "SecurityGroupNotFound"),
+        ({"direction": "sideways"}, 400, "HTTPBadRequest"),
+        ({"direction": "egress"}, 409, "SecurityGroupRuleExists"),
+    ],
+)  # fmt: skip
+def test_rules_refused(cloud: Any, made: Any, values: Any, status: int, kind: str) -> None:
+    group = made("security_group", name="g")
+    body = {"security_group_id": group["id"], "direction": "ingress", **values}
+    answer = raw(cloud, "POST", "/v2.0/security-group-rules", {"security_group_rule": body})
+    assert error_of(answer)[:2] == (status, kind)
+
+
+# -- routers and floating addresses --------------------
+
+
+@pytest.fixture
+def external(neutron: Any) -> str:
+    return str(neutron.list_networks(name="public")["networks"][0]["id"])
+
+
+def test_routers(neutron: Any, made: Any, subnet: Any, external: str) -> None:
+    router = made("router", name="r", external_gateway_info={"network_id": external})
+    gateway = router["external_gateway_info"]
+    assert gateway["external_fixed_ips"][0]["ip_address"].startswith("203.0.113.")
+    added = neutron.add_interface_router(router["id"], {"subnet_id": subnet["id"]})
+    (port,) = neutron.list_ports(device_id=router["id"], network_id=subnet["network_id"])["ports"]
+    assert (added["port_id"], added["subnet_ids"]) == (port["id"], [subnet["id"]])
+    assert port["fixed_ips"][0]["ip_address"] == "10.9.0.1"
+    assert (port["device_owner"], port["status"]) == ("network:router_interface", "ACTIVE")
+    with refused("BadRequest", 400, "already has a port on subnet"):
+        neutron.add_interface_router(router["id"], {"subnet_id": subnet["id"]})
+    with refused("ServicePortInUse", 409):
+        neutron.delete_port(port["id"])
+    with refused("GatewayIpInUse", 409):
+        neutron.update_subnet(subnet["id"], {"subnet": {"gateway_ip": "10.9.0.9"}})
+    with refused("RouterInUse", 409):
+        neutron.delete_router(router["id"])
+    neutron.remove_interface_router(router["id"], {"subnet_id": subnet["id"]})
+    with refused("RouterInterfaceNotFoundForSubnet", 404):
+        neutron.remove_interface_router(router["id"], {"subnet_id": subnet["id"]})
+    cleared = neutron.remove_gateway_router(router["id"])["router"]
+    assert cleared["external_gateway_info"] is None
+    assert neutron.list_ports(device_id=router["id"])["ports"] == []
+
+
+def test_a_router_by_a_port(neutron: Any, made: Any, subnet: Any) -> None:
+    router = made("router")
+    port = made("port", network_id=subnet["network_id"])
+    neutron.add_interface_router(router["id"], {"port_id": port["id"]})
+    with refused("PortInUse", 409, router["id"]):
+        neutron.add_interface_router(router["id"], {"port_id": port["id"]})
+    neutron.remove_interface_router(router["id"], {"port_id": port["id"]})
+    with refused("PortNotFound", 404):
+        neutron.show_port(port["id"])
+    for body, words in (
+        ({"subnet_id": None}, "Either subnet_id or port_id"),
+        ({"subnet_id": NOWHERE, "port_id": NOWHERE}, "Cannot specify both"),
+        ({"subnet_id": [1]}, "subnet_id"),
+    ):
+        with refused("BadRequest", 400, words):
+            neutron.add_interface_router(router["id"], body)
+    with refused("BadRequest", 400, "is not an external network"):
+        info = {"network_id": subnet["network_id"]}
+        neutron.update_router(router["id"], {"router": {"external_gateway_info": info}})
+
+
+def test_routes(neutron: Any, made: Any, subnet: Any) -> None:
+    router = made("router")
+    neutron.add_interface_router(router["id"], {"subnet_id": subnet["id"]})
+    route = {"destination": "10.50.0.0/16", "nexthop": "10.9.0.9"}
+    other = {"destination": "10.51.0.0/16", "nexthop": "10.9.0.9"}
+    neutron.update_router(router["id"], {"router": {"routes": [route]}})
+    neutron.add_extra_routes_to_router(router["id"], {"router": {"routes": [other]}})
+    assert neutron.show_router(router["id"])["router"]["routes"] == [route, other]
+    with refused("RouterInterfaceInUseByRoute", 409):
+        neutron.remove_interface_router(router["id"], {"subnet_id": subnet["id"]})
+    neutron.remove_extra_routes_from_router(router["id"], {"router": {"routes": [route, other]}})
+    far = {"destination": "10.50.0.0/16", "nexthop": "10.99.0.9"}
+    with refused("InvalidRoutes", 400, "nexthop"):
+        neutron.update_router(router["id"], {"router": {"routes": [far]}})
+    neutron.remove_interface_router(router["id"], {"subnet_id": subnet["id"]})
+
+
+def test_floating_addresses(neutron: Any, made: Any, subnet: Any, external: str) -> None:
+    port = made("port", network_id=subnet["network_id"], name="inner")
+    floating = made("floatingip", floating_network_id=external)
+    assert (floating["status"], floating["port_id"]) == ("DOWN", None)
+    with refused("ExternalGatewayForFloatingIPNotFound", 404, external):
+        neutron.update_floatingip(floating["id"], {"floatingip": {"port_id": port["id"]}})
+    router = made("router", external_gateway_info={"network_id": external})
+    neutron.add_interface_router(router["id"], {"subnet_id": subnet["id"]})
+    body = {"floatingip": {"port_id": port["id"]}}
+    led = neutron.update_floatingip(floating["id"], body)["floatingip"]
+    assert (led["fixed_ip_address"], led["router_id"]) == ("10.9.0.2", router["id"])
+    assert (led["status"], led["port_details"]["name"]) == ("ACTIVE", "inner")
+    with refused("FloatingIPPortAlreadyAssociated", 409):
+        made("floatingip", floating_network_id=external, port_id=port["id"])
+    with refused("RouterInterfaceInUseByFloatingIP", 409):
+        neutron.remove_interface_router(router["id"], {"subnet_id": subnet["id"]})
+    with refused("RouterExternalGatewayInUseByFloatingIp", 409):
+        neutron.remove_gateway_router(router["id"])
+    neutron.delete_port(port["id"])
+    shown = neutron.show_floatingip(floating["id"])["floatingip"]
+    assert (shown["status"], shown["port_id"]) == ("DOWN", None)
+    neutron.delete_floatingip(floating["id"])
+    with refused("FloatingIPNotFound", 404):
+        neutron.show_floatingip(floating["id"])
+    neutron.remove_interface_router(router["id"], {"subnet_id": subnet["id"]})
+
+
+def test_floating_addresses_refused(neutron: Any, made: Any, net: Any, external: str) -> None:
+    with refused("BadRequest", 400, "is not a valid external network"):
+        made("floatingip", floating_network_id=net["id"])
+    asked = made("floatingip", floating_network_id=external, floating_ip_address="203.0.113.77")
+    assert asked["floating_ip_address"] == "203.0.113.77"
+    with refused("IpAddressAlreadyAllocated", 409):
+        made("floatingip", floating_network_id=external, floating_ip_address="203.0.113.77")
+    bare = made("port", network_id=net["id"])
+    with refused("BadRequest", 400, "has no fixed IPv4 addresses"):
+        made("floatingip", floating_network_id=external, port_id=bare["id"])
+    with refused("BadRequest", 400, "without a port_id"):
+        made("floatingip", floating_network_id=external, fixed_ip_address="10.0.0.9")
+
+
+# -- quotas --------------------
+
+
+def test_quotas(neutron: Any, made: Any, cloud: Any) -> None:
+    project = cloud.credentials.project_id
+    assert neutron.show_quota(project)["quota"]["network"] == 100
+    changed = neutron.update_quota(project, {"quota": {"router": 1, "port": -1}})["quota"]
+    assert (changed["router"], changed["port"], changed["network"]) == (1, -1, 100)
+    made("router")
+    with refused("OverQuota", 409, "Quota exceeded for resources: ['router']"):
+        made("router")
+    details = neutron.show_quota_details(project)["quota"]
+    assert details["router"] == {"limit": 1, "used": 1, "reserved": 0}
+    (listed,) = neutron.list_quotas()["quotas"]
+    assert (listed["project_id"], listed["router"]) == (project, 1)
+    neutron.delete_quota(project)
+    assert neutron.show_quota(project)["quota"] == neutron.show_quota_default(project)["quota"]
+    for bad in ({"router": "many"}, {"router": -2}, {"unicorn": 1}):
+        with refused("HTTPBadRequest", 400):
+            neutron.update_quota(project, {"quota": bad})
+
+
+# -- who may, and what there is --------------------
+
+
+def test_versions_and_extensions(cloud: Any, neutron: Any) -> None:
+    answer = requests.get(cloud.endpoints["neutron"] + "/", timeout=10)
+    (version,) = answer.json()["versions"]
+    assert (answer.status_code, version["id"], version["status"]) == (200, "v2.0", "CURRENT")
+    aliases = {each["alias"] for each in neutron.list_extensions()["extensions"]}
+    assert {"router", "security-group", "external-net", "quotas", "standard-attr-tag"} <= aliases
+    assert neutron.show_extension("router")["extension"]["alias"] == "router"
+    with refused("ExtensionsNotFound", 404, "trunk"):
+        neutron.show_extension("trunk")
+    assert raw(cloud, "GET", "/v2.0").json()["resources"][0]["name"] == "network"
+
+
+def test_nothing_without_a_token(cloud: Any) -> None:
+    for token in ("", "gAAAAAnonsense"):
+        answer = requests.get(
+            cloud.endpoints["neutron"] + "/v2.0/networks",
+            headers={"X-Auth-Token": token},
+            timeout=10,
+        )
+        assert answer.status_code == 401
+
+
+def test_no_such_path_and_no_such_method(cloud: Any) -> None:
+    assert error_of(raw(cloud, "GET", "/v2.0/unicorns"))[:2] == (404, "HTTPNotFound")
+    assert raw(cloud, "DELETE", "/v2.0/networks").status_code == 405
+    answer = requests.post(
+        cloud.endpoints["neutron"] + "/v2.0/networks",
+        headers={"X-Auth-Token": owner_session(cloud).get_token()},
+        data=b"{",
+        timeout=10,
+    )
+    assert error_of(answer)[0] == 400
+
+
+@pytest.mark.parametrize("body", [
+    {"port": {"network_id": NOWHERE, "fixed_ips": "x"}},
+    {"port": {"network_id": ["x"]}},
+    {"port": {"network_id": NOWHERE, "fixed_ips": [[]]}},
+    {"port": {"network_id": NOWHERE, "extra_dhcp_opts": [{"a": 1}]}},
+    {"port": {"network_id": NOWHERE, "allowed_address_pairs": 5}},
+    {"port": {"network_id": NOWHERE, "device_owner": None}},
+    {"port": {"network_id": NOWHERE, "project_id": {"a": []}}},
+])  # fmt: skip
+def test_nonsense_is_4xx(cloud: Any, body: Any) -> None:
+    answer = raw(cloud, "POST", "/v2.0/ports", body)
+    assert 400 <= answer.status_code < 500, answer.text
+
+
+# -- other clients --------------------
+
+
+def test_the_sdk(network_sdk: Any) -> None:
+    net = network_sdk.create_network(name="by-sdk")
+    subnet = network_sdk.create_subnet(network_id=net.id, ip_version=4, cidr="10.66.0.0/24")
+    port = network_sdk.create_port(network_id=net.id, name="by-sdk")
+    assert network_sdk.find_port("by-sdk").id == port.id
+    assert [each.id for each in network_sdk.ports(fixed_ips=f"subnet_id={subnet.id}")] == [port.id]
+    network_sdk.set_tags(port, ["a"])
+    assert network_sdk.get_port(port.id).tags == ["a"]
+    router = network_sdk.create_router(name="by-sdk")
+    network_sdk.add_interface_to_router(router, subnet=subnet.id)
+    network_sdk.remove_interface_from_router(router, subnet=subnet.id)
+    assert network_sdk.find_extension("security-group")
+    network_sdk.delete_router(router)
+    network_sdk.delete_port(port)
+    network_sdk.delete_network(net)
+    assert network_sdk.find_network("by-sdk") is None
+
+
+@pytest.mark.slow
+def test_the_openstack_command(openstack: Any) -> None:
+    def run(line: str, *, shown: bool = True) -> Any:
+        return openstack(*line.split(), *(("-f", "json") if shown else ()))
+
+    assert {"hotplate", "public"} <= {each["Name"] for each in run("network list")}
+    net = run("network create cli --tag blue")
+    assert net["tags"] == ["blue"]
+    subnet = run("subnet create --network cli --subnet-range 10.44.0.0/24 --dns-nameserver "
+                 "10.44.0.3 clis")  # fmt: skip
+    assert subnet["allocation_pools"] == [{"start": "10.44.0.2", "end": "10.44.0.254"}]
+    port = run("port create --network cli --fixed-ip subnet=clis,ip-address=10.44.0.9 clip")
+    assert port["fixed_ips"][0]["ip_address"] == "10.44.0.9"
+    assert [each["Name"] for each in run("port list --fixed-ip ip-address=10.44.0.9")] == ["clip"]
+    run("router create clir")
+    run("router add subnet clir clis", shown=False)
+    run("router set --external-gateway public clir", shown=False)
+    assert run("router show clir")["interfaces_info"][0]["ip_address"] == "10.44.0.1"
+    floating = run("floating ip create --port clip public")
+    assert floating["fixed_ip_address"] == "10.44.0.9"
+    run(f"floating ip delete {floating['floating_ip_address']}", shown=False)
+    run("security group create clig")
+    run("security group rule create --protocol tcp --dst-port 22 clig")
+    assert len(run("security group rule list clig")) == 3
+    quota = json.dumps(run("quota show --network"))
+    assert "security_group" in quota or "secgroups" in quota
+    for line in ("router remove subnet clir clis", "router delete clir", "port delete clip",
+                 "network delete cli", "security group delete clig"):  # fmt: skip
+        run(line, shown=False)
+    assert run("extension list --network")
