@@ -100,13 +100,27 @@ class Child:
         return ""
 
 
-class Keeper:
-    """A helper process that owns the children of one machine and optionally a namespace.
+_RUN_MODULE = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+)
+"""A program of the package, for a Python that looks for modules nowhere."""
 
-    A context manager: leaving it ends the helper and its child.
+
+class Keeper:
+    """A helper process that owns its children and optionally a namespace.
+
+    A context manager: leaving it ends the helper and its children.
+
+    :param module: a module of this package that is run instead of the plain helper and answers
+        more requests than that; it may import the standard library and its like.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "") -> None:
+        self._program = [program.__file__]
+        if module:
+            root = Path(__file__).resolve().parents[2]
+            self._program = ["-c", _RUN_MODULE, str(root), module]
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -119,7 +133,7 @@ class Keeper:
                     sys.executable,
                     "-I",
                     "-S",
-                    program.__file__,
+                    *self._program,
                     str(theirs.fileno()),
                     str(os.getpid()),
                 ],
@@ -165,14 +179,14 @@ class Keeper:
         message = json.dumps({"do": do, **arguments}).encode()
         with self._lock:
             if self._control is None:
-                raise MachineLostError("the helper process of this machine has been ended")
+                raise MachineLostError("the helper process has been ended")
             try:
                 socket.send_fds(self._control, [message], list(fds))
                 reply, received = program.receive(self._control)
             except (BrokenPipeError, ConnectionResetError):
                 reply, received = b"", []
         if not reply:
-            raise MachineLostError("the helper process of this machine was killed")
+            raise MachineLostError("the helper process was killed")
         answer = json.loads(reply)
         if "error" in answer:
             raise OSError(answer["errno"], answer["error"])

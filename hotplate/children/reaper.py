@@ -1,7 +1,7 @@
 """The small program that stands between the harness and QEMU, so that QEMU never outlives it.
 
 It is run as a file (``python -I -S reaper.py FD PID``) and uses the standard library only.  It is
-the parent of every QEMU of one machine, single-threaded and long-lived, which makes
+the parent of all that it starts, single-threaded and long-lived, which makes
 ``PR_SET_PDEATHSIG`` dependable (the signal fires when the parent *thread* ends).  Two more things
 tell it that the harness is gone, whatever killed that: end of file on the control socket, and a
 pidfd of the harness, because a forked copy of the harness could keep the socket open.
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import fcntl
 import json
 import os
@@ -28,6 +27,7 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -151,44 +151,74 @@ def processes_of(user: int) -> int:
 
 
 class Reaper:
-    """Answers the harness and looks after the child."""
+    """Answers the harness and looks after the children.
+
+    A request ``{"do": "spawn", ...}`` calls :meth:`do_spawn` with the descriptors that came along,
+    a list for those to hand out, and the other fields as keyword arguments.
+
+    :ivar handlers: by descriptor, what is called when something is to be read from it.
+    """
 
     def __init__(self, control: socket.socket, harness: int) -> None:
         self.control = control
         self.harness = os.pidfd_open(harness)
-        self.child = 0
-        self.exit_pipe = -1
+        self.exit_pipes: dict[int, int] = {}
         self.user = choose_user()
+        self.alive = True
         self.wakeup, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(writer)
+        self.watched = select.poll()
+        self.handlers: dict[int, Callable[[], None]] = {}
+        self.watch(control.fileno(), self.answer)
+        self.watch(self.harness, self.stop)
+        self.watch(self.wakeup, self.reap)
+
+    def watch(self, descriptor: int, handler: Callable[[], None]) -> None:
+        """Call ``handler`` whenever something is to be read from ``descriptor``."""
+        self.handlers[descriptor] = handler
+        self.watched.register(descriptor, select.POLLIN)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Look at a descriptor no more."""
+        self.watched.unregister(descriptor)
+        del self.handlers[descriptor]
 
     def run(self) -> None:
         """Serve until the harness is gone; then nothing is left behind."""
-        watched = select.poll()
-        for descriptor in (self.control.fileno(), self.harness, self.wakeup):
-            watched.register(descriptor, select.POLLIN)
-        alive = True
-        while alive:
-            for descriptor, _ in watched.poll():
-                if descriptor == self.wakeup:
-                    os.read(self.wakeup, 64)
-                    self.reap()
-                elif descriptor == self.harness:
-                    alive = False
-                else:
-                    alive = alive and self.answer()
-        self.end_child()
+        try:
+            while self.alive:
+                for descriptor, _ in self.watched.poll(self.milliseconds()):
+                    # One before it may have ended this one.
+                    self.handlers.get(descriptor, self.nothing)()
+                self.tick()
+        finally:
+            self.end_children()
 
-    def answer(self) -> bool:
-        """Take one request; False at end of file."""
+    def milliseconds(self) -> float | None:
+        """How long to wait for something to be read; None for as long as it takes."""
+        return None
+
+    def tick(self) -> None:
+        """Do what is due by time alone."""
+
+    def nothing(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """End, and the children with us."""
+        self.alive = False
+
+    def answer(self) -> None:
+        """Take one request; the end at end of file."""
         try:
             message, descriptors = receive(self.control)
         except OSError:
-            return False
+            message = b""
         if not message:
-            return False
+            self.stop()
+            return
         handed_out: list[int] = []
         try:
             request = json.loads(message)
@@ -199,11 +229,10 @@ class Reaper:
         try:
             socket.send_fds(self.control, [json.dumps(reply).encode()], handed_out)
         except OSError:
-            return False
+            self.stop()
         finally:
             for descriptor in descriptors + handed_out:
                 os.close(descriptor)
-        return True
 
     def do_namespace(self, _: list[int], __: list[int]) -> str:
         """Enter namespaces of our own; say why not where that fails."""
@@ -241,9 +270,7 @@ class Reaper:
         confine: bool,
         spawns: bool,
     ) -> int:
-        """Start the child: its exit goes to the first descriptor, its stderr to the second."""
-        if self.child:
-            raise OSError(errno.EBUSY, "a child runs already")
+        """Start a child: its exit goes to the first descriptor, its stderr to the second."""
         exit_pipe, stderr, *channels = descriptors
         failure, error_pipe = os.pipe()
         parent = os.getpid()
@@ -271,8 +298,7 @@ class Reaper:
             os.waitpid(child, 0)
             number, _, text = problem.decode().partition(" ")
             raise OSError(int(number), text)
-        self.child = child
-        self.exit_pipe = os.dup(exit_pipe)
+        self.exit_pipes[child] = os.dup(exit_pipe)
         out.append(os.pidfd_open(child))
         return child
 
@@ -325,30 +351,31 @@ class Reaper:
             os._exit(127)
 
     def reap(self) -> None:
-        """Note that the child ended: its wait status goes down the exit pipe."""
-        if not self.child:
-            return
-        pid, status = os.waitpid(self.child, os.WNOHANG)
-        if pid:
-            self.child = 0
-            with contextlib.suppress(OSError):
-                os.write(self.exit_pipe, str(os.waitstatus_to_exitcode(status)).encode())
-            os.close(self.exit_pipe)
+        """Note which children ended: their exit statuses go down their exit pipes."""
+        os.read(self.wakeup, 64)
+        for child in tuple(self.exit_pipes):
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                exit_pipe = self.exit_pipes.pop(child)
+                with contextlib.suppress(OSError):
+                    os.write(exit_pipe, str(os.waitstatus_to_exitcode(status)).encode())
+                os.close(exit_pipe)
 
-    def end_child(self) -> None:
-        """Kill the child, if there is one, and take its exit status."""
-        if self.child:
-            os.kill(self.child, signal.SIGKILL)
-            os.waitpid(self.child, 0)
+    def end_children(self) -> None:
+        """Kill the children that there are, and take their exit statuses."""
+        for child in self.exit_pipes:
+            os.kill(child, signal.SIGKILL)
+        for child in self.exit_pipes:
+            os.waitpid(child, 0)
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str], kind: type[Reaper] = Reaper) -> None:
     """Run the keeper on the inherited descriptor ``FD`` for the harness with pid ``PID``."""
     descriptor, harness = (int(argument) for argument in arguments)
     control: Any = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
     try:
-        reaper = Reaper(control, harness)
+        reaper = kind(control, harness)
     except ProcessLookupError:
         # The harness was gone before we had looked at it: there is nobody to serve.
         return

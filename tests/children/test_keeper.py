@@ -95,6 +95,22 @@ def test_exit_status_and_last_words(tmp_path: Path) -> None:
     assert statuses == [7]
 
 
+def test_each_of_several_children_ends_by_itself_and_all_with_the_keeper(tmp_path: Path) -> None:
+    with Keeper() as keeper:
+        first, second, third = (
+            spawn(keeper, tmp_path, script) for script in ("sleep 1000", "exit 3", "sleep 1000")
+        )
+        assert second.wait(Deadline(10, "the second child")) == 3
+        assert first.kill() == -signal.SIGKILL
+        assert third.status is None
+    assert third.wait(Deadline(10, "the third child")) == -signal.SIGKILL
+
+
+def test_a_module_of_the_package_is_run_as_the_helper(tmp_path: Path) -> None:
+    with Keeper("hotplate.children.reaper") as keeper:
+        assert spawn(keeper, tmp_path, "exit 4").wait(Deadline(10, "the child")) == 4
+
+
 def test_environment_and_descriptors_are_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
