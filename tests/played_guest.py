@@ -105,7 +105,7 @@ class PlayedWiring(Wiring):
         self.local = Wire("", self.listeners)
 
     def netdev(self) -> str:
-        return "user,id=net0"
+        return "user"
 
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
         raise NotImplementedError

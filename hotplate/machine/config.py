@@ -83,6 +83,25 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 
 @dataclass(frozen=True)
+class NetworkCard:
+    """A network interface of the machine.
+
+    :param netdev: what is behind it, the value of ``-netdev`` without the id.
+    """
+
+    netdev: str
+    mac: str
+
+    def arguments(self, number: int) -> list[str]:
+        """Return QEMU's options for the card, which is called ``nic`` and its number."""
+        kind, _, options = self.netdev.partition(",")
+        backend = ",".join(part for part in (kind, f"id=net{number}", options) if part)
+        # Without its option ROM the firmware does not try to boot from the network.
+        device = f"virtio-net-pci,id=nic{number},netdev=net{number},mac={self.mac},romfile="
+        return ["-netdev", backend, "-device", device]
+
+
+@dataclass(frozen=True)
 class MachineConfig:
     """What one virtual machine is made of.
 
@@ -95,6 +114,7 @@ class MachineConfig:
     :param kernel: for a direct kernel boot, with ``initrd`` and the kernel's command line
         ``append``; None boots from the disk through the firmware.
     :param memory_mib: the guest's memory in MiB.
+    :param mac: of the network interface, unless the wiring says otherwise.
     :param cpu: QEMU's CPU model; "" takes the accelerator's choice.
     :param config_drive: an image with a file system that is attached as a second disk.
     :param smbios: fields of SMBIOS type 1 beside the UUID and the serial number.
@@ -179,7 +199,7 @@ def command_line(
     names: Names | HandedFiles,
     accelerator: tuple[str, ...],
     cpu: str,
-    netdev: str,
+    cards: Sequence[NetworkCard],
     channels: Mapping[str, str],
     variables: Path | None = None,
 ) -> list[str]:
@@ -188,7 +208,7 @@ def command_line(
     :param names: what files are called.
     :param accelerator: the options that choose the accelerator.
     :param cpu: the CPU model, unless ``config.cpu`` names one.
-    :param netdev: the value of ``-netdev``, with the id ``net0``.
+    :param cards: its network interfaces, in the guest's order.
     :param channels: a character device backend, such as ``socket,fd=10``, for each of
         ``console``, ``qmp`` and ``shell``.
     :param variables: the machine's own copy of the UEFI variable store.
@@ -242,12 +262,9 @@ def command_line(
         "rng-random,id=rng0,filename=/dev/urandom",
         "-device",
         "virtio-rng-pci,rng=rng0",
-        "-netdev",
-        netdev,
-        # Without its option ROM the firmware does not try to boot from the network.
-        "-device",
-        f"virtio-net-pci,id=nic0,netdev=net0,mac={config.mac},romfile=",
     ]
+    for number, card in enumerate(cards):
+        arguments += card.arguments(number)
     if config.firmware is Firmware.UEFI:
         if variables is None:
             raise ValueError("a machine with UEFI needs a place for its variables")

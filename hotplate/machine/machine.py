@@ -26,6 +26,7 @@ from hotplate.machine.config import (
     Firmware,
     MachineConfig,
     Names,
+    NetworkCard,
     architecture,
     command_line,
     uefi_files,
@@ -131,11 +132,18 @@ class Machine:
                 self._channels[name] = ours
                 descriptors.append(other.fileno())
             try:
+                cards, cables = self.wiring.plug(
+                    self.config.mac, first=FIRST_CHILD_FD + len(CHANNELS)
+                )
+                for cable in cables:
+                    theirs.enter_context(cable)
+                    descriptors.append(cable.fileno())
                 files = theirs.enter_context(
-                    HandedFiles(first=FIRST_CHILD_FD + len(CHANNELS), directory=self.directory)
+                    HandedFiles(first=FIRST_CHILD_FD + len(descriptors), directory=self.directory)
                 )
                 arguments = self.arguments(
                     {name: f"socket,fd={FIRST_CHILD_FD + i}" for i, name in enumerate(CHANNELS)},
+                    cards=cards,
                     names=files,
                 )
                 arguments += [*files.options, *self._sandbox()]
@@ -250,9 +258,12 @@ class Machine:
             raise MachineLostError(f'the machine "{self.config.name}" is off')
         return self._channels[name]
 
-    def set_link(self, *, up: bool) -> None:
-        """Plug the network cable in or out."""
-        self.qmp.execute("set_link", name="nic0", up=up)
+    def set_link(self, *, up: bool, card: int = 0) -> None:
+        """Plug a network cable in or out.
+
+        :param card: of which interface, counted from 0.
+        """
+        self.qmp.execute("set_link", name=f"nic{card}", up=up)
         self._emit(kinds.LinkChange(up))
 
     def screenshot(self, path: Path) -> None:
@@ -298,11 +309,12 @@ class Machine:
         self,
         channels: Mapping[str, str],
         *,
-        netdev: str = "",
+        cards: Sequence[NetworkCard],
         names: Names | HandedFiles | None = None,
     ) -> list[str]:
         """Return QEMU's arguments for these character devices.
 
+        :param cards: its network interfaces.
         :param names: what its files are called; by default by their paths.
         """
         config = self.config
@@ -314,7 +326,7 @@ class Machine:
             names=names,
             accelerator=self.accelerator.options,
             cpu=self.accelerator.cpu,
-            netdev=netdev or self.wiring.netdev(),
+            cards=cards,
             channels=channels,
             variables=self.directory / "efi-vars.fd",
         )
@@ -333,7 +345,10 @@ class Machine:
                     if name != "console"
                 },
             },
-            netdev="user,id=net0,restrict=on",
+            cards=[
+                NetworkCard("user,restrict=on", mac)
+                for mac in self.wiring.macs or (self.config.mac,)
+            ],
         )
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / "qemu.sh"

@@ -1,6 +1,6 @@
-"""How one machine reaches the metadata address, and nothing else.
+"""What one machine is connected to: the metadata address and nothing else, or networks.
 
-Two ways, chosen by trying (:func:`choose`):
+Two ways for a machine that needs no other machine, chosen by trying (:func:`choose`):
 
 :class:`Namespace`
     QEMU runs in a network namespace of its own, in which only ``lo`` exists.  QEMU's user-mode
@@ -13,7 +13,13 @@ Two ways, chosen by trying (:func:`choose`):
     For hosts without namespaces for ordinary users: QEMU's ``guestfwd`` starts one ``socat`` for
     each connection, which relays to a unix socket; ``restrict=on`` closes everything else.
 
-Source of the option formats: qemu(1), ``-netdev user``.
+And one for machines that reach each other:
+
+:class:`Cables`
+    Each network interface is a cable into something else that carries its frames, such as a port
+    of a segment (``hotplate/network/``).
+
+Source of the option formats: qemu(1), ``-netdev user`` and ``-netdev dgram``.
 """
 
 from __future__ import annotations
@@ -24,15 +30,16 @@ import shutil
 import socket
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from hotplate import locks
 from hotplate.children.keeper import Keeper
 from hotplate.children.reaper import FIRST_USER, LAST_USER
 from hotplate.errors import HostError
 from hotplate.host_tools import find_tool
+from hotplate.machine.config import NetworkCard
 
 METADATA_ADDRESS = "169.254.169.254"
 NETWORK = "169.254.169.0/24"
@@ -52,10 +59,12 @@ class Wiring(ABC):
     :ivar listeners: by port, a listening socket on which that machine's connections arrive.
     :ivar keeper: the process that QEMU must be started by.
     :cvar spawns: whether QEMU starts programs for it.
+    :ivar macs: the MAC address of each interface; none where the machine has one, with its own.
     """
 
     name = ""
     spawns = False
+    macs: tuple[str, ...] = ()
 
     def __init__(self, ports: Iterable[int], *, guest_ports: Iterable[int] = (22,)) -> None:
         self.ports = tuple(ports)
@@ -86,9 +95,17 @@ class Wiring(ABC):
     def _open(self) -> None:
         """Make the listeners; what fails is closed by the caller."""
 
+    def plug(self, mac: str, *, first: int) -> tuple[list[NetworkCard], list[socket.socket]]:  # noqa: ARG002
+        """Return a machine's network interfaces, and the sockets that QEMU is handed for them.
+
+        :param mac: that of a machine with one interface.
+        :param first: the number of the first of these sockets in QEMU.
+        """
+        return [NetworkCard(self.netdev(), mac)], []
+
     @abstractmethod
     def netdev(self) -> str:
-        """Return the value of QEMU's ``-netdev`` for this machine, with the id ``net0``."""
+        """Return the value of QEMU's ``-netdev`` for this machine, without the id."""
 
     @abstractmethod
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
@@ -126,7 +143,7 @@ class Namespace(Wiring):
             for port in self.guest_ports
         )
         return (
-            f"user,id=net0,ipv6=off,net={NETWORK},host={METADATA_ADDRESS},dns={DNS_ADDRESS},"
+            f"user,ipv6=off,net={NETWORK},host={METADATA_ADDRESS},dns={DNS_ADDRESS},"
             f"dhcpstart={FIRST_GUEST_ADDRESS}{forwards}"
         )
 
@@ -143,6 +160,66 @@ class Namespace(Wiring):
         except OSError as error:
             raise ConnectionError(f"no connection to the guest's port {port}: {error}") from error
         return socket.socket(fileno=descriptors[0])
+
+
+class Cable(Protocol):
+    """What an interface is plugged into; see :class:`hotplate.network.segment.Port`.
+
+    :ivar listeners: by port, a socket on which connections through this cable arrive.
+    """
+
+    listeners: dict[int, socket.socket]
+
+    @property
+    def mac(self) -> str:
+        """The MAC address of the interface."""
+
+    def plug(self) -> socket.socket:
+        """Return the machine's end of a new cable, a datagram socket with a frame a datagram."""
+
+    def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
+        """Connect to a port of the machine."""
+
+
+class Cables(Wiring):
+    """Interfaces that are plugged into something else, which outlives the machine's wiring.
+
+    :param cables: one for each interface, in the guest's order.
+    """
+
+    name = "network"
+
+    def __init__(self, cables: Sequence[Cable]) -> None:
+        super().__init__(cables[0].listeners)
+        self.cables = tuple(cables)
+        self.macs = tuple(cable.mac for cable in cables)
+
+    def _open(self) -> None:
+        self.listeners = self.cables[0].listeners
+        self.reason = "the machine is on networks"
+
+    def close(self) -> None:
+        """See :meth:`Wiring.close`; the listeners are the cables'."""
+        self.keeper.close()
+
+    def plug(self, mac: str, *, first: int) -> tuple[list[NetworkCard], list[socket.socket]]:  # noqa: ARG002
+        """See :meth:`Wiring.plug`."""
+        cards = [
+            NetworkCard(f"dgram,local.type=fd,local.str={number}", each)
+            for number, each in enumerate(self.macs, first)
+        ]
+        with contextlib.ExitStack() as stack:
+            ends = [stack.enter_context(cable.plug()) for cable in self.cables]
+            stack.pop_all()
+        return cards, ends
+
+    def netdev(self) -> str:
+        """See :meth:`Wiring.netdev`; what is plugged in nowhere."""
+        return "user,restrict=on"
+
+    def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
+        """See :meth:`Wiring.connect`; goes through the first cable."""
+        return self.cables[0].connect(port, seconds=seconds)
 
 
 SOCKETS = "hotplate-guestfwd-"
@@ -199,7 +276,7 @@ class GuestForward(Wiring):
             for port in self.ports
         )
         return (
-            f"user,id=net0,ipv6=off,restrict=on,net={NETWORK},host=169.254.169.1,"
+            f"user,ipv6=off,restrict=on,net={NETWORK},host=169.254.169.1,"
             f"dns={DNS_ADDRESS},dhcpstart={FIRST_GUEST_ADDRESS}{forwards}"
         )
 

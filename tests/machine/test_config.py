@@ -13,6 +13,7 @@ from hotplate.machine.config import (
     Firmware,
     MachineConfig,
     Names,
+    NetworkCard,
     architecture,
     command_line,
     uefi_files,
@@ -28,7 +29,7 @@ def arguments(**options: object) -> list[str]:
         names=Names(),
         accelerator=("-accel", "tcg"),
         cpu="qemu64",
-        netdev="user,id=net0",
+        cards=[NetworkCard("user", "52:54:00:a9:fe:0f")],
         channels=CHANNELS,
         variables=Path("/vars"),
     )
@@ -58,6 +59,20 @@ def test_kernel_is_booted_with_its_command_line() -> None:
     assert values(line, "-append") == ["root=/dev/vda a,b"]
     assert values(line, "-initrd") == ["/i"]
     assert "-kernel" not in arguments()
+
+
+def test_each_network_card_has_what_is_behind_it() -> None:
+    macs = ("fa:16:3e:00:00:05", "fa:16:3e:00:00:06")
+    options = ("user,ipv6=off", "dgram,local.type=fd,local.str=13")
+    cards = [NetworkCard(netdev, mac) for netdev, mac in zip(options, macs, strict=True)]
+    line = [word for number, card in enumerate(cards) for word in card.arguments(number)]
+    assert values(line, "-netdev") == [
+        "user,id=net0,ipv6=off",
+        "dgram,id=net1,local.type=fd,local.str=13",
+    ]
+    devices = [value for value in values(arguments(), "-device") if "virtio-net" in value]
+    assert devices == ["virtio-net-pci,id=nic0,netdev=net0,mac=52:54:00:a9:fe:0f,romfile="]
+    assert values(line, "-device")[1].endswith(f"id=nic1,netdev=net1,mac={macs[1]},romfile=")
 
 
 def test_machines_own_cpu_wins() -> None:
