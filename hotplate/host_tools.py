@@ -8,7 +8,9 @@ from hotplate.errors import HostError
 
 PACKAGES = {
     "debootstrap": "debootstrap",
+    "dnsmasq": "dnsmasq-base",
     "fstrim": "util-linux",
+    "ip": "iproute2",
     "losetup": "util-linux",
     "mcopy": "mtools",
     "mkfs.ext4": "e2fsprogs",

@@ -2,7 +2,7 @@
 
 Both come from the host's own package sources, for another processor as well; they are kept in a
 cache directory.  The guest's
-init brings up the disk, the network by DHCP, and the shell channel, and then says so.
+init brings up the disk, the networks by DHCP, and the shell channel, and then says so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MODULES = (
 )
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 CONSOLE = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
-BUILD = "7"
+BUILD = "8"
 """Raised when what is put into the initramfs changes."""
 
 NOT_FOLLOWED = ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
@@ -44,7 +44,14 @@ DHCP = """\
 #!/bin/sh
 [ "$1" = bound ] || exit 0
 ip address add "$ip/$mask" dev "$interface"
-ip route add default via "${router%% *}"
+[ -z "$hostname" ] || hostname "$hostname"
+[ -z "$search$domain" ] || echo "search ${search:-$domain}" >/etc/resolv.conf
+for server in $dns; do echo "nameserver $server" >>/etc/resolv.conf; done
+set -- ${staticroutes:-0.0.0.0/0 $router}
+while [ "$#" -ge 2 ]; do
+    ip route add "$1" via "$2" dev "$interface"
+    shift 2
+done
 """
 
 INIT = """\
@@ -54,10 +61,13 @@ export PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev
-mkdir -p /run /tmp
+mkdir -p /run /tmp /etc
 for module in $(cat /modules/order); do insmod "/modules/$module"; done
 ip link set lo up
-ip link set eth0 up && udhcpc -q -n -t 5 -T 1 -i eth0 -s /dhcp >/dev/null 2>&1
+for nic in $(cd /sys/class/net && echo eth*); do
+    ip link set "$nic" up
+    udhcpc -q -n -t 5 -T 1 -O search -O staticroutes -i "$nic" -s /dhcp >/dev/null 2>&1
+done
 (while :; do sh /shell; sleep 1; done) 2>/dev/null &
 if [ -x /bin/dropbear ]; then
     mkdir -p /dev/pts /root/.ssh /etc/dropbear

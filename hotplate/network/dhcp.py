@@ -1,0 +1,121 @@
+"""dnsmasq's command line and files: what it serves on one segment.
+
+It hands out fixed addresses by MAC address only, knows the names of the segment and asks nobody
+else.  Source of the options: dnsmasq(8) of dnsmasq 2.90.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network
+
+METADATA_ADDRESS = IPv4Address("169.254.169.254")
+LEASE_SECONDS = 86400
+SERVER_PORT, CLIENT_PORT = 67, 68
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What one port is given.
+
+    :param names: the host name first; none for a port without one.
+    """
+
+    mac: str
+    addresses: tuple[IPv4Address, ...]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Subnet:
+    """The addresses of a segment and what its DHCP server says of them.
+
+    :param network: where the ports' addresses are.
+    :param server: the address of the segment's own services; the route to the metadata address
+        leads there.
+    :param gateway: the default route that is handed out; None for none.
+    :param routes: more routes that are handed out (Neutron's ``host_routes``).
+    :param name_servers: what is handed out in the place of the segment's own.
+    :param domain: the search domain, and that of the ports' names.
+    """
+
+    network: IPv4Network
+    server: IPv4Address
+    gateway: IPv4Address | None = None
+    routes: tuple[tuple[IPv4Network, IPv4Address], ...] = ()
+    name_servers: tuple[IPv4Address, ...] = field(default=())
+    domain: str = "novalocal"
+
+
+def command(program: str, subnet: Subnet, *, interfaces: str, hosts: str, names: str) -> list[str]:
+    """Return dnsmasq's command line.
+
+    :param interfaces: where it serves, with ``*`` for any rest of a name.
+    :param hosts: the file with :func:`hosts`, read again at a SIGHUP.
+    :param names: the same with :func:`names`.
+    """
+    routes = [(IPv4Network((METADATA_ADDRESS, 32)), subnet.server), *subnet.routes]
+    if subnet.gateway is not None:
+        # Who takes this option does not look at the one for the router (RFC 3442).
+        routes.append((IPv4Network("0.0.0.0/0"), subnet.gateway))
+    static = ",".join(f"{network},{hop}" for network, hop in routes)
+    servers = ",".join(str(each) for each in subnet.name_servers or (subnet.server,))
+    network = subnet.network
+    return [
+        program,
+        "--keep-in-foreground",
+        "--conf-file=/dev/null",
+        "--user=root",
+        "--pid-file=",
+        "--log-facility=-",
+        "--quiet-dhcp",
+        "--no-hosts",
+        "--no-resolv",
+        "--no-ping",
+        f"--interface={interfaces}",
+        "--except-interface=lo",
+        f"--dhcp-range={network.network_address},static,{network.netmask},{LEASE_SECONDS}s",
+        "--dhcp-authoritative",
+        "--leasefile-ro",
+        f"--dhcp-hostsfile={hosts}",
+        f"--addn-hosts={names}",
+        f"--domain={subnet.domain}",
+        f"--local=/{subnet.domain}/",
+        f"--dhcp-option=option:router{f',{subnet.gateway}' if subnet.gateway else ''}",
+        f"--dhcp-option=option:classless-static-route,{static}",
+        f"--dhcp-option=option:dns-server,{servers}",
+        f"--dhcp-option=option:domain-search,{subnet.domain}",
+    ]
+
+
+def hosts(leases: Iterable[Lease]) -> str:
+    """Return the file that says who gets which address and host name (``--dhcp-hostsfile``)."""
+    lines = (
+        ",".join([lease.mac, str(lease.addresses[0]), *lease.names[:1]])
+        for lease in leases
+        if lease.addresses
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def names(leases: Iterable[Lease], domain: str) -> str:
+    """Return the file of names, which has the format of hosts(5)."""
+    lines = (
+        " ".join([str(address), *(f"{name}.{domain} {name}" for name in lease.names)])
+        for lease in leases
+        for address in lease.addresses
+        if lease.names
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def release(mac: bytes, address: IPv4Address, server: IPv4Address) -> bytes:
+    """Return the message by which a machine gives its address back (RFC 2131, DHCPRELEASE).
+
+    dnsmasq keeps a lease, and the name with it, until then or for a day.
+    """
+    fields = struct.pack("!4BIHH4s12x", 1, 1, len(mac), 0, 0, 0, 0, address.packed)
+    magic, options = b"\x63\x82\x53\x63", b"\x35\x01\x07\x36\x04" + server.packed + b"\xff"
+    return fields + mac.ljust(16, b"\0") + bytes(192) + magic + options

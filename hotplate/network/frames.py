@@ -1,0 +1,87 @@
+"""What a port may send: nothing in another's name, and nothing that is not looked at.
+
+As Neutron's port security has it: the port's own MAC address, and its own addresses as the sender
+in IPv4 and in ARP; no answers of a DHCP server.  Other protocols, IPv6 and VLANs among them, are
+not carried.
+
+Source of the formats: IEEE 802.3, RFC 826 (ARP), RFC 791 (IPv4), RFC 2131 (DHCP).
+"""
+
+from __future__ import annotations
+
+import struct
+from ipaddress import IPv4Address
+
+LONGEST = 1514
+"""Bytes of a frame whose packet has Ethernet's 1500, without a checksum."""
+IPV4 = b"\x08\x00"
+ARP = b"\x08\x06"
+_ARP_FOR_IPV4 = b"\x00\x01\x08\x00\x06\x04"
+_NOBODY = bytes(4)
+_UDP = 17
+_DHCP_SERVER = b"\x00\x43"
+_DHCP_REQUEST = b"\x00\x44\x00\x43"
+
+
+def datagram(
+    payload: bytes,
+    *,
+    macs: tuple[bytes, bytes],
+    addresses: tuple[IPv4Address, IPv4Address],
+    ports: tuple[int, int],
+) -> bytes:
+    """Return a frame with a UDP datagram; the pairs are sender and receiver."""
+    length = 8 + len(payload)
+    ends = addresses[0].packed + addresses[1].packed
+    # No UDP checksum, which IPv4 allows (RFC 768).
+    udp = struct.pack("!4H", *ports, length, 0) + payload
+    fields = (0x45, 0, 20 + length, 0, 0, 64, _UDP)
+    total = sum(struct.unpack("!10H", struct.pack("!BBHHHBBH", *fields, 0) + ends))
+    total = (total & 0xFFFF) + (total >> 16)
+    checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+    header = struct.pack("!BBHHHBBH", *fields, checksum) + ends
+    return macs[1] + macs[0] + IPV4 + header + udp
+
+
+def refusal(frame: bytes, mac: bytes, addresses: frozenset[bytes]) -> str:
+    """Return why a port may not send a frame, one word; "" when it may.
+
+    :param frame: from the destination's MAC address on.
+    :param mac: the port's MAC address, six bytes.
+    :param addresses: the port's IPv4 addresses, four bytes each.
+    """
+    if not 14 <= len(frame) <= LONGEST:
+        return "size"
+    if frame[6:12] != mac:
+        return "mac"
+    kind = frame[12:14]
+    if kind == IPV4:
+        return _refusal_of_ipv4(frame, addresses)
+    if kind == ARP:
+        return _refusal_of_arp(frame, mac, addresses)
+    return "protocol"
+
+
+def _refusal_of_arp(frame: bytes, mac: bytes, addresses: frozenset[bytes]) -> str:
+    if len(frame) < 42 or frame[14:20] != _ARP_FOR_IPV4:
+        return "protocol"
+    if frame[22:28] != mac:
+        return "mac"
+    # Who looks whether an address is free asks from none (RFC 5227).
+    sender = frame[28:32]
+    return "" if sender in addresses or sender == _NOBODY else "address"
+
+
+def _refusal_of_ipv4(frame: bytes, addresses: frozenset[bytes]) -> str:
+    header = 4 * (frame[14] & 0x0F) if len(frame) >= 34 else 0
+    if header < 20 or frame[14] >> 4 != 4:
+        return "protocol"
+    ports = b""
+    if frame[23] == _UDP and not (frame[20] & 0x1F or frame[21]):
+        ports = frame[14 + header : 18 + header]
+        if len(ports) < 4:
+            return "protocol"
+    sender = frame[26:30]
+    if sender in addresses:
+        return "dhcp" if ports[:2] == _DHCP_SERVER else ""
+    return "" if sender == _NOBODY and ports == _DHCP_REQUEST else "address"

@@ -1,0 +1,143 @@
+"""The links of a segment's namespace: one pair of interfaces for each port.
+
+Source: ip(8) of iproute2, packet(7), ethtool's ``ethtool.h``, the kernel's ``ip-sysctl``.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+HOST = "h"
+"""An interface of the services is called this and the number of the port."""
+SWITCH = "s"
+"""Its other end, from which the switch takes the frames."""
+_SETTINGS = {
+    # What is not set is the host's, in a new namespace too.
+    "net/ipv4/ip_forward": "0",
+    "net/ipv4/conf/all/rp_filter": "0",
+    "net/ipv4/conf/default/rp_filter": "0",
+    "net/ipv4/conf/all/arp_ignore": "0",
+    "net/ipv4/conf/default/arp_ignore": "0",
+    "net/ipv4/conf/all/accept_redirects": "0",
+    "net/ipv4/conf/all/send_redirects": "0",
+    "net/ipv4/conf/default/send_redirects": "0",
+    "net/ipv6/conf/all/disable_ipv6": "1",
+    "net/ipv6/conf/default/disable_ipv6": "1",
+    # As many frames may wait for a machine to take them; QEMU's end is a datagram socket.
+    "net/unix/max_dgram_qlen": "512",
+}
+_SIOCETHTOOL = 0x8946
+_ETHTOOL_STXCSUM = 0x17
+_ETHTOOL_STSO = 0x1F
+_SOL_PACKET = 263
+_PACKET_IGNORE_OUTGOING = 23
+_ETH_P_ALL = 3
+SECONDS = 20.0
+
+
+def prepare(program: str, metadata_address: str) -> None:
+    """Make a new network namespace fit for a segment's services."""
+    for name, value in _SETTINGS.items():
+        path = Path("/proc/sys") / name
+        # A kernel may be without IPv6.
+        if path.exists() or not name.startswith("net/ipv6/"):
+            path.write_text(value)
+    run(program, ["link set dev lo up", f"address add {metadata_address}/32 dev lo"])
+
+
+def run(program: str, commands: Iterable[str]) -> None:
+    """Have ``ip`` do something.
+
+    :raises OSError: with its last words when it could not.
+    """
+    try:
+        done = subprocess.run(
+            [program, "-batch", "-"],
+            input="".join(f"{each}\n" for each in commands),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            env={"LANG": "C.UTF-8"},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(110, f"ip: no end after {SECONDS:.0f} s") from error
+    if done.returncode:
+        words = "; ".join(line for line in done.stderr.splitlines() if line)
+        raise OSError(1, f"ip: {words or f'exit status {done.returncode}'}")
+
+
+def add(program: str, number: int, *, services: str, at: str, guest: str, owns: list[str]) -> None:
+    """Make a port's pair of interfaces.
+
+    :param services: the MAC address of the segment's services.
+    :param at: their address with the length of its prefix.
+    :param guest: the MAC address of the port.
+    :param owns: the addresses of the port.
+    """
+    host, switch = f"{HOST}{number}", f"{SWITCH}{number}"
+    own = at.partition("/")[0]
+    commands = [
+        f"link add name {host} address {services} type veth peer name {switch}",
+        f"link set dev {switch} arp off up",
+        f"link set dev {host} up",
+        f"address add {at} dev {host} noprefixroute",
+    ]
+    for address in owns:
+        commands += [
+            f"route add {address}/32 dev {host} src {own}",
+            f"neighbour replace {address} lladdr {guest} dev {host} nud permanent",
+        ]
+    run(program, commands)
+    finish_frames(host)
+
+
+def remove(program: str, number: int) -> None:
+    """Remove a port's pair of interfaces."""
+    run(program, [f"link delete dev {HOST}{number}"])
+
+
+def finish_frames(interface: str) -> None:
+    """Let the kernel cut frames to size and sum them up before they leave an interface.
+
+    Between interfaces of one kernel that is left to whoever takes the frames off.
+    """
+    for feature in (_ETHTOOL_STSO, _ETHTOOL_STXCSUM):
+        value = array.array("I", [feature, 0])
+        request = struct.pack("16sP16x", interface.encode(), value.buffer_info()[0])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+            fcntl.ioctl(control, _SIOCETHTOOL, request)
+
+
+def tap(interface: str) -> socket.socket:
+    """Return a socket that takes whole frames from an interface, and sends them there."""
+    packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    try:
+        packets.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        packets.bind((interface, _ETH_P_ALL))
+    except BaseException:
+        packets.close()
+        raise
+    return packets
+
+
+def listen(number: int, address: str, port: int) -> socket.socket:
+    """Listen for connections that arrive from one port of the segment, and from no other."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(
+            socket.SOL_SOCKET, socket.SO_BINDTODEVICE, os.fsencode(f"{HOST}{number}")
+        )
+        listener.bind((address, port))
+        listener.listen(128)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

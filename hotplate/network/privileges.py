@@ -1,0 +1,90 @@
+"""Namespaces of our own without any right on the host, for root as for everybody else.
+
+Who is root stops being it on the way: what serves a segment has the right to configure that
+segment's network and no other right, and the same code runs for everybody.
+
+Source: user_namespaces(7), capabilities(7).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from pathlib import Path
+
+from hotplate.children.reaper import CLONE_NEWNET, CLONE_NEWUSER, checked, libc
+
+PR_SET_KEEPCAPS = 8
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_RAISE = 2
+_CAPABILITIES_VERSION_3 = 0x20080522
+CAP_NET_BIND_SERVICE = 10
+CAP_NET_ADMIN = 12
+CAP_NET_RAW = 13
+FOR_CHILDREN = (CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW)
+
+
+def enter_namespaces(user: int) -> None:
+    """Enter a user and a network namespace, in which the children may configure the network.
+
+    :param user: who is root becomes this one for good; -1 where we stay who we are.
+    :raises OSError: when the host does not let us.
+    """
+    if user < 0:
+        uid, gid = os.geteuid(), os.getegid()
+        checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNET), "unshare of user and network")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    else:
+        _unshare_mapped(user)
+        checked(libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0), "prctl")
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    _keep_for_children()
+
+
+def _unshare_mapped(user: int) -> None:
+    """Leave root's namespaces for ones in which there is that user alone.
+
+    Only who is still root outside may say so: a child of ours, which waits until we are inside.
+    """
+    os.setgroups([])
+    inside, entered = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(entered)
+            if os.read(inside, 1):
+                for name in ("uid_map", "gid_map"):
+                    Path(f"/proc/{parent}/{name}").write_text(f"{user} {user} 1")
+                status = 0
+        finally:
+            os._exit(status)
+    os.close(inside)
+    try:
+        checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNET), "unshare of user and network")
+        os.write(entered, b"x")
+    finally:
+        os.close(entered)
+        status = os.waitpid(child, 0)[1]
+    if status:
+        raise PermissionError(1, "the user of the namespace could not be set")
+
+
+def _keep_for_children() -> None:
+    """Let programs that we start keep the rights on the network, and no others."""
+    wanted = sum(1 << each for each in FOR_CHILDREN)
+    low, high = wanted & 0xFFFFFFFF, wanted >> 32
+    everything = 0xFFFFFFFF
+    header = struct.pack("Ii", _CAPABILITIES_VERSION_3, 0)
+    current = ctypes.create_string_buffer(24)
+    checked(libc.capget(header, current), "capget")
+    permitted = struct.unpack("6I", current.raw)[1::3]
+    sets = (permitted[0], permitted[0], low, permitted[1], permitted[1], high & everything)
+    checked(libc.capset(header, struct.pack("6I", *sets)), "capset")
+    for each in FOR_CHILDREN:
+        checked(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, each, 0, 0), "prctl")

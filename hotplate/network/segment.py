@@ -1,0 +1,382 @@
+"""A private link segment: machines with addresses of their own on it, DHCP, names, metadata.
+
+What is on a segment reaches the other ports of the segment and the segment's services: DHCP and
+names by dnsmasq, and listeners of the harness at the metadata address.  There is no way to
+anything else: the services are in a network namespace in which nothing else is.
+
+A port is known by the link that its frames come on.  Its listeners take connections from that link
+alone, and frames in another's name are dropped before anybody sees them
+(:mod:`~hotplate.network.frames`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import socket
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Self
+
+from hotplate.children.keeper import Child, Keeper
+from hotplate.errors import HostError, UsageError
+from hotplate.host_tools import find_tool
+from hotplate.network import dhcp, links, warden
+from hotplate.network.dhcp import METADATA_ADDRESS, Lease, Subnet
+
+MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
+"""A MAC address of one machine, in lower case; the lowest bit of its first byte is that of
+groups (IEEE 802)."""
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+"""A host name (RFC 1123), in lower case."""
+DOMAIN = re.compile(rf"{NAME.pattern}(\.{NAME.pattern})*")
+NO_SEGMENT = (IPv4Network("169.254.0.0/16"), IPv4Network("127.0.0.0/8"), IPv4Network("224.0.0.0/3"))
+"""Addresses that are not a private network's: link-local, the host's own, groups."""
+MOST_PORTS = 250
+"""As many ports may a segment have; each is two interfaces."""
+
+
+class Port:
+    """Where one machine is attached to a segment; a context manager that removes it.
+
+    Made by :meth:`Segment.port`.
+
+    :ivar listeners: by TCP port, a listening socket at the metadata address on which that machine's
+        connections arrive, and nobody else's.
+    """
+
+    def __init__(self, segment: Segment, number: int, lease: Lease, listeners: list[int]) -> None:
+        self.segment = segment
+        self.number = number
+        self.lease = lease
+        self.listeners = {
+            port: socket.socket(fileno=descriptor)
+            for port, descriptor in zip(segment.services, listeners, strict=True)
+        }
+        self.blocked = False
+        self.delay = self.loss = 0.0
+        self.parted: set[Port] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def mac(self) -> str:
+        """The MAC address that the machine's interface must have."""
+        return self.lease.mac
+
+    @property
+    def addresses(self) -> tuple[IPv4Address, ...]:
+        """The port's addresses; DHCP hands out the first."""
+        return self.lease.addresses
+
+    def plug(self) -> socket.socket:
+        """Return the machine's end of a new cable, a frame a datagram; QEMU's ``dgram`` takes it.
+
+        What was plugged in before is unplugged, so that each start of a machine has a cable in
+        which no old frame waits.
+        """
+        return socket.socket(fileno=self.segment.request("plug", number=self.number)[0])
+
+    def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
+        """Connect to a TCP port of the machine, at its first address, as the segment's services do.
+
+        :raises ConnectionError: when nobody answers.
+        """
+        connection = socket.socket(fileno=self.segment.request("socket")[0])
+        connection.settimeout(seconds)
+        address = str(self.addresses[0])
+        try:
+            connection.connect((address, port))
+        except OSError as error:
+            connection.close()
+            raise ConnectionError(f"no connection to {address} port {port}: {error}") from error
+        connection.settimeout(None)
+        return connection
+
+    def block(self) -> None:
+        """Cut the link: no frame comes or goes, and the machine does not notice by itself."""
+        self.blocked = True
+        self._set_link()
+
+    def unblock(self) -> None:
+        """Let frames pass again."""
+        self.blocked = False
+        self._set_link()
+
+    def shape(self, *, delay: float = 0.0, loss: float = 0.0) -> None:
+        """Make the link slow or lossy; without arguments, good again.
+
+        :param delay: seconds that each frame takes longer, each way.
+        :param loss: the share of frames that are lost each way, 0 to 1.
+        :raises UsageError: for what is no time or no share.
+        """
+        if not 0 <= delay <= 60:
+            raise UsageError(f"a delay is 0 to 60 seconds, not {delay}")
+        if not 0 <= loss <= 1:
+            raise UsageError(f"a loss is a share from 0 to 1, not {loss}")
+        self.delay, self.loss = delay, loss
+        self._set_link()
+
+    def part(self, *others: Port) -> None:
+        """Let no frame pass between this port and these others of the segment, either way."""
+        for other in others:
+            self._mark_parted(other)
+            other._mark_parted(self)
+
+    def join(self, *others: Port) -> None:
+        """Undo :meth:`part`."""
+        for other in others:
+            for one, two in ((self, other), (other, self)):
+                one.parted.discard(two)
+                one._set_link()
+
+    def counts(self) -> dict[str, int]:
+        """Return what became of the port's frames: ``sent``, ``refused: address`` and so on."""
+        return dict(self.segment.request_answer("counts", number=self.number))
+
+    def close(self) -> None:
+        """Remove the port; nothing happens when it was removed."""
+        for listener in self.listeners.values():
+            listener.close()
+        self.listeners = {}
+        self.join(*self.parted)
+        self.segment.remove(self)
+
+    def _mark_parted(self, other: Port) -> None:
+        if other.segment is not self.segment or other is self:
+            raise UsageError("only two ports of one segment can be parted")
+        self.parted.add(other)
+        self._set_link()
+
+    def _set_link(self) -> None:
+        self.segment.request(
+            "link",
+            number=self.number,
+            blocked=self.blocked,
+            delay=self.delay,
+            loss=self.loss,
+            parted=[other.number for other in self.parted],
+        )
+
+
+class Segment:
+    """A private network between machines; a context manager that leaves nothing behind.
+
+    :param name: for people.
+    :param subnet: its addresses, and what DHCP says of them.
+    :param directory: for ``dhcp.log``, what dnsmasq has to complain of.
+    :param services: the TCP ports at 169.254.169.254 that the harness answers on.
+    :param on_exit: called with dnsmasq's exit status and last words should it end by itself.
+
+    >>> with Segment("private", subnet, directory=folder) as segment:  # doctest: +SKIP
+    ...     web = segment.port(mac="fa:16:3e:00:00:05", addresses=[IPv4Address("10.0.0.5")])
+    ...     web.listeners[80].accept()
+    """
+
+    def __init__(
+        self,
+        name: str,
+        subnet: Subnet,
+        *,
+        directory: Path,
+        services: Iterable[int] = (80,),
+        on_exit: Callable[[int, str], None] = lambda *_: None,
+    ) -> None:
+        _check_subnet(name, subnet)
+        self.name = name
+        self.subnet = subnet
+        self.directory = directory
+        self.services = tuple(services)
+        self.mac = "02:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(5))
+        self.ports: dict[int, Port] = {}
+        self._on_exit = on_exit
+        self._keeper = Keeper("hotplate.network.warden")
+        self._server: Child | None = None
+        self._closing = False
+        self._last = 0
+
+    def __enter__(self) -> Self:
+        ip, program = find_tool("ip"), find_tool("dnsmasq")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._keeper)
+            files = Path(self._open(ip))
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._server = self._keeper.spawn(
+                dhcp.command(
+                    program,
+                    self.subnet,
+                    interfaces=f"{links.HOST}*",
+                    hosts=str(files / warden.HOSTS),
+                    names=str(files / warden.NAMES),
+                ),
+                directory=Path("/"),
+                stderr=self.directory / "dhcp.log",
+                on_exit=self._ended,
+                confine=True,
+            )
+            stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the segment: its ports, its services, its namespaces."""
+        self._closing = True
+        for port in tuple(self.ports.values()):
+            for listener in port.listeners.values():
+                listener.close()
+        self.ports = {}
+        self._keeper.close()
+
+    def port(
+        self, *, mac: str, addresses: Sequence[IPv4Address], names: Sequence[str] = ()
+    ) -> Port:
+        """Make a port.
+
+        :param mac: its MAC address; frames with another are dropped.
+        :param addresses: its addresses; DHCP hands out the first, and packets from others are
+            dropped.
+        :param names: what the other machines find it by; DHCP hands out the first as host name.
+        :raises UsageError: for what is malformed, outside of the subnet or taken.
+        """
+        lease = Lease(mac.lower(), tuple(addresses), tuple(name.lower() for name in names))
+        self._check(lease)
+        self._last += 1
+        listeners = self.request(
+            "port",
+            number=self._last,
+            mac=lease.mac,
+            addresses=[str(address) for address in lease.addresses],
+            listen=[(str(METADATA_ADDRESS), port) for port in self.services],
+        )
+        port = self.ports[self._last] = Port(self, self._last, lease, listeners)
+        self._write_tables()
+        return port
+
+    def remove(self, port: Port) -> None:
+        """Forget a port; nothing happens when it is gone.  See :meth:`Port.close`."""
+        if self.ports.pop(port.number, None) is not None:
+            self.request("remove", number=port.number)
+            self._write_tables()
+
+    def request(self, do: str, **arguments: object) -> list[int]:
+        """Ask the helper process for something; returns the descriptors that it hands out.
+
+        :raises HostError: when it cannot be done.
+        :raises MachineLostError: when the helper is gone.
+        """
+        return self._ask(do, **arguments)[1]
+
+    def request_answer(self, do: str, **arguments: object) -> dict[str, int]:
+        """Ask the helper process for numbers; see :meth:`request`."""
+        return dict(self._ask(do, **arguments)[0])
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _ask(self, do: str, **arguments: object) -> tuple[dict[str, int], list[int]]:
+        try:
+            return self._keeper.request(do, (), **arguments)
+        except OSError as error:
+            raise HostError(f'the network "{self.name}" cannot do "{do}": {error}') from error
+
+    def _open(self, ip: str) -> str:
+        network = self.subnet.network
+        try:
+            answer = self._keeper.request(
+                "open",
+                ip=ip,
+                mac=self.mac,
+                at=f"{self.subnet.server}/{network.prefixlen}",
+                metadata=str(METADATA_ADDRESS),
+                base=tempfile.gettempdir(),
+            )[0]
+        except OSError as error:
+            raise HostError(
+                f"this host does not allow networks between servers: {error}",
+                hint="sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000",
+            ) from error
+        return str(answer)
+
+    def _write_tables(self) -> None:
+        leases = [port.lease for port in self.ports.values()]
+        self.request(
+            "tables",
+            hosts=dhcp.hosts(leases),
+            names=dhcp.names(leases, self.subnet.domain),
+            server=self._server.pid if self._server is not None else 0,
+        )
+
+    def _ended(self, status: int) -> None:
+        if not self._closing and self._server is not None:
+            self._on_exit(status, self._server.complaint())
+
+    def _check(self, lease: Lease) -> None:
+        """Refuse a port that cannot be."""
+        others = [port.lease for port in self.ports.values()]
+        if len(others) >= MOST_PORTS:
+            raise UsageError(f'the network "{self.name}" has {MOST_PORTS} ports and takes no more')
+        if not MAC.fullmatch(lease.mac):
+            raise UsageError(f'"{lease.mac}" is not the MAC address of one machine')
+        if lease.mac in {self.mac, *(other.mac for other in others)}:
+            raise UsageError(f'the MAC address "{lease.mac}" is taken on "{self.name}"')
+        for name in lease.names:
+            if not NAME.fullmatch(name):
+                raise UsageError(f'"{name}" is not a host name: letters, digits and "-"')
+        if not lease.addresses or len({*lease.addresses}) < len(lease.addresses):
+            raise UsageError("a port needs one address or several different ones")
+        taken = {self.subnet.server, self.subnet.gateway}
+        taken.update(address for other in others for address in other.addresses)
+        for address in lease.addresses:
+            if not _is_of(self.subnet.network, address):
+                raise UsageError(f'the address "{address}" is not one of {self.subnet.network}')
+            if address in taken:
+                raise UsageError(f'the address "{address}" is taken on "{self.name}"')
+
+
+@contextlib.contextmanager
+def trial(directory: Path) -> Iterator[Port]:
+    """Open a segment with one port, which is what a host has to be able to do."""
+    subnet = Subnet(IPv4Network("10.0.0.0/24"), IPv4Address("10.0.0.2"))
+    with Segment("trial", subnet, directory=directory) as segment:
+        mac, address = "fa:16:3e:00:00:05", IPv4Address("10.0.0.5")
+        with segment.port(mac=mac, addresses=[address]) as port:
+            yield port
+
+
+def refusal() -> str:
+    """Return why this host can have no networks between servers, a sentence; "" when it can.
+
+    Found out by making one, which takes a fraction of a second.
+    """
+    with tempfile.TemporaryDirectory(prefix="hotplate-network-") as directory:
+        try:
+            with trial(Path(directory)):
+                return ""
+        except HostError as error:
+            return error.message
+
+
+def _check_subnet(name: str, subnet: Subnet) -> None:
+    if not 8 <= subnet.network.prefixlen <= 30:
+        raise UsageError(f'the network "{name}" has no room for machines: {subnet.network}')
+    for address in (subnet.server, *([subnet.gateway] if subnet.gateway else [])):
+        if not _is_of(subnet.network, address):
+            raise UsageError(f'the address "{address}" is not one of {subnet.network}')
+    if any(subnet.network.overlaps(each) for each in NO_SEGMENT):
+        raise UsageError(f'the network "{name}" cannot have the addresses {subnet.network}')
+    if not DOMAIN.fullmatch(subnet.domain):
+        raise UsageError(f'"{subnet.domain}" is not a domain of host names')
+
+
+def _is_of(network: IPv4Network, address: IPv4Address) -> bool:
+    """Return whether a machine of a network may have an address."""
+    ends = (network.network_address, network.broadcast_address)
+    return address in network and address not in ends

@@ -1,0 +1,142 @@
+"""The switch of a segment: from each port to where its frames go, and nowhere else.
+
+Addresses are not learned: each port's MAC address is fixed, so that a frame for nobody goes nowhere
+and a guest that was restored is reached before it has sent anything.  Each port has the segment's
+services behind a link of its own (``host``), by which they know it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hotplate.network import frames
+
+BURST = 64
+"""As many frames of a port are taken before the others' turn."""
+MOST_DELAYED = 4096
+"""As many frames may be on slow links at once; what comes on top is lost."""
+
+
+@dataclass
+class Outlet:
+    """A port, as the switch has it.
+
+    :param mac: six bytes.
+    :param addresses: its IPv4 addresses, four bytes each.
+    :param host: where frames for the segment's services go and come from.
+    :param guest: the same for the machine's; None while none is plugged in.
+    :param delay: seconds that a frame takes longer, each way.
+    :param loss: the share of frames that are lost, each way.
+    :param parted: the numbers of the ports that it does not reach.
+    :param counts: frames by what became of them.
+    """
+
+    number: int
+    mac: bytes
+    addresses: frozenset[bytes]
+    host: socket.socket
+    guest: socket.socket | None = None
+    blocked: bool = False
+    delay: float = 0.0
+    loss: float = 0.0
+    parted: set[int] = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class Switch:
+    """Carries frames between ports, and between each port and the services.
+
+    :param mac: that of the services, on every port.
+    :param clock: seconds, for the slow links.
+    """
+
+    def __init__(self, mac: bytes, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.mac = mac
+        self.outlets: dict[int, Outlet] = {}
+        self._clock = clock
+        self._delayed: list[tuple[float, int, Outlet, bool, bytes]] = []
+        self._sequence = 0
+
+    def from_guest(self, outlet: Outlet) -> None:
+        """Carry what a port's machine has sent."""
+        for _ in range(BURST):
+            frame = _receive(outlet.guest)
+            if not frame:
+                return
+            reason = frames.refusal(frame, outlet.mac, outlet.addresses)
+            outlet.counts[f"refused: {reason}" if reason else "sent"] += 1
+            if not reason:
+                self._forward(outlet, frame)
+
+    def from_host(self, outlet: Outlet) -> None:
+        """Carry what the services have sent to a port."""
+        for _ in range(BURST):
+            frame = _receive(outlet.host)
+            if not frame:
+                return
+            self._send(frame, outlet, [outlet])
+
+    def seconds(self) -> float | None:
+        """Return the seconds until a frame on a slow link is due; None when none is there."""
+        return max(0.0, self._delayed[0][0] - self._clock()) if self._delayed else None
+
+    def deliver_due(self) -> None:
+        """Deliver the frames that have been on a slow link for long enough."""
+        now = self._clock()
+        while self._delayed and self._delayed[0][0] <= now:
+            _, _, outlet, to_host, frame = heapq.heappop(self._delayed)
+            self._deliver(frame, outlet, to_host=to_host)
+
+    def _forward(self, source: Outlet, frame: bytes) -> None:
+        target = frame[:6]
+        everyone = bool(target[0] & 1)
+        if everyone or target == self.mac:
+            self._send(frame, source, [source], to_host=True)
+        for other in self.outlets.values():
+            if other is not source and (everyone or target == other.mac):
+                self._send(frame, other, [source, other])
+
+    def _send(
+        self, frame: bytes, outlet: Outlet, links: list[Outlet], *, to_host: bool = False
+    ) -> None:
+        """Send to a port's machine or its services, over the links of these ports."""
+        if any(link.blocked for link in links) or outlet.number in links[0].parted:
+            outlet.counts["cut off"] += 1
+        # A game of chance that nobody wins anything by.
+        elif any(link.loss and random.random() < link.loss for link in links):  # noqa: S311
+            outlet.counts["lost"] += 1
+        elif delay := sum(link.delay for link in links):
+            self._put_off(frame, outlet, delay, to_host=to_host)
+        else:
+            self._deliver(frame, outlet, to_host=to_host)
+
+    def _put_off(self, frame: bytes, outlet: Outlet, delay: float, *, to_host: bool) -> None:
+        if len(self._delayed) >= MOST_DELAYED:
+            outlet.counts["dropped"] += 1
+            return
+        self._sequence += 1
+        entry = (self._clock() + delay, self._sequence, outlet, to_host, frame)
+        heapq.heappush(self._delayed, entry)
+
+    def _deliver(self, frame: bytes, outlet: Outlet, *, to_host: bool) -> None:
+        sink = outlet.host if to_host else outlet.guest
+        try:
+            if sink is not None:
+                sink.send(frame, socket.MSG_DONTWAIT)
+        except OSError:
+            # Full, or nobody is there: as on a real wire.
+            outlet.counts["dropped"] += 1
+
+
+def _receive(source: socket.socket | None) -> bytes:
+    """Return a frame, cut off where it is too long; nothing when there is none."""
+    try:
+        return source.recv(frames.LONGEST + 1, socket.MSG_DONTWAIT) if source is not None else b""
+    except OSError:
+        return b""

@@ -1,0 +1,195 @@
+"""The helper process of one segment: its namespaces, its switch, and the parent of its dnsmasq.
+
+Run by :class:`~hotplate.children.keeper.Keeper`; uses the standard library only, and goes when the
+harness goes.  What it makes is in namespaces that nobody else is in, so that it goes with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from hotplate.children import reaper
+from hotplate.network import dhcp, frames, links
+from hotplate.network.privileges import enter_namespaces
+from hotplate.network.switch import Outlet, Switch
+
+HOSTS, NAMES = "hosts", "names"
+"""The files that dnsmasq reads."""
+
+
+def packed(mac: str) -> bytes:
+    """Return a MAC address as it stands in a frame."""
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+class Warden(reaper.Reaper):
+    """Answers a :class:`~hotplate.network.segment.Segment`, and carries its frames between."""
+
+    def __init__(self, control: socket.socket, harness: int) -> None:
+        super().__init__(control, harness)
+        # Inherited by dnsmasq, which would die of the signal before it knows what to do with it.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self.switch = Switch(b"")
+        self.directory = Path()
+        self.ip = ""
+        self.services = self.at = ""
+        self.own: socket.socket
+
+    def run(self) -> None:
+        """Serve until the harness is gone; then nothing is left behind."""
+        try:
+            super().run()
+        finally:
+            if self.directory.name:
+                shutil.rmtree(self.directory, ignore_errors=True)
+
+    def milliseconds(self) -> float | None:
+        """See :meth:`~hotplate.children.reaper.Reaper.milliseconds`."""
+        seconds = self.switch.seconds()
+        return None if seconds is None else math.ceil(seconds * 1000)
+
+    def tick(self) -> None:
+        """Deliver what was on a slow link for long enough."""
+        self.switch.deliver_due()
+
+    def do_open(
+        self, _: list[int], __: list[int], *, ip: str, mac: str, at: str, metadata: str, base: str
+    ) -> str:
+        """Enter namespaces of our own; return the directory of dnsmasq's files.
+
+        :param at: the services' address with the length of its prefix.
+        :param base: where that directory is made, unless who we become may not write there.
+        """
+        enter_namespaces(self.user)
+        self.user = -1
+        self.ip, self.services, self.at = ip, mac, at
+        self.switch.mac = packed(mac)
+        links.prepare(ip, metadata)
+        # The services' own link, on which no machine is.
+        links.add(ip, 0, services=mac, at=at, guest=mac, owns=[])
+        self.own = links.tap(f"{links.SWITCH}0")
+        self.directory = _directory(base)
+        self.do_tables(_, __, hosts="", names="", server=0)
+        return str(self.directory)
+
+    def do_tables(
+        self, _: list[int], __: list[int], *, hosts: str, names: str, server: int
+    ) -> None:
+        """Write dnsmasq's files and let it read them.
+
+        :param server: its process id; 0 when it does not run yet.
+        """
+        for name, text in ((HOSTS, hosts), (NAMES, names)):
+            part = self.directory / f"{name}.new"
+            part.write_text(text)
+            part.replace(self.directory / name)
+        if server in self.exit_pipes:
+            os.kill(server, signal.SIGHUP)
+
+    def do_port(
+        self,
+        _: list[int],
+        out: list[int],
+        *,
+        number: int,
+        mac: str,
+        addresses: list[str],
+        listen: list[tuple[str, int]],
+    ) -> None:
+        """Make a port; hands out listeners at these addresses and ports for what it sends."""
+        links.add(self.ip, number, services=self.services, at=self.at, guest=mac, owns=addresses)
+        owned = frozenset(IPv4Address(each).packed for each in addresses)
+        try:
+            outlet = Outlet(number, packed(mac), owned, links.tap(f"{links.SWITCH}{number}"))
+            for address, port in listen:
+                with links.listen(number, address, port) as listener:
+                    out.append(os.dup(listener.fileno()))
+        except OSError:
+            links.remove(self.ip, number)
+            raise
+        self.switch.outlets[number] = outlet
+        self.watch(outlet.host.fileno(), functools.partial(self.switch.from_host, outlet))
+
+    def do_remove(self, _: list[int], __: list[int], *, number: int) -> None:
+        """Remove a port, with whatever is plugged into it."""
+        outlet = self.switch.outlets.pop(number)
+        self._unplug(outlet)
+        self.unwatch(outlet.host.fileno())
+        outlet.host.close()
+        links.remove(self.ip, number)
+        self._release(outlet)
+
+    def _release(self, outlet: Outlet) -> None:
+        """Give back what a port's machine may have been given."""
+        server = IPv4Address(self.at.partition("/")[0])
+        for packed_address in outlet.addresses:
+            address = IPv4Address(packed_address)
+            frame = frames.datagram(
+                dhcp.release(outlet.mac, address, server),
+                macs=(outlet.mac, self.switch.mac),
+                addresses=(address, server),
+                ports=(dhcp.CLIENT_PORT, dhcp.SERVER_PORT),
+            )
+            self.own.send(frame)
+
+    def do_plug(self, _: list[int], out: list[int], *, number: int) -> None:
+        """Hand out a socket for a machine, a frame a datagram; the one before is unplugged."""
+        outlet = self.switch.outlets[number]
+        self._unplug(outlet)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        out.append(theirs.detach())
+        outlet.guest = ours
+        self.watch(ours.fileno(), functools.partial(self.switch.from_guest, outlet))
+
+    def _unplug(self, outlet: Outlet) -> None:
+        if outlet.guest is not None:
+            self.unwatch(outlet.guest.fileno())
+            outlet.guest.close()
+            outlet.guest = None
+
+    def do_link(
+        self,
+        _: list[int],
+        __: list[int],
+        *,
+        number: int,
+        blocked: bool,
+        delay: float,
+        loss: float,
+        parted: list[int],
+    ) -> None:
+        """Set how good a port's link is, and which ports it does not reach."""
+        outlet = self.switch.outlets[number]
+        outlet.blocked, outlet.delay, outlet.loss = blocked, delay, loss
+        outlet.parted = set(parted)
+
+    def do_counts(self, _: list[int], __: list[int], *, number: int) -> dict[str, int]:
+        """Say what became of a port's frames."""
+        return dict(self.switch.outlets[number].counts)
+
+    def do_socket(self, _: list[int], out: list[int]) -> None:
+        """Hand out a TCP socket of the namespace, which the harness connects."""
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
+            out.append(os.dup(connection.fileno()))
+
+
+def _directory(base: str) -> Path:
+    """Make a directory for dnsmasq's files where we may."""
+    for place in (base, "/tmp"):  # noqa: S108
+        with contextlib.suppress(PermissionError, FileNotFoundError):
+            return Path(tempfile.mkdtemp(prefix="hotplate-dhcp-", dir=place))
+    raise OSError(13, f'no directory can be made in "{base}" or in "/tmp"')
+
+
+if __name__ == "__main__":
+    reaper.main(sys.argv[1:], Warden)

@@ -1,0 +1,63 @@
+"""A machine without QEMU: a network namespace on a port's cable, in which programs run.
+
+Run as ``unshare -rn python station.py FD MAC``: a line of JSON in is a command for sh, a line of
+JSON out its exit status and what it wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from hotplate.network import links
+
+SECONDS = 20
+
+
+def carry(source: socket.socket, sink: socket.socket) -> None:
+    """Carry frames one way for as long as there is a cable."""
+    while frame := source.recv(4096):
+        try:
+            sink.send(frame)
+        except OSError:
+            continue
+
+
+def main(descriptor: int, mac: str) -> None:
+    for setting in ("all", "default"):
+        (Path("/proc/sys/net/ipv6/conf") / setting / "disable_ipv6").write_text("1")
+    commands = [
+        "link set lo up",
+        f"link add name eth0 address {mac} type veth peer name wire",
+        "link set wire arp off up",
+        "link set eth0 up",
+    ]
+    links.run("ip", commands)
+    links.finish_frames("eth0")
+    cable, wire = socket.socket(fileno=descriptor), links.tap("wire")
+    for pair in ((cable, wire), (wire, cable)):
+        threading.Thread(target=carry, args=pair, daemon=True).start()
+    print(json.dumps([0, "ready"]), flush=True)
+    for line in sys.stdin:
+        try:
+            done = subprocess.run(
+                ["sh", "-c", json.loads(line)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=SECONDS,
+            )
+            answer = [done.returncode, done.stdout.decode(errors="replace")]
+        except subprocess.TimeoutExpired:
+            answer = [124, ""]
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

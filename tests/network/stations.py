@@ -1,0 +1,103 @@
+"""What the tests of segments put on them: addresses, stations, and who answers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from hotplate.network.dhcp import Subnet
+from hotplate.network.segment import Port
+
+
+def subnet(number: int = 0, **options: object) -> Subnet:
+    network = IPv4Network(f"10.0.{number}.0/24")
+    return Subnet(network, network[2], **options)  # type: ignore[arg-type]
+
+
+def mac(port: int, segment: int = 0) -> str:
+    return f"fa:16:3e:00:{segment:02x}:{port:02x}"
+
+
+class Station:
+    """A namespace on a port's cable, which does what it is told."""
+
+    def __init__(self, port: Port, mac: str = "") -> None:
+        with port.plug() as cable:
+            self.process = subprocess.Popen(
+                [
+                    *("unshare", "-rn", "--kill-child", "--fork"),
+                    *(sys.executable, Path(__file__).with_name("station.py")),
+                    *(str(cable.fileno()), mac or port.mac),
+                ],
+                pass_fds=[cable.fileno()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self._answer() == (0, "ready")
+
+    def _answer(self) -> tuple[int, str]:
+        assert self.process.stdout is not None
+        status, text = json.loads(self.process.stdout.readline())
+        return status, text
+
+    def run(self, command: str) -> tuple[int, str]:
+        """The exit status of a shell command there, and what it wrote."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def configure(self, address: str, *commands: str) -> None:
+        """Take an address without DHCP, and the route to the metadata address."""
+        lines = [
+            "ip address flush dev eth0",
+            f"ip address add {address}/24 dev eth0",
+            "ip route replace 169.254.169.254 via 10.0.0.2",
+            *commands,
+        ]
+        status, text = self.run(" && ".join(lines))
+        assert status == 0, text
+
+    def ask(self, address: str, port: int = 80, *, seconds: float = 2.0) -> str:
+        """What a server there answers; "" when there is none."""
+        return self.run(f"python3 -c '{ASK}' {address} {port} {seconds}")[1].strip()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+ASK = """
+import socket, sys
+try:
+    with socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])) as server:
+        server.sendall(b"ask")
+        print(server.recv(100).decode())
+except OSError:
+    print()
+"""
+
+
+class Answerer:
+    """Answers every connection on a port's listeners with a name, and notes the senders."""
+
+    def __init__(self, port: Port, name: str) -> None:
+        self.senders: list[str] = []
+        for listener in port.listeners.values():
+            threading.Thread(target=self._serve, args=(listener, name), daemon=True).start()
+
+    def _serve(self, listener: socket.socket, name: str) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, (sender, _) = listener.accept()
+                with connection:
+                    self.senders.append(sender)
+                    connection.recv(100)
+                    connection.sendall(f"{name}\n".encode())

@@ -1,0 +1,64 @@
+"""What dnsmasq is given: its options, and its files."""
+
+from __future__ import annotations
+
+import subprocess
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+
+from hotplate.host_tools import find_tool
+from hotplate.network import dhcp
+from hotplate.network.dhcp import Lease, Subnet
+
+SUBNET = Subnet(IPv4Network("10.1.0.0/20"), IPv4Address("10.1.0.2"))
+FILES = {"interfaces": "h*", "hosts": "/hosts", "names": "/names"}
+LEASES = [
+    Lease("fa:16:3e:00:00:05", (IPv4Address("10.1.0.5"), IPv4Address("10.1.0.15")), ("web", "www")),
+    Lease("fa:16:3e:00:00:06", (IPv4Address("10.1.0.6"),)),
+]
+
+
+def test_only_those_of_the_table_get_an_address() -> None:
+    assert "--dhcp-range=10.1.0.0,static,255.255.240.0,86400s" in dhcp.command(
+        "dnsmasq", SUBNET, **FILES
+    )
+
+
+def test_without_a_gateway_there_is_no_default_route() -> None:
+    options = dhcp.command("dnsmasq", SUBNET, **FILES)
+    # Empty, or dnsmasq would name itself.
+    assert "--dhcp-option=option:router" in options
+    assert "--dhcp-option=option:classless-static-route,169.254.169.254/32,10.1.0.2" in options
+
+
+def test_name_servers_of_the_subnet_take_the_place_of_the_segments() -> None:
+    servers = (IPv4Address("10.1.0.8"), IPv4Address("10.1.0.9"))
+    subnet = Subnet(SUBNET.network, SUBNET.server, name_servers=servers)
+    options = dhcp.command("dnsmasq", subnet, **FILES)
+    assert "--dhcp-option=option:dns-server,10.1.0.8,10.1.0.9" in options
+
+
+@pytest.mark.tool("dnsmasq")
+@pytest.mark.parametrize("gateway", [None, IPv4Address("10.1.0.1")])
+def test_dnsmasq_knows_the_options(gateway: IPv4Address | None) -> None:
+    subnet = Subnet(SUBNET.network, SUBNET.server, gateway=gateway)
+    command = dhcp.command(find_tool("dnsmasq"), subnet, **FILES)
+    done = subprocess.run([*command, "--test"], capture_output=True, text=True)
+    assert (done.returncode, "OK" in done.stderr) == (0, True), done.stderr
+
+
+def test_files() -> None:
+    assert dhcp.hosts(LEASES) == ("fa:16:3e:00:00:05,10.1.0.5,web\nfa:16:3e:00:00:06,10.1.0.6\n")
+    assert dhcp.names(LEASES, "novalocal") == (
+        "10.1.0.5 web.novalocal web www.novalocal www\n"
+        "10.1.0.15 web.novalocal web www.novalocal www\n"
+    )
+
+
+def test_a_release_is_a_message_of_dhcp() -> None:
+    message = dhcp.release(b"\xfa\x16\x3e\0\0\5", IPv4Address("10.1.0.5"), SUBNET.server)
+    assert len(message) == 240 + 10
+    assert message[12:16] == b"\x0a\x01\x00\x05"
+    assert message[28:34] == b"\xfa\x16\x3e\0\0\5"
+    assert message[236:] == bytes.fromhex("63825363 350107 36040a010002 ff")

@@ -1,0 +1,98 @@
+"""What a port may send, byte by byte."""
+
+from __future__ import annotations
+
+import struct
+from ipaddress import IPv4Address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotplate.network import frames
+from hotplate.network.frames import refusal
+
+MAC = bytes.fromhex("fa163e000005")
+OTHER = bytes.fromhex("fa163e000006")
+ADDRESS = IPv4Address("10.0.0.5")
+OTHERS = IPv4Address("10.0.0.6")
+NOBODY = IPv4Address("0.0.0.0")
+OWNED = frozenset({ADDRESS.packed})
+
+
+def udp(
+    *,
+    mac: bytes = MAC,
+    sender: IPv4Address = ADDRESS,
+    ports: tuple[int, int] = (5000, 5001),
+    payload: bytes = b"x",
+) -> bytes:
+    return frames.datagram(payload, macs=(mac, OTHER), addresses=(sender, OTHERS), ports=ports)
+
+
+def arp(*, mac: bytes = MAC, says: bytes = MAC, sender: IPv4Address = ADDRESS) -> bytes:
+    head = b"\xff" * 6 + mac + frames.ARP + bytes.fromhex("00010800060400") + b"\x01"
+    return head + says + sender.packed + bytes(6) + OTHERS.packed
+
+
+def changed(frame: bytes, at: int, value: int) -> bytes:
+    return frame[:at] + bytes([value]) + frame[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (udp(), ""),
+        (arp(), ""),
+        (arp(sender=NOBODY), ""),
+        (udp(sender=NOBODY, ports=(68, 67)), ""),
+        (udp(ports=(68, 67)), ""),
+        (udp(payload=bytes(1472)), ""),
+        (udp(payload=bytes(1473)), "size"),
+        (b"", "size"),
+        (udp()[:13], "size"),
+        (udp(mac=OTHER), "mac"),
+        (udp(sender=OTHERS), "address"),
+        (udp(sender=NOBODY), "address"),
+        (udp(sender=OTHERS, ports=(68, 67)), "address"),
+        (udp(ports=(67, 68)), "dhcp"),
+        (udp(sender=NOBODY, ports=(67, 68)), "address"),
+        (arp(mac=OTHER), "mac"),
+        (arp(says=OTHER), "mac"),
+        (arp(sender=OTHERS), "address"),
+        (arp()[:41], "protocol"),
+        (changed(arp(), 17, 1), "protocol"),
+        (udp()[:33], "protocol"),
+        (changed(udp(), 14, 0x65), "protocol"),
+        # A header that is shorter than headers are would move the ports to where they are not.
+        (changed(udp(ports=(67, 68)), 14, 0x41), "protocol"),
+        (changed(udp(), 14, 0x4F), "protocol"),
+        (changed(changed(udp(), 12, 0x86), 13, 0xDD), "protocol"),
+        (changed(udp(), 12, 0x81), "protocol"),
+    ],
+)
+def test_refusal(frame: bytes, reason: str) -> None:
+    assert refusal(frame, MAC, OWNED) == reason
+
+
+def test_a_later_fragment_has_no_ports() -> None:
+    assert refusal(changed(udp(ports=(67, 68)), 21, 8), MAC, OWNED) == ""
+
+
+@given(st.binary(max_size=80), st.sampled_from([frames.IPV4, frames.ARP, b"\x86\xdd"]))
+def test_nothing_passes_in_anothers_name(data: bytes, kind: bytes) -> None:
+    """Whatever the bytes: what passes has this sender, and each refusal is a word."""
+    frame = OTHER + MAC + kind + data
+    if not refusal(frame, MAC, OWNED):
+        sender = frame[26:30] if kind == frames.IPV4 else frame[28:32]
+        assert sender in (ADDRESS.packed, NOBODY.packed)
+    assert refusal(OTHER + OTHER + kind + data, MAC, OWNED) in ("mac", "size")
+
+
+def test_a_datagram_is_one_of_ipv4() -> None:
+    frame = udp(payload=b"abc")
+    words = struct.unpack("!10H", frame[14:34])
+    total = sum(words)
+    assert (total & 0xFFFF) + (total >> 16) == 0xFFFF
+    assert struct.unpack("!H", frame[16:18])[0] == len(frame) - 14
+    assert frame[42:] == b"abc"

@@ -1,0 +1,462 @@
+"""Segments with real namespaces, a real dnsmasq and programs on the ports; no machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+import pytest
+from stations import Answerer, Station, mac, subnet
+
+import hotplate
+from hotplate.errors import HostError, UsageError
+from hotplate.network import segment as module
+from hotplate.network.dhcp import Subnet
+from hotplate.network.segment import Port, Segment, refusal
+from hotplate.timing.deadline import Deadline, retry
+
+pytestmark = [pytest.mark.tool("dnsmasq"), pytest.mark.tool("ip"), pytest.mark.tool("busybox")]
+
+Attach = Callable[..., Port]
+Stations = Callable[..., Station]
+LEASE = (
+    "printf '#!/bin/sh\\nenv\\n' >/tmp/$$ && chmod +x /tmp/$$ && "
+    "busybox udhcpc -q -n -t 5 -T 1 -O search -O staticroutes -i eth0 -s /tmp/$$; rm /tmp/$$"
+)
+
+
+LOOK_UP = "busybox nslookup -type=a db.novalocal 10.0.0.2"
+
+
+def lease(station: Station) -> dict[str, str]:
+    """What the DHCP client hands to its script."""
+    status, text = station.run(LEASE)
+    assert status == 0, text
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name: value for name, _, value in pairs}
+
+
+def test_dhcp_hands_out_address_names_and_the_route_to_the_metadata_address(attach, station):
+    seen = lease(station(attach(5, "web")))
+    wanted = {
+        "ip": "10.0.0.5",
+        "mask": "24",
+        "hostname": "web",
+        "domain": "novalocal",
+        "search": "novalocal",
+        "dns": "10.0.0.2",
+        "staticroutes": "169.254.169.254/32 10.0.0.2",
+    }
+    assert {name: seen.get(name) for name in wanted} == wanted
+    assert "router" not in seen
+
+
+def test_a_gateway_and_routes_are_handed_out(tmp_path, station):
+    routes = ((IPv4Network("10.9.0.0/16"), IPv4Address("10.0.0.9")),)
+    with Segment(
+        "routed",
+        subnet(gateway=IPv4Address("10.0.0.1"), routes=routes, domain="example.org"),
+        directory=tmp_path,
+    ) as made:
+        port = made.port(mac=mac(5), addresses=[IPv4Address("10.0.0.5")])
+        seen = lease(station(port))
+    assert seen["router"] == "10.0.0.1"
+    assert seen["search"] == "example.org"
+    assert seen["staticroutes"] == (
+        "169.254.169.254/32 10.0.0.2 10.9.0.0/16 10.0.0.9 0.0.0.0/0 10.0.0.1"
+    )
+
+
+def test_stations_reach_each_other_by_address_and_find_each_other_by_name(attach, station):
+    one, two = station(attach(5, "web")), station(attach(6, "db", "primary"))
+    one.configure("10.0.0.5")
+    two.configure("10.0.0.6")
+    assert one.run("busybox ping -c 5 -W 5 10.0.0.6")[0] == 0
+    for name in ("db", "db.novalocal", "primary.novalocal"):
+        status, text = one.run(f"busybox nslookup -type=a {name} 10.0.0.2")
+        assert (status, "10.0.0.6" in text) == (0, True), text
+    assert (
+        "web.novalocal" in one.run("busybox nslookup -type=ptr 5.0.0.10.in-addr.arpa 10.0.0.2")[1]
+    )
+    assert one.run("busybox nslookup -type=a example.org 10.0.0.2")[0] != 0
+
+
+def test_each_port_has_listeners_of_its_own(attach, station):
+    ports = {number: attach(number) for number in (5, 6)}
+    answerers = {number: Answerer(port, f"port {number}") for number, port in ports.items()}
+    for number, port in ports.items():
+        there = station(port)
+        there.configure(f"10.0.0.{number}")
+        assert there.ask("169.254.169.254") == f"port {number}"
+        assert there.ask("169.254.169.254", 8000) == f"port {number}"
+    assert answerers[5].senders == ["10.0.0.5"] * 2
+
+
+def test_a_port_that_comes_later_is_served_and_one_that_goes_is_not(segment, attach, station):
+    first = attach(5, "web")
+    there = station(first)
+    there.configure("10.0.0.5")
+
+    def resolves(wanted: bool) -> None:
+        # dnsmasq reads its files when its turn comes.
+        retry(
+            lambda _: (there.run(LOOK_UP)[0] == 0) is wanted or None,
+            Deadline(10, "dnsmasq to read its files"),
+        )
+
+    with attach(6, "db") as second:
+        assert lease(station(second))["ip"] == "10.0.0.6"
+        resolves(True)
+    resolves(False)
+    again = segment.port(mac=mac(7), addresses=[IPv4Address("10.0.0.6")])
+    assert lease(station(again))["ip"] == "10.0.0.6"
+
+
+@pytest.fixture
+def bystander():
+    """A server on every address of the host; its port."""
+    with socket.create_server(("", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_nothing_else_is_reached(attach, station, bystander):
+    port = attach(5)
+    there = station(port)
+    there.configure("10.0.0.5", "ip route add default via 10.0.0.2")
+    Answerer(port, "harness")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Says which address the host would send from; nothing is sent.
+        probe.connect(("192.0.2.1", 9))
+        host = probe.getsockname()[0]
+    assert there.ask("169.254.169.254") == "harness"
+    for address in ("10.0.0.2", "169.254.169.254", host, "127.0.0.1"):
+        assert there.ask(address, bystander, seconds=1) == ""
+    assert there.run("busybox ping -c 1 -W 1 192.0.2.1")[0] != 0
+
+
+def test_two_segments_with_the_same_addresses_have_nothing_to_do_with_each_other(
+    segment, attach, station, tmp_path
+):
+    with Segment("other", subnet(), directory=tmp_path / "other") as other:
+        ours = attach(5, "web")
+        theirs = other.port(mac=mac(6, 1), addresses=[IPv4Address("10.0.0.6")], names=["db"])
+        one, two = station(ours), station(theirs)
+        one.configure("10.0.0.5")
+        two.configure("10.0.0.6")
+        assert one.run("busybox ping -c 1 -W 1 10.0.0.6")[0] != 0
+        assert one.run("busybox nslookup -type=a db.novalocal 10.0.0.2")[0] != 0
+
+
+# -- in another's name ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three(attach, station):
+    """A victim, a thief and a witness, and what their listeners saw."""
+    ports = {number: attach(number) for number in (5, 6, 7)}
+    seen = {number: Answerer(port, f"port {number}") for number, port in ports.items()}
+    stations = {number: station(port) for number, port in ports.items()}
+    for number, each in stations.items():
+        each.configure(f"10.0.0.{number}")
+    return ports, stations, seen
+
+
+def test_anothers_address_is_dropped(three):
+    ports, stations, seen = three
+    stations[6].configure("10.0.0.5")
+    assert stations[6].ask("169.254.169.254") == ""
+    assert stations[6].run("busybox ping -c 1 -W 1 10.0.0.7")[0] != 0
+    assert seen[5].senders == seen[6].senders == []
+    assert ports[6].counts()["refused: address"] > 0
+
+
+def test_anothers_mac_and_address_are_dropped(three):
+    ports, stations, seen = three
+    stations[6].run(f"ip link set eth0 down; ip link set eth0 address {mac(5)} up")
+    stations[6].configure("10.0.0.5")
+    assert stations[6].ask("169.254.169.254") == ""
+    assert seen[5].senders == seen[6].senders == []
+    assert ports[6].counts()["refused: mac"] > 0
+    assert stations[5].ask("169.254.169.254") == "port 5"
+
+
+def test_arp_in_anothers_name_moves_nobody(three):
+    ports, stations, _ = three
+    for victim in ("10.0.0.5", "10.0.0.2"):
+        stations[6].run(f"ip address add {victim}/32 dev eth0")
+        stations[6].run(f"busybox arping -U -c 2 -I eth0 -s {victim} {victim}")
+        stations[6].run(f"busybox arping -A -c 2 -I eth0 -s {victim} {victim}")
+    assert ports[6].counts()["refused: address"] > 0
+    assert stations[7].run("busybox ping -c 1 -W 2 10.0.0.5")[0] == 0
+    assert stations[7].ask("169.254.169.254") == "port 7"
+    neighbours = stations[7].run("ip neighbour")[1]
+    assert mac(5) in neighbours
+    assert mac(6) not in neighbours
+
+
+def test_no_other_dhcp_server_is_heard(three):
+    ports, stations, _ = three
+    stations[6].run(
+        "python3 -c 'import socket; s = socket.socket(type=socket.SOCK_DGRAM);"
+        ' s.setsockopt(1, 6, 1); s.bind(("10.0.0.6", 67));'
+        ' s.sendto(b"lease", ("255.255.255.255", 68))\''
+    )
+    assert ports[6].counts()["refused: dhcp"] == 1
+
+
+# -- the links --------------------------------------------------------------------------------
+
+
+def test_a_cut_link_and_back(three):
+    ports, stations, _ = three
+    ports[5].block()
+    assert stations[7].run("busybox ping -c 1 -W 1 10.0.0.5")[0] != 0
+    assert stations[5].ask("169.254.169.254", seconds=1) == ""
+    assert stations[7].run("busybox ping -c 5 -W 5 10.0.0.6")[0] == 0
+    ports[5].unblock()
+    assert stations[7].run("busybox ping -c 5 -W 5 10.0.0.5")[0] == 0
+
+
+def test_a_partition_parts_two_and_leaves_the_third(three):
+    ports, stations, _ = three
+    ports[5].part(ports[6])
+    for one, other in ((5, 6), (6, 5)):
+        assert stations[one].run(f"busybox ping -c 1 -W 1 10.0.0.{other}")[0] != 0
+        assert stations[one].run("busybox ping -c 5 -W 5 10.0.0.7")[0] == 0
+    assert stations[5].ask("169.254.169.254") == "port 5"
+    ports[6].join(ports[5])
+    assert stations[5].run("busybox ping -c 5 -W 5 10.0.0.6")[0] == 0
+
+
+def test_a_slow_link_delays_both_ways(three):
+    ports, stations, _ = three
+    stations[7].run("busybox ping -c 5 -W 5 10.0.0.5")
+    ports[5].shape(delay=0.2)
+    text = stations[7].run("busybox ping -c 5 -W 5 10.0.0.5")[1]
+    fastest = float(text.rpartition("min/avg/max = ")[2].split("/")[0])
+    assert fastest >= 400
+
+
+def test_a_lossy_link_loses(three):
+    ports, stations, _ = three
+    ports[5].shape(loss=1)
+    assert stations[7].run("busybox ping -c 1 -W 1 10.0.0.5")[0] != 0
+    ports[5].shape()
+    assert stations[7].run("busybox ping -c 5 -W 5 10.0.0.5")[0] == 0
+
+
+def test_the_harness_connects_to_a_port_and_large_answers_come_whole(three):
+    ports, stations, _ = three
+    size = 300_000
+    stations[5].run(
+        'python3 -c \'import socket, os; s = socket.create_server(("", 2200));'
+        f" os.fork() and os._exit(0); c = s.accept()[0]; c.sendall(bytes({size}))'"
+        " >/dev/null 2>&1 &"
+    )
+    for _ in range(50):
+        try:
+            connection = ports[5].connect(2200)
+        except ConnectionError:
+            stations[5].run("sleep 0.1")
+        else:
+            break
+    with connection, connection.makefile("rb") as stream:
+        connection.settimeout(20)
+        assert len(stream.read()) == size
+    with pytest.raises(ConnectionError, match=r"no connection to 10\.0\.0\.5 port 22"):
+        ports[5].connect(22)
+
+
+# -- bad input --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"mac": "fa:16:3e:00:00"}, "is not the MAC address of one machine"),
+        ({"mac": "01:00:5e:00:00:01"}, "is not the MAC address of one machine"),
+        ({"mac": mac(5)}, r'"fa:16:3e:00:00:05" is taken on "private"'),
+        ({"addresses": []}, "needs one address"),
+        ({"addresses": [IPv4Address("10.0.0.9")] * 2}, "needs one address or several different"),
+        ({"addresses": [IPv4Address("10.0.1.9")]}, r'"10\.0\.1\.9" is not one of 10\.0\.0\.0/24'),
+        ({"addresses": [IPv4Address("10.0.0.255")]}, "is not one of"),
+        ({"addresses": [IPv4Address("10.0.0.5")]}, r'"10\.0\.0\.5" is taken'),
+        ({"addresses": [IPv4Address("10.0.0.2")]}, r'"10\.0\.0\.2" is taken'),
+        ({"names": ["web\n10.0.0.9 db"]}, "is not a host name"),
+        ({"names": ["a,b"]}, "is not a host name"),
+    ],
+)
+def test_a_port_that_cannot_be_is_refused(segment, attach, options, sentence):
+    attach(5)
+    wanted = {"mac": mac(9), "addresses": [IPv4Address("10.0.0.9")]} | options
+    with pytest.raises(UsageError, match=sentence):
+        segment.port(**wanted)
+    assert len(segment.ports) == 1
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "sentence"),
+    [
+        ("10.0.0.0/31", {}, "has no room for machines"),
+        ("169.254.0.0/16", {}, "cannot have the addresses"),
+        ("127.0.0.0/24", {}, "cannot have the addresses"),
+        ("10.0.0.0/24", {"domain": "a,b"}, "is not a domain"),
+        ("10.0.0.0/24", {"gateway": IPv4Address("10.1.0.1")}, "is not one of"),
+    ],
+)
+def test_a_subnet_that_cannot_be_is_refused(tmp_path, network, options, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        Segment(
+            "odd",
+            Subnet(IPv4Network(network), IPv4Network(network)[1], **options),
+            directory=tmp_path,
+        )
+
+
+@pytest.mark.parametrize("options", [{"delay": -1}, {"delay": 61}, {"loss": 1.1}])
+def test_a_link_that_cannot_be_is_refused(attach, options):
+    with pytest.raises(UsageError):
+        attach(5).shape(**options)
+
+
+# -- life and death ---------------------------------------------------------------------------
+
+HARNESS = """
+import json, sys, time
+from pathlib import Path
+from hotplate.network.segment import trial
+with trial(Path(sys.argv[1])) as port:
+    print(json.dumps([port.segment._keeper.pid, port.segment._server.pid]), flush=True)
+    time.sleep(1000)
+"""
+
+
+def directories() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("hotplate-dhcp-*"))
+
+
+def inode(process: int) -> str:
+    return str(Path(f"/proc/{process}/ns/net").readlink())
+
+
+def namespaces() -> set[str]:
+    """The network namespaces that some process is in."""
+    seen = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            seen.add(inode(int(entry.name)))
+        except OSError:
+            continue
+    return seen
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_harness_leaves_nothing(tmp_path, how):
+    before = directories()
+    with subprocess.Popen(
+        [sys.executable, "-c", HARNESS, tmp_path], stdout=subprocess.PIPE, text=True
+    ) as harness:
+        assert harness.stdout is not None
+        pids = json.loads(harness.stdout.readline())
+        watched = [os.pidfd_open(pid) for pid in pids]
+        namespace = inode(pids[0])
+        assert len(directories() - before) == 1
+        harness.send_signal(how)
+        for each in watched:
+            poller = select.poll()
+            poller.register(each, select.POLLIN)
+            assert poller.poll(10_000)
+            os.close(each)
+    assert namespace not in namespaces()
+    assert directories() == before
+
+
+def test_a_closed_segment_leaves_nothing(tmp_path):
+    before = directories()
+    with module.trial(tmp_path) as port:
+        pid = port.segment._keeper.pid
+        assert inode(pid) != inode(os.getpid())
+    assert not Path(f"/proc/{pid}").exists()
+    assert directories() == before
+
+
+def test_a_dnsmasq_that_ends_is_noticed(tmp_path):
+    seen: list[int] = []
+    ended = select.poll()
+    with Segment(
+        "lost", subnet(), directory=tmp_path, on_exit=lambda status, _: seen.append(status)
+    ) as made:
+        assert made._server is not None
+        pidfd = os.pidfd_open(made._server.pid)
+        ended.register(pidfd, select.POLLIN)
+        os.kill(made._server.pid, signal.SIGKILL)
+        assert ended.poll(10_000)
+        os.close(pidfd)
+        made._server.kill()
+    assert seen == [-signal.SIGKILL]
+
+
+def test_this_host_can():
+    assert refusal() == ""
+
+
+def test_a_host_that_cannot_is_a_sentence():
+    shown = subprocess.run(
+        [
+            *("unshare", "-Ur", "sh", "-c", 'echo 0 >/proc/sys/user/max_net_namespaces; exec "$@"'),
+            *("sh", sys.executable, "-c"),
+            "from hotplate.network.segment import refusal; print(refusal())",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert shown.stdout.startswith("this host does not allow networks between servers: "), shown
+    assert shown.stdout.count("\n") == 1
+
+
+def test_without_dnsmasq_the_package_is_named(monkeypatch, tmp_path):
+    (tmp_path / "ip").symlink_to(shutil.which("ip") or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refusal() == 'the program "dnsmasq" was not found in PATH'
+    with pytest.raises(HostError) as raised, module.trial(tmp_path):
+        pass
+    assert raised.value.hint.endswith("dnsmasq-base")
+
+
+@pytest.mark.root
+def test_who_serves_a_segment_is_not_root(tmp_path):
+    with module.trial(tmp_path) as port:
+        assert port.segment._server is not None
+        for pid in (port.segment._keeper.pid, port.segment._server.pid):
+            status = Path(f"/proc/{pid}/status").read_text()
+            ids = next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1:]
+            assert "0" not in ids
+            assert Path(f"/proc/{pid}/ns/user").readlink() != Path("/proc/self/ns/user").readlink()
+
+
+@pytest.mark.root
+def test_an_ordinary_user_has_networks_too():
+    system = "/usr/bin/python3"
+    with tempfile.TemporaryDirectory() as name:
+        # A place that this user may read, unlike perhaps this checkout and this Python.
+        directory = Path(name)
+        directory.chmod(0o755)
+        shutil.copytree(Path(hotplate.__file__).parent, directory / "hotplate")
+        command = "from hotplate.network.segment import refusal; print(repr(refusal()))"
+        shown = subprocess.run(
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", system, "-c", command],
+            cwd=directory,
+            capture_output=True,
+            text=True,
+        )
+    assert shown.stdout == "''\n", shown
