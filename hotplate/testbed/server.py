@@ -19,13 +19,15 @@ from hotplate.guest import shell
 from hotplate.guest.base import GuestGoneError
 from hotplate.guest.shell import Shell
 from hotplate.machine.machine import Machine
-from hotplate.timing.deadline import Deadline, GuestDeadline, retry
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline, retry
 
 if TYPE_CHECKING:
     from hotplate.guest.ssh import Ssh
 
 SSH_PORT = 22
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
+ANSWER_SECONDS = 20.0
+"""How long one question to a guest that reboots is waited for, on a host that is not slow."""
 
 
 class Server:
@@ -134,11 +136,13 @@ class Server:
             self._shell = None
 
         def is_up(_last_try: bool) -> bool | None:
+            limit = GuestDeadline(min(ANSWER_SECONDS, deadline.left), deadline.what)
             try:
-                way = self.shell(seconds=deadline.left)
+                way = self.shell(seconds=limit.left)
                 # The guest may go down before it answers; then its next shell says so.
-                return way.run(BOOT_ID, timeout=deadline.left).text != boot or None
-            except GuestGoneError:
+                return way.run(BOOT_ID, timeout=limit.left).text != boot or None
+            except (GuestGoneError, DeadlineExceeded):
+                # In the middle of an answer it says nothing: its next words are taken for the rest.
                 with self._lock:
                     self._shell = None
                 return None

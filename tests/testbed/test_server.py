@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import subprocess
+import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from hotplate.guest import shell as shell_module
 from hotplate.guest import ssh as ssh_module
 from hotplate.machine.config import MachineConfig
 from hotplate.testbed import server as server_module
 from hotplate.testbed.server import Server
+from hotplate.timing.deadline import Deadline
 
+NONCE = "5f0c4a8e"
 KEY = "ssh-ed25519 AAAAC3 it's mine"
 
 
@@ -125,3 +131,46 @@ def test_ssh_ends_with_the_server(server):
     way = server.ssh()
     server.close()
     assert way.closed
+
+
+class RebootingGuest(threading.Thread):
+    """The guest's end of the shell channel; goes down in the middle of an answer."""
+
+    def __init__(self, channel):
+        super().__init__(daemon=True)
+        self.channel = channel
+        self.boot = "boot-1"
+
+    def run(self):
+        with self.channel, self.channel.makefile("rb") as lines:
+            for line in lines:
+                self.answer(line.decode())
+
+    def answer(self, line):
+        token = re.search(r'\\n" ([0-9a-f]{16}) ', line)[1]
+        text = NONCE if "timeout -s KILL" not in line else self.boot if "boot_id" in line else ""
+        # One that is long enough for the new shell's first line to be taken for it.
+        size = 40 if text == "going down" else len(text)
+        head = f"\nhotplate-reply {token} 0 {size} 0\n"
+        if self.boot == "going down" and text == self.boot:
+            # The shell was killed between the line and what it announces.
+            self.boot = "boot-2"
+            self.channel.sendall(f"{head}\nhotplate-hello\n".encode())
+            return
+        self.channel.sendall((head + text).encode())
+        if "systemctl --no-block reboot" in line:
+            self.boot = "going down"
+
+
+def test_a_guest_that_goes_down_in_the_middle_of_an_answer_is_asked_again(monkeypatch):
+    monkeypatch.setattr(server_module, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(shell_module, "GRACE_SECONDS", 0.3)
+    ours, theirs = socket.socketpair()
+    guest = RebootingGuest(theirs)
+    guest.start()
+    machine = SimpleNamespace(pid=1, shell_channel=ours)
+    server = Server(SimpleNamespace(name="web"), machine, nonce=NONCE, owned=ExitStack())
+    with ours:
+        server.reboot(Deadline(30, "the reboot"))
+        assert server.shell().run(server_module.BOOT_ID).text == "boot-2"
+    guest.join(10)
