@@ -14,8 +14,10 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+import shutil
 import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -37,6 +39,8 @@ NO_SEGMENT = (IPv4Network("169.254.0.0/16"), IPv4Network("127.0.0.0/8"), IPv4Net
 """Addresses that are not a private network's: link-local, the host's own, groups."""
 MOST_PORTS = 250
 """As many ports may a segment have; each is two interfaces."""
+MOST_OF_A_PORT = 16
+"""As many addresses, and as many names, may a port have."""
 
 
 class Port:
@@ -146,7 +150,6 @@ class Port:
         for listener in self.listeners.values():
             listener.close()
         self.listeners = {}
-        self.join(*self.parted)
         self.segment.remove(self)
 
     def _mark_parted(self, other: Port) -> None:
@@ -200,13 +203,15 @@ class Segment:
         self._keeper = Keeper("hotplate.network.warden")
         self._server: Child | None = None
         self._closing = False
+        self._lock = threading.Lock()
+        self._files = Path()
         self._last = 0
 
     def __enter__(self) -> Self:
         ip, program = find_tool("ip"), find_tool("dnsmasq")
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._keeper)
-            files = Path(self._open(ip))
+            files = self._files = Path(self._open(ip))
             self.directory.mkdir(parents=True, exist_ok=True)
             self._server = self._keeper.spawn(
                 dhcp.command(
@@ -235,6 +240,9 @@ class Segment:
                 listener.close()
         self.ports = {}
         self._keeper.close()
+        # It removes its directory itself, unless somebody killed it.
+        if self._files.name:
+            shutil.rmtree(self._files, ignore_errors=True)
 
     def port(
         self, *, mac: str, addresses: Sequence[IPv4Address], names: Sequence[str] = ()
@@ -248,22 +256,27 @@ class Segment:
         :raises UsageError: for what is malformed, outside of the subnet or taken.
         """
         lease = Lease(mac.lower(), tuple(addresses), tuple(name.lower() for name in names))
-        self._check(lease)
-        self._last += 1
-        listeners = self.request(
-            "port",
-            number=self._last,
-            mac=lease.mac,
-            addresses=[str(address) for address in lease.addresses],
-            listen=[(str(METADATA_ADDRESS), port) for port in self.services],
-        )
-        port = self.ports[self._last] = Port(self, self._last, lease, listeners)
-        self._write_tables()
+        with self._lock:
+            self._check(lease)
+            self._last += 1
+            listeners = self.request(
+                "port",
+                number=self._last,
+                mac=lease.mac,
+                addresses=[str(address) for address in lease.addresses],
+                listen=[(str(METADATA_ADDRESS), port) for port in self.services],
+            )
+            port = self.ports[self._last] = Port(self, self._last, lease, listeners)
+            self._write_tables()
         return port
 
     def remove(self, port: Port) -> None:
         """Forget a port; nothing happens when it is gone.  See :meth:`Port.close`."""
-        if self.ports.pop(port.number, None) is not None:
+        with self._lock:
+            if self.ports.pop(port.number, None) is None:
+                return
+            for other in self.ports.values():
+                other.parted.discard(port)
             self.request("remove", number=port.number)
             self._write_tables()
 
@@ -330,6 +343,8 @@ class Segment:
         for name in lease.names:
             if not NAME.fullmatch(name):
                 raise UsageError(f'"{name}" is not a host name: letters, digits and "-"')
+        if max(len(lease.addresses), len(lease.names)) > MOST_OF_A_PORT:
+            raise UsageError(f"a port has at most {MOST_OF_A_PORT} addresses and as many names")
         if not lease.addresses or len({*lease.addresses}) < len(lease.addresses):
             raise UsageError("a port needs one address or several different ones")
         taken = {self.subnet.server, self.subnet.gateway}

@@ -19,7 +19,7 @@ import pytest
 from stations import Answerer, Station, mac, subnet
 
 import hotplate
-from hotplate.errors import HostError, UsageError
+from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.network import segment as module
 from hotplate.network.dhcp import Subnet
 from hotplate.network.segment import Port, Segment, refusal
@@ -214,6 +214,25 @@ def test_no_other_dhcp_server_is_heard(three):
     assert ports[6].counts()["refused: dhcp"] == 1
 
 
+def test_one_that_floods_everybody_keeps_nobody_from_the_services(three):
+    ports, stations, _ = three
+    stations[6].run(
+        "timeout 60 python3 -c 'import socket; s = socket.socket(type=socket.SOCK_DGRAM);"
+        ' s.setsockopt(1, 6, 1);\nwhile True: s.sendto(bytes(1400), ("10.0.0.255", 9))\''
+        " >/dev/null 2>&1 &"
+    )
+
+    def sent(more_than: int) -> int:
+        return retry(
+            lambda _: ((number := ports[6].counts().get("sent", 0)) > more_than and number) or None,
+            Deadline(20, "the flood"),
+        )
+
+    before = sent(100)
+    assert stations[5].ask("169.254.169.254", seconds=8) == "port 5"
+    sent(before + 100)
+
+
 # -- the links --------------------------------------------------------------------------------
 
 
@@ -294,6 +313,7 @@ def test_the_harness_connects_to_a_port_and_large_answers_come_whole(three):
         ({"addresses": [IPv4Address("10.0.0.2")]}, r'"10\.0\.0\.2" is taken'),
         ({"names": ["web\n10.0.0.9 db"]}, "is not a host name"),
         ({"names": ["a,b"]}, "is not a host name"),
+        ({"names": [f"name-{n}" for n in range(17)]}, "at most 16 addresses"),
     ],
 )
 def test_a_port_that_cannot_be_is_refused(segment, attach, options, sentence):
@@ -387,6 +407,25 @@ def test_a_closed_segment_leaves_nothing(tmp_path):
         pid = port.segment._keeper.pid
         assert inode(pid) != inode(os.getpid())
     assert not Path(f"/proc/{pid}").exists()
+    assert directories() == before
+
+
+def test_a_port_that_goes_is_parted_from_nobody(segment, attach):
+    first, second = attach(5), attach(6)
+    first.part(second)
+    second.close()
+    assert first.parted == set()
+    first.part(attach(7))
+    segment.close()
+    first.close()
+
+
+def test_a_killed_helper_leaves_nothing_either(tmp_path):
+    before = directories()
+    with module.trial(tmp_path) as port:
+        os.kill(port.segment._keeper.pid, signal.SIGKILL)
+        with pytest.raises(MachineLostError):
+            port.plug()
     assert directories() == before
 
 
