@@ -21,6 +21,8 @@ from typing import Any, ClassVar, Self
 from hotplate.events.event import Event
 
 GUEST_SERVICES = frozenset({"metadata", "cfn", "heat", "keystone", "swift", "zaqar"})
+HOST_SERVICES = frozenset({"nova", "neutron"})
+"""What Heat and the host's clients ask, and guests cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class ServiceRequest(EventFacts):
     """
 
     KIND = "request"
-    SOURCES = GUEST_SERVICES
+    SOURCES = GUEST_SERVICES | HOST_SERVICES
     method: str = ""
     path: str | None = None
     status: int | None = None

@@ -141,7 +141,8 @@ class Watch:
         return any(not each.passed for each in self._waiting.values())
 
     def _is_new(self, event: Event) -> bool:
-        if classify.is_waiting(event):
+        # Heat asks for a server that does not come up, again and again.
+        if classify.is_waiting(event) or classify.is_by_host(event):
             return False
         if not classify.is_request(event):
             return True

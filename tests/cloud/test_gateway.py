@@ -6,9 +6,10 @@ import socket
 
 import pytest
 
-from hotplate.cloud.http.addresses import Side
+from hotplate.cloud.http.addresses import HOST_SERVICES, Side
 from hotplate.cloud.http.faults import Faults
 from hotplate.cloud.http.gateway import Front, Serving, _Tcp
+from hotplate.events import kinds
 from hotplate.events.log import EventLog
 
 
@@ -34,3 +35,8 @@ def test_a_worker_that_ends_after_its_server_wakes_nobody():
     for each in pairs:
         each.close()
     serving.stop()
+
+
+def test_events_know_every_service_that_guests_have_no_way_to():
+    """Without it, what Heat asks them would look like a sign of life of a guest."""
+    assert set(HOST_SERVICES) == kinds.HOST_SERVICES

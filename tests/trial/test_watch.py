@@ -81,6 +81,16 @@ def test_polls_that_repeat_themselves_are_nothing_new():
     assert "nothing new was seen" in waiting.stack("s", "CREATE").reason
 
 
+def test_what_heat_and_clients_on_the_host_ask_is_nothing_new():
+    events = EventLog()
+    waiting = watch(events, patience=0.3, limit=60)
+    for number in range(50):
+        asked = {"method": "GET", "path": f"/v2.1/servers/{number}", "status": 200, "side": "host"}
+        events.emit("nova", "request", **asked)
+    assert not any(waiting._is_new(event) for event in events)
+    assert "nothing new was seen" in waiting.stack("s", "CREATE").reason
+
+
 def test_the_limit_holds_whatever_is_new():
     events = EventLog()
     waiting = watch(events, patience=60, limit=0.2)
