@@ -282,6 +282,14 @@ def test_a_pattern_that_is_none(nova: Any) -> None:
         nova.servers.list(search_opts={"name": "("})
 
 
+def test_a_pattern_that_would_take_for_ever(nova: Any, cloud: Any, made: None) -> None:
+    name = "a" * 200
+    cloud.servers.boot(ServerSpec(id="long-name", name=name))
+    assert nova.servers.list(search_opts={"name": "(a|aa)+b$"}) == []
+    assert nova.servers.list(search_opts={"name": "a*a*a*a*a*a*b"}) == []
+    assert [each.id for each in nova.servers.list(search_opts={"name": "^a.*a$"})] == ["long-name"]
+
+
 def test_addresses_and_interfaces(nova: Any, compute_sdk: Any, cloud: Any, web: str) -> None:
     assert nova.servers.ips(web) == {"hotplate": [{"version": 4, "addr": MINE}]}
     assert [each.address for each in compute_sdk.server_ips(web)] == [MINE]
