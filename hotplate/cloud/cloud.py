@@ -153,8 +153,8 @@ class Cloud:
         self.identity.addresses = Addresses(self._host)
         keystone_backend.use(self.identity)
         self._exit.callback(keystone_backend.use, None)
-        cloud_backend.use(self.servers, self._host)
-        self._exit.callback(cloud_backend.use, None, {})
+        cloud_backend.use(self._host)
+        self._exit.callback(cloud_backend.use, {})
 
         self._serving = Serving(
             threads=options.threads,
@@ -185,7 +185,7 @@ class Cloud:
         self._apps["nova"] = self._noticed(nova_api.app(self.servers, self.identity, self.store))
         self._apps["metadata"] = metadata_service.app(self.metadata, self.servers)
         # Heat asks these itself while it starts and works.
-        first = ("keystone", "neutron", "swift", "zaqar", "zaqar-websocket")
+        first = ("keystone", "neutron", "nova", "swift", "zaqar", "zaqar-websocket")
         for name in first:
             self._exit.callback(self._serve(name, listeners[name], Side.HOST, ""))
 

@@ -16,6 +16,7 @@ REAL = (
     "OS::Heat::",
     "OS::Nova::Server",
     "OS::Nova::KeyPair",
+    "OS::Nova::ServerGroup",
     "OS::Swift::",
     "OS::Zaqar::",
     "AWS::CloudFormation::",
@@ -49,7 +50,7 @@ CONSTRAINTS = frozenset(
     f"neutron.{name}" for name in ("network", "subnet", "port", "router", "security_group")
 )
 #: Begins like a real one and is not.
-NOT_REAL = ("OS::Nova::ServerGroup", "OS::Zaqar::MistralTrigger")
+NOT_REAL = ("OS::Zaqar::MistralTrigger",)
 
 #: An address that is nobody's (RFC 5737).
 ADDRESS = "192.0.2.10"

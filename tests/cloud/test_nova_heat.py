@@ -1,0 +1,152 @@
+"""Heat's own Nova resources, through the real novaclient, on the API over HTTP."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+TEMPLATE: dict[str, Any] = {
+    "heat_template_version": "2018-08-31",
+    "resources": {
+        "key": {
+            "type": "OS::Nova::KeyPair",
+            "properties": {"name": "made-by-heat", "save_private_key": True},
+        },
+        "group": {
+            "type": "OS::Nova::ServerGroup",
+            "properties": {"policies": ["anti-affinity"], "rules": {"max_server_per_host": 3}},
+        },
+        "web": {
+            "type": "OS::Nova::Server",
+            "properties": {
+                "name": "web",
+                "image": "debian",
+                "flavor": "m1.small",
+                "key_name": {"get_resource": "key"},
+                "metadata": {"role": "front", "number": 1},
+                "tags": ["blue"],
+                "scheduler_hints": {"group": {"get_resource": "group"}},
+                "user_data": "#!/bin/sh\necho hello\n",
+                "user_data_format": "RAW",
+            },
+        },
+    },
+    "outputs": {
+        "private": {"value": {"get_attr": ["key", "private_key"]}},
+        "public": {"value": {"get_attr": ["key", "public_key"]}},
+        "shown": {"value": {"get_attr": ["web", "show"]}},
+        "tags": {"value": {"get_attr": ["web", "tags"]}},
+        "console": {"value": {"get_attr": ["web", "console_urls", "novnc"]}},
+    },
+}
+
+
+def changed(**properties: Any) -> dict[str, Any]:
+    template = copy.deepcopy(TEMPLATE)
+    template["resources"]["web"]["properties"] |= properties
+    return template
+
+
+@pytest.fixture
+def web(cloud: Any, stacks: Any) -> tuple[str, str]:
+    """The ids of a stack and of its server."""
+    stack = stacks.create(TEMPLATE)
+    stacks.wait(stack, "CREATE_COMPLETE")
+    return stack, stacks.client.resources.get(stack, "web").physical_resource_id
+
+
+def asked(cloud: Any, method: str, part: str) -> int:
+    """How many requests Nova had."""
+    return sum(
+        1
+        for each in cloud.events
+        if (each.source, each.kind) == ("nova", "request")
+        and each.detail["method"] == method
+        and part in each.detail["path"]
+    )
+
+
+def test_a_stack_is_made_over_http(
+    cloud: Any, stacks: Any, compute: Any, web: tuple[str, str]
+) -> None:
+    stack, server_id = web
+    spec = compute.specs[server_id]
+    assert (spec.name, spec.image, spec.flavor) == ("web", "debian", "m1.small")
+    assert spec.user_data == b"#!/bin/sh\necho hello\n"
+    assert spec.metadata == {"role": "front", "number": "1"}
+    assert spec.resource_name == "web"
+    assert spec.stack_name == stacks.client.stacks.get(stack).stack_name
+    outputs = stacks.outputs(stack)
+    assert "PRIVATE KEY" in outputs["private"]
+    assert spec.public_keys == {"made-by-heat": outputs["public"]}
+    assert outputs["tags"] == ["blue"]
+    assert outputs["shown"]["id"] == server_id
+    assert "Unavailable console type novnc" in outputs["console"]
+    group = stacks.client.resources.get(stack, "group").physical_resource_id
+    assert cloud.servers.get(server_id).notes.group == group
+    assert not {"OS::Nova::ServerGroup"} & {each.kind for each in cloud.stand_ins(stack)}
+    for path in ("/servers", "/os-keypairs", "/os-server-groups"):
+        assert asked(cloud, "POST", f"/v2.1{path}")
+
+
+def test_a_stack_is_changed_over_http(
+    cloud: Any, stacks: Any, compute: Any, web: tuple[str, str]
+) -> None:
+    stack, server_id = web
+    template = changed(name="front", metadata={"role": "back"}, flavor="m1.large")
+    stacks.client.stacks.update(stack, template=template)
+    stacks.wait(stack, "UPDATE_COMPLETE")
+    spec = cloud.servers.get(server_id).spec
+    assert (spec.name, spec.metadata, spec.flavor) == ("front", {"role": "back"}, "m1.large")
+    assert cloud.servers.get(server_id).notes.old_flavor == ""
+    template = changed(name="front", flavor="m1.large", image="trixie", tags=["red", "green"])
+    template["resources"]["web"]["properties"]["image_update_policy"] = "REBUILD"
+    stacks.client.stacks.update(stack, template=template)
+    stacks.wait(stack, "UPDATE_COMPLETE")
+    assert compute.specs[server_id].image == "trixie"
+    assert cloud.servers.get(server_id).notes.tags == ["red", "green"]
+
+
+def test_a_stack_sleeps_wakes_and_goes_over_http(
+    cloud: Any, stacks: Any, compute: Any, web: tuple[str, str]
+) -> None:
+    stack, server_id = web
+    for action, status in (("suspend", "SUSPENDED"), ("resume", "ACTIVE")):
+        getattr(stacks.client.actions, action)(stack)
+        stacks.wait(stack, f"{action.upper()}_COMPLETE")
+        assert compute.states[server_id][0] == status
+    stacks.client.actions.check(stack)
+    stacks.wait(stack, "CHECK_COMPLETE")
+    stacks.client.stacks.delete(stack)
+    stacks.wait(stack, "DELETE_COMPLETE")
+    assert server_id not in compute.specs
+    assert not cloud.servers.has_keypair("made-by-heat")
+
+
+@pytest.mark.parametrize(
+    "network", [None, [{"allocate_network": "auto"}], [{"network": "hotplate"}]]
+)
+def test_a_server_with_or_without_networks(
+    stacks: Any, compute: Any, network: list[dict[str, str]] | None
+) -> None:
+    server = {"image": "i", "flavor": "f", **({"networks": network} if network else {})}
+    template = {
+        "heat_template_version": "2018-08-31",
+        "resources": {"web": {"type": "OS::Nova::Server", "properties": server}},
+    }
+    stack = stacks.create(template)
+    stacks.wait(stack, "CREATE_COMPLETE")
+    assert stacks.client.resources.get(stack, "web").physical_resource_id in compute.specs
+
+
+def test_what_nova_refuses_is_the_stack_s_reason(stacks: Any) -> None:
+    server = {"image": "i", "flavor": "f", "user_data": "x" * 60_000, "user_data_format": "RAW"}
+    template = {
+        "heat_template_version": "2018-08-31",
+        "resources": {"web": {"type": "OS::Nova::Server", "properties": server}},
+    }
+    stack = stacks.create(template)
+    reason = stacks.wait(stack, "CREATE_FAILED").stack_status_reason
+    assert "User data too large" in reason
