@@ -15,6 +15,8 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud import served, swift
 from hotplate.cloud.database.store import Store
+from hotplate.cloud.glance import api as glance_api
+from hotplate.cloud.glance.images import Images
 from hotplate.cloud.heat import engine as heat_engine
 from hotplate.cloud.heat import patches
 from hotplate.cloud.heat.describe_cache import DatabaseVersion
@@ -181,11 +183,18 @@ class Cloud:
             self.identity,
             secret=self.store.setting("zaqar_key", secrets.token_hex(32)),
         )
+        self.images = Images(
+            self.store,
+            self.directory / "images",
+            session=options.images,
+            owner=self.identity.owner.project_id,
+        )
+        self._apps["glance"] = glance_api.app(self.images, self.identity)
         self._apps["neutron"] = neutron_api.app(self.networking, self.identity)
         self._apps["nova"] = self._noticed(nova_api.app(self.servers, self.identity, self.store))
         self._apps["metadata"] = metadata_service.app(self.metadata, self.servers)
         # Heat asks these itself while it starts and works.
-        first = ("keystone", "neutron", "nova", "swift", "zaqar", "zaqar-websocket")
+        first = ("keystone", "neutron", "glance", "nova", "swift", "zaqar", "zaqar-websocket")
         for name in first:
             self._exit.callback(self._serve(name, listeners[name], Side.HOST, ""))
 
@@ -424,6 +433,7 @@ class Cloud:
         client = self.heat()
         answer = client.stacks.get(stack, resolve_outputs=False)
         stood_in = set(self._engine.stood_in)
+        images = {image["id"] for image in self.images.all()}
         present = [
             StoodIn(resource.resource_type, resource.resource_name)
             for resource in client.resources.list(answer.id, nested_depth=10)
@@ -434,7 +444,7 @@ class Cloud:
             if spec.stack_name != answer.stack_name:
                 continue
             for kind, name in (("image", spec.image), ("flavor", spec.flavor)):
-                if name:
+                if name and name not in images:
                     present.append(StoodIn(kind, name))
             if spec.key_name and not self.servers.has_keypair(spec.key_name):
                 present.append(StoodIn("key pair", spec.key_name))

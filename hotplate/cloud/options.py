@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from hotplate.cloud.glance.images import SessionImage
+
 
 @dataclass(frozen=True)
 class CloudOptions:
@@ -23,6 +25,7 @@ class CloudOptions:
     :param threads: how many requests of the host's are answered at once.
     :param public_key: the OpenSSH public key of each key pair that a template names and nobody
         made.
+    :param images: the images of the host's that Glance has from the start.
     """
 
     signature_ttl: int = 0
@@ -34,3 +37,4 @@ class CloudOptions:
     network_data: bool = False
     threads: int = 16
     public_key: str = ""
+    images: tuple[SessionImage, ...] = ()

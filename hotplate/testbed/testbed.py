@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.glance.images import SessionImage
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import MachineLostError
 from hotplate.events.log import EventLog
@@ -51,7 +52,8 @@ class Testbed:
         self.events = events
         options = options or CloudOptions()
         lift_limits = options.lift_limits or settings.lift_limits
-        self._options = replace(options, lift_limits=lift_limits)
+        shown = SessionImage(image.path.stem, image.path, image.format, image.virtual_size)
+        self._options = replace(options, lift_limits=lift_limits, images=(shown,))
         self._owned = ExitStack()
 
     def __enter__(self) -> Self:

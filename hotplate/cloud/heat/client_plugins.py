@@ -1,7 +1,7 @@
 """Heat's ``cloud_backend`` plug-in: which client the engine uses for which service.
 
-Neutron, Nova, Swift, Zaqar and Heat are spoken to by their real clients over loopback; Glance and
-Cinder agree to everything.  All else is Heat's own.
+Glance, Neutron, Nova, Swift, Zaqar and Heat are spoken to by their real clients over loopback;
+Cinder agrees to everything.  All else is Heat's own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from heat.engine import clients
+from heat.engine.clients import client_exception
 from heat.engine.clients.os import cinder, glance, heat_plugin, nova, swift, zaqar
 from heat.engine.clients.os import neutron as neutron_plugin
 from heatclient import client as heat_client
@@ -66,16 +67,17 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
         return True
 
 
-class GlancePlugin(_Present, glance.GlanceClientPlugin):  # type: ignore[misc]
-    """Every image exists: which disk is booted is the harness's to choose."""
-
-    def _create(self, version: str | None = None) -> Any:  # noqa: ARG002
-        return SimpleNamespace()
+class GlancePlugin(glance.GlanceClientPlugin):  # type: ignore[misc]
+    """Real glanceclient over loopback; a name that it does not have is the image under test."""
 
     def get_image(self, image_identifier: str) -> Any:
-        return SimpleNamespace(
-            id=image_identifier, name=image_identifier, status="active", min_ram=0, min_disk=0
-        )
+        try:
+            return super().get_image(image_identifier)
+        except client_exception.EntityMatchNotFound:
+            # Every server boots the image under test, whatever its template calls it.
+            return SimpleNamespace(
+                id=image_identifier, name=image_identifier, status="active", min_ram=0, min_disk=0
+            )
 
 
 class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]

@@ -169,6 +169,6 @@ def _register(environment: Any) -> list[str]:
     for name, constraint in _get_mapping("heat.constraints"):
         client = getattr(constraint, "resource_client_name", None)
         neutrons = name.startswith("neutron.") and name not in CONSTRAINTS
-        if neutrons or client not in (None, "nova", "zaqar", "heat"):
+        if neutrons or client not in (None, "nova", "glance", "zaqar", "heat"):
             environment.register_constraint(name, _Accept)
     return sorted(stood_in)

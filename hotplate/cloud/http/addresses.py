@@ -20,7 +20,7 @@ PORTS: dict[int, str] = {
 }
 
 #: What the host's clients reach alone: it listens on loopback, and no guest has a way to it.
-HOST_SERVICES = ("nova", "neutron")
+HOST_SERVICES = ("nova", "neutron", "glance")
 
 #: All services.
 SERVICES = (*PORTS.values(), *HOST_SERVICES)

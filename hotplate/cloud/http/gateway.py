@@ -346,7 +346,8 @@ class Serving:
         self._thread.start()
 
     def _adjustments(self, service: str) -> Adjustments:
-        largest = limits.LIFTED if self._lift_limits else limits.BORNE[service]
+        borne = limits.BORNE[service]
+        largest = max(limits.LIFTED, borne) if self._lift_limits else borne
         return Adjustments(
             threads=self._threads,
             backlog=256,

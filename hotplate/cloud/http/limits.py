@@ -57,15 +57,23 @@ BORNE = {
     "swift": 16 << 20,
     "nova": JSON_BODY,
     "neutron": JSON_BODY,
+    "glance": 4 << 30,
 }
 """The largest body that is taken at all, by service, for the answers are made in this process.
-Beyond what the service itself refuses; only Swift takes larger ones (:data:`SWIFT_OBJECT`)."""
+Beyond what the service itself refuses; only Swift takes larger ones (:data:`SWIFT_OBJECT`),
+and Glance, whose images wait in a file."""
 
 LIFTED = 64 << 20
 """The same for every service when the limits are lifted."""
 
 STORED = 256 << 20
 """Bytes of objects, and of messages, that a project may have; more is answered with 413 or 503."""
+
+IMAGES_STORED = 8 << 30
+"""Bytes of images that may be uploaded in a session; more is answered with 413."""
+
+IMAGE_DOWNLOAD = 256 << 20
+"""The largest image that is handed out: an answer is made in memory."""
 
 CONNECTIONS = 64
 """How many connections a guest may have open at once; it waits for one more."""

@@ -31,6 +31,7 @@ _CATALOG: dict[str, tuple[str, str]] = {
     "zaqar-websocket": ("messaging-websocket", ""),
     "nova": ("compute", "/v2.1"),
     "neutron": ("network", ""),
+    "glance": ("image", ""),
 }
 
 

@@ -1,0 +1,346 @@
+"""Glance's v2 API over HTTP."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from urllib.parse import urlencode
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from hotplate.cloud.glance import schemas
+from hotplate.cloud.glance.images import GlanceError, Images, Values
+from hotplate.cloud.http import limits
+from hotplate.cloud.http.gateway import WSGIApp
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page, respond
+from hotplate.cloud.keystone.guard import Guard
+from hotplate.cloud.keystone.identity import Grant, Identity
+
+PAGE = 25
+MOST = 1000
+"""Glance: ``[DEFAULT] limit_param_default`` and ``api_limit_max``."""
+_CONTROL = {"limit", "marker", "sort_key", "sort_dir", "sort", "member_status", "hidden"}
+_SORTED = ("name", "status", "container_format", "disk_format", "size", "id", "created_at",
+           "updated_at")  # fmt: skip
+_PATCH = "application/openstack-images-v2.1-json-patch"
+
+
+class GlanceApi:
+    """The WSGI application."""
+
+    def __init__(self, images: Images, identity: Identity) -> None:
+        self._images = images
+        self._identity = identity
+        self._guard = Guard(identity)
+        self._routes: Routes[Grant] = Routes()
+        one = "/v2/images/{id}"
+        for method, path, handler in (
+            ("GET", "/v2/images", self._list),
+            ("POST", "/v2/images", self._create),
+            ("GET", one, self._show),
+            ("PATCH", one, self._change),
+            ("DELETE", one, self._delete),
+            ("PUT", one + "/file", self._upload),
+            ("GET", one + "/file", self._download),
+            ("PUT", one + "/tags/{tag}", self._add_tag),
+            ("DELETE", one + "/tags/{tag}", self._remove_tag),
+            ("POST", one + "/actions/deactivate", self._deactivate),
+            ("POST", one + "/actions/reactivate", self._reactivate),
+            ("GET", one + "/members", self._members),
+            ("GET", "/v2/schemas/{name}", self._schema),
+            ("GET", "/v2/info/import", self._import_info),
+        ):
+            self._routes.add(method, path, handler)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        return respond(environ, start_response, self._answer, describe=lambda error: str(error))
+
+    def _answer(self, request: Request) -> Answer:
+        if request.path in ("", "/versions") and request.method == "GET":
+            status = 200 if request.path else 300
+            return Answer(status, {"versions": _versions(self._identity.addresses.host["glance"])})
+        caller = self._guard.check(request)
+        try:
+            return self._routes.answer(request, caller)
+        except GlanceError as error:
+            raise _page(error.status, str(error)) from error
+        except HttpError as error:
+            raise _page(error.status, str(error)) from error
+
+    # -- images --------------------
+
+    def _list(self, request: Request, caller: Grant) -> Answer:
+        images = [
+            image
+            for image in self._images.all()
+            if _visible(image, caller) and _matches(image, request)
+        ]
+        images = _sorted(images, request)
+        limit = request.number("limit", default=PAGE, most=MOST)
+        chosen, more = page(
+            images, lambda image: str(image["id"]), limit=limit, marker=request.one("marker")
+        )
+        query = {name: values for name, values in request.query.items() if name != "marker"}
+        body: Values = {
+            "images": [_shown(image) for image in chosen],
+            "first": _link(query),
+            "schema": "/v2/schemas/images",
+        }
+        if more and chosen:
+            body["next"] = _link({**query, "marker": [chosen[-1]["id"]]})
+        return Answer(body=body)
+
+    def _create(self, request: Request, caller: Grant) -> Answer:
+        values = request.json()
+        schemas.check(values)
+        values = {**values, "tags": sorted(set(values.get("tags", [])))}
+        with self._images.transaction():
+            image = self._images.create(values, caller.project)
+        location = f"{self._identity.addresses.host['glance']}/v2/images/{image['id']}"
+        return Answer(201, _shown(image), (("Location", location),))
+
+    def _show(self, request: Request, caller: Grant) -> Answer:
+        return Answer(body=_shown(self._mine(request, caller)))
+
+    def _change(self, request: Request, caller: Grant) -> Answer:
+        if not request.environ.get("CONTENT_TYPE", "").startswith(_PATCH):
+            raise GlanceError(415, f"A change has the content type {_PATCH}")
+        operations = _operations(request)
+        with self._images.transaction():
+            image = self._mine(request, caller)
+            changes, drop = _changes(image, operations)
+            schemas.check(changes)
+            merged = {**image, **changes}
+            schemas.check(
+                {
+                    name: value
+                    for name, value in merged.items()
+                    if name not in schemas.READ_ONLY and name not in drop
+                }
+            )
+            return Answer(body=_shown(self._images.change(image, changes, drop=drop)))
+
+    def _delete(self, request: Request, caller: Grant) -> Answer:
+        with self._images.transaction():
+            self._images.delete(self._mine(request, caller))
+        return Answer(204)
+
+    def _mine(self, request: Request, caller: Grant) -> Values:
+        """Return the image of a path, if the caller may see it."""
+        image = self._images.get(request.part("id"))
+        if not _visible(image, caller):
+            raise GlanceError(404, f"No image found with ID {request.part('id')}")
+        return image
+
+    # -- data --------------------
+
+    def _upload(self, request: Request, caller: Grant) -> Answer:
+        if not request.environ.get("CONTENT_TYPE", "").startswith("application/octet-stream"):
+            raise GlanceError(415, "An image's data has the content type application/octet-stream")
+        self._images.upload(self._mine(request, caller), request.environ["wsgi.input"])
+        return Answer(204)
+
+    def _download(self, request: Request, caller: Grant) -> Answer:
+        image = self._mine(request, caller)
+        path = self._images.path(image)
+        if image["status"] == "deactivated":
+            raise GlanceError(403, "The requested image has been deactivated. "
+                              "Image data download is forbidden.")  # fmt: skip
+        if path is None:
+            return Answer(204)
+        size = path.stat().st_size
+        if size > limits.IMAGE_DOWNLOAD:
+            raise GlanceError(
+                413,
+                f"The image has {size} bytes; {limits.IMAGE_DOWNLOAD} are handed out at most. "
+                f"It lies in the file {path}.",
+            )
+        checksum = (("Content-MD5", image["checksum"]),) if image["checksum"] else ()
+        return Answer(200, path.read_bytes(), checksum)
+
+    # -- tags and states --------------------
+
+    def _add_tag(self, request: Request, caller: Grant) -> Answer:
+        with self._images.transaction():
+            image = self._mine(request, caller)
+            tags = sorted({*image["tags"], request.part("tag")})
+            schemas.check({"tags": tags})
+            self._images.change(image, {"tags": tags})
+        return Answer(204)
+
+    def _remove_tag(self, request: Request, caller: Grant) -> Answer:
+        tag = request.part("tag")
+        with self._images.transaction():
+            image = self._mine(request, caller)
+            if tag not in image["tags"]:
+                raise GlanceError(404, f"Image {image['id']} has no tag {tag}")
+            self._images.change(image, {"tags": [each for each in image["tags"] if each != tag]})
+        return Answer(204)
+
+    def _deactivate(self, request: Request, caller: Grant) -> Answer:
+        return self._set_state(request, caller, "active", "deactivated")
+
+    def _reactivate(self, request: Request, caller: Grant) -> Answer:
+        return self._set_state(request, caller, "deactivated", "active")
+
+    def _set_state(self, request: Request, caller: Grant, before: str, after: str) -> Answer:
+        with self._images.transaction():
+            image = self._mine(request, caller)
+            if image["status"] not in (before, after):
+                raise GlanceError(
+                    403, f"Image status transition from {image['status']} to {after} is not allowed"
+                )
+            self._images.change(image, {"status": after})
+        return Answer(204)
+
+    def _members(self, request: Request, caller: Grant) -> Answer:
+        self._mine(request, caller)
+        return Answer(body={"members": [], "schema": "/v2/schemas/members"})
+
+    # -- what there is --------------------
+
+    def _schema(self, request: Request, _caller: Grant) -> Answer:
+        name = request.part("name")
+        if name not in schemas.SCHEMAS:
+            raise GlanceError(404, "The resource could not be found.")
+        return Answer(body=schemas.SCHEMAS[name])
+
+    def _import_info(self, _request: Request, _caller: Grant) -> Answer:
+        methods = {"description": "Import methods available.", "type": "array", "value": []}
+        return Answer(body={"import-methods": methods})
+
+
+def app(images: Images, identity: Identity) -> WSGIApp:
+    """Glance as a WSGI application."""
+    return GlanceApi(images, identity)
+
+
+def _page(status: int, message: str) -> HttpError:
+    """Return an answer in the form of Glance's errors, which are pages."""
+    title = f"{status} {HTTPStatus(status).phrase}"
+    text = (
+        f"<html>\n <head>\n  <title>{title}</title>\n </head>\n <body>\n  <h1>{title}</h1>\n"
+        f"  {html.escape(message)}<br /><br />\n\n\n </body>\n</html>"
+    )
+    headers = (("Content-Type", "text/html; charset=UTF-8"),)
+    return HttpError(status, message, headers=headers, body=text.encode())
+
+
+def _versions(base: str) -> list[Values]:
+    links = [{"rel": "self", "href": f"{base}/v2/"}]
+    return [
+        {"id": "v2.9", "status": "CURRENT", "links": links},
+        {"id": "v2.0", "status": "SUPPORTED", "links": links},
+    ]
+
+
+def _visible(image: Values, caller: Grant) -> bool:
+    mine = image["owner"] == caller.project or "admin" in caller.roles
+    return mine or image["visibility"] in ("public", "community")
+
+
+def _shown(image: Values) -> Values:
+    path = f"/v2/images/{image['id']}"
+    return {**image, "self": path, "file": f"{path}/file", "schema": "/v2/schemas/image"}
+
+
+def _link(query: dict[str, list[str]]) -> str:
+    return "/v2/images" + (f"?{urlencode(query, doseq=True)}" if query else "")
+
+
+# -- lists --------------------
+
+
+def _matches(image: Values, request: Request) -> bool:
+    hidden = request.one("os_hidden").lower() == "true"
+    if image["os_hidden"] is not hidden:
+        return False
+    for name, values in request.query.items():
+        if name in _CONTROL or name == "os_hidden":
+            continue
+        if not all(_has(image, name, value) for value in values):
+            return False
+    return True
+
+
+def _has(image: Values, name: str, text: str) -> bool:
+    if name == "visibility" and text == "all":
+        return True
+    if name == "tag":
+        return text in image["tags"]
+    if name in ("size_min", "size_max"):
+        if not (text.isascii() and text.isdigit() and len(text) < 19):
+            raise GlanceError(400, f"{name} is a number of bytes")
+        size = image["size"] or 0
+        return size >= int(text) if name == "size_min" else size <= int(text)
+    value = image.get(name)
+    wanted = text.removeprefix("in:").split(",") if text.startswith("in:") else [text]
+    wanted = [each.strip('"') for each in wanted]
+    if isinstance(value, bool):
+        return str(value).lower() in [each.lower() for each in wanted]
+    return value is not None and str(value) in wanted
+
+
+def _sorted(images: list[Values], request: Request) -> list[Values]:
+    pairs = [each.partition(":")[::2] for each in request.one("sort").split(",") if each]
+    if not pairs:
+        directions = request.query.get("sort_dir", [])
+        keys = request.query.get("sort_key", [])
+        shared = directions[-1] if directions else "desc"
+        pairs = [
+            (key, directions[place] if place < len(directions) else shared)
+            for place, key in enumerate(keys)
+        ]
+    for key, direction in reversed(pairs):
+        if key not in _SORTED or direction not in ("", "asc", "desc"):
+            raise GlanceError(400, f"Invalid sort key: {key} {direction}")
+        images = sorted(images, key=_order(key), reverse=direction != "asc")
+    return images
+
+
+def _order(key: str) -> Callable[[Values], tuple[bool, object]]:
+    default: object = 0 if key == "size" else ""
+    return lambda image: (image[key] is not None, image[key] or default)
+
+
+# -- changes --------------------
+
+
+def _operations(request: Request) -> list[Values]:
+    raw = request.environ["wsgi.input"].read(int(request.environ.get("CONTENT_LENGTH") or 0))
+    try:
+        operations = json.loads(raw)
+    except (ValueError, RecursionError):
+        operations = None
+    if not isinstance(operations, list) or len(operations) > schemas.PROPERTIES:
+        raise GlanceError(400, "Request body must be a JSON array of operation objects.")
+    for each in operations:
+        if not isinstance(each, dict) or each.get("op") not in ("add", "replace", "remove"):
+            raise GlanceError(400, "Operations must be JSON objects with add, replace or remove.")
+        path = each.get("path")
+        if not isinstance(path, str) or not path.startswith("/") or "/" in path[1:]:
+            raise GlanceError(400, f"Invalid JSON pointer for this resource: '{path}'")
+        if each["op"] != "remove" and "value" not in each:
+            raise GlanceError(400, f'Operation "{each["op"]}" requires a member named "value".')
+    return operations
+
+
+def _changes(image: Values, operations: list[Values]) -> tuple[Values, set[str]]:
+    """Return what operations of a JSON patch set, and what they remove."""
+    changes: Values = {}
+    drop: set[str] = set()
+    for each in operations:
+        name = each["path"][1:].replace("~1", "/").replace("~0", "~")
+        present = (name in image or name in changes) and name not in drop
+        if each["op"] != "add" and not present:
+            raise GlanceError(409, f"Property {name} does not exist.")
+        if each["op"] == "remove":
+            if name in schemas.IMAGE_PROPERTIES:
+                raise GlanceError(403, f"Property '{name}' may not be removed.")
+            drop.add(name)
+            changes.pop(name, None)
+        else:
+            drop.discard(name)
+            changes[name] = each["value"]
+    return changes, drop

@@ -1,0 +1,259 @@
+"""Which images there are, and where their data lies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.http import limits
+
+Values: TypeAlias = dict[str, Any]
+"""An image as Glance's JSON has it."""
+
+IMAGES = 500
+"""How many images there may be."""
+CHUNK = 1 << 20
+
+
+class GlanceError(Exception):
+    """A request is refused; ``status`` and ``str()`` are what Glance says."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class SessionImage:
+    """An image of the host's that a session is about.
+
+    :param name: what templates and clients call it.
+    :param path: the file.
+    :param disk_format: ``qcow2`` or ``raw``.
+    :param virtual_size: bytes of the disk that a guest sees.
+    """
+
+    name: str
+    path: Path
+    disk_format: str
+    virtual_size: int = 0
+
+    @property
+    def id(self) -> str:
+        """The id of the image: the same in every session."""
+        return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.name}.image.hotplate"))
+
+
+class Images:
+    """The images of one cloud.
+
+    :param directory: where uploaded data goes; made when it is needed.
+    :param session: images that are there from the start; nobody can change or remove them.
+    :param owner: the project they belong to.
+    """
+
+    def __init__(
+        self, store: Store, directory: Path, *, session: Iterable[SessionImage], owner: str
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._session = {image.id: image for image in session}
+        self._shown = {image.id: _of_session(image, owner) for image in self._session.values()}
+        self._forget_lost()
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All that the ``with`` block changes is kept, or nothing; nobody comes between."""
+        return self._store.transaction()
+
+    # -- what there is --------------------
+
+    def all(self) -> list[Values]:
+        """All images, those of the session first, then the newest first."""
+        rows = self._store.rows("SELECT body FROM hotplate_image ORDER BY number DESC")
+        made = [json.loads(row["body"]) for row in rows]
+        return [*self._shown.values(), *made]
+
+    def get(self, image_id: str) -> Values:
+        """Return the image of that id.
+
+        :raises GlanceError: 404, when there is none.
+        """
+        if image_id in self._shown:
+            return self._shown[image_id]
+        row = self._store.row("SELECT body FROM hotplate_image WHERE id = ?", image_id)
+        if row is None:
+            raise GlanceError(404, f"No image found with ID {image_id}")
+        return json.loads(row["body"])  # type: ignore[no-any-return]
+
+    def path(self, image: Values) -> Path | None:
+        """Return the file with an image's data; None while there is none."""
+        if image["id"] in self._session:
+            return self._session[image["id"]].path
+        return self._file(image["id"]) if image["status"] == "active" else None
+
+    # -- what changes --------------------
+
+    def create(self, values: Values, owner: str) -> Values:
+        """Make an image without data.
+
+        :raises GlanceError: 409 for an id that is taken, 413 for one image too many.
+        """
+        image = {**_new(owner), **values}
+        taken = {each["id"] for each in self.all()}
+        if image["id"] in taken:
+            raise GlanceError(409, f"Image ID {image['id']} already exists!")
+        if len(taken) >= IMAGES:
+            raise GlanceError(413, f"The limit of {IMAGES} images has been exceeded.")
+        self._store.write(
+            "INSERT INTO hotplate_image (id, body) VALUES (?, ?)", image["id"], json.dumps(image)
+        )
+        return image
+
+    def change(self, image: Values, changes: Values, *, drop: Iterable[str] = ()) -> Values:
+        """Keep an image with changes, and without the properties ``drop``.
+
+        :raises GlanceError: 403 for an image of the session.
+        """
+        self._check_own(image)
+        changed = {**image, **changes, "updated_at": _time()}
+        for name in drop:
+            changed.pop(name, None)
+        self._store.write(
+            "UPDATE hotplate_image SET body = ? WHERE id = ?", json.dumps(changed), image["id"]
+        )
+        return changed
+
+    def delete(self, image: Values) -> None:
+        """Remove an image with its data.
+
+        :raises GlanceError: 403 for a protected one.
+        """
+        if image["protected"]:
+            raise GlanceError(403, f"Image {image['id']} is protected and cannot be deleted.")
+        self._store.write("DELETE FROM hotplate_image WHERE id = ?", image["id"])
+        self._file(image["id"]).unlink(missing_ok=True)
+
+    def upload(self, image: Values, data: BinaryIO) -> Values:
+        """Take an image's data, once.
+
+        :raises GlanceError: 409 for an image that has data, 400 for one without formats, 413 when
+            it would be more than may be kept.
+        """
+        self._check_own(image)
+        if image["status"] != "queued":
+            raise GlanceError(409, f"Image status transition from {image['status']} to saving is "
+                             "not allowed")  # fmt: skip
+        if not image["disk_format"] or not image["container_format"]:
+            raise GlanceError(
+                400, "Properties disk_format, container_format must be set prior to saving data."
+            )
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+        part = self._directory / f"{image['id']}.{uuid.uuid4().hex}.part"
+        try:
+            size, checksum, digest = self._copy(data, part)
+            with self.transaction():
+                if self.get(image["id"])["status"] != "queued":
+                    raise GlanceError(409, f"Image {image['id']} has data already")
+                part.rename(self._file(image["id"]))
+                return self.change(
+                    image,
+                    {
+                        "status": "active",
+                        "size": size,
+                        "checksum": checksum,
+                        "os_hash_algo": "sha512",
+                        "os_hash_value": digest,
+                    },
+                )
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _copy(self, data: BinaryIO, part: Path) -> tuple[int, str, str]:
+        left = limits.IMAGES_STORED - sum(each.stat().st_size for each in self._directory.iterdir())
+        size = 0
+        checksum, digest = hashlib.md5(usedforsecurity=False), hashlib.sha512()
+        with part.open("xb") as file:
+            while chunk := data.read(CHUNK):
+                size += len(chunk)
+                if size > left:
+                    raise GlanceError(
+                        413,
+                        f"The images would take more than {limits.IMAGES_STORED} bytes together.",
+                    )
+                checksum.update(chunk)
+                digest.update(chunk)
+                file.write(chunk)
+        return size, checksum.hexdigest(), digest.hexdigest()
+
+    def _check_own(self, image: Values) -> None:
+        if image["id"] in self._session:
+            raise GlanceError(403, f"Image {image['id']} is the session's and cannot be changed.")
+
+    def _file(self, image_id: str) -> Path:
+        return self._directory / image_id
+
+    def _forget_lost(self) -> None:
+        """Let images wait for data whose files are gone: a copied database comes without them."""
+        for image in self.all():
+            if image["id"] in self._session or image["status"] != "active":
+                continue
+            if not self._file(image["id"]).is_file():
+                none = {"size": None, "checksum": None, "os_hash_value": None}
+                self.change(image, {"status": "queued", **none})
+
+
+def _of_session(image: SessionImage, owner: str) -> Values:
+    stat = image.path.stat()
+    at = _time(stat.st_mtime)
+    return {
+        **_new(owner),
+        "id": image.id,
+        "name": image.name,
+        "status": "active",
+        "visibility": "public",
+        "protected": True,
+        "disk_format": image.disk_format,
+        "container_format": "bare",
+        "size": stat.st_size,
+        "virtual_size": image.virtual_size or None,
+        "created_at": at,
+        "updated_at": at,
+    }
+
+
+def _new(owner: str) -> Values:
+    now = _time()
+    return {
+        "id": str(uuid.uuid4()),
+        "name": None,
+        "status": "queued",
+        "visibility": "shared",
+        "protected": False,
+        "os_hidden": False,
+        "owner": owner,
+        "disk_format": None,
+        "container_format": None,
+        "min_disk": 0,
+        "min_ram": 0,
+        "size": None,
+        "virtual_size": None,
+        "checksum": None,
+        "os_hash_algo": None,
+        "os_hash_value": None,
+        "tags": [],
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+def _time(seconds: float | None = None) -> str:
+    at = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

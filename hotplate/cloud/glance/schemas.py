@@ -1,0 +1,139 @@
+"""What an image is made of, as the JSON schemas that clients build their models from.
+
+Source: Glance's image API v2, ``GET /v2/schemas/image`` and ``/v2/schemas/images``.
+"""
+
+from __future__ import annotations
+
+import json
+
+from jsonschema import Draft202012Validator, ValidationError
+
+from hotplate.cloud.glance.images import GlanceError, Values
+
+PROPERTIES = 128
+TAGS = 128
+"""Glance: ``[DEFAULT] image_property_quota`` and ``image_tag_quota``."""
+TEXT = 255
+
+DISK_FORMATS = ("ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi", "iso", "ploop")
+CONTAINER_FORMATS = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed")
+VISIBILITIES = ("community", "public", "private", "shared")
+UUID = "^([0-9a-fA-F]){8}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){12}$"
+
+
+def _text(*, shown: bool = False, most: int = TEXT) -> Values:
+    spec: Values = {"type": ["null", "string"], "maxLength": most}
+    return {**spec, "readOnly": True} if shown else spec
+
+
+def _number(*, shown: bool = False) -> Values:
+    spec: Values = {"type": ["null", "integer"] if shown else "integer", "minimum": 0}
+    return {**spec, "readOnly": True} if shown else {**spec, "maximum": 2**31 - 1}
+
+
+def _one_of(*values: str) -> Values:
+    return {"type": ["null", "string"], "enum": [None, *values]}
+
+
+IMAGE_PROPERTIES: dict[str, Values] = {
+    "id": {"type": "string", "pattern": UUID},
+    "name": _text(),
+    "status": {**_text(shown=True), "type": "string"},
+    "visibility": {"type": "string", "enum": list(VISIBILITIES)},
+    "protected": {"type": "boolean"},
+    "os_hidden": {"type": "boolean"},
+    "owner": _text(),
+    "disk_format": _one_of(*DISK_FORMATS),
+    "container_format": _one_of(*CONTAINER_FORMATS),
+    "min_disk": _number(),
+    "min_ram": _number(),
+    "tags": {
+        "type": "array",
+        "items": {"type": "string", "maxLength": TEXT},
+        "maxItems": TAGS,
+    },
+    "size": _number(shown=True),
+    "virtual_size": _number(shown=True),
+    "checksum": _text(shown=True),
+    "os_hash_algo": _text(shown=True),
+    "os_hash_value": _text(shown=True),
+    "created_at": _text(shown=True),
+    "updated_at": _text(shown=True),
+    "file": _text(shown=True),
+    "self": _text(shown=True),
+    "schema": _text(shown=True),
+    "direct_url": _text(shown=True),
+    "locations": {"type": "array", "maxItems": 0},
+    "stores": _text(shown=True),
+}
+READ_ONLY = frozenset(name for name, spec in IMAGE_PROPERTIES.items() if spec.get("readOnly"))
+
+IMAGE: Values = {
+    "name": "image",
+    "properties": IMAGE_PROPERTIES,
+    "additionalProperties": {"type": "string", "maxLength": 4096},
+    "links": [
+        {"rel": "self", "href": "{self}"},
+        {"rel": "enclosure", "href": "{file}"},
+        {"rel": "describedby", "href": "{schema}"},
+    ],
+}
+
+
+def _collection(name: str, inner: Values) -> Values:
+    return {
+        "name": name,
+        "properties": {
+            name: {"type": "array", "items": inner},
+            "first": {"type": "string"},
+            "next": {"type": "string"},
+            "schema": {"type": "string"},
+        },
+        "links": [{"rel": "first", "href": "{first}"}, {"rel": "next", "href": "{next}"}],
+    }
+
+
+MEMBER: Values = {
+    "name": "member",
+    "properties": {
+        name: {"type": "string"}
+        for name in ("member_id", "image_id", "status", "created_at", "updated_at", "schema")
+    },
+}
+SCHEMAS: dict[str, Values] = {
+    "image": IMAGE,
+    "images": _collection("images", IMAGE),
+    "member": MEMBER,
+    "members": _collection("members", MEMBER),
+}
+_VALIDATOR = Draft202012Validator({"type": "object", **IMAGE})
+
+
+def check(values: Values) -> None:
+    """Check what somebody wants an image to be.
+
+    :raises GlanceError: 403 for what only Glance sets, 400 for a bad value.
+    """
+    for name in values:
+        if name in READ_ONLY:
+            raise GlanceError(403, f"Attribute '{name}' is read-only.")
+    own = [name for name in values if name not in IMAGE_PROPERTIES]
+    if len(own) > PROPERTIES:
+        raise GlanceError(413, f"The limit has been exceeded on the number of allowed image "
+                         f"properties. Attempted: {len(own)}, Maximum: {PROPERTIES}")  # fmt: skip
+    for name in own:
+        if not 0 < len(name) <= TEXT:
+            raise GlanceError(400, f"A property's name has 1 to {TEXT} characters.")
+    try:
+        _VALIDATOR.validate(values)
+    except ValidationError as error:
+        where = "".join(f"[{json.dumps(part)}]" for part in error.path)
+        raise GlanceError(
+            400, f"Provided object does not match schema 'image': {_short(error.message)} {where}"
+        ) from None
+
+
+def _short(text: str) -> str:
+    """Return a message without the middle of the value that it quotes."""
+    return text if len(text) <= 160 else f"{text[:80]} ... {text[-80:]}"
