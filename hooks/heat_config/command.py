@@ -1,4 +1,15 @@
-"""heat-config: what has become of the deployments on this machine.
+"""The program heat-config, for a person on the machine."""
+
+import os
+import sys
+
+from . import values
+from .settings import Settings
+from .state import DAMAGED, FINISHED, RECEIVED, SIGNALLED, STARTED, UNDELIVERABLE, Store
+
+# No docstring: the library is compiled without them.
+HELP = """\
+heat-config: what has become of the deployments on this machine.
 
 usage: heat-config status          one line for each deployment, oldest first
        heat-config status ID       everything known about one, without its values
@@ -12,14 +23,6 @@ usage: heat-config status          one line for each deployment, oldest first
 ID may be the start of an id. Exit status: 0 done, 1 it failed (or a signal still waits), 2 usage,
 3 no such deployment, 75 another run is in progress.
 """
-
-import os
-import sys
-
-from . import values
-from .settings import Settings
-from .state import DAMAGED, FINISHED, RECEIVED, SIGNALLED, STARTED, UNDELIVERABLE, Store
-
 USAGE = 2
 UNKNOWN = 3
 ORDER = (RECEIVED, STARTED, FINISHED, SIGNALLED, UNDELIVERABLE, DAMAGED)
@@ -29,7 +32,7 @@ def main(arguments):
     """Do what *arguments* ask for and return the exit status."""
     verb, identity = (*arguments, None, None)[:2]
     if arguments in (["-h"], ["--help"]):
-        sys.stdout.write(__doc__)
+        sys.stdout.write(HELP)
         return 0
     if verb not in ("status", "log", "rerun", "resend") or len(arguments) > 2:
         return _usage()
@@ -182,5 +185,5 @@ def _say(sentence, status):
 
 
 def _usage():
-    sys.stderr.write(__doc__)
+    sys.stderr.write(HELP)
     return USAGE

@@ -1,4 +1,13 @@
-"""heat-config-notify: send one signal, with the arguments that heat-agents' program has.
+"""The program heat-config-notify, which other people's programs call."""
+
+import sys
+
+from . import result, transport, values
+from .settings import Settings
+
+# No docstring: the library is compiled without them.
+HELP = """\
+heat-config-notify: send one signal, with the arguments that heat-agents' program has.
 
 usage: heat-config-notify CONFIG
 
@@ -6,22 +15,16 @@ CONFIG is a file with a deployment as JSON; its inputs say where the signal goes
 JSON object, is read from stdin; an empty stdin is the signal {}, which means success.
 Exit status: 0 the signal was accepted (or the deployment wants none), 1 it was not, 2 usage.
 """
-
-import sys
-
-from . import result, transport, values
-from .settings import Settings
-
 LIMIT = 64 << 20
 
 
 def main(arguments):
     """Send the signal and return the exit status."""
     if arguments in (["-h"], ["--help"]):
-        sys.stdout.write(__doc__)
+        sys.stdout.write(HELP)
         return 0
     if len(arguments) != 1:
-        sys.stderr.write(__doc__)
+        sys.stderr.write(HELP)
         return 2
     try:
         with open(arguments[0], "rb") as stream:

@@ -250,6 +250,24 @@ def test_slim_programs_run_by_what_the_element_installs(tmp_path: Path) -> None:
     assert kinds == {".py", ".pyc"}
 
 
+@pytest.mark.parametrize("name", ["heat-config", "heat-config-notify"])
+def test_help_is_there_though_docstrings_are_not_compiled(tmp_path: Path, name: str) -> None:
+    assert gather(tmp_path, **types("slim")).returncode == 0
+    install(ELEMENTS / "heat-agent/install.d/40-heat-agent", tmp_path)
+    library = tmp_path / "usr/libexec/heat-config/lib"
+    shown = subprocess.run(
+        [sys.executable, "-IS", ELEMENTS.parent / "hooks" / name, "--help"],
+        env={"HEAT_CONFIG_LIB": str(library)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert f"usage: {name} " in shown.stdout
+    compiled = (path.read_bytes() for path in library.rglob("*.pyc"))
+    assert not [each for each in compiled if b"for a person on the machine" in each]
+
+
 @pytest.fixture
 def python_of(tmp_path: Path) -> Callable[[str], Path]:
     """Put a Python of a version first on a path of its own, as `python3`."""
