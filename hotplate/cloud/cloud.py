@@ -194,7 +194,7 @@ class Cloud:
         self._apps["nova"] = self._noticed(nova_api.app(self.servers, self.identity, self.store))
         self._apps["metadata"] = metadata_service.app(self.metadata, self.servers)
         # Heat asks these itself while it starts and works.
-        first = ("keystone", "neutron", "glance", "nova", "swift", "zaqar", "zaqar-websocket")
+        first = ("keystone", "glance", "nova", "swift", "zaqar", "zaqar-websocket")
         for name in first:
             self._exit.callback(self._serve(name, listeners[name], Side.HOST, ""))
 
@@ -427,8 +427,8 @@ class Cloud:
         """Return what of a stack was accepted and not really there, nested stacks included.
 
         :param stack: the stack's name or id.
-        :return: resources of services that do not run here or are not enforced, and the images,
-            flavors and key pairs its servers name.
+        :return: resources of services that do not run here, and the images, flavors and key pairs
+            its servers name.
         """
         client = self.heat()
         answer = client.stacks.get(stack, resolve_outputs=False)

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 import yaml
 
-from hotplate.cloud.neutron import networking
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.settings import Settings
@@ -172,7 +171,7 @@ def test_heats_own_scenario_of_software_configs(tempest, judge, signal, poll):
                 "key_name": "key",
                 "flavor": "m1.small",
                 "image": "image",
-                "network": networking.DEFAULT_NETWORK,
+                "network": "net",
                 "signal_transport": signal,
                 "software_config_transport": poll,
             },
@@ -219,7 +218,7 @@ def test_heats_own_scenario_of_cfn_init(tempest, judge):
                 "key_name": "key",
                 "flavor": "m1.small",
                 "image": "image",
-                "subnet": networking.DEFAULT_SUBNET,
+                "subnet": "subnet",
                 "timeout": "600",
             },
         )

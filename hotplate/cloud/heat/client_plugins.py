@@ -1,7 +1,7 @@
 """Heat's ``cloud_backend`` plug-in: which client the engine uses for which service.
 
-Glance, Neutron, Nova, Swift, Zaqar and Heat are spoken to by their real clients over loopback;
-Cinder agrees to everything.  All else is Heat's own.
+Glance, Nova, Swift, Zaqar and Heat are spoken to by their real clients over loopback; Neutron and
+Cinder agree to everything.  All else is Heat's own.
 """
 
 from __future__ import annotations
@@ -80,34 +80,77 @@ class GlancePlugin(glance.GlanceClientPlugin):  # type: ignore[misc]
             )
 
 
-class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
-    """Real neutronclient over loopback, with the interface that every server has."""
+class _NeutronClient:
+    """One network, one port for each server; everything that is asked for is accepted."""
 
-    def _create(self) -> Any:
-        client = super()._create()
-        list_ports = client.list_ports
+    def list_ports(self, device_id: str = "", **_: object) -> dict[str, object]:
+        if not device_id:
+            return {"ports": []}
+        return {"ports": [self.show_port(device_id)["port"]]}
 
-        def with_interface(retrieve_all: bool = True, **filters: Any) -> dict[str, Any]:
-            # Nova shows one interface for each server, and asks Neutron for no port of it.
-            ports: dict[str, Any] = list_ports(retrieve_all, **filters)
-            if ports["ports"] or "device_id" not in filters:
-                return ports
-            return {"ports": [_interface(client, filters["device_id"])]}
+    def show_port(self, port_id: str) -> dict[str, Any]:
+        return {
+            "port": {
+                "id": port_id,
+                "device_id": port_id,
+                "network_id": NETWORK,
+                "mac_address": mac_address(port_id),
+                "fixed_ips": [{"ip_address": GUEST_IP, "subnet_id": NETWORK}],
+            }
+        }
 
-        client.list_ports = with_interface
-        return client
+    def create_port(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {"port": {**self.show_port(NETWORK)["port"], **body["port"], "id": NETWORK}}
+
+    def update_port(self, port_id: str, body: dict[str, object]) -> dict[str, object]:  # noqa: ARG002
+        return self.show_port(port_id)
+
+    def delete_port(self, port_id: str) -> None:
+        pass
+
+    def list_networks(self, **_: object) -> dict[str, object]:
+        return {"networks": [self.show_network(NETWORK)["network"]]}
+
+    def show_network(self, network_id: str) -> dict[str, object]:
+        return {"network": {"id": network_id, "name": NETWORK, "subnets": [NETWORK]}}
+
+    def show_subnet(self, subnet_id: str) -> dict[str, object]:
+        return {
+            "subnet": {
+                "id": subnet_id,
+                "name": NETWORK,
+                "network_id": NETWORK,
+                "cidr": "169.254.169.0/24",
+                "ip_version": 4,
+            }
+        }
+
+    def list_floatingips(self, **_: object) -> dict[str, object]:
+        return {"floatingips": []}
+
+    def update_floatingip(self, floatingip_id: str, body: dict[str, object]) -> None:
+        pass
+
+    def get_auto_allocated_topology(self, *_: object) -> dict[str, object]:
+        return {"auto_allocated_topology": {"id": NETWORK}}
 
 
-def _interface(client: Any, server_id: str) -> dict[str, object]:
-    """Return a server's interface as a port on the network that every server is on."""
-    (network,) = client.list_networks(name=NETWORK, shared=True)["networks"]
-    return {
-        "id": server_id,
-        "device_id": server_id,
-        "network_id": network["id"],
-        "mac_address": mac_address(server_id),
-        "fixed_ips": [{"ip_address": GUEST_IP, "subnet_id": network["subnets"][0]}],
-    }
+class NeutronPlugin(_Present, neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
+    """Every network, subnet, port and security group exists."""
+
+    def _create(self) -> _NeutronClient:
+        return _NeutronClient()
+
+    def find_resourceid_by_name_or_id(
+        self,
+        resource: str,  # noqa: ARG002
+        name_or_id: str,
+        cmd_resource: str | None = None,  # noqa: ARG002
+    ) -> str:
+        return name_or_id
+
+    def get_secgroup_uuids(self, security_groups: list[str]) -> list[str]:
+        return list(security_groups)
 
 
 class CinderPlugin(_Present, cinder.CinderClientPlugin):  # type: ignore[misc]

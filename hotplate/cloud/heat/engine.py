@@ -169,7 +169,7 @@ class Engine:
         self._undo_log: list[tuple[logging.Logger, int, bool]] = []
         self._restore_database: Any = None
         self._db_engines: list[Any] = []
-        #: Types that a stand-in answers for or that nobody enforces, there after :meth:`start`.
+        #: Types that a stand-in answers for, known after :meth:`start`.
         self.stood_in: list[str] = []
 
     def start(self) -> None:
@@ -322,8 +322,7 @@ class Engine:
         # The global environment belongs to a cloud, not to the process.
         resources._environment = None
         resources.initialise()
-        stood_in = stand_ins.register(resources.global_env())
-        self.stood_in = sorted({*stood_in, *stand_ins.NOT_ENFORCED})
+        self.stood_in = stand_ins.register(resources.global_env())
         environment.read_global_environment(
             resources.global_env(), env_dir=str(self._environment_dir)
         )

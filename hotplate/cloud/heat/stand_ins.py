@@ -1,6 +1,6 @@
 """Resources of services that do not run here: accepted, checked against their schema, done at once.
 
-A template keeps its volumes and load balancers; its ``get_attr`` gets a harmless value.
+A template keeps its ports, volumes and floating IPs; its ``get_attr`` gets a harmless value.
 """
 
 from __future__ import annotations
@@ -23,31 +23,6 @@ REAL = (
     "AWS::AutoScaling::",
     "AWS::EC2::Instance",
     "AWS::IAM::",
-)
-#: What Neutron keeps, and nobody enforces: no packet passes a router or is stopped by a group.
-NOT_ENFORCED = frozenset(
-    f"OS::Neutron::{name}"
-    for name in (
-        "ExtraRoute",
-        "ExtraRouteSet",
-        "FloatingIP",
-        "FloatingIPAssociation",
-        "Net",
-        "Port",
-        "ProviderNet",
-        "Router",
-        "RouterGateway",
-        "RouterInterface",
-        "SecurityGroup",
-        "SecurityGroupRule",
-        "Subnet",
-    )
-)
-#: What is for real, by the whole name.
-EXACTLY = NOT_ENFORCED | {"OS::Neutron::Quota"}
-#: The constraints that Neutron is asked about; it has no resources of the other kinds.
-CONSTRAINTS = frozenset(
-    f"neutron.{name}" for name in ("network", "subnet", "port", "router", "security_group")
 )
 #: Begins like a real one and is not.
 NOT_REAL = ("OS::Zaqar::MistralTrigger",)
@@ -127,7 +102,7 @@ class _Accept(constraints.BaseCustomConstraint):  # type: ignore[misc]
 
 def is_real(kind: str) -> bool:
     """Whether resources of the type ``kind`` do their work here."""
-    return kind in EXACTLY or (kind.startswith(REAL) and kind not in NOT_REAL)
+    return kind.startswith(REAL) and kind not in NOT_REAL
 
 
 def register(environment: object) -> list[str]:
@@ -168,7 +143,6 @@ def _register(environment: Any) -> list[str]:
         stood_in.append(kind)
     for name, constraint in _get_mapping("heat.constraints"):
         client = getattr(constraint, "resource_client_name", None)
-        neutrons = name.startswith("neutron.") and name not in CONSTRAINTS
-        if neutrons or client not in (None, "nova", "glance", "zaqar", "heat"):
+        if client not in (None, "nova", "glance", "zaqar", "heat"):
             environment.register_constraint(name, _Accept)
     return sorted(stood_in)

@@ -8,7 +8,6 @@ here::
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
@@ -31,8 +30,6 @@ DEFAULT_CIDR = "10.0.0.0/24"
 EXTERNAL_NETWORK = "public"
 EXTERNAL_CIDR = "203.0.113.0/24"
 """The external network's addresses are nobody's (RFC 5737)."""
-DEFAULT_SUBNET = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"subnet.{DEFAULT_NETWORK}"))
-"""The id of the default network's subnet: some types of Heat take no name."""
 
 
 class Networking:
@@ -135,6 +132,5 @@ class Networking:
                 "cidr": cidr,
                 "enable_dhcp": not external,
             }
-            own = {} if external else {"id": DEFAULT_SUBNET}
-            self.kinds["subnets"].create({**KINDS["subnets"].new(subnet, self._project), **own})
+            self.kinds["subnets"].create(KINDS["subnets"].new(subnet, self._project))
             return str(made["id"])
