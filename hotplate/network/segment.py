@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Self
 
 from hotplate.children.keeper import Child, Keeper
-from hotplate.errors import HostError, UsageError
+from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.host_tools import find_tool
 from hotplate.network import dhcp, links, warden
 from hotplate.network.dhcp import METADATA_ADDRESS, Lease, Subnet
@@ -277,8 +277,10 @@ class Segment:
                 return
             for other in self.ports.values():
                 other.parted.discard(port)
-            self.request("remove", number=port.number)
-            self._write_tables()
+            # A helper that was killed has taken all of its ports with it.
+            with contextlib.suppress(MachineLostError):
+                self.request("remove", number=port.number)
+                self._write_tables()
 
     def request(self, do: str, **arguments: object) -> list[int]:
         """Ask the helper process for something; returns the descriptors that it hands out.
