@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 from hotplate.events.event import Event
 
 GUEST_SERVICES = frozenset({"metadata", "cfn", "heat", "keystone", "swift", "zaqar"})
-HOST_SERVICES = frozenset({"nova", "neutron"})
+HOST_SERVICES = frozenset({"glance", "neutron", "nova"})
 """What Heat and the host's clients ask, and guests cannot."""
 
 
