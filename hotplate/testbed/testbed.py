@@ -21,6 +21,7 @@ from hotplate.settings import Settings
 from hotplate.testbed import descriptors
 from hotplate.testbed.qemu_compute import QemuCompute
 from hotplate.testbed.server import Server
+from hotplate.text import clean_line
 
 
 class Testbed:
@@ -52,7 +53,8 @@ class Testbed:
         self.events = events
         options = options or CloudOptions()
         lift_limits = options.lift_limits or settings.lift_limits
-        shown = SessionImage(image.path.stem, image.path, image.format, image.virtual_size)
+        name = clean_line(image.path.stem)
+        shown = SessionImage(name, image.path, image.format, image.virtual_size)
         self._options = replace(options, lift_limits=lift_limits, images=(shown,))
         self._owned = ExitStack()
 
