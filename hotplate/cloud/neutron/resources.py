@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from neutron_lib import exceptions
@@ -17,7 +18,7 @@ FLOATING_IP = "network:floatingip"
 """What owns a port that Neutron makes itself (``device_owner``)."""
 
 
-class Resources:
+class Resources(ABC):
     """The resources of one kind.  A kind overrides what it does otherwise.
 
     Callers hold a transaction of the records while one of these methods works.
@@ -47,9 +48,9 @@ class Resources:
             raise self.missing(record_id)
         return record
 
+    @abstractmethod
     def missing(self, record_id: str) -> Exception:
         """Return the error that says that there is none of that id."""
-        raise NotImplementedError
 
     def create(self, values: Values) -> Values:
         """Make one of checked values (:meth:`ResourceKind.new`)."""
