@@ -1,7 +1,7 @@
 """zaqar: the newest metadata from a queue (API v2), over HTTP or a websocket.
 
-A message contains the whole metadata and is removed from the queue when it is read; while the queue
-is empty, the last message stays valid.
+Heat posts a message with the whole metadata for each change. A message is removed from the queue
+when it is read; while the queue is empty, the last message stays valid.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ SUBSCRIPTION = 10000
 
 FRAMES = 100
 """Maximum frames to read in one round."""
+
+MESSAGES = 100
+"""Maximum messages to take from the queue in one round."""
 
 
 class Zaqar:
@@ -69,6 +72,23 @@ class Zaqar:
         return None if self._subscription is None else self._subscription.socket.stream
 
     def _popped(self) -> Any:
+        """Return the body of the newest message in the queue, or None."""
+        newest = None
+        for _ in range(MESSAGES):
+            try:
+                body = self._pop()
+            except Unavailable:
+                # What was taken before is gone from the queue.
+                if newest is None:
+                    raise
+                break
+            if body is None:
+                break
+            newest = body
+        return newest
+
+    def _pop(self) -> Any:
+        """Remove the oldest message from the queue and return its body, or None."""
         answer = self._keystone.authorized(self._delete)
         if answer.status == EMPTY:
             return None

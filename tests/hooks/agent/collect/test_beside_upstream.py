@@ -134,12 +134,35 @@ def test_heat(guest, cloud, auth, stack):
 
 def test_zaqar(guest, cloud):
     def play(which):
-        cloud.queue[:] = [{"first": 1, "deployments": DEPLOYMENTS}, {"second": 2}]
-        guest.conf(heat_conf(cloud, section="zaqar"), RECORD)
-        env = {"RECORD": str(guest.root)}
-        return [guest.run(which, "--one-time", "zaqar", **env) for _ in range(2)]
+        runs = []
+        for message in ({"first": 1, "deployments": DEPLOYMENTS}, {"second": 2}):
+            cloud.queue[:] = [message]
+            guest.conf(heat_conf(cloud, section="zaqar"), RECORD)
+            runs.append(guest.run(which, "--one-time", "zaqar", RECORD=str(guest.root)))
+        return runs
 
     same(guest, play)
+
+
+def cached(guest) -> object:
+    return json.loads((guest.root / "cache" / "zaqar.json").read_text())
+
+
+def test_of_several_zaqar_messages_the_newest_counts(guest, cloud):
+    """A difference: upstream takes the oldest, and runs a deployment before those it follows."""
+    for which, expected in (("real", {"n": 1}), ("ours", {"n": 3})):
+        cloud.queue[:] = [{"n": 1}, {"n": 2}, {"n": 3}]
+        guest.conf(heat_conf(cloud, section="zaqar"), RECORD)
+        guest.run(which, "--one-time", "zaqar", RECORD=str(guest.root))
+        assert cached(guest) == expected
+        assert cloud.queue == ([{"n": 2}, {"n": 3}] if which == "real" else [])
+
+
+def test_a_zaqar_message_is_not_lost_by_an_error_after_it(guest, cloud):
+    cloud.queue[:] = [{"n": 1}, {"n": 2}, "no object"]
+    guest.conf(heat_conf(cloud, section="zaqar"), RECORD)
+    assert guest.run("ours", "--one-time", "zaqar", RECORD=str(guest.root)).status == 0
+    assert cached(guest) == {"n": 2}
 
 
 def test_a_temporary_url(guest, cloud):
