@@ -77,9 +77,12 @@ class QemuCompute:
 
     :param image: what every server boots, whatever image its template names.
     :param directory: each server gets a folder of its own in it.
+    :cvar networked: its guests have no ports yet.
     :ivar fault: why the first server that could not be started could not: the host's fault or
         ours, whatever Heat makes of it.
     """
+
+    networked = False
 
     def __init__(
         self, image: Image, *, settings: Settings, directory: Path, events: EventLog

@@ -52,7 +52,6 @@ ELSEWHERE = {
     "cloud/neutron/subnets": "cloud/test_neutron_api.py",
     "cloud/nova/api": "cloud/test_nova_api.py",
     "cloud/nova/attachments": "cloud/test_nova_api.py",
-    "cloud/nova/compute": "cloud/test_metadata.py",
     "cloud/nova/flavors": "cloud/test_nova_api.py",
     "cloud/nova/groups": "cloud/test_nova_api.py",
     "cloud/nova/keypairs": "cloud/test_nova_api.py",

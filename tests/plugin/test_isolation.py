@@ -21,6 +21,8 @@ pytestmark = pytest.mark.slow
 class Remembered:
     """Servers that are only remembered: what the agent is told is Heat's alone."""
 
+    networked = False
+
     def __init__(self) -> None:
         self.specs: dict[str, ServerSpec] = {}
 

@@ -5,8 +5,69 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class PortAddress:
+    """One address of a port, and what DHCP says of the subnet that it is of.
+
+    :param cidr: the subnet: ``10.0.0.0/24``; it and ``address`` are of the same IP version.
+    :param gateway: "" when the subnet has none.
+    :param host_routes: destination and next hop of each.
+    :param dhcp_server: the address of the subnet's own services, which no port of a server has;
+        "" when DHCP is off.
+    """
+
+    address: str
+    subnet_id: str
+    cidr: str
+    gateway: str = ""
+    host_routes: tuple[tuple[str, str], ...] = ()
+    name_servers: tuple[str, ...] = ()
+    enable_dhcp: bool = True
+    dhcp_server: str = ""
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> PortAddress:
+        """Return the inverse of :func:`dataclasses.asdict`, after JSON made lists of tuples."""
+        lists = {
+            "host_routes": tuple((str(to), str(by)) for to, by in value["host_routes"]),
+            "name_servers": tuple(value["name_servers"]),
+        }
+        return cls(**{**value, **lists})
+
+
+@dataclass(frozen=True)
+class ServerPort:
+    """A port of Neutron that is a server's.
+
+    :param id: Neutron's id.
+    :param mac: in lower case.
+    :param addresses: the first is the one that DHCP hands out.
+    :param names: the server's names on this network, its host name first, without the domain.
+    :param domain: the search domain.
+    :param mtu: bytes.
+    """
+
+    id: str
+    network_id: str
+    network_name: str
+    mac: str
+    addresses: tuple[PortAddress, ...] = ()
+    names: tuple[str, ...] = ()
+    domain: str = "novalocal"
+    mtu: int = 1500
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ServerPort:
+        """Return the inverse of :func:`dataclasses.asdict`, after JSON made lists of tuples."""
+        lists = {
+            "addresses": tuple(PortAddress.from_json(each) for each in value["addresses"]),
+            "names": tuple(value["names"]),
+        }
+        return cls(**{**value, **lists})
 
 
 @dataclass(frozen=True)
@@ -20,6 +81,8 @@ class ServerSpec:
     :param config_drive: the template asked for a config drive.
     :param stack_name: the stack the server belongs to, "" when made outside of Heat.
     :param resource_name: the logical name in the template, for people.
+    :param ports: its interfaces, in the order in which the guest sees them; none, and it is on the
+        one network that each machine has of its own.
     """
 
     id: str
@@ -34,15 +97,24 @@ class ServerSpec:
     stack_name: str = ""
     resource_name: str = ""
     availability_zone: str = "nova"
+    ports: tuple[ServerPort, ...] = ()
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ServerSpec:
         """Return the inverse of :meth:`to_json`."""
-        return cls(**{**value, "user_data": value["user_data"].encode("latin-1")})
+        typed = {
+            "user_data": value["user_data"].encode("latin-1"),
+            "ports": tuple(ServerPort.from_json(each) for each in value.get("ports", ())),
+        }
+        return cls(**{**value, **typed})
 
     def to_json(self) -> dict[str, object]:
         """Plain JSON types, to be kept over a restart."""
-        return {**self.__dict__, "user_data": self.user_data.decode("latin-1")}
+        return {
+            **self.__dict__,
+            "user_data": self.user_data.decode("latin-1"),
+            "ports": [asdict(port) for port in self.ports],
+        }
 
 
 class GuestServices(Protocol):
@@ -65,6 +137,14 @@ class Compute(Protocol):
 
     Implementations must be thread-safe.
     """
+
+    @property
+    def networked(self) -> bool:
+        """Whether its guests get the ports of their specs.
+
+        Where not, each guest has the one address of a network of its own, and Nova gives no ports
+        and says so.
+        """
 
     def boot(self, spec: ServerSpec, services: GuestServices) -> None:
         """Start the server, whose guest gets the cloud's services; raises to refuse it."""

@@ -140,7 +140,7 @@ class Servers:
                 f"Your data is {encoded} bytes",
             )
         # The rest of the request: names, metadata and the JSON around them.
-        request = encoded + len(json.dumps({**spec.to_json(), "user_data": ""}))
+        request = encoded + len(json.dumps({**spec.to_json(), "user_data": "", "ports": []}))
         if self._request_limit and request > self._request_limit:
             raise UserDataTooLargeError(
                 413,

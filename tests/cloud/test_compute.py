@@ -1,0 +1,40 @@
+"""What Nova hands to whoever runs a server, and how it is kept over a restart."""
+
+from __future__ import annotations
+
+import json
+
+from hotplate.cloud.nova.compute import PortAddress, ServerPort, ServerSpec
+
+PORT = ServerPort(
+    id="8f2a",
+    network_id="77aa",
+    network_name="private",
+    mac="fa:16:3e:00:00:05",
+    addresses=(
+        PortAddress(
+            address="10.0.0.5",
+            subnet_id="91bc",
+            cidr="10.0.0.0/24",
+            gateway="10.0.0.1",
+            host_routes=(("192.168.7.0/24", "10.0.0.9"),),
+            name_servers=("10.0.0.3",),
+            dhcp_server="10.0.0.254",
+        ),
+        PortAddress("10.1.0.5", "a001", "10.1.0.0/24", enable_dhcp=False),
+    ),
+    names=("web",),
+    mtu=1400,
+)
+
+
+def test_a_server_with_ports_is_kept_as_json() -> None:
+    spec = ServerSpec(id="1", name="web", user_data=b"\x00\xff", ports=(PORT,))
+    kept = json.loads(json.dumps(spec.to_json()))
+    assert ServerSpec.from_json(kept) == spec
+
+
+def test_what_was_kept_before_servers_had_ports_is_read() -> None:
+    kept = ServerSpec(id="1", name="web").to_json()
+    del kept["ports"]
+    assert ServerSpec.from_json(kept).ports == ()
