@@ -407,6 +407,7 @@ def test_a_link_that_was_there_does_not_lead_out(init, tmp_path):
 @pytest.mark.parametrize(
     "data",
     [b"", b"no archive", tar_bytes(mode="w:gz")[:-40], gzip.compress(b"x" * 9999)[:-9], b"BZh9"],
+    ids=["empty", "text", "a part of a tar.gz", "a part of a gz", "a part of a bz2"],
 )
 def test_what_is_no_archive_or_damaged_fails(init, tmp_path, data):
     (tmp_path / "archive.gz").write_bytes(data)
