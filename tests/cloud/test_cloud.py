@@ -103,6 +103,19 @@ def run_alone(script: str) -> str:
     return done.stdout.strip()
 
 
+def test_heat_is_imported_without_looking_for_garbage() -> None:
+    """All of it stays, and was looked at hundreds of times."""
+    script = """
+import gc
+from hotplate.cloud.heat import engine
+looks = []
+gc.callbacks.append(lambda phase, info: looks.append(phase))
+engine.load()
+print(gc.isenabled(), len(looks) < 10)
+"""
+    assert run_alone(script) == "True True"
+
+
 def test_stop_leaves_no_thread() -> None:
     """Heat would end the wait condition's thread after its 600 s."""
     script = """
