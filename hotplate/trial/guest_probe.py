@@ -11,6 +11,7 @@ from hotplate.errors import HotplateError
 from hotplate.events.event import Event
 from hotplate.events.kinds import GuestJournal, StackResource
 from hotplate.events.log import EventLog
+from hotplate.guest.shell import Shell
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded
@@ -54,28 +55,36 @@ def wait_for_boot(server: Server, *, seconds: float) -> str:
     return ""
 
 
-def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> None:
+def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> bool:
     """Emit the guest's answers to the questions that are worth asking.
 
     Of one that lets nobody in, its disk is looked at.
 
     :param missing: the first stage that was not reached, None when all were.
+    :return: whether it let us in.
     """
-    if server.machine.running and _ask_inside(events, server, missing or Stage.SIGNAL_ACCEPTED):
-        return
+    missing = missing or Stage.SIGNAL_ACCEPTED
+    shell = _way_in(server, missing) if server.machine.running else None
+    if shell is not None and _ask_inside(events, server, shell, missing):
+        return True
     disk = server.machine.config.disk
     if disk is not None and (text := look_at_disk(disk)):
         probes.report_disk(events, server.spec.id, text)
+    return shell is not None
 
 
-def _ask_inside(events: EventLog, server: Server, missing: Stage) -> bool:
-    """Ask a guest that runs; False when it lets nobody in, or gives no answer."""
+def _way_in(server: Server, missing: Stage) -> Shell | None:
+    """Return the shell of a guest that runs, None when it lets nobody in."""
     # Without metadata it does not know of the shell.
     early = ORDER.index(missing) <= ORDER.index(Stage.METADATA_SERVED)
     try:
-        shell = server.shell(seconds=LOG_SECONDS if early else SECONDS)
+        return server.shell(seconds=LOG_SECONDS if early else SECONDS)
     except (HotplateError, DeadlineExceeded, OSError):
-        return False
+        return None
+
+
+def _ask_inside(events: EventLog, server: Server, shell: Shell, missing: Stage) -> bool:
+    """Ask a guest by its shell; False when it gives no answer."""
     answered = False
     with contextlib.suppress(HotplateError, OSError):
         for probe in probes.for_stage(missing):

@@ -258,18 +258,21 @@ class Trial:
         tracker = decisive(self._followed())
         server = self.testbed.server(tracker.server)
         well = result.as_wanted and tracker.missing() is None
+        shut = None
         if server is not None and server.machine.running and not well:
-            self._ask_guest(server, tracker)
+            shut = None if self._ask_guest(server, tracker) else server
         for each in self.testbed.servers:
-            save_logs(each, self.folder / "guest" / each.directory.name, events=self.events)
+            # One that has just let nobody in is not waited for again.
+            if each is not shut:
+                save_logs(each, self.folder / "guest" / each.directory.name, events=self.events)
 
-    def _ask_guest(self, server: Server, tracker: StageTracker) -> None:
-        """Ask it what is wrong; it may well be out of reach."""
-        ask_guest(self.events, server, tracker.missing())
-        if not server.machine.config.display:
-            return
-        with contextlib.suppress(MachineLostError, OSError):
-            server.machine.screenshot(self.folder / SCREENSHOT)
+    def _ask_guest(self, server: Server, tracker: StageTracker) -> bool:
+        """Ask it what is wrong; it may well be out of reach, and False is returned."""
+        let_in = ask_guest(self.events, server, tracker.missing())
+        if server.machine.config.display:
+            with contextlib.suppress(MachineLostError, OSError):
+                server.machine.screenshot(self.folder / SCREENSHOT)
+        return let_in
 
     def _subject(self) -> Subject:
         stand_ins = [

@@ -12,7 +12,10 @@ from hotplate.events.log import EventLog
 from hotplate.settings import Settings
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
+from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
+from hotplate.timing.deadline import DeadlineExceeded
+from hotplate.trial.guest_probe import LOG_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +98,21 @@ def test_an_error_of_heat_itself_is_not_the_templates(play, monkeypatch, tmp_pat
         with pytest.raises(HotplateError, match="the embedded Heat itself failed") as raised:
             Stack.create(testbed.cloud, Template(source="a test", template=template()))
     assert outcome_of(raised.value) is Outcome.ERROR
+
+
+def test_a_guest_that_lets_nobody_in_is_waited_for_once(play, monkeypatch):
+    """Its logs were waited for too, after its answers had been waited for in vain."""
+    waits = []
+
+    def shell(_server, *, seconds):
+        waits.append(seconds)
+        raise DeadlineExceeded("gave up waiting for a root shell")
+
+    monkeypatch.setattr(Server, "shell", shell)
+    verdict = play(template(), Guest(agent=False), patience=1).verdict
+    assert verdict.outcome is Outcome.FAILED
+    # Whether it has come to rest is asked for a shorter time.
+    assert len([each for each in waits if each >= LOG_SECONDS]) == 1
 
 
 def answering(**outputs):
