@@ -1,8 +1,14 @@
 """tools/check, with stand-ins for what it runs."""
 
+import os
+import re
+import select
 import shutil
+import signal
 import subprocess
 from pathlib import Path
+
+import pytest
 
 CHECK = Path(__file__).resolve().parents[2] / "tools" / "check"
 STAND_INS = {
@@ -23,12 +29,12 @@ def lay_out(folder: Path, **stand_ins: str) -> None:
     shutil.copy2(CHECK, folder / "tools" / "check")
 
 
-def check(folder: Path, lane: str) -> str:
-    """Run one lane; return what was printed."""
+def check(folder: Path, *lanes: str, status: int = 0) -> str:
+    """Run the lanes; return what was printed."""
     done = subprocess.run(
-        [folder / "tools" / "check", lane], capture_output=True, text=True, timeout=60
+        [folder / "tools" / "check", *lanes], capture_output=True, text=True, timeout=60
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 
 
@@ -50,3 +56,59 @@ def test_six_commits_in_a_row_run_the_whole_long_lane(tmp_path: Path) -> None:
     parts = sorted(line.split()[-1] for line in (tmp_path / "words").read_text().splitlines())
     assert parts == [f"hash:{part}/6" for part in range(1, 7)]
     assert "slice 3 of 6 of the long lane" in printed
+
+
+MEET = """case "$*" in
+    *tests/hooks*) echo hooks one; echo here > meet; echo hooks two ;;
+    *tests/machine*) echo machine one; read -r word < meet; echo machine two; exit 1 ;;
+esac"""
+"""Each of two lanes waits for the other, which only one at its side can end."""
+
+
+def test_lanes_run_side_by_side_and_each_is_shown_whole(tmp_path: Path) -> None:
+    lay_out(tmp_path, **{".venv/bin/python": MEET, "tools/count-tests": "true"})
+    os.mkfifo(tmp_path / "meet")
+    printed = check(tmp_path, "hooks", "machine", status=1)
+    for lane in ("hooks", "machine"):
+        assert f"{lane} one\n{lane} two\n" in printed
+    assert re.search(r"hooks +passed +\d+ s\n +machine +FAILED +\d+ s\n", printed)
+    assert printed.endswith("failed: machine\n")
+
+
+COUNT = """workers=1
+while [ $# -gt 0 ]; do [ "$1" != -n ] || workers=$2; shift; done
+echo "+$workers" >> workers; sleep 0.3; echo "-$workers" >> workers"""
+
+
+@pytest.mark.parametrize(
+    "lanes",
+    [("unit", "hooks", "cloud", "machine", "elements"), ("image", "slice"), ("image",)],
+    ids=" ".join,
+)
+def test_no_more_than_four_workers_run_at_a_time(tmp_path: Path, lanes: tuple[str, ...]) -> None:
+    lay_out(tmp_path, **{".venv/bin/python": COUNT, ".venv/bin/git": "echo 1"})
+    check(tmp_path, *lanes)
+    running = peak = 0
+    for line in (tmp_path / "workers").read_text().splitlines():
+        running += int(line)
+        peak = max(peak, running)
+    assert running == 0
+    assert 2 <= peak <= 4
+
+
+def test_what_runs_ends_with_it(tmp_path: Path) -> None:
+    stand_in = 'case "$*" in *tests/hooks*) echo $$ > began; exec sleep 1000 ;; esac'
+    lay_out(tmp_path, **{".venv/bin/python": stand_in})
+    os.mkfifo(tmp_path / "began")
+    command = [tmp_path / "tools" / "check", "hooks", "machine"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as running:
+        pid = int((tmp_path / "began").read_text())
+        descriptor = os.pidfd_open(pid)
+        running.send_signal(signal.SIGTERM)
+    try:
+        ended, _, _ = select.select([descriptor], [], [], 30)
+        if not ended:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    finally:
+        os.close(descriptor)
+    assert ended, f"the process {pid} of a lane outlived tools/check"
