@@ -233,14 +233,15 @@ def _quoted(task: HookTask, text: str) -> str:
     return shortened(clean_line(line), QUOTED)
 
 
-def _by_length(inputs: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+def _by_length(inputs: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     """Return names and values, the longest first: a short one may be a part of it.
 
     Also as they stand in JSON, and in what Python shows of a text; and each line of one.
     """
     forms = {
         (name, form)
-        for name, value in inputs.items()
+        for name, given in inputs.items()
+        for value in [given if isinstance(given, str) else json.dumps(given)]
         for whole in (value, json.dumps(value)[1:-1], repr(value)[1:-1])
         for form in (whole, *whole.split("\n"))
         if form.strip()

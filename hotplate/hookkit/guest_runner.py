@@ -2,7 +2,8 @@
 
 A program, run in a process of its own with ``HEAT_CONFIG_LIB`` naming the directory that holds
 ``heat_config``.  It reads on stdin an object with ``hook`` (a path), ``deployment``, ``timeout``
-(seconds, 0 for ever), ``state`` and ``logs`` (directories), and prints one object, see
+(seconds, 0 for ever), ``grace`` (seconds from SIGTERM to SIGKILL when this program is ended
+itself), ``state`` and ``logs`` (directories), and prints one object, see
 :class:`hotplate.hookkit.run.HookReport`.  How a hook is called, and how its answer is read, is
 ``heat_config.execution`` and ``heat_config.result``, as in an image.
 """
@@ -48,6 +49,7 @@ class HookRun:
 
     def __init__(self, request: dict[str, Any]) -> None:
         self._path: str = request["hook"]
+        self._grace: float = request["grace"]
         self._item = Item(request["deployment"])
         environ = {
             "HEAT_CONFIG_FILE": os.devnull,
@@ -121,7 +123,7 @@ class HookRun:
         pid = self._note().partition(b" ")[0]
         if not pid.isdigit() or not process.kill_group(int(pid), 0):
             return False
-        process.end_group(int(pid), 2.0)
+        process.end_group(int(pid), self._grace)
         return True
 
 

@@ -11,10 +11,10 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from hotplate.errors import HotplateError, SubjectError, UsageError
 from hotplate.hookkit.changes import ROOTS, FileChange, changes, look
@@ -22,6 +22,9 @@ from hotplate.paths import hooks_dir
 
 GRACE = 20.0
 """Seconds that the runner has to end a hook that took too long, and to report that."""
+
+END_GRACE = 10.0
+"""Seconds from SIGTERM to SIGKILL, for a hook that is interrupted; the runner's ``kill_after``."""
 
 HOOK_LIMIT = 4 << 20
 """Bytes at the start of a hook in which the names of its settings are looked for."""
@@ -35,25 +38,27 @@ class HookTask:
     """What a hook is run with.
 
     :param hook: the hook's file.
-    :param config: what the template has as its config.
+    :param config: what the template has as its config, of any type that JSON has.
     :param group: that of the deployment; by default the name of the file without its suffix, with
         ``-`` for ``_``, as elements name them.
-    :param inputs: by name; all are of the type String.
+    :param inputs: by name; the type of each is that of Heat's which has such values.
     :param outputs: the declared outputs.
     :param options: of the config, by name.
     :param action: Heat's.
+    :param key: the deployment's id; by default a new one each time.
     :param timeout: seconds that the hook may take, unless its option ``timeout`` says otherwise.
     :param environ: where its PATH and the settings of hooks are taken from.
     :param roots: the directories below which changed files are looked for.
     """
 
     hook: Path
-    config: str
+    config: object
     group: str = ""
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, object] = field(default_factory=dict)
     outputs: Sequence[str] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     action: str = "CREATE"
+    key: str = ""
     timeout: float = 300.0
     environ: Mapping[str, str] = field(default_factory=dict)
     roots: Sequence[Path] = ROOTS
@@ -110,6 +115,21 @@ def run_hook(task: HookTask) -> HookReport:
     :raises UsageError: when its file is not there, or its group cannot be one.
     :raises SubjectError: when it could not be ended by the runner in time.
     """
+    check_task(task)
+    with scratch_directory() as scratch:
+        own = (scratch, hooks_dir())
+        before = look(task.roots, without=own)
+        with RunningHook(task, scratch) as running:
+            report = running.report()
+        after = look(task.roots, without=own)
+    return replace(report, changed=changes(before, after), whole=before.whole and after.whole)
+
+
+def check_task(task: HookTask) -> None:
+    """Check what is wrong before a hook is run.
+
+    :raises UsageError: when its file is not there, or its group cannot be one.
+    """
     if not task.hook.is_file():
         raise UsageError(f'the hook "{task.hook}" does not exist or is not a file')
     if not _GROUP.fullmatch(task.group_name):
@@ -117,14 +137,27 @@ def run_hook(task: HookTask) -> HookReport:
             f'the group "{task.group_name}" can have no hook; expected letters, digits, - and _',
             hint="--group NAME",
         )
+
+
+@contextlib.contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """Make a directory for runs of a hook, and remove it; others cannot look into it."""
     with tempfile.TemporaryDirectory(prefix="hotplate-hook-", ignore_cleanup_errors=True) as name:
         # mkdtemp follows TMPDIR as it is given; what a hook is given is absolute.
         scratch = Path(name).resolve()
-        own = (scratch, hooks_dir())
-        before = look(task.roots, without=own)
-        facts = _report_of(task, scratch)
-        after = look(task.roots, without=own)
-    return HookReport(**facts, changed=changes(before, after), whole=before.whole and after.whole)
+        for each in ("home", "hook"):
+            (scratch / each).mkdir(mode=0o700)
+        yield scratch
+
+
+def heat_type(value: object) -> str:
+    """Return the type of an input that has such values (heat/engine/software_config_io.py).
+
+    >>> heat_type(True), heat_type(7), heat_type([1]), heat_type({}), heat_type(None)
+    ('Boolean', 'Number', 'CommaDelimitedList', 'Json', 'String')
+    """
+    kinds = (bool, "Boolean"), (int | float, "Number"), (list, "CommaDelimitedList"), (dict, "Json")
+    return next((name for kind, name in kinds if isinstance(value, kind)), "String")
 
 
 def deployment(task: HookTask) -> dict[str, Any]:
@@ -141,12 +174,13 @@ def deployment(task: HookTask) -> dict[str, Any]:
     }
     inputs = {**derived, **task.inputs}
     return {
-        "id": str(uuid.uuid4()),
+        "id": task.key or str(uuid.uuid4()),
         "name": "hotplate-hook-run",
         "group": task.group_name,
         "config": task.config,
         "inputs": [
-            {"name": name, "type": "String", "value": value} for name, value in inputs.items()
+            {"name": name, "type": heat_type(value), "value": value}
+            for name, value in inputs.items()
         ],
         "outputs": [
             {"name": name, "type": "String", "error_output": False} for name in task.outputs
@@ -182,45 +216,101 @@ def environment(task: HookTask, scratch: Path) -> dict[str, str]:
     }
 
 
-def _report_of(task: HookTask, scratch: Path) -> dict[str, Any]:
-    """Have the runner run the hook, and return its report."""
-    for name in ("home", "hook"):
-        (scratch / name).mkdir(mode=0o700)
-    request = {
-        "hook": str(task.hook.absolute()),
-        "deployment": deployment(task),
-        "timeout": task.timeout,
-        "state": str(scratch / "state"),
-        "logs": str(scratch / "logs"),
-    }
-    with contextlib.ExitStack() as stack:
-        errors = stack.enter_context((scratch / "errors").open("w+b"))
-        child = subprocess.Popen(
+class RunningHook:
+    """A hook that the runner runs; a context manager, at whose end nothing of it runs any more.
+
+    :param scratch: a :func:`scratch_directory`; several runs may share one.
+    """
+
+    def __init__(self, task: HookTask, scratch: Path) -> None:
+        self._task = task
+        self._stack = contextlib.ExitStack()
+        self._request = json.dumps(
+            {
+                "hook": str(task.hook.absolute()),
+                "deployment": deployment(task),
+                "timeout": task.timeout,
+                "grace": END_GRACE,
+                "state": str(scratch / "state"),
+                "logs": str(scratch / "logs"),
+            }
+        ).encode()
+        self._environment = environment(task, scratch)
+
+    def __enter__(self) -> Self:
+        self._errors = self._stack.enter_context(tempfile.TemporaryFile())
+        # In memory: inputs are in it.
+        request = self._stack.enter_context(os.fdopen(os.memfd_create("request"), "w+b"))
+        request.write(self._request)
+        request.seek(0)
+        self._child = subprocess.Popen(
             [sys.executable, "-IS", Path(__file__).with_name("guest_runner.py")],
-            stdin=subprocess.PIPE,
+            stdin=request,
             stdout=subprocess.PIPE,
-            stderr=errors,
-            env=environment(task, scratch),
+            stderr=self._errors,
+            env=self._environment,
             # An interruption at the terminal is for us, who end the hook and what it started.
             start_new_session=True,
         )
-        stack.callback(_end, child)
+        self._stack.callback(self._close)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def report(self) -> HookReport:
+        """Wait for the end of the run, and return what came of it.
+
+        :raises SubjectError: when it could not be ended by the runner in time.
+        """
+        timeout = self._task.timeout + GRACE if self._task.timeout else None
         try:
-            report, _ = child.communicate(
-                json.dumps(request).encode(), timeout=task.timeout + GRACE if task.timeout else None
-            )
+            report, _ = self._child.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             raise SubjectError(
-                f'the hook "{task.hook}" was ended: its own option timeout is longer than '
-                f"{task.timeout:g} seconds",
+                f'the hook "{self._task.hook}" was ended: its own option timeout is longer than '
+                f"{self._task.timeout:g} seconds",
                 hint="--timeout SECONDS",
             ) from None
-        if child.returncode:
+        if self._child.returncode:
             raise HotplateError(
-                f"the runner ended with exit status {child.returncode}: {_last_line(errors)}"
+                f"the runner ended with exit status {self._child.returncode}: "
+                f"{_last_line(self._errors)}"
             )
-    facts: dict[str, Any] = json.loads(report)
-    return facts
+        facts: dict[str, Any] = json.loads(report)
+        return HookReport(**facts)
+
+    def interrupt(self) -> float:
+        """Have the runner end the hook, as in a guest that is shut down: by SIGTERM.
+
+        :return: how long that took, in seconds; :data:`END_GRACE` when the hook had to be killed.
+        """
+        begin = time.monotonic()
+        self._end()
+        return time.monotonic() - begin
+
+    def _close(self) -> None:
+        self._end()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
+
+    def _end(self) -> None:
+        """End the runner, which ends its hook first; do not be interrupted in that."""
+        if self._child.poll() is not None:
+            return
+        self._child.terminate()
+        end = time.monotonic() + GRACE
+        while time.monotonic() < end:
+            try:
+                self._child.wait(end - time.monotonic())
+                break
+            except KeyboardInterrupt:
+                continue
+            except subprocess.TimeoutExpired:
+                break
+        if self._child.poll() is None:
+            self._child.kill()
+            self._child.wait()
 
 
 def _last_line(errors: Any) -> str:
@@ -228,22 +318,3 @@ def _last_line(errors: Any) -> str:
     errors.seek(0)
     lines = errors.read(1 << 20).decode("utf-8", "replace").strip().splitlines() or [""]
     return str(lines[-1].partition(":")[0])
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the runner, which ends its hook first; do not be interrupted in that."""
-    if child.poll() is not None:
-        return
-    child.terminate()
-    end = time.monotonic() + GRACE
-    while time.monotonic() < end:
-        try:
-            child.wait(end - time.monotonic())
-            break
-        except KeyboardInterrupt:
-            continue
-        except subprocess.TimeoutExpired:
-            break
-    if child.poll() is None:
-        child.kill()
-        child.wait()
