@@ -19,6 +19,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import hotplate  # noqa: E402
+from hotplate.hookkit.contract import LINES  # noqa: E402
+from hotplate.hookkit.contract_file import ROLES  # noqa: E402
 from hotplate.verdict.console_patterns import PATTERNS  # noqa: E402
 from hotplate.verdict.rules import RULES  # noqa: E402
 from hotplate.verdict.stages import STAGES  # noqa: E402
@@ -95,6 +97,16 @@ def _write_table(name: str, heads: tuple[str, ...], rows: Iterable[tuple[str, ..
     (folder / f"{name}.rst").write_text("\n".join(lines) + "\n")
 
 
+_write_table(
+    "contract",
+    ("Line", "What holds", "What to do about a hook that fails"),
+    ((f"``{line.name}``", _sentence(line.sentence), _sentence(line.mend)) for line in LINES),
+)
+_write_table(
+    "roles",
+    ("Config", "What it has to do"),
+    ((f"``{name}``", _sentence(what)) for name, what in ROLES.items()),
+)
 _write_table(
     "stages",
     ("Stage", "What to look at when it is not reached"),

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from hotplate.cli import hook_check
 from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import Interrupted, Outcome, UsageError
 from hotplate.hookkit.changes import ROOTS
@@ -64,13 +65,28 @@ example:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate hook``."""
     actions = parser.add_subparsers(dest="hook_verb", metavar="VERB", required=True)
-    run_parser = actions.add_parser(
-        "run",
-        help="run a hook on a config, and show what Heat would get",
-        description=ABOUT,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    for name, summary, about, epilog, fill in (
+        ("run", "run a hook on a config, and show what Heat would get", ABOUT, EPILOG, _add_run),
+        (
+            "check",
+            "hold a hook to the contract, line by line",
+            hook_check.ABOUT,
+            hook_check.EPILOG,
+            hook_check.add_arguments,
+        ),
+    ):
+        fill(
+            actions.add_parser(
+                name,
+                help=summary,
+                description=about,
+                epilog=epilog,
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            )
+        )
+
+
+def _add_run(run_parser: argparse.ArgumentParser) -> None:
     run_parser.add_argument("hook", type=Path, metavar="HOOK", help="the hook's file")
     run_parser.add_argument(
         "--config",
@@ -123,6 +139,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Do what was asked for; return the exit status."""
+    return hook_check.run(args) if args.hook_verb == "check" else _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     """Run a hook; 1 when the deployment would fail, or for a finding."""
     task = _task(args)
     try:

@@ -13,6 +13,7 @@ HERE = {
     "hotplate.cloud.http.addresses",
     "hotplate.cloud.neutron.allocation",
     "hotplate.cloud.nova.flavors",
+    "hotplate.hookkit.contract_file",
     "hotplate.hookkit.run",
     "hotplate.text",
 }

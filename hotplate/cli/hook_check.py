@@ -1,0 +1,163 @@
+"""``hotplate hook check``: hold a hook to the contract."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotplate.cli.interrupts import Interrupts
+from hotplate.errors import Interrupted, Outcome, UsageError
+from hotplate.hookkit.check import CHECK_ROOTS, CheckTask, check
+from hotplate.hookkit.contract import LINE_NAMES, LINES, ContractLine, LineState
+from hotplate.hookkit.contract_file import FILE_LIMIT, ROLES, SUFFIX, contract_file
+from hotplate.hookkit.contract_show import check_document, check_text
+
+_ROLE_TEXT = "\n".join(f"  {name:13} {what}" for name, what in ROLES.items())
+_LINE_TEXT = "\n".join(f"  {line.name:13} {line.sentence}" for line in LINES)
+
+ABOUT = f"""\
+Hold a hook, in any language, to the contract that hotplate's own hooks are held
+to. It runs on this host, as with "hotplate hook run", in a scratch state
+directory, some twelve times; each line passes, fails with the reason and the
+mend, or was not tried, and why.
+
+{_LINE_TEXT}
+
+What it runs is in the language of the hook's tool: a contract file, HOOK's name
+with {SUFFIX} for its suffix, or --config NAME=FILE. hotplate has configs for
+the groups of its own hooks. The configs, of which only ok has to be there:
+
+{_ROLE_TEXT}
+
+In a config, @word@ is a new word in each run, which has to come back; @dir@ is a
+scratch directory; @ready@ is a FIFO. Each run has a secret input, "password".
+"""
+
+EPILOG = """\
+exit status:
+  0      no line failed
+  1      a line failed
+  2      wrong usage, a file that is not there, no config to try the hook with
+  3      the host lacks something, the hook's tool for instance, or ran out of it
+  128+N  interrupted by the signal N; the hook has been ended
+
+example:
+  hotplate hook check hooks/mine.py --config ok=tests/ok.conf --config fails=tests/bad.conf
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Fill in the command line of ``hotplate hook check``."""
+    parser.add_argument("hook", type=Path, metavar="HOOK", help="the hook's file")
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="a config to try the hook with, as a template has it; may be given several times",
+    )
+    parser.add_argument(
+        "--group",
+        default="",
+        metavar="NAME",
+        help="the deployments' group (default: the file's name without its suffix, - for _)",
+    )
+    parser.add_argument(
+        "--tool",
+        default="",
+        metavar="PROGRAM",
+        help="the program that the hook needs, which is taken away to see what it answers",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="how long one run may take (default: 120)",
+    )
+    parser.add_argument(
+        "--changes-in",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help=f"look for changed files below DIR, not below {' '.join(map(str, CHECK_ROOTS))}; "
+        "may be given several times",
+    )
+    parser.add_argument(
+        "--line",
+        action="append",
+        choices=LINE_NAMES,
+        metavar="LINE",
+        help="try only this line of the contract, and answer; may be given several times",
+    )
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check a hook; 1 when a line failed."""
+    task = _task(args)
+    try:
+        with Interrupts() as interrupts, interrupts.allowed():
+            results = check(task, on_line=_show if sys.stderr.isatty() else _show_nothing)
+    except Interrupted as error:
+        print(f"hotplate hook: {error}; the hook was ended", file=sys.stderr)
+        return 128 + error.number
+    if args.json:
+        print(json.dumps(check_document(task, results), indent=2))
+    else:
+        print(check_text(task, results), end="")
+    failed = any(each.state is LineState.FAILED for each in results)
+    return (Outcome.FAILED if failed else Outcome.PASSED).exit_status
+
+
+def _show(line: ContractLine) -> None:
+    print(f"\r\033[Ktrying {line.name}\r", end="", file=sys.stderr, flush=True)
+
+
+def _show_nothing(_line: ContractLine) -> None:
+    pass
+
+
+def _task(args: argparse.Namespace) -> CheckTask:
+    """Return what is asked for.
+
+    :raises UsageError: when it makes no sense.
+    """
+    if not 0 < args.timeout <= 86400:
+        raise UsageError(f"--timeout {args.timeout:g} is no time limit; expected seconds, over 0")
+    for root in args.changes_in or ():
+        if not root.is_dir():
+            raise UsageError(f'the directory "{root}" does not exist')
+    group = args.group or args.hook.stem.replace("_", "-")
+    given = contract_file(args.hook, group).with_configs(_configs(args.config))
+    return CheckTask(
+        args.hook.absolute(),
+        group,
+        given.with_tool(args.tool),
+        os.environ,
+        timeout=args.timeout,
+        roots=tuple(each.resolve() for each in args.changes_in or CHECK_ROOTS),
+        lines=tuple(args.line or ()),
+    )
+
+
+def _configs(given: Sequence[str]) -> dict[str, object]:
+    """Return the configs of ``--config``."""
+    configs: dict[str, object] = {}
+    for number, each in enumerate(given, 1):
+        name, equals, file = each.partition("=")
+        if not (equals and file and name in ROLES):
+            raise UsageError(
+                f"--config number {number} is not NAME=FILE; NAME is one of {', '.join(ROLES)}"
+            )
+        try:
+            with Path(file).open("rb") as stream:
+                configs[name] = stream.read(FILE_LIMIT).decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+            raise UsageError(f'the config "{file}" cannot be read: {reason}') from error
+    return configs

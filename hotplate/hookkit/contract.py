@@ -1,0 +1,153 @@
+"""What hooks are held to, line by line, and what came of it.
+
+The contract is that of heat-agents' hooks, which :doc:`docs/hooks` documents, and beyond it what
+hotplate's own hooks keep to: one JSON object in, one JSON object out, and no input anywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hotplate.hookkit.findings import FindingKind
+
+
+@dataclass(frozen=True)
+class ContractLine:
+    """One thing that a hook is held to.
+
+    :param name: of the line, for ``--json`` and for a contract file's ``not-tried``.
+    :param sentence: what holds when the hook passes.
+    :param mend: what to do about a hook that fails, unless the reason has a mend of its own.
+    """
+
+    name: str
+    sentence: str
+    mend: str
+
+
+class LineState(StrEnum):
+    """What became of a line."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_TRIED = "not tried"
+
+
+@dataclass(frozen=True)
+class ContractFault:
+    """Why a hook fails a line.
+
+    :param reason: one sentence, without the value of an input.
+    :param mend: what to do about it; empty for that of the line.
+    """
+
+    reason: str
+    mend: str = ""
+
+
+@dataclass(frozen=True)
+class LineResult:
+    """A line, and what became of it.
+
+    :param faults: why it failed.
+    :param reason: why it was not tried.
+    """
+
+    line: ContractLine
+    state: LineState
+    faults: Sequence[ContractFault] = ()
+    reason: str = ""
+
+
+LINES = (
+    ContractLine(
+        "answer",
+        "it answers with one JSON object, ends with 0, and does what is asked",
+        "print one JSON object with deploy_stdout, deploy_stderr and deploy_status_code to stdout",
+    ),
+    ContractLine(
+        "inputs",
+        "inputs of each of Heat's types, and empty ones, arrive",
+        "take each value as JSON has it; where text is wanted, pass on anything but text as JSON",
+    ),
+    ContractLine(
+        "unicode",
+        "quotes, line breaks and characters beyond ASCII in inputs arrive",
+        "read stdin and write files as UTF-8 whatever the locale is, and quote every expansion",
+    ),
+    ContractLine(
+        "large-output",
+        "a tool may print more than a pipe or a command line holds",
+        "read the tool's output while it runs, and hand it on through files, not as an argument",
+    ),
+    ContractLine(
+        "binary-output",
+        "a tool may print bytes that are no text",
+        "decode with replacement of what is not UTF-8, and let a JSON library write the answer",
+    ),
+    ContractLine(
+        "failure",
+        "a config that fails gives a status that is not 0, and the tool's words",
+        "put the tool's exit status in deploy_status_code and its stderr in deploy_stderr",
+    ),
+    ContractLine(
+        "missing-tool",
+        "without its tool it answers that the tool is missing",
+        "look for the tool first, and answer with a status that is not 0 and a sentence naming it",
+    ),
+    ContractLine(
+        "log",
+        "no input is in its log or its answer unless the config puts it there",
+        "log what is done, never what was given: no set -x, no dump of the deployment",
+    ),
+    ContractLine(
+        "private",
+        "no file and no command line that every user can read holds an input",
+        "keep inputs in files of mode 0600 or directories of mode 0700, and out of command lines",
+    ),
+    ContractLine(
+        "outside",
+        "nothing is changed outside of its directories and those of its tool",
+        "keep files below its setting HEAT_<GROUP>_WORKING; what the tool changes is named in "
+        "may-change of the contract file",
+    ),
+    ContractLine(
+        "again",
+        "a second run of the same deployment, and an UPDATE, succeed",
+        "replace what an earlier run has left; do not take it for an error",
+    ),
+    ContractLine(
+        "at-once",
+        "two deployments at once do not mix",
+        "put the deployment's id in the name of each file",
+    ),
+    ContractLine(
+        "time-limit",
+        "stopped after its time, it leaves no input and no process",
+        "end on SIGTERM and remove what holds inputs: try and finally, or a trap on EXIT; start "
+        "the tool in the hook's own process group",
+    ),
+    ContractLine(
+        "interruption",
+        "interrupted by SIGTERM, it leaves no input and no process",
+        "end on SIGTERM and remove what holds inputs: try and finally, or a trap on EXIT; start "
+        "the tool in the hook's own process group",
+    ),
+)
+"""The contract, in the order of its table."""
+
+LINE_NAMES = tuple(line.name for line in LINES)
+
+MENDS = {
+    FindingKind.NOT_EXECUTABLE: "chmod 0755 the hook",
+    FindingKind.NO_INTERPRETER: "begin the file with #! and the path of its interpreter",
+    FindingKind.TEXT_BESIDE_JSON: "send all other output of the hook and its tools to stderr",
+    FindingKind.NO_STATUS: "put deploy_status_code, a number, in each answer",
+    FindingKind.EXIT_STATUS: "end with exit status 0 after each answer",
+    FindingKind.CRASH: "catch the error, and answer with a sentence about it",
+    FindingKind.OUTPUT_MISSING: "hand back each declared output under its name",
+    FindingKind.TIMEOUT: "find what it waits for; --timeout SECONDS gives it longer",
+}
+"""What to do about a finding, where that is not what the line says."""

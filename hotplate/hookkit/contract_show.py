@@ -1,0 +1,72 @@
+"""The result of a check as people read it, and as JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hotplate.hookkit.check import CheckTask
+from hotplate.hookkit.contract import LineResult, LineState
+from hotplate.text import clean_line
+
+WIDTH = 96
+
+
+def check_document(task: CheckTask, results: Sequence[LineResult]) -> dict[str, Any]:
+    """Return all of it for ``--json``."""
+    return {
+        "hook": str(task.hook),
+        "group": task.group,
+        "contract_file": str(task.given.path) if task.given.path else None,
+        "passed": not any(each.state is LineState.FAILED for each in results),
+        "lines": [
+            {
+                "name": each.line.name,
+                "sentence": each.line.sentence,
+                "state": each.state.value,
+                "faults": [
+                    {"reason": fault.reason, "mend": fault.mend or each.line.mend}
+                    for fault in each.faults
+                ],
+                "reason": each.reason,
+            }
+            for each in results
+        ],
+    }
+
+
+def check_text(task: CheckTask, results: Sequence[LineResult]) -> str:
+    """Return all of it for people: a table, and what to do about each line that failed."""
+    return "\n".join(_lines(task, results)) + "\n"
+
+
+def _lines(task: CheckTask, results: Sequence[LineResult]) -> Iterator[str]:
+    yield f"hook     {clean_line(str(task.hook))}, group {task.group}"
+    if task.given.path:
+        yield f"configs  {clean_line(str(task.given.path))}"
+    for each in results:
+        yield f"{each.state.value:9}  {each.line.name:13}  {each.line.sentence}"
+        if each.state is LineState.NOT_TRIED:
+            yield from _indented("reason", each.reason)
+        for fault in each.faults:
+            yield from _indented("reason", fault.reason)
+        for mend in dict.fromkeys(fault.mend or each.line.mend for fault in each.faults):
+            yield from _indented("mend", mend)
+    yield _sum(results)
+
+
+def _indented(title: str, text: str) -> Iterator[str]:
+    yield from textwrap.wrap(
+        clean_line(text),
+        WIDTH,
+        initial_indent=f"{'':11}{title + ':':8}",
+        subsequent_indent=" " * 19,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _sum(results: Sequence[LineResult]) -> str:
+    counts = [(state, sum(each.state is state for each in results)) for state in LineState]
+    return ", ".join(f"{count} {state.value}" for state, count in counts)

@@ -1,0 +1,309 @@
+"""``hotplate hook check``: a hook that keeps to the contract, and one that breaks each line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hotplate.cli import main
+from hotplate.hookkit.contract import LINE_NAMES
+from hotplate.hookkit.contract_file import ROLES, contract_file, filled_in
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTRACTS = ROOT / "hotplate" / "hookkit" / "contracts"
+
+GOOD = f"""#!{sys.executable} -I
+import json, os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+given = json.load(sys.stdin)
+work = os.environ["HEAT_MINE_WORKING"]
+os.makedirs(work, 0o700, exist_ok=True)
+name = os.path.join(work, given["id"])
+inputs = {{each["name"]: each["value"] for each in given["inputs"]}}
+environment = dict(os.environ, heat_outputs_path=name)
+for key, value in inputs.items():
+    environment[key] = value if isinstance(value, str) else json.dumps(value)
+with open(name + ".config", "w", encoding="utf-8") as file:
+    file.write(given["config"])
+secret = name + ".inputs"
+try:
+    with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(inputs, file)
+    status, out, err = 127, b"", b"sh is not installed"
+    try:
+        done = subprocess.run(["sh", name + ".config"], env=environment, capture_output=True)
+        status, out, err = done.returncode, done.stdout, done.stderr
+    except FileNotFoundError:
+        pass
+finally:
+    os.remove(secret)
+answer = {{"deploy_status_code": status}}
+answer["deploy_stdout"] = out.decode("utf-8", "replace")
+answer["deploy_stderr"] = err.decode("utf-8", "replace")
+for each in given["outputs"]:
+    path = name + "." + each["name"]
+    if os.path.exists(path):
+        answer[each["name"]] = open(path, encoding="utf-8").read()
+print(json.dumps(answer))
+"""
+"""A hook whose tool is a shell."""
+
+HANDLER = "signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))"
+RUN = '["sh", name + ".config"]'
+WAITING = """
+with open(work + "/count", "a") as file:
+    file.write("x")
+end = time.monotonic() + 60
+while len(open(work + "/count").read()) == 2 and time.monotonic() < end:
+    time.sleep(0.05)
+secret = name"""
+
+BAD = {
+    "answer": ("print(json", 'print("working")\nprint(json', "text beside the JSON"),
+    "answer status": ('{"deploy_status_code": status}', "{}", "no deploy_status_code"),
+    "answer exit": ("print(json.dumps(answer))", "exit(3)", "exit status 3"),
+    "inputs": (
+        "value if isinstance(value, str) else json.dumps(value)",
+        "str(value)",
+        'the input a_list, ["a", "b c"], came back as "[\'a\', \'b c\']"',
+    ),
+    "unicode": (
+        "for key, value in inputs.items():",
+        "for key, value in inputs.items():\n"
+        '    value = value.encode("ascii", "replace").decode() if key == "a_text" else value',
+        "the input a_text",
+    ),
+    "large-output": (
+        'answer = {"deploy',
+        'subprocess.run(["true", out.replace(b"\\0", b"")])\nanswer = {"deploy',
+        "Argument list too long",
+    ),
+    "binary-output": ('out.decode("utf-8", "replace")', "out.decode()", "UnicodeDecodeError"),
+    "failure": ('{"deploy_status_code": status}', '{"deploy_status_code": 0}', "a success"),
+    "failure words": ('err.decode("utf-8", "replace")', '""', "an empty deploy_stderr"),
+    "missing-tool": (
+        "except FileNotFoundError:\n        pass",
+        "finally:\n        pass",
+        "crashed",
+    ),
+    "missing-tool status": ("out, err = 127,", "out, err = 0,", 'without "sh" on PATH it gives'),
+    "missing-tool words": ('b"sh is not', 'b"it is not', "does not name it"),
+    "log": ("work = os", "print(given, file=sys.stderr)\nwork = os", "in its log"),
+    "log answer": ("err.decode(", "(err + repr(inputs).encode()).decode(", "in deploy_stderr"),
+    "private": (
+        "    os.remove(secret)",
+        "    os.chmod(secret, 0o644); os.chmod(work, 0o755)",
+        '"$HEAT_MINE_WORKING/<id>.inputs" holds an input, and every user can read it',
+    ),
+    "private interruption": (
+        RUN,
+        '["sh", name + ".config", inputs["password"]]',
+        'an input is an argument of the program "sh"',
+    ),
+    "outside": ("secret = name", 'open("@elsewhere@/state", "w").close()\nsecret = name', "/state"),
+    "outside marked": (
+        "secret = name",
+        'open("@elsewhere@/" + given["id"], "w").close()\nsecret = name',
+        "/<id>",
+    ),
+    "again": ('".config", "w"', '".config", "x"', "a second run of it"),
+    "at-once": ('given["id"])', '"one")', "belongs to the other"),
+    "time-limit": (HANDLER, "", '<id>.inputs" still holds an input'),
+    "time-limit kill": (
+        HANDLER,
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        "it does not end on SIGTERM",
+    ),
+    "interruption": (RUN, RUN + ", start_new_session=True", '"sleep" still runs'),
+}
+"""By the line, and what else is tried: what of GOOD is replaced, and words of the reason."""
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Write a hook and its contract file; return the hook."""
+
+    def write(text):
+        folder = tmp_path / "hooks"
+        folder.mkdir()
+        (tmp_path / "elsewhere").mkdir()
+        hook = folder / "mine.py"
+        hook.write_text(text.replace("@elsewhere@", str(tmp_path / "elsewhere")))
+        hook.chmod(0o755)
+        content = yaml.safe_load((CONTRACTS / "script.yaml").read_text())
+        content.pop("not-tried")
+        (folder / "mine.check.yaml").write_text(yaml.safe_dump({"tool": "sh", **content}))
+        return hook
+
+    return write
+
+
+@pytest.fixture
+def check(tmp_path, capsys):
+    """Type ``hotplate hook check --json``; return the exit status and the lines by name."""
+
+    def run(hook, *words):
+        typed = ["hook", "check", str(hook), "--json", *words]
+        status = main([*typed, "--changes-in", str(tmp_path / "elsewhere")])
+        lines = json.loads(capsys.readouterr().out)["lines"]
+        assert [each["name"] for each in lines] == list(LINE_NAMES)
+        return status, {each["name"]: each for each in lines}
+
+    return run
+
+
+def test_a_hook_that_keeps_to_the_contract(make, check):
+    status, lines = check(make(GOOD))
+    assert {each["name"]: each["faults"] for each in lines.values() if each["faults"]} == {}
+    assert (status, {each["state"] for each in lines.values()}) == (0, {"passed"})
+
+
+def test_each_line_is_broken_by_a_bad_hook():
+    assert {case.split()[0] for case in BAD} == set(LINE_NAMES)
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_hook_fails_its_own_line(make, check, case):
+    old, new, words = BAD[case]
+    assert old in GOOD
+    text = GOOD.replace(old, new)
+    if case == "at-once":
+        text = text.replace("\nsecret = name", WAITING)
+    if case == "interruption":
+        text = text.replace(HANDLER, "")
+    line, *others = case.split()
+    tried = [line, *(each for each in others if each in LINE_NAMES)]
+    status, lines = check(make(text), *(f"--line={each}" for each in tried))
+    assert status == 1
+    assert [name for name, each in lines.items() if each["state"] == "failed"] == [line]
+    reasons = [each["reason"] for each in lines[line]["faults"]]
+    assert any(words in each for each in reasons), reasons
+    assert all(each["mend"] for each in lines[line]["faults"])
+
+
+def test_a_hook_that_does_not_answer_is_tried_no_further(make, check):
+    hook = make(GOOD)
+    hook.chmod(0o644)
+    status, lines = check(hook)
+    assert (status, lines["answer"]["state"]) == (1, "failed")
+    assert lines["answer"]["faults"][0]["mend"] == "chmod 0755 the hook"
+    assert lines["again"]["state"] == "not tried"
+    assert lines["again"]["reason"] == 'the hook fails "answer"'
+
+
+def test_what_cannot_be_tried_is_never_called_passed(make, check):
+    hook = make(GOOD)
+    contract = hook.with_name("mine.check.yaml")
+    contract.write_text("configs: {ok: echo @word@}\nnot-tried: {large-output: a reason}\n")
+    status, lines = check(hook, *(f"--line={each}" for each in LINE_NAMES if each != "again"))
+    assert status == 0
+    reasons = {name: each["reason"] for name, each in lines.items() if each["state"] == "not tried"}
+    assert reasons.pop("large-output") == "a reason"
+    assert reasons.pop("again") == "not asked for"
+    assert reasons.pop("missing-tool") == "no tool is named: --tool PROGRAM"
+    assert set(reasons) == {"binary-output", "failure", "time-limit", "interruption"}
+    assert "--config fails=FILE" in reasons["failure"]
+
+
+def test_what_people_read(make, capsys, tmp_path):
+    hook = make(GOOD.replace("print(json", 'print("working")\nprint(json'))
+    assert main(["hook", "check", str(hook), "--changes-in", str(tmp_path / "elsewhere")]) == 1
+    out = capsys.readouterr().out
+    assert "group mine" in out
+    assert "failed     answer         it answers with one JSON object" in out
+    assert "reason: with the config ok: stdout, line 1: text beside the JSON answer" in out
+    assert "mend:   send all other output of the hook and its tools to stderr" in out
+    assert out.endswith("0 passed, 1 failed, 13 not tried\n")
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_a_config_of_the_command_line(make, check, tmp_path):
+    hook = make(GOOD)
+    bad = tmp_path / "bad.sh"
+    bad.write_text("exit 1\n")
+    status, lines = check(hook, "--line=failure", f"--config=fails={bad}")
+    assert status == 1
+    assert "an empty deploy_stderr" in lines["failure"]["faults"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("words", "content", "sentence"),
+    [
+        ([], "tool: sh\n", "no config to try the hook of the group"),
+        ([], "configs: {okay: x}\n", 'has the config "okay"; expected one of binary, fails'),
+        ([], "not-tried: {nothing: x}\n", 'has the line "nothing"'),
+        ([], "colour: red\n", 'has the key "colour"'),
+        ([], "- a\n", "is no map"),
+        ([], "a: [\n", "cannot be read"),
+        (["--config", "okay=x"], "configs: {ok: x}\n", "--config number 1 is not NAME=FILE"),
+        (["--config", "ok=/no/such"], "configs: {ok: x}\n", "cannot be read: No such file"),
+        (["--timeout", "0"], "configs: {ok: x}\n", "--timeout 0 is no time limit"),
+    ],
+)
+def test_wrong_usage(make, capsys, words, content, sentence):
+    hook = make(GOOD)
+    hook.with_name("mine.check.yaml").write_text(content)
+    assert main(["hook", "check", str(hook), *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert sentence in captured.err
+
+
+def test_a_tool_that_is_not_here_is_the_hosts_lack(make, capsys, tmp_path):
+    hook = make(GOOD.replace('["sh", name', '["no-such-tool", name').replace('b"sh is', 'b"it is'))
+    typed = ["hook", "check", str(hook), "--tool", "no-such-tool"]
+    assert main([*typed, "--changes-in", str(tmp_path / "elsewhere")]) == 3
+    assert (
+        'the tool "no-such-tool" of the group mine is not on this host' in capsys.readouterr().err
+    )
+
+
+def test_an_interruption_ends_the_hook_and_leaves_nothing(make, tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    ready = tmp_path / "began"
+    os.mkfifo(ready)
+    hook = make(GOOD)
+    config = tmp_path / "config"
+    config.write_text(f"echo > {ready}\nexec sleep 600\n")
+    typed = ["hook", "check", str(hook), "--config", f"ok={config}", "--changes-in", str(scratch)]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "hotplate", *typed],
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
+    try:
+        ready.read_text()
+        child.send_signal(signal.SIGTERM)
+        _, err = child.communicate(timeout=100)
+    finally:
+        child.kill()
+        child.wait()
+    assert child.returncode == 128 + signal.SIGTERM
+    assert b"the hook was ended" in err
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", sorted(CONTRACTS.iterdir()), ids=lambda path: path.stem)
+def test_our_own_contract_files_can_be_read(path):
+    given = contract_file(Path("/no/such/hook.py"), path.stem)
+    assert given.path == path
+    assert "ok" in given.configs
+    assert (ROOT / "elements" / f"heat-config-{path.stem}").is_dir()
+    # Each config is there, or it is said why not.
+    lines = {"fails": "failure", "large": "large-output", "binary": "binary-output"}
+    lines |= {"slow": "time-limit"}
+    for role, line in lines.items():
+        assert (role in given.configs) != (line in given.not_tried), role
+
+
+def test_a_config_is_filled_in_wherever_a_name_stands():
+    assert filled_in({"a@word@": ["@dir@", 1]}, {"word": "W", "dir": "D"}) == {"aW": ["D", 1]}
+    assert set(ROLES) >= {"ok", "fails"}
