@@ -54,6 +54,47 @@ class Table:
 
 
 @dataclass(frozen=True)
+class ImageFile:
+    """The file of an image, whatever may be in it.
+
+    :param path: absolute.
+    :param format: ``qcow2`` or ``raw``.
+    :param size: bytes of the disk that a guest sees.
+    :param chain: the file and the backing files behind it, the file first.
+    """
+
+    path: Path
+    format: str
+    size: int
+    chain: tuple[qcow2.Link, ...]
+
+    @classmethod
+    def open(cls, path: Path | str, *, allow_backing: bool = False) -> ImageFile:
+        """Look at the outside of an image file.
+
+        :param path: a qcow2 or raw file, or its name without the suffix.
+        :param allow_backing: follow the names of backing files out of the image's directory.
+        :raises UsageError: there is no such file.
+        :raises ImageError: it is empty, truncated, of another format, or names what is refused.
+        """
+        file = find(Path(path))
+        if file.stat().st_size == 0:
+            raise ImageError(f'the image "{path}" is empty')
+        kind = qcow2.format_of(file)
+        if kind not in FORMATS:
+            raise ImageError(
+                f'"{file}" is an image in the format "{kind}"; expected {" or ".join(FORMATS)}',
+                hint=f"qemu-img convert -O qcow2 {file} {file.with_suffix('.qcow2')}",
+            )
+        # First of all: until then nothing may open what the image names.
+        links = qcow2.chain(file, allow_backing=allow_backing)
+        if kind == "raw":
+            return cls(file, kind, file.stat().st_size, links)
+        _check_length(file)
+        return cls(file, kind, qcow2.read_header(file).virtual_size, links)
+
+
+@dataclass(frozen=True)
 class Image:
     """An image that can be booted.
 
@@ -106,21 +147,8 @@ class Image:
             image = Image.open("bookworm-disk.qcow2")
             disk = image.overlay(directory)
         """
-        file = find(Path(path))
-        if file.stat().st_size == 0:
-            raise ImageError(f'the image "{path}" is empty')
-        kind = qcow2.format_of(file)
-        if kind not in FORMATS:
-            raise ImageError(
-                f'"{file}" is an image in the format "{kind}"; expected {" or ".join(FORMATS)}',
-                hint=f"qemu-img convert -O qcow2 {file} {file.with_suffix('.qcow2')}",
-            )
-        # First of all: until then nothing may open what the image names.
-        links = qcow2.chain(file, allow_backing=allow_backing)
-        size = file.stat().st_size
-        if kind == "qcow2":
-            _check_length(file)
-            size = qcow2.read_header(file).virtual_size
+        opened = ImageFile.open(path, allow_backing=allow_backing)
+        file, kind, size, links = opened.path, opened.format, opened.size, opened.chain
         head = _head(file, kind)
         table = read_table(head)
         if table is not None:
