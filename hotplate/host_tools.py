@@ -17,6 +17,7 @@ PACKAGES = {
     "mkfs.vfat": "dosfstools",
     "mmdebstrap": "mmdebstrap",
     "qemu-img": "qemu-utils",
+    "qemu-nbd": "qemu-utils",
     "qemu-system-aarch64": "qemu-system-arm",
     "qemu-system-x86_64": "qemu-system-x86",
     "sfdisk": "fdisk",

@@ -1,0 +1,65 @@
+"""``hotplate inspect``: what is in an image, and what will not work, without booting it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from hotplate.cli.arguments import cache_of
+from hotplate.errors import HostError, Outcome
+from hotplate.inspection.inspection import inspected
+from hotplate.inspection.show import as_document, as_text
+
+ABOUT = """\
+Say what is in an image: its system, kernel, boot loader and partitions, the
+agent and how it is installed, the hooks with their tools and versions,
+cloud-init and its data sources, what brings up the network; and what will not
+work, or was left in by an earlier server or the build, with a mend for each.
+
+The image is neither booted nor mounted nor changed, no root is needed and no
+copy is made. ext2, ext3 and ext4 are read; of others it is said how they are.
+NAME.manifest.json is used where it is there and is the image's own.
+"""
+
+EPILOG = """\
+exit status:
+  0      looked at, whatever was found
+  1      the image is damaged or no image; with --strict, there is a finding
+  2      wrong usage, or an image that does not exist
+  3      the host lacks something, or the root file system cannot be read here
+  128+N  interrupted by the signal N
+
+examples:
+  hotplate inspect web.qcow2
+  hotplate inspect --strict --json web.qcow2 > web.json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Fill in the command line of ``hotplate inspect``."""
+    parser.description, parser.epilog = ABOUT, EPILOG
+    parser.add_argument("image", metavar="IMAGE", help="a qcow2 or raw image")
+    parser.add_argument("--json", action="store_true", help="print it as JSON, with all packages")
+    parser.add_argument("--strict", action="store_true", help="exit status 1 for a finding")
+    parser.add_argument(
+        "--allow-backing",
+        action="store_true",
+        help="follow an image's backing files out of its directory",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look into an image; 1 for a finding when these count.
+
+    :raises HostError: when the root file system cannot be read; what else is known is printed.
+    """
+    checksums = cache_of(args) / "checksums"
+    with inspected(args.image, allow_backing=args.allow_backing, checksums=checksums) as inspection:
+        if args.json:
+            print(json.dumps(as_document(inspection), indent=2))
+        else:
+            print(as_text(inspection), end="")
+    if inspection.contents is None:
+        raise HostError(inspection.unread)
+    failed = args.strict and inspection.findings
+    return (Outcome.FAILED if failed else Outcome.PASSED).exit_status

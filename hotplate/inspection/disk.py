@@ -1,0 +1,167 @@
+"""The bytes of the disk that a guest would see, read without booting it and without a copy.
+
+A qcow2 image is read through ``qemu-nbd``, which is given the files as descriptors, with what lies
+behind each as it was checked, so that it opens nothing that the image names.  A raw copy would take
+as much disk as the image holds; see "How an image is read" in docs/inspect.rst for figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import stat
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from hotplate.children.keeper import FIRST_CHILD_FD, Child, Keeper
+from hotplate.errors import HostError, ImageError
+from hotplate.host_tools import find_tool
+from hotplate.image.inspect import ImageFile
+from hotplate.image.overlay import ADDRESS_SPACE, CPU_SECONDS
+from hotplate.inspection.nbd import NbdClient
+from hotplate.timing.deadline import Deadline
+
+BLOCK = 64 << 10
+"""Bytes that are read at a time: a cluster of qcow2."""
+
+BLOCKS_KEPT = 1024
+SECONDS = 60.0
+"""How long one answer of ``qemu-nbd`` may take."""
+
+ALL_SECONDS = 600.0
+"""How long an image may be looked at."""
+
+
+class Disk:
+    """Reads a disk in blocks, of which the last ones are kept.
+
+    :param read: returns bytes at an offset.
+    :param size: bytes.
+    :param name: the image's, for sentences.
+    """
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int, name: str) -> None:
+        self.size = size
+        self.name = name
+        self._read = read
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._deadline = Deadline(ALL_SECONDS, "the image to be read")
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return bytes; fewer where the disk ends.
+
+        :raises ImageError: the image is damaged there, or leads in circles.
+        """
+        if self._deadline.passed:
+            raise ImageError(
+                f'"{self.name}" takes longer than {ALL_SECONDS:.0f} s to read: it has too many '
+                "files, or its file system leads in circles"
+            )
+        end = min(offset + length, self.size)
+        parts = []
+        while offset < end:
+            number, start = divmod(offset, BLOCK)
+            part = self._block(number)[start : start + end - offset]
+            if not part:
+                break
+            parts.append(part)
+            offset += len(part)
+        return b"".join(parts)
+
+    def _block(self, number: int) -> bytes:
+        if number in self._blocks:
+            self._blocks.move_to_end(number)
+            return self._blocks[number]
+        try:
+            data = self._read(number * BLOCK, min(BLOCK, self.size - number * BLOCK))
+        except OSError as error:
+            raise ImageError(
+                f'the image "{self.name}" cannot be read at byte {number * BLOCK}',
+                hint=f"qemu-img check {self.name}",
+            ) from error
+        self._blocks[number] = data
+        if len(self._blocks) > BLOCKS_KEPT:
+            self._blocks.popitem(last=False)
+        return data
+
+
+@contextlib.contextmanager
+def open_disk(file: ImageFile) -> Iterator[Disk]:
+    """Let a disk be read for as long as the context lasts.
+
+    :param file: a qcow2 or raw image.
+    :raises HostError: ``qemu-nbd`` is missing, or cannot be started.
+    """
+    with contextlib.ExitStack() as stack:
+        descriptors = [os.open(link.path, os.O_RDONLY | os.O_CLOEXEC) for link in file.chain]
+        for descriptor in descriptors:
+            stack.callback(os.close, descriptor)
+        if file.format == "raw":
+            (only,) = descriptors
+            yield Disk(lambda at, length: os.pread(only, length, at), file.size, str(file.path))
+            return
+        formats = [link.format for link in file.chain]
+        client = stack.enter_context(_served(str(file.path), descriptors, formats))
+        yield Disk(client.read, client.size, str(file.path))
+
+
+@contextlib.contextmanager
+def _served(name: str, descriptors: Sequence[int], formats: Sequence[str]) -> Iterator[NbdClient]:
+    """Serve an image to us alone, by a child that dies with us."""
+    find_tool("qemu-nbd")
+    with contextlib.ExitStack() as stack:
+        # Its mode keeps others from the socket.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotplate-look-")))
+        keeper = stack.enter_context(Keeper())
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(folder / "nbd"))
+            listener.listen(1)
+            child = keeper.spawn(
+                _command(formats),
+                directory=Path("/"),
+                stderr=folder / "stderr",
+                fds=[listener.fileno(), *descriptors],
+                confine=_all_may_read(descriptors),
+            )
+        connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+        connection.settimeout(SECONDS)
+        connection.connect(str(folder / "nbd"))
+        yield _greeted(connection, child, name)
+
+
+def _greeted(connection: socket.socket, child: Child, name: str) -> NbdClient:
+    try:
+        return NbdClient(connection)
+    except HostError as error:
+        child.kill()
+        raise ImageError(
+            f'"{name}" cannot be opened by qemu-nbd: {child.complaint() or error.message}',
+            hint=f"qemu-img check {name}",
+        ) from error
+
+
+def _command(formats: Sequence[str]) -> list[str]:
+    """Return the command line of a ``qemu-nbd`` that takes its listener as systemd hands it out.
+
+    Source: sd_listen_fds(3): the descriptor 3, for the process whose id the environment has.
+    """
+    bounded = shutil.which("prlimit")
+    limits = [bounded, f"--as={ADDRESS_SPACE}", f"--cpu={CPU_SECONDS}"] if bounded else []
+    options, prefix = [], ""
+    for number, kind in enumerate(formats):
+        name = f"/proc/self/fd/{FIRST_CHILD_FD + 1 + number}"
+        options += [f"{prefix}driver={kind}", f"{prefix}file.driver=file"]
+        options += [f"{prefix}file.filename={name}", f"{prefix}force-share=on"]
+        prefix += "backing."
+    hand_over = f'exec 3<&{FIRST_CHILD_FD} && exec env LISTEN_PID=$$ LISTEN_FDS=1 "$@"'
+    serve = ["MALLOC_ARENA_MAX=1", *limits, find_tool("qemu-nbd"), "--read-only"]
+    return ["bash", "-c", hand_over, "bash", *serve, "--image-opts", ",".join(options)]
+
+
+def _all_may_read(descriptors: Sequence[int]) -> bool:
+    """Whether another user may open the files, who could then do less harm."""
+    return all(os.fstat(each).st_mode & stat.S_IROTH for each in descriptors)

@@ -1,0 +1,477 @@
+"""What will not work in an image, and what an earlier server or the build has left in it.
+
+Each check looks for one thing, and says it in a sentence with a mend.  They find nothing in an
+image that ``hotplate build`` has made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hotplate.inspection.contents import AGENT, AGENT_PROGRAMS, Contents
+
+UNIT = f"{AGENT}.service"
+BOOTSTRAP_UNIT = "heat-config-bootstrap.service"
+NAMED = 3
+"""As many paths does one sentence name."""
+
+HEAT_SOURCES = ("OpenStack", "ConfigDrive", "Ec2")
+"""The data sources by which Nova hands out user data."""
+
+RENDERER_UNITS = {
+    "ifupdown": "networking.service",
+    "NetworkManager": "NetworkManager.service",
+    "systemd-networkd": "systemd-networkd.service",
+}
+"""What a boot starts of each renderer; netplan starts its own."""
+
+PHASES = ("/usr/libexec/os-refresh-config/configure.d", "/opt/stack/os-config-refresh/configure.d")
+PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+URL_PASSWORD = re.compile(rb"://[^/\s:@\"']+:[^/\s@\"']+@")
+SECRET_SETTING = re.compile(r"^[ \t]*(?:password|secret_key|access_key_id)[ \t]*=[ \t]*\S", re.M)
+SECRET_WORDS = ("PASSWORD", "SECRET", "TOKEN")
+"""In the name of a variable that is one."""
+
+
+class Level(StrEnum):
+    """What a finding means for who makes servers of the image."""
+
+    FAILS = "fails"
+    LEFT = "left in"
+
+
+@dataclass(frozen=True)
+class ImageFault:
+    """One thing that is wrong.
+
+    :param kind: a word that stays the same, for scripts.
+    :param sentence: what is wrong, and what comes of it.
+    :param mend: what to do about it.
+    :param paths: all files that it is about.
+    """
+
+    kind: str
+    level: Level
+    sentence: str
+    mend: str
+    paths: tuple[str, ...] = ()
+
+
+Check = Callable[[Contents], Iterator[ImageFault]]
+
+
+def findings(contents: Contents) -> list[ImageFault]:
+    """Return what is wrong with a root file system, what fails first."""
+    return [finding for check in CHECKS for finding in check(contents)]
+
+
+def fails(kind: str, sentence: str, mend: str, paths: Iterable[str] = ()) -> ImageFault:
+    """Return a finding for which something does not work."""
+    return ImageFault(kind, Level.FAILS, sentence, mend, tuple(paths))
+
+
+def _left(kind: str, paths: Iterable[str], sentence: str, mend: str) -> Iterator[ImageFault]:
+    """Yield a finding for files that are there, none for none.
+
+    :param sentence: what comes of them, as it reads behind their names.
+    """
+    listed = tuple(paths)
+    if listed:
+        yield ImageFault(kind, Level.LEFT, f"{_named(listed)} {sentence}", mend, listed)
+
+
+def _named(paths: tuple[str, ...]) -> str:
+    quoted = ", ".join(f'"{path}"' for path in paths[:NAMED])
+    more = len(paths) - NAMED
+    return f"{quoted} and {more} more" if more > 0 else quoted
+
+
+def no_init(contents: Contents) -> Iterator[ImageFault]:
+    """Say that nothing is there for the kernel to start."""
+    if not contents.program(("/sbin/init", "/usr/sbin/init", "/usr/lib/systemd/systemd")):
+        yield fails(
+            "no-init",
+            'there is no "/sbin/init": the kernel has nothing to start',
+            "put the package systemd-sysv in",
+        )
+
+
+def fstab(contents: Contents) -> Iterator[ImageFault]:
+    """Say that the root file system in fstab is another one."""
+    system = contents.tree.file_system
+    own = {f"LABEL={system.label}", f"UUID={system.uuid}"}
+    for line in contents.tree.text("/etc/fstab").splitlines():
+        words = line.split()
+        if len(words) > 1 and words[1] == "/" and words[0].startswith(("LABEL=", "UUID=")):
+            named = words[0].replace("-", "") if words[0].startswith("UUID") else words[0]
+            if named not in own:
+                yield fails(
+                    "fstab",
+                    f'"/etc/fstab" has "{words[0]}" as "/", and the file system is another: '
+                    "the boot waits for it, and ends in the emergency shell",
+                    f"write LABEL={system.label}" if system.label else f"write UUID={system.uuid}",
+                    ["/etc/fstab"],
+                )
+
+
+def no_agent(contents: Contents) -> Iterator[ImageFault]:
+    """Say that there is no agent, or a part of it is missing."""
+    agent = contents.agent
+    if agent is None:
+        yield fails(
+            "no-agent",
+            f'there is no agent: the program "{AGENT}" is not in the image, so no deployment runs',
+            f"build the image with the element {AGENT}, or with hotplate build",
+        )
+        return
+    for name in AGENT_PROGRAMS:
+        if name not in agent.programs:
+            yield fails(
+                "agent-incomplete",
+                f'the program "{name}" is missing, without which the agent runs no deployment',
+                f"build the image with the element {name}",
+            )
+
+
+def agent_not_started(contents: Contents) -> Iterator[ImageFault]:
+    """Say that no boot starts the agent, or that its unit starts what is not there."""
+    units = contents.units
+    path = units.file(UNIT)
+    if contents.agent is None:
+        return
+    if not units.starts(UNIT):
+        why = "not enabled"
+        if not path:
+            why = "not there"
+        elif units.is_masked(UNIT):
+            why = "masked"
+        yield fails(
+            "agent-not-started",
+            f'no boot starts the agent: the unit "{UNIT}" is {why}',
+            f"systemctl unmask {UNIT} && systemctl enable {UNIT}, in the image's chroot",
+            [path] if path else [],
+        )
+        return
+    for program in re.findall(r"^ExecStart=[-@:+!]*(/\S+)", contents.tree.text(path), re.M)[:1]:
+        if not contents.tree.is_program(program):
+            yield fails(
+                "agent-not-started",
+                f'the unit "{UNIT}" starts "{program}", which is not there or no program',
+                f"build the image with the element {AGENT}",
+                [path],
+            )
+
+
+def no_runner(contents: Contents) -> Iterator[ImageFault]:
+    """Say that nothing hands deployments to hooks, or that there are none."""
+    scripts = [path for folder in PHASES for path in contents.tree.paths(folder)]
+    runs = any("heat-config" in path.rpartition("/")[2] for path in scripts)
+    if contents.agent is not None and not runs:
+        yield fails(
+            "no-runner",
+            f'there is no "55-heat-config" in "{PHASES[0]}": no deployment reaches a hook',
+            "build the image with the element heat-config",
+        )
+    if contents.agent is not None and not contents.hooks:
+        yield fails(
+            "no-hook",
+            "there is no hook: each deployment stays IN_PROGRESS until its stack gives up",
+            "build the image with the group's element: hotplate build --group script",
+        )
+
+
+def hook_without_tool(contents: Contents) -> Iterator[ImageFault]:
+    """Say that a hook cannot be run, or lacks the program that it calls."""
+    for hook in contents.hooks:
+        if not contents.tree.is_program(hook.path):
+            yield fails(
+                "hook-not-executable",
+                f'the hook of group "{hook.group}" is no program that may be run',
+                f"chmod 0755 {hook.path}",
+                [hook.path],
+            )
+        elif hook.wanted and not hook.tool and not _is_configured(contents, hook.group):
+            names = " or ".join(f'"{name}"' for name in hook.wanted)
+            yield fails(
+                "hook-without-tool",
+                f'the hook of group "{hook.group}" finds no {names}: its deployments fail',
+                f"build the image with the element heat-config-{hook.group}",
+                [hook.path],
+            )
+
+
+def _is_configured(contents: Contents, group: str) -> bool:
+    """Whether the agent's unit says where the tool of a group is, which is not looked at."""
+    word = group.partition("-")[0].upper()
+    folder = f"/etc/systemd/system/{UNIT}.d"
+    files = [contents.units.file(UNIT), *contents.tree.paths(folder, ".conf")]
+    return any(f"HEAT_{word}" in contents.tree.text(path) for path in files if path)
+
+
+def no_metadata(contents: Contents) -> Iterator[ImageFault]:
+    """Say that nothing finds the server's metadata."""
+    init = contents.cloud_init
+    if init is None:
+        if not (contents.has_bootstrap and contents.units.starts(BOOTSTRAP_UNIT)):
+            yield fails(
+                "no-metadata",
+                "nothing finds the server's metadata: there is neither cloud-init nor a "
+                f'"{BOOTSTRAP_UNIT}" that is started',
+                "build the image with the element heat-config-bootstrap, or with cloud-init",
+            )
+        return
+    if init.disabled:
+        yield fails(
+            "cloud-init-disabled",
+            f'cloud-init is turned off by "{init.disabled}": no server gets its user data',
+            "remove the file, or cloud-init=disabled from the kernel's command line",
+            [init.disabled],
+        )
+    if not set(HEAT_SOURCES) & set(init.sources):
+        yield fails(
+            "no-datasource",
+            f"cloud-init looks for {', '.join(init.sources) or 'nothing'} only; user data of "
+            f"Nova comes by {', '.join(HEAT_SOURCES[:-1])} or {HEAT_SOURCES[-1]}",
+            "datasource_list: [OpenStack, ConfigDrive, None] in a file of /etc/cloud/cloud.cfg.d",
+        )
+
+
+def nocloud_seed(contents: Contents) -> Iterator[ImageFault]:
+    """Say that a seed in the image hides the metadata of the cloud."""
+    if contents.cloud_init is None or "NoCloud" not in contents.cloud_init.sources:
+        return
+    for folder in ("/var/lib/cloud/seed/nocloud", "/var/lib/cloud/seed/nocloud-net"):
+        if contents.tree.exists(f"{folder}/meta-data"):
+            yield fails(
+                "nocloud-seed",
+                f'"{folder}" has a seed, which cloud-init takes before the cloud\'s metadata',
+                "remove it; the element cloud-init-nocloud makes it",
+                [folder],
+            )
+
+
+def no_network(contents: Contents) -> Iterator[ImageFault]:
+    """Say that nothing brings up the network."""
+    if not contents.renderers:
+        yield fails(
+            "no-renderer",
+            "nothing brings up the network: there is neither systemd-networkd, NetworkManager, "
+            "netplan nor ifupdown",
+            "put one of them in; the element heat-config-cloud-init enables systemd-networkd",
+        )
+        return
+    units = [RENDERER_UNITS[each] for each in contents.renderers if each in RENDERER_UNITS]
+    if "netplan" not in contents.renderers and not any(map(contents.units.starts, units)):
+        yield fails(
+            "renderer-not-started",
+            f"no boot brings up the network: {' and '.join(units)} not enabled",
+            f"systemctl enable {units[0]}, in the image's chroot",
+        )
+    if contents.cloud_init is not None and not contents.program(("ip",)):
+        yield fails(
+            "no-ip-program",
+            'there is no program "ip", without which cloud-init configures no network',
+            "put the package iproute2 in",
+        )
+
+
+def no_dhcp_client(contents: Contents) -> Iterator[ImageFault]:
+    """Say that cloud-init, or ifupdown, has nothing to ask for an address with."""
+    if contents.dhcp_client:
+        return
+    if contents.cloud_init is not None:
+        yield fails(
+            "no-dhcp-client",
+            "there is no DHCP client: before the network is up cloud-init cannot ask OpenStack "
+            "for its metadata, and either comes to it late or takes another data source",
+            "put the package dhcpcd-base in; isc-dhcp-client for cloud-init before 24.1",
+        )
+    elif contents.renderers[:1] == ["ifupdown"]:
+        yield fails(
+            "no-dhcp-client",
+            "there is no DHCP client, without which ifupdown gets no address",
+            "put the package dhcpcd-base or isc-dhcp-client in",
+        )
+
+
+def machine_id(contents: Contents) -> Iterator[ImageFault]:
+    """Say that each server would have the same machine id."""
+    paths = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+    ids = [path for path in paths if not contents.tree.is_link(path)]
+    yield from _left(
+        "machine-id",
+        [path for path in ids if re.fullmatch(r"[0-9a-f]{32}\s*", contents.tree.text(path))],
+        "has an id, which all servers of the image would share; so they would their DHCP leases",
+        "truncate -s 0 /etc/machine-id, in the image's chroot",
+    )
+
+
+def ssh_host_keys(contents: Contents) -> Iterator[ImageFault]:
+    """Say that each server would have the same host keys."""
+    names = [name for name in contents.tree.names("/etc/ssh") if name.startswith("ssh_host_")]
+    yield from _left(
+        "ssh-host-keys",
+        [f"/etc/ssh/{name}" for name in names if name.endswith("_key")],
+        "is a host key that whoever has the image has as well",
+        "remove them, and let cloud-init or the element runtime-ssh-host-keys make new ones",
+    )
+
+
+def cloud_init_state(contents: Contents) -> Iterator[ImageFault]:
+    """Say that cloud-init remembers another server."""
+    folders = [f"/var/lib/cloud/{name}" for name in ("instance", "instances", "sem", "data")]
+    yield from _left(
+        "cloud-init-state",
+        [path for path in folders if contents.tree.is_link(path) or contents.tree.names(path)],
+        "is what cloud-init keeps of another server: its user data, and what it need not do again",
+        "heat-agent-forget --capture, or cloud-init clean --logs, before the disk is captured",
+    )
+
+
+def agent_state(contents: Contents) -> Iterator[ImageFault]:
+    """Say that the agent's credentials and deployments of another server are in the image."""
+    tree = contents.tree
+    paths = [
+        *tree.paths("/var/lib/heat-cfntools"),
+        *tree.paths("/var/lib/os-collect-config", ".json"),
+        *tree.paths("/var/lib/heat-config/deployed", ".json"),
+        *[path for path in ("/var/lib/os-collect-config/instance-id",) if tree.exists(path)],
+    ]
+    if SECRET_SETTING.search(tree.text(conf := "/etc/os-collect-config.conf")):
+        paths.append(conf)
+    yield from _left(
+        "agent-state",
+        paths,
+        "is of another server: its deployments, and the credentials of its stack",
+        "heat-agent-forget --capture, before the disk is captured",
+    )
+
+
+def credentials(contents: Contents) -> Iterator[ImageFault]:
+    """Say that there are secrets of people or of the build in the image."""
+    yield from _left(
+        "credentials",
+        _secrets(contents),
+        "has a secret, which whoever has the image has as well",
+        "remove it from the image, and change the secret",
+    )
+
+
+def _secrets(contents: Contents) -> Iterator[str]:
+    tree = contents.tree
+    for home in contents.homes():
+        for path in tree.paths(f"{home}/.ssh"):
+            if PRIVATE_KEY.search(tree.read(path, 4096)):
+                yield path
+        for name in (".netrc", ".aws/credentials", ".git-credentials", ".pypirc", ".pgpass"):
+            if tree.size(f"{home}/{name}"):
+                yield f"{home}/{name}"
+        if b'"auth"' in tree.read(path := f"{home}/.docker/config.json", 1 << 16):
+            yield path
+    for path in ("/etc/apt/auth.conf", *tree.paths("/etc/apt/auth.conf.d")):
+        if "password" in tree.text(path):
+            yield path
+    for path in _places_of_urls(contents):
+        if URL_PASSWORD.search(tree.read(path, 1 << 20)):
+            yield path
+    for path in ("/etc/dib-manifests/dib_environment", "/etc/environment"):
+        if any(map(_is_secret, tree.text(path).splitlines())):
+            yield path
+
+
+def _is_secret(line: str) -> bool:
+    name, _, value = line.partition("=")
+    return bool(value.strip(" \"'")) and any(word in name for word in SECRET_WORDS)
+
+
+def _places_of_urls(contents: Contents) -> Iterator[str]:
+    """Yield the files in which a proxy or a mirror may have a password."""
+    for folder in ("/etc/apt/apt.conf.d", "/etc/apt/sources.list.d", "/etc/yum.repos.d"):
+        yield from contents.tree.paths(folder)
+    yield from ("/etc/apt/apt.conf", "/etc/apt/sources.list", "/etc/pip.conf", "/etc/environment")
+    for home in contents.homes():
+        yield from (f"{home}/.pip/pip.conf", f"{home}/.config/pip/pip.conf", f"{home}/.gitconfig")
+
+
+def logins(contents: Contents) -> Iterator[ImageFault]:
+    """Say that somebody can log into every server of the image."""
+    tree = contents.tree
+    keys = [f"{home}/.ssh/authorized_keys" for home in contents.homes()]
+    paths = [path for path in keys if "ssh-" in tree.text(path) or "ecdsa-" in tree.text(path)]
+    for line in tree.text("/etc/shadow").splitlines():
+        fields = line.split(":")
+        # Neither locked (! and *) nor without a password that is asked for; crypt(5).
+        if len(fields) > 1 and fields[1].startswith(("$", "_")):
+            paths.append("/etc/shadow")
+            break
+    yield from _left(
+        "logins",
+        paths,
+        "lets its owner log into every server of the image",
+        "leave it to the key pair of the server; the element devuser is for trying things",
+    )
+
+
+def logs(contents: Contents) -> Iterator[ImageFault]:
+    """Say that there are logs of another server or of the build."""
+    histories = [f"{home}/{name}" for home in contents.homes() for name in HISTORIES]
+    paths = [path for path, inode in contents.tree.walk("/var/log") if inode.is_file and inode.size]
+    yield from _left(
+        "logs",
+        [path for path in (*paths, *histories) if _is_log(contents, path)],
+        "is of another server, or of the build",
+        "empty /var/log, in the image's chroot",
+    )
+
+
+HISTORIES = (".bash_history", ".ash_history", ".python_history", ".lesshst")
+
+
+def _is_log(contents: Contents, path: str) -> bool:
+    return bool(contents.tree.size(path)) and not contents.packages.owner(path)
+
+
+def caches(contents: Contents) -> Iterator[ImageFault]:
+    """Say that there are caches, which take space and grow old."""
+    tree = contents.tree
+    lists = [path for path in tree.paths("/var/lib/apt/lists") if "Packages" in path]
+    paths = [
+        *lists,
+        *tree.paths("/var/cache/apt/archives", ".deb"),
+        *tree.paths("/var/cache/apt", ".bin"),
+        *tree.paths("/var/cache/dnf"),
+        *tree.paths("/var/cache/yum"),
+        *[f"{home}/.cache/pip" for home in contents.homes() if tree.names(f"{home}/.cache/pip")],
+    ]
+    size = sum(tree.size(path) for path in paths)
+    yield from _left(
+        "caches",
+        paths,
+        f"is a cache ({size // 1_000_000} MB in files): it takes space, and is soon of no use",
+        "apt-get clean && rm -rf /var/lib/apt/lists/*, in the image's chroot",
+    )
+
+
+CHECKS: tuple[Check, ...] = (
+    no_init,
+    fstab,
+    no_agent,
+    agent_not_started,
+    no_runner,
+    hook_without_tool,
+    no_metadata,
+    nocloud_seed,
+    no_network,
+    no_dhcp_client,
+    machine_id,
+    ssh_host_keys,
+    cloud_init_state,
+    agent_state,
+    credentials,
+    logins,
+    logs,
+    caches,
+)

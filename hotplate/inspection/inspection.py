@@ -1,0 +1,201 @@
+"""One image, looked at from outside and inside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from hotplate.errors import ImageError
+from hotplate.image import manifest
+from hotplate.image.checksum import sha256_of
+from hotplate.image.inspect import HEAD, ImageFile, Table, read_table
+from hotplate.inspection.contents import Contents
+from hotplate.inspection.disk import Disk, open_disk
+from hotplate.inspection.ext4 import Ext4
+from hotplate.inspection.findings import ImageFault, fails, findings
+from hotplate.inspection.partitions import Partition, partitions
+from hotplate.inspection.tree import Tree
+
+IN_IMAGE = "/usr/share/heat-config/manifest.json"
+"""What the element heat-config leaves in an image."""
+
+
+class Manifest(StrEnum):
+    """What ``NAME.manifest.json`` is to an image."""
+
+    FITS = "fits"
+    OTHER = "is of another file, and not used"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What an image is and has, and what will not work.
+
+    :param contents: of its root file system, which can be read for as long as the image is open;
+        None when it cannot be read at all.
+    :param unread: why not, "" when it was read.
+    :param elements: those of diskimage-builder that it was built of, as far as it is written down.
+    """
+
+    file: ImageFile
+    table: Table | None
+    partitions: tuple[Partition, ...]
+    root: Partition | None
+    contents: Contents | None
+    unread: str
+    manifest: Manifest
+    built: Mapping[str, Any] = field(default_factory=dict)
+    elements: tuple[str, ...] = ()
+    findings: tuple[ImageFault, ...] = ()
+
+    @property
+    def firmware(self) -> list[str]:
+        """By what it can be started: ``BIOS``, ``UEFI``, or with a kernel that is beside it."""
+        if self.table is None:
+            return []
+        return ["BIOS"] * self.table.bios + ["UEFI"] * self.table.uefi
+
+    @property
+    def kernel_beside(self) -> bool:
+        """Whether a kernel and an initrd lie beside the image."""
+        stem = self.file.path.with_suffix("")
+        return all(
+            any(stem.with_name(f"{stem.name}.{suffix}").is_file() for suffix in suffixes)
+            for suffixes in (("vmlinuz", "kernel"), ("initrd", "initramfs"))
+        )
+
+
+@contextlib.contextmanager
+def inspected(
+    path: Path | str, *, allow_backing: bool = False, checksums: Path | None = None
+) -> Iterator[Inspection]:
+    """Look into an image.
+
+    :param path: a qcow2 or raw file, or its name without the suffix.
+    :param allow_backing: follow the names of backing files out of the image's directory.
+    :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
+    :return: what the image is and has; its contents are read for as long as the context lasts.
+    :raises UsageError: there is no such file.
+    :raises ImageError: it is no image, or damaged.
+    :raises HostError: ``qemu-nbd`` is missing.
+
+    Example::
+
+        with inspected("web.qcow2") as inspection:
+            print(inspection.contents.distribution)
+    """
+    file = ImageFile.open(path, allow_backing=allow_backing)
+    with open_disk(file) as disk:
+        yield _inspection(file, disk, checksums)
+
+
+def _inspection(file: ImageFile, disk: Disk, checksums: Path | None) -> Inspection:
+    table = read_table(disk.read(0, HEAD))
+    listed = tuple(partitions(disk))
+    root, contents, unread = _root(disk, listed)
+    state, built = _manifest(file.path, checksums)
+    looked_at = Inspection(
+        file,
+        table,
+        listed,
+        root,
+        contents,
+        unread,
+        state,
+        built,
+        _elements(built, contents),
+    )
+    if contents is None:
+        return looked_at
+    wrong = (*_boot_findings(looked_at, contents), *findings(contents))
+    return Inspection(**{**vars(looked_at), "findings": wrong})
+
+
+def _root(
+    disk: Disk, listed: tuple[Partition, ...]
+) -> tuple[Partition | None, Contents | None, str]:
+    """Return the partition of the root file system with what is in it, or why it is not read."""
+    unread = ""
+    for partition in listed:
+        if partition.file_system != "ext4":
+            continue
+        try:
+            tree = Tree(Ext4(disk, partition.start))
+            if tree.exists("/etc") and tree.exists("/usr"):
+                return partition, Contents(tree), ""
+        except ImageError as error:
+            unread = error.message
+    return None, None, unread or _why_not(disk, listed)
+
+
+def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> str:
+    """Return the sentence that says how a file system is read that we cannot read."""
+    kinds = {each.file_system for each in listed if each.purpose == "data" and each.file_system}
+    others = sorted(kinds - {"ext4", "swap"})
+    if not kinds:
+        raise ImageError(
+            f'"{disk.name}" is not an image: it has neither a partition table nor a file system '
+            "that is known",
+            hint=f"look at it with: file {disk.name}",
+        )
+    if not others:
+        return f'no file system in "{disk.name}" has "/etc" and "/usr": there is no system in it'
+    return (
+        f'the file system of "{disk.name}" is {" and ".join(others)}, of which hotplate reads the '
+        "partition table only; without root it is read by libguestfs: apt-get install "
+        f"guestfish && guestfish --ro -a {disk.name} -i"
+    )
+
+
+def _manifest(image: Path, checksums: Path | None) -> tuple[Manifest, dict[str, Any]]:
+    document = manifest.read(image)
+    if not document:
+        return Manifest.NONE, {}
+    if document.get("sha256") != sha256_of(image, checksums):
+        return Manifest.OTHER, {}
+    return Manifest.FITS, document
+
+
+def _elements(built: Mapping[str, Any], contents: Contents | None) -> tuple[str, ...]:
+    names = built.get("elements")
+    if names is None and contents is not None:
+        with contextlib.suppress(ValueError, RecursionError):
+            document = json.loads(contents.tree.text(IN_IMAGE))
+            names = document.get("elements") if isinstance(document, dict) else None
+    return tuple(str(each) for each in names) if isinstance(names, (list, dict)) else ()
+
+
+def _boot_findings(looked_at: Inspection, contents: Contents) -> Iterator[ImageFault]:
+    """Yield why no firmware starts the image, as far as its outside and its kernels tell."""
+    if looked_at.table is None and not looked_at.kernel_beside:
+        yield fails(
+            "no-kernel-beside",
+            f'"{looked_at.file.path.name}" is one file system without a boot loader, and no '
+            "kernel and initrd lie beside it",
+            "copy NAME.vmlinuz and NAME.initrd to it, or build a whole disk",
+        )
+    if looked_at.table is not None and not looked_at.firmware:
+        yield fails(
+            "no-boot-loader",
+            "there is neither boot code for a BIOS nor an EFI system partition",
+            "add a boot loader; with diskimage-builder that is the element vm",
+        )
+    if looked_at.table is not None and not looked_at.table.uefi and not contents.kernels:
+        yield fails(
+            "no-kernel",
+            'there is no kernel in "/boot"',
+            "put a kernel in: linux-image-cloud-amd64",
+        )
+    if contents.tree.file_system.unclean:
+        yield fails(
+            "unclean",
+            "the file system was not unmounted: the disk was copied from a running server, what "
+            "was written last may be missing, and is not seen here",
+            "shut the server down before its disk is captured",
+        )

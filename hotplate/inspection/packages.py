@@ -1,0 +1,148 @@
+"""The packages of an image: dpkg's, and Python distributions outside of them.
+
+Sources: deb-control(5) for ``/var/lib/dpkg/status`` and ``info/*.list``; "Recording installed
+projects" of the Python packaging specifications for ``*.dist-info``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from hotplate.inspection.tree import Tree
+
+STATUS = "/var/lib/dpkg/status"
+INFO = "/var/lib/dpkg/info"
+RPM_DATABASES = ("/var/lib/rpm", "/usr/lib/sysimage/rpm")
+
+MERGED = re.compile(r"^/(?:bin|sbin|lib|lib32|lib64|libx32)(?=/)")
+"""What is below ``/usr`` in a tree with merged directories; packages still list the old names."""
+
+_FIELD = re.compile(r"^(Package|Status|Version|Architecture|Installed-Size|Source): *(.*)$", re.M)
+_DIST_INFO = re.compile(r"^(?P<name>[A-Za-z0-9._]+)-(?P<version>[^-]+)\.dist-info$")
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that is installed.
+
+    :param arch: Debian's word; "" for a Python distribution.
+    :param size: KiB, as the package says; 0 where it does not.
+    :param place: the directory that a Python distribution is in; "" for dpkg's.
+    """
+
+    name: str
+    version: str
+    arch: str = ""
+    size: int = 0
+    source: str = ""
+    place: str = ""
+
+
+class Packages:
+    """What is installed in a tree."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    @cached_property
+    def debian(self) -> dict[str, Package]:
+        """Packages of dpkg by their names; of two architectures the native one."""
+        packages: dict[str, Package] = {}
+        for paragraph in self._tree.text(STATUS).split("\n\n"):
+            fields = dict(_FIELD.findall(paragraph))
+            if fields.get("Status", "").endswith(" installed") and fields.get("Package"):
+                package = _package(fields)
+                packages.setdefault(package.name, package)
+        return packages
+
+    @cached_property
+    def python(self) -> list[Package]:
+        """Python distributions that no package of dpkg has brought."""
+        return sorted(
+            (
+                Package(match["name"].replace("_", "-"), match["version"], place=site)
+                for site in self._sites()
+                for name in self._tree.names(site)
+                if (match := _DIST_INFO.match(name))
+            ),
+            key=lambda each: (each.place, each.name.lower()),
+        )
+
+    def _sites(self) -> Iterator[str]:
+        for prefix in self.environments():
+            for python in self._tree.paths(f"{prefix}/lib"):
+                if python.rpartition("/")[2].startswith("python3."):
+                    yield f"{python}/site-packages"
+        for python in self._tree.paths("/usr/local/lib"):
+            if python.rpartition("/")[2].startswith("python3."):
+                yield f"{python}/dist-packages"
+                yield f"{python}/site-packages"
+
+    def environments(self) -> list[str]:
+        """Return the directories of virtual environments below /opt."""
+        folders = [*self._tree.paths("/opt"), *self._tree.paths("/opt/stack/venvs")]
+        return [each for each in folders if self._tree.exists(f"{each}/pyvenv.cfg")]
+
+    @cached_property
+    def _owners(self) -> dict[str, str]:
+        owners = {}
+        for path in self._tree.paths(INFO, ".list"):
+            name = path.rpartition("/")[2].removesuffix(".list").partition(":")[0]
+            for line in self._tree.text(path).splitlines():
+                owners[self.merged(line)] = name
+        return owners
+
+    @cached_property
+    def _is_merged(self) -> bool:
+        return self._tree.is_link("/bin")
+
+    def merged(self, path: str) -> str:
+        """Return a path as it is in this tree, whatever a package calls it."""
+        return f"/usr{path}" if self._is_merged and MERGED.match(path) else path
+
+    def owner(self, path: str) -> str:
+        """Return the name of the package that brought a path, "" when none did."""
+        return self._owners.get(self.merged(path), "")
+
+    def version_of(self, path: str) -> str:
+        """Return the name and version of what a program belongs to, "" when nobody says.
+
+        :param path: of the program; a link is looked up by its own name first.
+        """
+        real = self._tree.real_path(path)
+        for each in (path, real):
+            if package := self.debian.get(self.owner(each)):
+                return f"{package.name} {package.version}"
+        return self._in_environment(real)
+
+    def _in_environment(self, real: str) -> str:
+        """Return the distribution whose list of files has a program of an environment."""
+        prefix, _, program = real.rpartition("/bin/")
+        for package in self.python:
+            if prefix and package.place.startswith(f"{prefix}/"):
+                folder = f"{package.name.replace('-', '_')}-{package.version}.dist-info"
+                record = self._tree.text(f"{package.place}/{folder}/RECORD")
+                if f"/bin/{program}," in record:
+                    return f"{package.name} {package.version}"
+        return ""
+
+    @property
+    def not_read(self) -> str:
+        """Why packages are missing from the lists, "" when none should be."""
+        if not self.debian and any(self._tree.exists(each) for each in RPM_DATABASES):
+            return "the packages are rpm's, whose database is not read here"
+        return ""
+
+
+def _package(fields: dict[str, str]) -> Package:
+    size = fields.get("Installed-Size", "")
+    return Package(
+        fields["Package"],
+        fields.get("Version", ""),
+        fields.get("Architecture", ""),
+        int(size) if size.isdigit() and len(size) < 12 else 0,
+        fields.get("Source", "").partition(" ")[0],
+    )

@@ -1,0 +1,164 @@
+"""An inspection as people read it, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from hotplate.inspection.contents import Contents, Hook
+from hotplate.inspection.findings import ImageFault, Level
+from hotplate.inspection.inspection import Inspection, Manifest
+from hotplate.text import clean, clean_line
+
+FORMAT = 1
+"""Of the JSON; another number when a key changes its meaning or goes."""
+
+
+def cleaned(value: Any) -> Any:
+    """Return JSON's values with all text in them clean."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(str(name)): cleaned(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [cleaned(each) for each in value]
+    return value
+
+
+def as_document(inspection: Inspection) -> dict[str, Any]:
+    """Return all of it for ``--json``."""
+    file = inspection.file
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "image": str(file.path),
+        "image_format": file.format,
+        "bytes": file.path.stat().st_size,
+        "virtual_size": file.size,
+        "manifest": inspection.manifest.value,
+        "table": inspection.table.kind if inspection.table else None,
+        "firmware": inspection.firmware,
+        "partitions": [asdict(each) for each in inspection.partitions],
+        "unread": inspection.unread,
+        "elements": list(inspection.elements),
+        "built": {name: inspection.built.get(name) for name in ("built", "hotplate", "groups")},
+        "findings": [asdict(each) for each in inspection.findings],
+    }
+    if inspection.contents is not None:
+        document |= _of_contents(inspection.contents)
+    result: dict[str, Any] = cleaned(document)
+    return result
+
+
+def _of_contents(contents: Contents) -> dict[str, Any]:
+    return {
+        "distribution": {
+            "name": contents.distribution,
+            "id": contents.release.get("ID", ""),
+            "version": contents.release.get("VERSION_ID", ""),
+            "codename": contents.release.get("VERSION_CODENAME", ""),
+        },
+        "arch": contents.arch,
+        "kernels": contents.kernels,
+        "boot_loaders": contents.boot_loaders,
+        "agent": asdict(contents.agent) if contents.agent else None,
+        "hooks": [asdict(each) for each in contents.hooks],
+        "cloud_init": asdict(contents.cloud_init) if contents.cloud_init else None,
+        "bootstrap": contents.has_bootstrap,
+        "renderers": contents.renderers,
+        "dhcp_client": contents.dhcp_client,
+        "packages": [asdict(each) for each in contents.packages.debian.values()],
+        "python": [asdict(each) for each in contents.packages.python],
+        "packages_not_read": contents.packages.not_read,
+    }
+
+
+def as_text(inspection: Inspection) -> str:
+    """Return all of it for people."""
+    rows = [*_outside(inspection)]
+    if inspection.contents is not None:
+        rows += _inside(inspection, inspection.contents)
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:{width}}  {clean_line(text)}" for name, text in rows]
+    if inspection.unread:
+        lines.append(clean_line(inspection.unread))
+    if inspection.contents is not None:
+        lines += _findings(inspection.findings)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _outside(inspection: Inspection) -> Iterator[tuple[str, str]]:
+    file = inspection.file
+    size = file.path.stat().st_size
+    yield "image", f"{file.path}"
+    yield "file", f"{file.format}, {megabytes(size)}; a disk of {megabytes(file.size)}"
+    yield "manifest", _manifest(inspection)
+    table = inspection.table.kind.upper() if inspection.table else "no partition table"
+    firmware = " and ".join(inspection.firmware)
+    if not firmware:
+        firmware = "kernel beside it" if inspection.kernel_beside else "nothing starts it"
+    yield "boots by", f"{firmware}; {table}"
+    for each in inspection.partitions:
+        number = f"partition {each.number}" if each.number else "disk"
+        root = ", root" if each == inspection.root else ""
+        purpose = "" if each.purpose == "data" else f", {each.purpose}"
+        yield number, f"{each.file_system or 'unknown'}, {megabytes(each.size)}{purpose}{root}"
+
+
+def _manifest(inspection: Inspection) -> str:
+    if inspection.manifest is not Manifest.FITS:
+        return inspection.manifest.value
+    built = inspection.built
+    return f"fits: built {built.get('built')} by hotplate {built.get('hotplate')}"
+
+
+def _inside(inspection: Inspection, contents: Contents) -> Iterator[tuple[str, str]]:
+    yield "system", f"{contents.distribution or 'unknown'} {contents.arch}".rstrip()
+    yield "kernel", ", ".join(contents.kernels) or "none"
+    yield "boot loader", ", ".join(contents.boot_loaders) or "none"
+    agent = contents.agent
+    words = f"{agent.install_type} {agent.version}".rstrip() if agent else "none"
+    yield "agent", words
+    for hook in contents.hooks:
+        yield "hook", _hook(hook)
+    yield "metadata", _metadata(contents)
+    client = contents.dhcp_client.rpartition("/")[2]
+    network = ", ".join(contents.renderers) or "none"
+    yield "network", f"{network}; DHCP client: {client or 'none'}"
+    packages = contents.packages
+    count = f"{len(packages.debian)} of dpkg, {len(packages.python)} Python distributions beside"
+    yield "packages", packages.not_read or count
+    if inspection.elements:
+        yield "elements", " ".join(sorted(inspection.elements))
+
+
+def _hook(hook: Hook) -> str:
+    if not hook.wanted:
+        return hook.group
+    tool = hook.tool_version or hook.tool
+    return f"{hook.group}: {tool or 'its tool is missing'}"
+
+
+def _metadata(contents: Contents) -> str:
+    init = contents.cloud_init
+    if init is None:
+        return "heat-config-bootstrap" if contents.has_bootstrap else "none"
+    return f"cloud-init {init.version}: {', '.join(init.sources)}"
+
+
+def _findings(findings: tuple[ImageFault, ...]) -> Iterator[str]:
+    titles = {Level.FAILS: "What will not work:", Level.LEFT: "What was left in:"}
+    if not findings:
+        yield "findings  none"
+    for level, title in titles.items():
+        listed = [each for each in findings if each.level is level]
+        if listed:
+            yield title
+        for each in listed:
+            yield f"  {each.kind}: {clean_line(each.sentence)}"
+            yield f"      mend: {clean_line(each.mend)}"
+
+
+def megabytes(size: int) -> str:
+    """Return bytes for people."""
+    return f"{size / 1_000_000:,.0f} MB"

@@ -1,0 +1,140 @@
+"""The files of an image by their paths; links lead to where they would in a guest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hotplate.inspection.ext4 import ROOT_INODE, Ext4, Inode
+
+MOST_LINKS = 40
+"""As many symbolic links may one path go through (path_resolution(7))."""
+
+LARGEST_TEXT = 16 << 20
+"""Bytes of one file that are read."""
+
+DEEPEST = 64
+MOST_FILES = 1_000_000
+"""As many files of an image are looked at."""
+
+
+class Tree:
+    """The tree of files of an image, its root file system.
+
+    Paths are absolute or relative to the root; a path that is not there is None or empty.
+    """
+
+    def __init__(self, file_system: Ext4) -> None:
+        self.file_system = file_system
+        self._root = file_system.inode(ROOT_INODE)
+        self._directories: dict[int, dict[str, int]] = {}
+
+    def find(self, path: str, *, follow: bool = True) -> Inode | None:
+        """Return what a path leads to.
+
+        :param follow: also go through a link at its end.
+        """
+        steps = self._walk(path, follow=follow)
+        return steps[-1][1] if steps else None
+
+    def real_path(self, path: str) -> str:
+        """Return a path without links in it; "" when it leads nowhere."""
+        steps = self._walk(path, follow=True)
+        return "/" + "/".join(name for name, _ in steps[1:]) if steps else ""
+
+    def _walk(self, path: str, *, follow: bool) -> list[tuple[str, Inode]]:
+        """Return the steps from the root to a path, without links; none when it leads nowhere."""
+        steps = [("", self._root)]
+        left = [part for part in reversed(path.split("/")) if part and part != "."]
+        links = 0
+        while left:
+            name = left.pop()
+            if name == "..":
+                steps = steps[:-1] or steps
+                continue
+            number = self._names(steps[-1][1]).get(name)
+            if number is None:
+                return []
+            inode = self.file_system.inode(number)
+            if inode.is_link and (left or follow):
+                links += 1
+                if links > MOST_LINKS:
+                    return []
+                target = self.file_system.link(inode)
+                if target.startswith("/"):
+                    steps = steps[:1]
+                left += [part for part in reversed(target.split("/")) if part and part != "."]
+                continue
+            steps.append((name, inode))
+        return steps
+
+    def _names(self, directory: Inode) -> dict[str, int]:
+        if directory.number not in self._directories:
+            self._directories[directory.number] = self.file_system.entries(directory)
+        return self._directories[directory.number]
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+        directory = self.find(path)
+        return sorted(self._names(directory)) if directory else []
+
+    def paths(self, directory: str, pattern: str = "") -> list[str]:
+        """Return the paths in a directory.
+
+        :param pattern: only names that end with it.
+        """
+        folder = directory.rstrip("/")
+        return [f"{folder}/{name}" for name in self.names(directory) if name.endswith(pattern)]
+
+    def exists(self, path: str) -> bool:
+        """Whether a path leads to something."""
+        return self.find(path) is not None
+
+    def is_link(self, path: str) -> bool:
+        """Whether a path is a link, wherever that leads."""
+        inode = self.find(path, follow=False)
+        return inode is not None and inode.is_link
+
+    def target(self, path: str) -> str:
+        """Return where a link points to, "" when it is none."""
+        inode = self.find(path, follow=False)
+        return self.file_system.link(inode) if inode and inode.is_link else ""
+
+    def is_program(self, path: str) -> bool:
+        """Whether a path leads to a file that may be run."""
+        inode = self.find(path)
+        return inode is not None and inode.is_file and bool(inode.mode & 0o111)
+
+    def size(self, path: str) -> int:
+        """Return the bytes of a file, 0 when it is none."""
+        inode = self.find(path)
+        return inode.size if inode and inode.is_file else 0
+
+    def read(self, path: str, limit: int = LARGEST_TEXT) -> bytes:
+        """Return a file's first bytes, none when it is no file."""
+        inode = self.find(path)
+        return self.file_system.read(inode, limit) if inode and inode.is_file else b""
+
+    def text(self, path: str) -> str:
+        """Return a file as text; what is not UTF-8 is replaced."""
+        return self.read(path).decode("utf-8", "replace")
+
+    def walk(self, top: str = "/") -> Iterator[tuple[str, Inode]]:
+        """Yield all that lies below a directory with its path, without going through links."""
+        directory = self.find(top)
+        waiting = [(top.rstrip("/"), directory, 0)] if directory else []
+        left = MOST_FILES
+        seen = set()
+        while waiting:
+            folder, inode, depth = waiting.pop()
+            # A damaged directory may lie in itself.
+            if inode.number in seen or depth > DEEPEST:
+                continue
+            seen.add(inode.number)
+            for name, number in sorted(self.file_system.entries(inode).items()):
+                left -= 1
+                if not left:
+                    return
+                path, child = f"{folder}/{name}", self.file_system.inode(number)
+                yield path, child
+                if child.is_directory:
+                    waiting.append((path, child, depth + 1))

@@ -1,0 +1,91 @@
+"""``hotplate inspect``: what is printed, and with which status it ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hotplate.cli import main
+
+SBIN = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
+NAME = "Debian \x1b]0;title\x07\x1b[31mred\u202e"
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file system with a name that would colour the terminal, and little else."""
+    if shutil.which("mke2fs", path=SBIN["PATH"]) is None:
+        pytest.skip("needs mke2fs on this host")
+    directory = tmp_path_factory.mktemp("inspect")
+    root, path = directory / "root", directory / "web.raw"
+    (root / "etc").mkdir(parents=True)
+    (root / "usr").mkdir()
+    (root / "etc/os-release").write_text(f'PRETTY_NAME="{NAME}"\nID=debian\n')
+    subprocess.run(["mke2fs", "-q", "-F", "-d", root, path, "2M"], check=True, env=SBIN)
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    status = main(["inspect", *map(str, words)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_a_table_with_what_will_not_work(image, capsys):
+    status, out, _ = run(capsys, image)
+    assert status == 0
+    assert "system       Debian red" in out
+    assert "What will not work:\n  no-kernel-beside: " in out
+    assert "  no-agent: " in out
+    assert "\x1b" not in out
+
+
+def test_the_suffix_may_be_left_out(image, capsys):
+    assert run(capsys, image.with_suffix(""))[0] == 0
+
+
+def test_findings_fail_when_they_are_to(image, capsys):
+    assert run(capsys, "--strict", image)[0] == 1
+
+
+def test_the_same_as_json(image, capsys):
+    status, out, _ = run(capsys, "--json", image)
+    document = json.loads(out)
+    assert status == 0
+    assert document["format"] == 1
+    assert document["distribution"]["name"] == "Debian red"
+    assert document["agent"] is None
+    assert "no-agent" in [each["kind"] for each in document["findings"]]
+    assert {"sentence", "mend", "level", "paths"} < set(document["findings"][0])
+
+
+def test_an_image_that_is_not_there_is_a_typing_error(tmp_path, capsys):
+    status, _, err = run(capsys, tmp_path / "none.qcow2")
+    assert (status, "there is no image" in err) == (2, True)
+
+
+def test_a_file_that_is_no_image(tmp_path, capsys):
+    (tmp_path / "text.raw").write_text("hello\n" * 100)
+    status, _, err = run(capsys, tmp_path / "text.raw")
+    assert (status, "is not an image" in err) == (1, True)
+
+
+def test_a_file_system_that_cannot_be_read_here(tmp_path, capsys):
+    (tmp_path / "x.raw").write_bytes(b"XFSB" + bytes(1 << 20))
+    status, out, err = run(capsys, tmp_path / "x.raw")
+    assert status == 3
+    assert "xfs, 1 MB" in out
+    assert "guestfish" in err
+
+
+def test_a_host_without_qemu_nbd(image, tmp_path, capsys, monkeypatch):
+    path = tmp_path / "web.qcow2"
+    subprocess.run(["qemu-img", "convert", "-O", "qcow2", image, path], check=True)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, _, err = run(capsys, path)
+    assert status == 3
+    assert "apt-get install --no-install-recommends qemu-utils" in err

@@ -1,0 +1,228 @@
+"""What will not work in an image, each found for its own reason and none in a good one."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hotplate.inspection.findings import Level
+from hotplate.inspection.inspection import inspected
+
+WANTS = "etc/systemd/system/multi-user.target.wants"
+UNIT = "etc/systemd/system/os-collect-config.service"
+
+
+def kinds(path: Path) -> list[str]:
+    with inspected(path) as inspection:
+        return [each.kind for each in inspection.findings]
+
+
+def test_nothing_is_wrong_with_a_good_image(good, make_disk):
+    assert kinds(make_disk(good)) == []
+
+
+def test_nor_with_one_in_qcow2(good, make_disk):
+    assert kinds(make_disk(good, "web.qcow2")) == []
+
+
+def test_nor_with_one_without_cloud_init_that_has_what_stands_in_for_it(good, write, make_disk):
+    (good / "usr/bin/cloud-init").unlink()
+    (good / "usr/sbin/dhcpcd").unlink()
+    write(good, "usr/libexec/heat-config/bootstrap", "#!/bin/sh\n", mode=0o755)
+    write(good, "usr/lib/systemd/system/heat-config-bootstrap.service", "[Install]\n")
+    (good / WANTS / "heat-config-bootstrap.service").symlink_to("/lib/systemd/system/x")
+    assert kinds(make_disk(good)) == []
+
+
+def test_nor_with_a_unit_that_the_presets_enable_at_the_first_boot(good, write, make_disk):
+    """machine-id(5): "uninitialized" is a first boot, which applies systemd.preset(5)."""
+    write(good, "etc/machine-id", "uninitialized\n")
+    (good / WANTS / "os-collect-config.service").unlink()
+    assert kinds(make_disk(good)) == []
+
+
+def test_unless_the_presets_disable_it(good, write, make_disk):
+    write(good, "etc/machine-id", "uninitialized\n")
+    (good / WANTS / "os-collect-config.service").unlink()
+    write(good, "usr/lib/systemd/system-preset/99-all.preset", "# all\ndisable *\n")
+    assert kinds(make_disk(good)) == ["agent-not-started"]
+
+
+def unlink(*names: str):
+    def spoil(root: Path) -> None:
+        for name in names:
+            (root / name).unlink()
+
+    return spoil
+
+
+def text(name: str, content: str | bytes, *, mode: int = 0o644):
+    def spoil(root: Path) -> None:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        path.chmod(mode)
+
+    return spoil
+
+
+def without_hooks(root: Path) -> None:
+    shutil.rmtree(root / "usr/libexec/heat-config/hooks")
+
+
+def masked(root: Path) -> None:
+    (root / UNIT).unlink()
+    (root / UNIT).symlink_to("/dev/null")
+
+
+def without_agent(root: Path) -> None:
+    (root / "usr/local/bin/os-collect-config").unlink()
+    (root / WANTS / "os-collect-config.service").unlink()
+
+
+def ifupdown_without_client(root: Path) -> None:
+    text("usr/sbin/ifup", "", mode=0o755)(root)
+    text("lib/systemd/system/networking.service", "[Install]\n")(root)
+    (root / WANTS / "networking.service").symlink_to("/lib/systemd/system/networking.service")
+    (root / "usr/bin/cloud-init").unlink()
+    (root / "usr/sbin/dhcpcd").unlink()
+    text("usr/libexec/heat-config/bootstrap", "", mode=0o755)(root)
+    text("lib/systemd/system/heat-config-bootstrap.service", "[Install]\n")(root)
+    (root / WANTS / "heat-config-bootstrap.service").symlink_to("/x")
+
+
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blb\n"
+PROXY = 'Acquire::http::Proxy "http://me:secret@proxy.example:3128";\n'
+HASH = "root:*:1::::::\nme:$y$j9T$abc$def:20780:0:99999:7:::\n"
+ID = "0123456789abcdef0123456789abcdef\n"
+
+SPOILED = [
+    ("no-init", unlink("usr/sbin/init", "usr/lib/systemd/systemd")),
+    ("fstab", text("etc/fstab", "LABEL=other / ext4 defaults 0 1\n")),
+    ("fstab", text("etc/fstab", "UUID=0f0f0f0f-0000-0000-0000-000000000000 / ext4 x 0 1\n")),
+    ("no-agent", without_agent),
+    ("agent-incomplete", unlink("usr/local/bin/os-apply-config")),
+    ("agent-not-started", unlink(f"{WANTS}/os-collect-config.service")),
+    ("agent-not-started", unlink(UNIT)),
+    ("agent-not-started", masked),
+    ("agent-not-started", unlink("usr/libexec/os-collect-config/start")),
+    ("no-runner", unlink("usr/libexec/os-refresh-config/configure.d/55-heat-config")),
+    ("no-hook", without_hooks),
+    ("hook-not-executable", text("usr/libexec/heat-config/hooks/script", "#!/bin/sh\n")),
+    ("hook-without-tool", unlink("usr/bin/puppet")),
+    ("no-metadata", unlink("usr/bin/cloud-init")),
+    ("cloud-init-disabled", text("etc/cloud/cloud-init.disabled", "")),
+    ("cloud-init-disabled", text("boot/grub/grub.cfg", "linux /vmlinuz cloud-init=disabled\n")),
+    ("no-datasource", text("etc/cloud/cloud.cfg.d/91.cfg", "datasource_list: [NoCloud]\n")),
+    ("no-renderer", unlink("usr/lib/systemd/systemd-networkd")),
+    ("renderer-not-started", unlink(f"{WANTS}/systemd-networkd.service")),
+    ("no-ip-program", unlink("usr/bin/ip")),
+    ("no-dhcp-client", unlink("usr/sbin/dhcpcd")),
+    ("no-dhcp-client", ifupdown_without_client),
+    ("no-kernel", unlink("boot/vmlinuz-6.1.0-56-cloud-amd64")),
+    ("machine-id", text("etc/machine-id", ID)),
+    ("machine-id", text("var/lib/dbus/machine-id", ID)),
+    ("ssh-host-keys", text("etc/ssh/ssh_host_ed25519_key", KEY)),
+    ("cloud-init-state", text("var/lib/cloud/instances/i-1/user-data.txt", "#cloud-config\n")),
+    ("cloud-init-state", text("var/lib/cloud/data/instance-id", "i-1\n")),
+    ("agent-state", text("var/lib/heat-cfntools/cfn-init-data", "{}")),
+    ("agent-state", text("var/lib/os-collect-config/heat.json", "{}")),
+    ("agent-state", text("var/lib/heat-config/deployed/1.json", "{}")),
+    ("agent-state", text("etc/os-collect-config.conf", "[cfn]\nsecret_key = abc\n")),
+    ("credentials", text("root/.ssh/id_ed25519", KEY)),
+    ("credentials", text("home/me/.aws/credentials", "[default]\n")),
+    ("credentials", text("root/.docker/config.json", '{"auths": {"x": {"auth": "eA=="}}}')),
+    ("credentials", text("etc/apt/apt.conf.d/80proxy", PROXY)),
+    ("credentials", text("etc/apt/auth.conf.d/a.conf", "machine a login b password c\n")),
+    ("credentials", text("etc/dib-manifests/dib_environment", 'DIB_DEV_USER_PASSWORD="x"\n')),
+    ("logins", text("root/.ssh/authorized_keys", "ssh-ed25519 AAAA me\n")),
+    ("logins", text("etc/shadow", HASH)),
+    ("logs", text("var/log/cloud-init.log", "of another server\n")),
+    ("logs", text("var/log/journal/0123/system.journal", "LPKSHHRH")),
+    ("logs", text("root/.bash_history", "ls\n")),
+    ("caches", text("var/cache/apt/archives/vim_1_amd64.deb", "!<arch>\n")),
+    ("caches", text("var/lib/apt/lists/deb_dists_x_main_binary-amd64_Packages", "Package: a\n")),
+    ("caches", text("root/.cache/pip/http/a", "x")),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spoil"), SPOILED, ids=[f"{number}-{kind}" for number, (kind, _) in enumerate(SPOILED)]
+)
+def test_each_fault_is_named_and_no_other(good, make_disk, kind: str, spoil):
+    spoil(good)
+    with inspected(make_disk(good)) as inspection:
+        (finding,) = inspection.findings
+    assert finding.kind == kind
+    assert finding.sentence
+    assert finding.mend
+    assert finding.level in Level
+
+
+def test_a_seed_that_hides_the_metadata_of_the_cloud(good, write, make_disk):
+    write(good, "etc/cloud/cloud.cfg.d/90_heat.cfg", "datasource_list: [NoCloud, OpenStack]\n")
+    write(good, "var/lib/cloud/seed/nocloud/meta-data")
+    assert kinds(make_disk(good)) == ["nocloud-seed"]
+
+
+def test_a_seed_hides_nothing_from_who_does_not_look_for_it(good, write, make_disk):
+    write(good, "var/lib/cloud/seed/nocloud/meta-data")
+    assert kinds(make_disk(good)) == []
+
+
+def test_a_tool_that_the_unit_names_is_not_looked_for(good, write, make_disk):
+    (good / "usr/bin/puppet").unlink()
+    write(good, f"{UNIT}.d/puppet.conf", "[Service]\nEnvironment=HEAT_PUPPET_CMD=/srv/puppet\n")
+    assert kinds(make_disk(good)) == []
+
+
+def test_a_file_system_alone_needs_its_kernel_beside_it(good, tmp_path, make_file_system):
+    path = make_file_system(good, tmp_path / "part.raw")
+    assert kinds(path) == ["no-kernel-beside"]
+    path.with_suffix(".vmlinuz").touch()
+    path.with_suffix(".initrd").touch()
+    assert kinds(path) == []
+
+
+def test_a_disk_without_boot_code(good, make_disk):
+    path = make_disk(good)
+    with path.open("r+b") as stream:
+        stream.write(bytes(440))
+    assert kinds(path) == ["no-boot-loader"]
+
+
+def test_a_disk_of_a_running_server(good, make_disk):
+    """s_feature_incompat, 0x4: the journal is to be recovered."""
+    path = make_disk(good)
+    at = (1 << 20) + 1024 + 0x60
+    data = bytearray(path.read_bytes())
+    (flags,) = struct.unpack_from("<I", data, at)
+    struct.pack_into("<I", data, at, flags | 4)
+    path.write_bytes(data)
+    assert kinds(path) == ["unclean"]
+
+
+def test_many_files_are_named_by_their_number(good, write, make_disk):
+    for number in range(5):
+        write(good, f"var/log/{number}.log", "x")
+    with inspected(make_disk(good)) as inspection:
+        (finding,) = inspection.findings
+    assert len(finding.paths) == 5
+    assert finding.sentence.startswith(
+        '"/var/log/0.log", "/var/log/1.log", "/var/log/2.log" and 2 more '
+    )
+
+
+def test_no_secret_is_shown(good, write, make_disk):
+    write(good, "etc/apt/apt.conf.d/80proxy", PROXY)
+    path = make_disk(good)
+    for options in ([], ["--json"]):
+        command = ["hotplate", "inspect", *options, str(path)]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert "80proxy" in printed
+        assert "secret@" not in printed

@@ -1,0 +1,93 @@
+"""An image from outside: its manifest, its firmware, and what cannot be read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hotplate.errors import ImageError
+from hotplate.inspection.inspection import Manifest, inspected
+
+
+def leave_manifest(path: Path, sha256: str) -> None:
+    document = {
+        "sha256": sha256,
+        "built": "2026-11-23T13:19:20+00:00",
+        "hotplate": "0.1.0",
+        "elements": {"heat-config-script": "ab"},
+    }
+    path.with_name(f"{path.stem}.manifest.json").write_text(json.dumps(document))
+
+
+def test_a_manifest_is_used_when_it_is_the_images_own(good, make_disk):
+    path = make_disk(good)
+    with inspected(path) as inspection:
+        assert (inspection.manifest, inspection.elements) == (Manifest.NONE, ())
+    leave_manifest(path, hashlib.sha256(path.read_bytes()).hexdigest())
+    with inspected(path) as inspection:
+        assert inspection.manifest is Manifest.FITS
+        assert inspection.elements == ("heat-config-script",)
+        assert inspection.built["hotplate"] == "0.1.0"
+
+
+def test_a_manifest_of_another_file_is_not(good, make_disk):
+    path = make_disk(good)
+    leave_manifest(path, "0" * 64)
+    with inspected(path) as inspection:
+        assert (inspection.manifest, inspection.elements) == (Manifest.OTHER, ())
+        assert inspection.built == {}
+
+
+def test_elements_are_read_from_the_image_where_there_is_no_manifest(good, write, make_disk):
+    write(good, "usr/share/heat-config/manifest.json", '{"elements": ["vm", "heat-config"]}')
+    with inspected(make_disk(good)) as inspection:
+        assert inspection.elements == ("vm", "heat-config")
+
+
+def test_the_root_file_system_is_found_behind_others(good, tmp_path, make_file_system):
+    path = tmp_path / "gpt.raw"
+    system = make_file_system(good, tmp_path / "system").read_bytes()
+    with path.open("wb") as stream:
+        stream.truncate(16 << 20)
+    script = "label: gpt\nsize=2M,type=U\nsize=2M,type=L\n,,L\n"
+    subprocess.run(["/sbin/sfdisk", "-q", path], input=script.encode(), check=True)
+    (tmp_path / "boot").mkdir()
+    boot = make_file_system(tmp_path / "boot", tmp_path / "boot-system", size="2M").read_bytes()
+    with path.open("r+b") as stream:
+        stream.seek(3 << 20)
+        stream.write(boot)
+        stream.seek(5 << 20)
+        stream.write(system)
+    with inspected(path) as inspection:
+        assert inspection.firmware == ["UEFI"]
+        assert inspection.root == inspection.partitions[2]
+        assert [each.purpose for each in inspection.partitions] == ["efi system", "data", "data"]
+        assert inspection.findings == ()
+
+
+def test_a_file_system_that_is_not_read_says_how(tmp_path):
+    path = tmp_path / "xfs.raw"
+    path.write_bytes(b"XFSB" + bytes(1 << 20))
+    with inspected(path) as inspection:
+        assert inspection.contents is None
+        assert inspection.partitions[0].file_system == "xfs"
+        assert "guestfish --ro -a" in inspection.unread
+        assert inspection.findings == ()
+
+
+def test_a_disk_without_a_system(tmp_path, make_disk):
+    (tmp_path / "empty").mkdir()
+    with inspected(make_disk(tmp_path / "empty")) as inspection:
+        assert inspection.contents is None
+        assert "there is no system in it" in inspection.unread
+
+
+def test_what_is_no_image_is_refused(tmp_path):
+    path = tmp_path / "text.raw"
+    path.write_text("# not an image\n" * 1000)
+    with pytest.raises(ImageError, match="is not an image"), inspected(path):
+        pass
