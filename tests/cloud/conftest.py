@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -20,16 +17,15 @@ from hotplate.cloud.options import CloudOptions
 from hotplate.events.log import EventLog
 from hotplate.timing.deadline import Deadline, retry
 
-# The helpers beside the tests (wire_guest) are imported by name.
+# The helpers beside the tests (wire_guest, openstack_command) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from openstack_command import OpenStack, in_directory
 from wire_guest import Guest, guest
 
 
 class RecordingCompute:
     """Servers that are only remembered; a test plays the guest."""
-
-    networked = True
 
     def __init__(self) -> None:
         self.specs: dict[str, ServerSpec] = {}
@@ -181,36 +177,9 @@ def state_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def openstack(cloud: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def openstack(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenStack]:
     """Runs the real ``openstack`` command against the cloud, by its ``clouds.yaml``."""
     directory = tmp_path_factory.mktemp("openstack")
     (directory / "clouds.yaml").write_text(cloud.clouds_yaml())
-
-    def run(*arguments: str, status: int = 0) -> Any:
-        done = subprocess.run(
-            [
-                str(Path(sys.executable).with_name("openstack")),
-                "--os-cloud",
-                "hotplate",
-                *arguments,
-            ],
-            cwd=directory,
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": str(directory),
-                "LC_ALL": "C.UTF-8",
-                "PYTHONWARNINGS": "ignore",
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-        if "json" not in arguments:
-            return done.stdout + done.stderr
-        # --wait prints the events first.
-        return json.loads(done.stdout[done.stdout.find("\n{") + 1 :])
-
-    run.directory = directory  # type: ignore[attr-defined]
-    return run
+    with in_directory(directory) as command:
+        yield command

@@ -1,0 +1,83 @@
+"""The real ``openstack`` command, for tests that run it many times.
+
+It takes a second of processor time to import what it needs, whatever it is asked.  One process does
+that once, and each command is a fork of it: a process of its own, by the function that the console
+script calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+SECONDS = 120
+
+FORKS = f"""
+import json, os, signal, sys
+from openstackclient import shell
+
+for line in sys.stdin:
+    sys.argv[:] = ["openstack", *json.loads(line)]
+    child = os.fork()
+    if child == 0:
+        signal.alarm({SECONDS})
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        out, err = (os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for name in ("out", "err"))
+        for number, descriptor in enumerate((nothing, out, err)):
+            os.dup2(descriptor, number)
+        sys.exit(shell.main())
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class OpenStack:
+    """Runs ``openstack`` with a directory's ``clouds.yaml``; see :func:`in_directory`."""
+
+    def __init__(self, directory: Path, process: subprocess.Popen[str]) -> None:
+        self.directory = directory
+        self._process = process
+
+    def __call__(self, *arguments: str, status: int = 0) -> Any:
+        """Run it with these arguments.
+
+        :return: what it printed, parsed when that is JSON.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(
+            json.dumps(["--os-cloud", "hotplate", *arguments]),
+            file=self._process.stdin,
+            flush=True,
+        )
+        ended = self._process.stdout.readline()
+        out, err = ((self.directory / name).read_text() for name in ("out", "err"))
+        assert ended == f"{status}\n", out + err
+        if "json" not in arguments:
+            return out + err
+        # --wait prints the events first.
+        return json.loads(out[out.find("\n{") + 1 :])
+
+
+@contextlib.contextmanager
+def in_directory(directory: Path) -> Iterator[OpenStack]:
+    """Have the command ready in a directory."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS],
+        cwd=directory,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(directory),
+            "LC_ALL": "C.UTF-8",
+            "PYTHONWARNINGS": "ignore",
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield OpenStack(directory, process)
