@@ -258,12 +258,10 @@ class Machine:
             raise MachineLostError(f'the machine "{self.config.name}" is off')
         return self._channels[name]
 
-    def set_link(self, *, up: bool, card: int = 0) -> None:
-        """Plug a network cable in or out.
-
-        :param card: of which interface, counted from 0.
-        """
-        self.qmp.execute("set_link", name=f"nic{card}", up=up)
+    def set_link(self, *, up: bool) -> None:
+        """Plug the network cable in or out; where there are several, all of them."""
+        for card in range(len(self.wiring.macs) or 1):
+            self.qmp.execute("set_link", name=f"nic{card}", up=up)
         self._emit(kinds.LinkChange(up))
 
     def screenshot(self, path: Path) -> None:

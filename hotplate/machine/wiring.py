@@ -91,6 +91,11 @@ class Wiring(ABC):
         for listener in self.listeners.values():
             listener.close()
 
+    @property
+    def doors(self) -> list[dict[int, socket.socket]]:
+        """The listeners of each of the machine's interfaces."""
+        return [self.listeners]
+
     @abstractmethod
     def _open(self) -> None:
         """Make the listeners; what fails is closed by the caller."""
@@ -185,18 +190,26 @@ class Cables(Wiring):
     """Interfaces that are plugged into something else, which outlives the machine's wiring.
 
     :param cables: one for each interface, in the guest's order.
+    :param reason: which networks these are, a sentence.
     """
 
-    name = "network"
+    name = "networks"
 
-    def __init__(self, cables: Sequence[Cable]) -> None:
+    def __init__(
+        self, cables: Sequence[Cable], *, reason: str = "the machine is on networks"
+    ) -> None:
         super().__init__(cables[0].listeners)
         self.cables = tuple(cables)
         self.macs = tuple(cable.mac for cable in cables)
+        self.reason = reason
+
+    @property
+    def doors(self) -> list[dict[int, socket.socket]]:
+        """See :attr:`Wiring.doors`."""
+        return [cable.listeners for cable in self.cables]
 
     def _open(self) -> None:
         self.listeners = self.cables[0].listeners
-        self.reason = "the machine is on networks"
 
     def close(self) -> None:
         """See :meth:`Wiring.close`; the listeners are the cables'."""

@@ -230,7 +230,7 @@ class ServerUnderTest(Driver):
             self._server.shell(seconds=seconds)
 
     def block(self) -> None:
-        """Pull the network cable.
+        """Pull the network cable, or all of them where the server is on several networks.
 
         >>> server.block()
         >>> server.unblock()
@@ -238,7 +238,7 @@ class ServerUnderTest(Driver):
         self._server.machine.set_link(up=False)
 
     def unblock(self) -> None:
-        """Plug the network cable in again; see :meth:`block`."""
+        """Plug what :meth:`block` has pulled in again."""
         self._server.machine.set_link(up=True)
 
     # -- what became of it -------------------------------------------------------------------------
