@@ -289,18 +289,18 @@ class Cloud:
     def serve(
         self,
         server_id: str,
-        listeners: Mapping[int, socket.socket],
-        *,
+        *listeners: Mapping[int, socket.socket],
         vendor_data: str = "",
     ) -> ExitStack:
         """Answer one guest on listeners of its own; it is known by them.
 
-        :param listeners: a port of :attr:`PORTS` -> a listening socket, TCP or unix, that the
-            guest reaches at that port of 169.254.169.254.  They are closed when the result is.
+        :param listeners: for each of its interfaces, a port of :attr:`PORTS` -> a listening
+            socket, TCP or unix, that the guest reaches at that port of 169.254.169.254.  They are
+            closed when the result is.  What the guest may do is counted over all of them.
         :param vendor_data: a cloud-config that the guest finds in ``vendor_data.json``.
         :return: closes the listeners when its ``with`` block, or ``close()`` of its stack, ends.
         """
-        unknown = set(listeners) - set(PORTS)
+        unknown = set().union(*listeners) - set(PORTS)
         if unknown:
             raise UsageError(f"the cloud serves nothing on port {sorted(unknown)[0]}")
         if vendor_data:
@@ -309,6 +309,7 @@ class Cloud:
         serving = Serving(
             threads=limits.THREADS,
             connections=limits.CONNECTIONS,
+            sides=len(listeners),
             lift_limits=self.options.lift_limits,
         )
         served.callback(serving.stop)
@@ -317,7 +318,7 @@ class Cloud:
             self.events.add(GuestFlood(fault, text), server=server_id)
 
         quota = Quota(tell)
-        for port, listener in listeners.items():
+        for port, listener in ((port, each[port]) for each in listeners for port in each):
             served.callback(
                 self._serve(
                     PORTS[port], listener, Side.GUEST, server_id, serving=serving, quota=quota

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire_guest import Guest, collect, guest
+import requests
+from wire_guest import Guest, collect, guest, listen
 
+from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.metadata import EC2_VERSIONS, OPENSTACK_VERSIONS
 
@@ -39,6 +42,15 @@ def test_listings_have_no_trailing_newline(vm: Guest) -> None:
     assert vm.get("/latest/meta-data/public-keys/0/").text == "openssh-key"
     assert vm.get("/latest/meta-data/public-keys/0/openssh-key").text == "ssh-ed25519 AAAA me"
     assert vm.get("/2009-04-04/meta-data/hostname").text == "web-server-1.novalocal"
+
+
+def test_a_guest_is_answered_on_each_of_its_interfaces(cloud: Cloud, vm: Guest) -> None:
+    sides = [{port: listen() for port in PORTS} for _ in range(8)]
+    with cloud.serve(vm.server_id, *sides):
+        for side in sides:
+            address = "{}:{}".format(*side[80].getsockname())
+            data = requests.get(f"http://{address}/openstack/latest/meta_data.json", timeout=20)
+            assert data.json()["uuid"] == SPEC.id
 
 
 def test_openstack_tree(vm: Guest) -> None:

@@ -325,13 +325,17 @@ class Serving:
 
     :param threads: how many requests are answered at once.
     :param connections: how many are open at once.
+    :param sides: on how many interfaces it is reached, with listeners on each.
     :param lift_limits: take bodies that the real services refuse.
     """
 
-    def __init__(self, *, threads: int, connections: int, lift_limits: bool = False) -> None:
+    def __init__(
+        self, *, threads: int, connections: int, sides: int = 1, lift_limits: bool = False
+    ) -> None:
         self._map: dict[int, object] = {}
         self._threads = threads
         self._connections = connections
+        self._sides = sides
         self._lift_limits = lift_limits
         self._dispatcher = ThreadedTaskDispatcher()
         self._dispatcher.set_thread_count(threads)
@@ -351,8 +355,8 @@ class Serving:
         return Adjustments(
             threads=self._threads,
             backlog=256,
-            # Of the loop's own there are two for each service, and what wakes it.
-            connection_limit=self._connections + 2 * len(limits.BORNE) + 1,
+            # Of the loop's own there are two for each listener, and what wakes it.
+            connection_limit=self._connections + 2 * len(limits.BORNE) * self._sides + 1,
             channel_timeout=120,
             ident="",
             # Waitress refuses what is as large as that.

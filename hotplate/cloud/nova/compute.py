@@ -121,9 +121,12 @@ class GuestServices(Protocol):
     """What whoever runs a server needs of the cloud for its guest; the cloud is one."""
 
     def serve(
-        self, server_id: str, listeners: Mapping[int, socket.socket], *, vendor_data: str = ""
+        self, server_id: str, *listeners: Mapping[int, socket.socket], vendor_data: str = ""
     ) -> AbstractContextManager[object]:
-        """Answer the guest on listeners of its own, by port, until the result is closed."""
+        """Answer the guest on listeners of its own, by port, until the result is closed.
+
+        :param listeners: those of each of its interfaces.
+        """
 
     def metadata_tree(self, server_id: str) -> Mapping[str, bytes]:
         """Path -> content of what the server's config drive holds."""
