@@ -14,6 +14,7 @@ from ipaddress import IPv4Address, IPv4Network
 METADATA_ADDRESS = IPv4Address("169.254.169.254")
 LEASE_SECONDS = 86400
 SERVER_PORT, CLIENT_PORT = 67, 68
+ETHERNET_MTU = 1500
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Subnet:
     :param routes: more routes that are handed out (Neutron's ``host_routes``).
     :param name_servers: what is handed out in the place of the segment's own.
     :param domain: the search domain, and that of the ports' names.
+    :param dhcp: whether addresses are handed out at all.
+    :param mtu: bytes of a packet; handed out where it is less than Ethernet's.
     """
 
     network: IPv4Network
@@ -47,6 +50,8 @@ class Subnet:
     routes: tuple[tuple[IPv4Network, IPv4Address], ...] = ()
     name_servers: tuple[IPv4Address, ...] = field(default=())
     domain: str = "novalocal"
+    dhcp: bool = True
+    mtu: int = ETHERNET_MTU
 
 
 def command(program: str, subnet: Subnet, *, interfaces: str, hosts: str, names: str) -> list[str]:
@@ -56,13 +61,6 @@ def command(program: str, subnet: Subnet, *, interfaces: str, hosts: str, names:
     :param hosts: the file with :func:`hosts`, read again at a SIGHUP.
     :param names: the same with :func:`names`.
     """
-    routes = [(IPv4Network((METADATA_ADDRESS, 32)), subnet.server), *subnet.routes]
-    if subnet.gateway is not None:
-        # Who takes this option does not look at the one for the router (RFC 3442).
-        routes.append((IPv4Network("0.0.0.0/0"), subnet.gateway))
-    static = ",".join(f"{network},{hop}" for network, hop in routes)
-    servers = ",".join(str(each) for each in subnet.name_servers or (subnet.server,))
-    network = subnet.network
     return [
         program,
         "--keep-in-foreground",
@@ -76,17 +74,32 @@ def command(program: str, subnet: Subnet, *, interfaces: str, hosts: str, names:
         "--no-ping",
         f"--interface={interfaces}",
         "--except-interface=lo",
+        f"--addn-hosts={names}",
+        f"--domain={subnet.domain}",
+        f"--local=/{subnet.domain}/",
+        *(_handing_out(subnet, hosts) if subnet.dhcp else ()),
+    ]
+
+
+def _handing_out(subnet: Subnet, hosts: str) -> list[str]:
+    """Return the options of a network that has DHCP."""
+    routes = [(IPv4Network((METADATA_ADDRESS, 32)), subnet.server), *subnet.routes]
+    if subnet.gateway is not None:
+        # Who takes this option does not look at the one for the router (RFC 3442).
+        routes.append((IPv4Network("0.0.0.0/0"), subnet.gateway))
+    static = ",".join(f"{network},{hop}" for network, hop in routes)
+    servers = ",".join(str(each) for each in subnet.name_servers or (subnet.server,))
+    network = subnet.network
+    return [
         f"--dhcp-range={network.network_address},static,{network.netmask},{LEASE_SECONDS}s",
         "--dhcp-authoritative",
         "--leasefile-ro",
         f"--dhcp-hostsfile={hosts}",
-        f"--addn-hosts={names}",
-        f"--domain={subnet.domain}",
-        f"--local=/{subnet.domain}/",
         f"--dhcp-option=option:router{f',{subnet.gateway}' if subnet.gateway else ''}",
         f"--dhcp-option=option:classless-static-route,{static}",
         f"--dhcp-option=option:dns-server,{servers}",
         f"--dhcp-option=option:domain-search,{subnet.domain}",
+        *([f"--dhcp-option=option:mtu,{subnet.mtu}"] if subnet.mtu < ETHERNET_MTU else []),
     ]
 
 

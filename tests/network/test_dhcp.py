@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
@@ -39,10 +40,28 @@ def test_name_servers_of_the_subnet_take_the_place_of_the_segments() -> None:
     assert "--dhcp-option=option:dns-server,10.1.0.8,10.1.0.9" in options
 
 
+def test_a_subnet_without_dhcp_has_names_alone() -> None:
+    options = dhcp.command("dnsmasq", replace(SUBNET, dhcp=False), **FILES)
+    assert not [each for each in options if each.startswith("--dhcp")]
+    assert "--addn-hosts=/names" in options
+
+
+@pytest.mark.parametrize(("mtu", "wanted"), [(1400, ["--dhcp-option=option:mtu,1400"]), (9000, [])])
+def test_an_mtu_below_ethernets_is_handed_out(mtu: int, wanted: list[str]) -> None:
+    options = dhcp.command("dnsmasq", replace(SUBNET, mtu=mtu), **FILES)
+    assert [each for each in options if "mtu" in each] == wanted
+
+
 @pytest.mark.tool("dnsmasq")
-@pytest.mark.parametrize("gateway", [None, IPv4Address("10.1.0.1")])
-def test_dnsmasq_knows_the_options(gateway: IPv4Address | None) -> None:
-    subnet = Subnet(SUBNET.network, SUBNET.server, gateway=gateway)
+@pytest.mark.parametrize(
+    "subnet",
+    [
+        SUBNET,
+        replace(SUBNET, gateway=IPv4Address("10.1.0.1"), mtu=1400),
+        replace(SUBNET, dhcp=False),
+    ],
+)
+def test_dnsmasq_knows_the_options(subnet: Subnet) -> None:
     command = dhcp.command(find_tool("dnsmasq"), subnet, **FILES)
     done = subprocess.run([*command, "--test"], capture_output=True, text=True)
     assert (done.returncode, "OK" in done.stderr) == (0, True), done.stderr
