@@ -36,12 +36,13 @@ def package_of(name: str) -> str:
     return PACKAGES.get(name, name)
 
 
-def find_tool(name: str) -> str:
+def find_tool(name: str, *, besides: str = "") -> str:
     """Return the path of a program.
 
+    :param besides: directories in which it may be as well, as in PATH.
     :raises HostError: when it is not installed; the hint is the command that installs it.
     """
-    path = shutil.which(name)
+    path = shutil.which(name) or (shutil.which(name, path=besides) if besides else None)
     if path is None:
         raise HostError(
             f'the program "{name}" was not found in PATH',

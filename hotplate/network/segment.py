@@ -37,6 +37,10 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 DOMAIN = re.compile(rf"{NAME.pattern}(\.{NAME.pattern})*")
 NO_SEGMENT = (IPv4Network("169.254.0.0/16"), IPv4Network("127.0.0.0/8"), IPv4Network("224.0.0.0/3"))
 """Addresses that are not a private network's: link-local, the host's own, groups."""
+TOOLS = ("ip", "dnsmasq")
+"""The programs that a segment needs."""
+SYSTEM_PROGRAMS = "/usr/sbin:/sbin"
+"""Where these are on Debian, which an ordinary user's PATH is without."""
 MOST_PORTS = 250
 """As many ports may a segment have; each is two interfaces."""
 MOST_OF_A_PORT = 16
@@ -208,7 +212,7 @@ class Segment:
         self._last = 0
 
     def __enter__(self) -> Self:
-        ip, program = find_tool("ip"), find_tool("dnsmasq")
+        ip, program = (find_tool(name, besides=SYSTEM_PROGRAMS) for name in TOOLS)
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._keeper)
             files = self._files = Path(self._open(ip))

@@ -466,10 +466,16 @@ def test_a_host_that_cannot_is_a_sentence():
 def test_without_dnsmasq_the_package_is_named(monkeypatch, tmp_path):
     (tmp_path / "ip").symlink_to(shutil.which("ip") or "")
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(module, "SYSTEM_PROGRAMS", str(tmp_path))
     assert refusal() == 'the program "dnsmasq" was not found in PATH'
     with pytest.raises(HostError) as raised, module.trial(tmp_path):
         pass
     assert raised.value.hint.endswith("dnsmasq-base")
+
+
+def test_the_programs_are_where_an_ordinary_user_does_not_look(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert refusal() == ""
 
 
 @pytest.mark.root
