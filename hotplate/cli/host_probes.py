@@ -205,6 +205,21 @@ def wiring() -> Iterator[Finding]:
         yield Finding("network for guests", Use.TEST, State.FAILS, error.message, "socat")
 
 
+def networks() -> Iterator[Finding]:
+    """Make a network between servers, and remove it again."""
+    from hotplate.network import segment
+
+    name = "network between servers"
+    why = segment.refusal()
+    if not why:
+        yield Finding(name, Use.EXTRA, State.WORKS, "could be made, with its DHCP server")
+        return
+    missing = [tool for tool in segment.TOOLS if shutil.which(tool, path=_search_path()) is None]
+    sentence = f"cannot be made, and no server reaches another: {why}"
+    package = package_of(missing[0]) if missing else ""
+    yield Finding(name, Use.EXTRA, State.OTHERWISE, sentence, package)
+
+
 def namespaces() -> Iterator[Finding]:
     """Enter a user and a network namespace of our own."""
     done = _run("unshare", "--user", "--map-root-user", "--net", "true")
@@ -379,5 +394,6 @@ def probes(cache: Path) -> dict[str, Probe]:
         "device mapper": device_mapper,
         "vfat": vfat,
         "namespaces": namespaces,
+        "networks": networks,
         "firmware": firmware,
     }

@@ -15,6 +15,7 @@ import pytest
 
 from hotplate.cli import doctor, host_probes
 from hotplate.cli.host_probes import TOOLS, Finding, State, Tool, Use
+from hotplate.network import segment
 
 
 def doctor_with(path: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -42,7 +43,7 @@ def test_this_host_is_examined_and_left_as_it_was(tmp_path):
     names = {each["name"] for each in document["findings"]}
     assert {tool.name for tool in TOOLS} <= names
     assert {"accelerator", "network for guests", "memory", "disk for tests", "root"} <= names
-    assert {"device-mapper", "namespaces", "loop devices"} <= names
+    assert {"device-mapper", "namespaces", "loop devices", "network between servers"} <= names
     assert all(each["sentence"] and "\n" not in each["sentence"] for each in document["findings"])
     assert [each["name"] for each in document["findings"] if each["works"]]
     assert loops_below(tmp_path) == []
@@ -67,6 +68,23 @@ def test_a_host_without_qemu_gets_status_3_and_the_command(tmp_path):
     assert "apt-get install --no-install-recommends" in install
     assert "qemu-system-x86" in install.split()
     assert "qemu-utils" in install.split()
+
+
+@pytest.mark.tool("dnsmasq")
+def test_a_network_between_servers_is_made():
+    (finding,) = host_probes.networks()
+    assert finding.state is State.WORKS, finding
+
+
+def test_without_dnsmasq_its_package_is_named(monkeypatch, tmp_path):
+    (tmp_path / "ip").symlink_to(shutil.which("ip") or "/sbin/ip")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(segment, "SYSTEM_PROGRAMS", str(tmp_path))
+    monkeypatch.setattr(host_probes, "_search_path", lambda: str(tmp_path))
+    (finding,) = host_probes.networks()
+    assert finding.state is State.OTHERWISE
+    assert finding.package == "dnsmasq-base"
+    assert 'no server reaches another: the program "dnsmasq" was not found' in finding.sentence
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=str)
