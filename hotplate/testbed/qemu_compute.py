@@ -30,7 +30,9 @@ from hotplate.image.overlay import make_overlay
 from hotplate.machine import accelerator, admission, wiring
 from hotplate.machine.config import ARCHITECTURES, Firmware, MachineConfig
 from hotplate.machine.machine import Machine
+from hotplate.machine.wiring import Wiring
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
+from hotplate.testbed.segments import Segments
 from hotplate.testbed.server import Server
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline
 
@@ -77,15 +79,21 @@ class QemuCompute:
 
     :param image: what every server boots, whatever image its template names.
     :param directory: each server gets a folder of its own in it.
-    :cvar networked: its guests have no ports yet.
+    :param networks: where the networks between servers have their folders; without it each server
+        is by itself, whatever ports it has.
+    :ivar networked: whether servers get the ports of their specs.
     :ivar fault: why the first server that could not be started could not: the host's fault or
         ours, whatever Heat makes of it.
     """
 
-    networked = False
-
     def __init__(
-        self, image: Image, *, settings: Settings, directory: Path, events: EventLog
+        self,
+        image: Image,
+        *,
+        settings: Settings,
+        directory: Path,
+        events: EventLog,
+        networks: Path | None = None,
     ) -> None:
         self.image = image
         self.settings = settings
@@ -97,6 +105,8 @@ class QemuCompute:
             settings.accelerator.value, arch=self.arch, cache=settings.cache
         )
         self.fault: Exception | None = None
+        self.segments = Segments(networks, on_loss=self._network_lost) if networks else None
+        self.networked = self.segments is not None
         self._state: dict[str, tuple[str, str]] = {}
         self._waiting: dict[str, Deadline] = {}
         self._workers: list[threading.Thread] = []
@@ -154,13 +164,11 @@ class QemuCompute:
         """
         spec = start.spec
         with memory as owned:
+            link = owned.enter_context(self._wired(spec))
             directory = start.folder or self._folder(spec)
             _write_identity(directory / IDENTITY, spec, start.nonce)
-            link = owned.enter_context(wiring.choose(PORTS, wanted=self._wiring()))
             vendor_data = shell.vendor_data(start.nonce)
-            owned.enter_context(
-                start.services.serve(spec.id, link.listeners, vendor_data=vendor_data)
-            )
+            owned.enter_context(start.services.serve(spec.id, *link.doors, vendor_data=vendor_data))
             machine = Machine(
                 self._config(start, directory),
                 wiring=link,
@@ -264,6 +272,8 @@ class QemuCompute:
         deadline = Deadline(CLOSE_SECONDS, "the servers to end")
         for worker in self._workers:
             worker.join(deadline.left)
+        if self.segments is not None:
+            self.segments.close()
 
     def _begin(self, start: _Start) -> None:
         """Switch a server on: now, or in a thread of its own when it has to wait for memory."""
@@ -372,6 +382,14 @@ class QemuCompute:
             waiting=waiting,
         )
 
+    def _network_lost(self, error: MachineLostError) -> None:
+        """Let a run end whose servers lost their network: no image is to blame."""
+        with self._lock:
+            if self._closed:
+                return
+            self.fault = self.fault or error
+        self.events.add(StartFault(outcome=str(error.outcome), message=error.message))
+
     def _set_state(self, server_id: str, word: str, reason: str = "") -> None:
         """Keep Nova's word for a server, unless it was deleted meanwhile."""
         with self._lock:
@@ -431,9 +449,12 @@ class QemuCompute:
             extra=("-device", "vmgenid,guid=auto") if self.arch == "x86_64" else (),
         )
 
-    def _wiring(self) -> str:
+    def _wired(self, spec: ServerSpec) -> contextlib.AbstractContextManager[Wiring]:
+        """Connect a server: to the networks that its ports are on, or to the cloud alone."""
+        if self.segments is not None and spec.ports:
+            return self.segments.wired(spec)
         wanted = self.settings.wiring
-        return "" if wanted is WiringChoice.AUTO else wanted.value
+        return wiring.choose(PORTS, wanted="" if wanted is WiringChoice.AUTO else wanted.value)
 
     def _firmware(self) -> Firmware:
         wanted = self.settings.firmware

@@ -278,7 +278,7 @@ class Trial:
         stand_ins = [
             f"{each.kind} {each.name}" for each in self.testbed.cloud.stand_ins(STACK_NAME)
         ]
-        if len(self.trackers) > 1:
+        if len(self.trackers) > 1 and not self.testbed.compute.networked:
             stand_ins.append(NO_NETWORK_BETWEEN)
         return subject_of(
             self.testbed,

@@ -1,0 +1,232 @@
+"""The networks between a testbed's servers: a segment for each that is in use.
+
+A network is made when the first server needs it and goes with the last; see
+:class:`~hotplate.network.segment.Segment`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from ipaddress import IPv4Address, IPv4Network, ip_address
+from pathlib import Path
+
+from hotplate.cloud.http.addresses import PORTS
+from hotplate.cloud.nova.compute import PortAddress, ServerPort, ServerSpec
+from hotplate.errors import HostError, MachineLostError, UsageError
+from hotplate.machine import wiring
+from hotplate.machine.wiring import Cables, Wiring
+from hotplate.network.dhcp import METADATA_ADDRESS, Subnet
+from hotplate.network.segment import Port, Segment
+
+MOST_INTERFACES = 8
+"""As many ports may a server have: what QEMU is handed at its start is counted."""
+
+
+class Segments:
+    """The networks of one testbed.  Thread-safe.
+
+    :param directory: each network gets a folder in it, for what its DHCP server complains of.
+    :param on_loss: called with the error should a network end by itself.
+    """
+
+    def __init__(self, directory: Path, *, on_loss: Callable[[MachineLostError], None]) -> None:
+        self.directory = directory
+        self._on_loss = on_loss
+        self._segments: dict[str, Segment] = {}
+        self._refusal = ""
+        self._alone: set[str] = set()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def wired(self, spec: ServerSpec) -> Iterator[Wiring]:
+        """Attach a server to its networks while the context lasts.
+
+        A host that can have no networks between servers wires a server by itself, as long as it
+        shares no network with another.
+
+        :raises UsageError: for ports that cannot be, such as two with one address.
+        :raises HostError: when the host cannot do it.
+        """
+        check(spec)
+        with ExitStack() as owned:
+            try:
+                ports = [owned.enter_context(self._attached(spec, port)) for port in spec.ports]
+            except _RefusedError as refused:
+                link = owned.enter_context(self._by_itself(spec, str(refused)))
+            else:
+                link = owned.enter_context(Cables(ports, reason=_reason(spec, ports)))
+            yield link
+
+    def close(self) -> None:
+        """End every network that is there still."""
+        with self._lock:
+            segments, self._segments = [*self._segments.values()], {}
+        for segment in segments:
+            segment.close()
+
+    @contextlib.contextmanager
+    def _attached(self, spec: ServerSpec, port: ServerPort) -> Iterator[Port]:
+        """Make a port of a server's, on a network that may have to be made for it."""
+        with self._lock:
+            segment = self._segment(spec, port)
+            try:
+                made = segment.port(
+                    mac=port.mac, addresses=_addresses(segment, spec, port), names=port.names
+                )
+            except BaseException:
+                self._close_unused(port.network_id)
+                raise
+        try:
+            yield made
+        finally:
+            with self._lock:
+                made.close()
+                self._close_unused(port.network_id)
+
+    def _segment(self, spec: ServerSpec, port: ServerPort) -> Segment:
+        if self._refusal:
+            raise _RefusedError(self._refusal)
+        if port.network_id not in self._segments:
+            segment = Segment(
+                port.network_name,
+                subnet_of(spec, port),
+                directory=self.directory / (re.sub(r"[^A-Za-z0-9-]", "-", port.network_id) or "-"),
+                services=PORTS,
+                on_exit=lambda status, words: self._ended(port.network_name, status, words),
+            )
+            try:
+                segment.__enter__()
+            except HostError as error:
+                if self._segments:
+                    raise
+                self._refusal = error.message
+                raise _RefusedError(error.message) from error
+            self._segments[port.network_id] = segment
+        return self._segments[port.network_id]
+
+    def _close_unused(self, network_id: str) -> None:
+        segment = self._segments.get(network_id)
+        if segment is not None and not segment.ports:
+            del self._segments[network_id]
+            segment.close()
+
+    def _ended(self, name: str, status: int, words: str) -> None:
+        why = f": {words}" if words else ""
+        self._on_loss(
+            MachineLostError(f'the DHCP server of the network "{name}" ended with {status}{why}')
+        )
+
+    @contextlib.contextmanager
+    def _by_itself(self, spec: ServerSpec, why: str) -> Iterator[Wiring]:
+        """Wire a server where there are no networks between servers.
+
+        :param why: there are none.
+        """
+        mine = {port.network_id: port.network_name for port in spec.ports}
+        with self._lock:
+            for network_id in self._alone & mine.keys():
+                raise HostError(
+                    f'the server "{spec.name}" would share the network "{mine[network_id]}" with '
+                    f"another, and on this host servers cannot reach each other: {why}",
+                    hint="hotplate doctor; where no server needs another: --wiring guestfwd",
+                )
+            self._alone |= mine.keys()
+        try:
+            with wiring.choose(PORTS) as link:
+                link.reason = f"{link.reason}; no networks between servers: {why}"
+                yield link
+        finally:
+            with self._lock:
+                self._alone -= mine.keys()
+
+
+class _RefusedError(Exception):
+    """This host can have no networks between servers; says why."""
+
+
+def check(spec: ServerSpec) -> None:
+    """Refuse ports that no machine can have.
+
+    :raises UsageError: says which.
+    """
+    if len(spec.ports) > MOST_INTERFACES:
+        raise UsageError(
+            f'the server "{spec.name}" has {len(spec.ports)} ports, and at most {MOST_INTERFACES} '
+            "can be plugged in"
+        )
+
+
+def subnet_of(spec: ServerSpec, port: ServerPort) -> Subnet:
+    """Return what a network's DHCP server says, as the port that it is made for has it.
+
+    :raises UsageError: when it has no IPv4 address, which is all that a network carries.
+    """
+    chosen = _first_of_version_4(spec, port)
+    network = IPv4Network(chosen.cidr)
+    gateway = IPv4Address(chosen.gateway) if chosen.gateway else None
+    server = IPv4Address(chosen.dhcp_server or _last_free(network, chosen))
+    routes = tuple(
+        (IPv4Network(to), IPv4Address(by))
+        for to, by in chosen.host_routes
+        # The segment has its own route there, by which it is reached.
+        if IPv4Network(to) != IPv4Network((METADATA_ADDRESS, 32))
+    )
+    return Subnet(
+        network,
+        server,
+        gateway=gateway,
+        routes=routes,
+        name_servers=tuple(IPv4Address(each) for each in chosen.name_servers),
+        domain=port.domain,
+        dhcp=chosen.enable_dhcp,
+        mtu=port.mtu,
+    )
+
+
+def _first_of_version_4(spec: ServerSpec, port: ServerPort) -> PortAddress:
+    for each in port.addresses:
+        if ip_address(each.address).version == 4:
+            return each
+    raise UsageError(
+        f'the server "{spec.name}" has no IPv4 address on the network "{port.network_name}", and '
+        "networks between servers carry nothing else"
+    )
+
+
+def _last_free(network: IPv4Network, chosen: PortAddress) -> str:
+    """Return an address for the services of a subnet that has no DHCP, from its end."""
+    taken = {chosen.gateway, chosen.address}
+    highest = int(network.broadcast_address) - 1
+    return next(
+        str(IPv4Address(each))
+        for each in range(highest, highest - 3, -1)
+        if str(IPv4Address(each)) not in taken
+    )
+
+
+def _addresses(segment: Segment, spec: ServerSpec, port: ServerPort) -> list[IPv4Address]:
+    """Return a port's IPv4 addresses.
+
+    :raises UsageError: when one is of another subnet than the network was made with.
+    """
+    own = _first_of_version_4(spec, port).cidr
+    if IPv4Network(own) != segment.subnet.network:
+        raise UsageError(
+            f'the server "{spec.name}" is on the subnet {own} of the network '
+            f'"{port.network_name}", which carries {segment.subnet.network} already: only one '
+            "subnet of a network is carried at a time"
+        )
+    addresses = (ip_address(each.address) for each in port.addresses)
+    return [each for each in addresses if isinstance(each, IPv4Address)]
+
+
+def _reason(spec: ServerSpec, ports: list[Port]) -> str:
+    named = (
+        f'"{port.network_name}" ({made.addresses[0]})'
+        for port, made in zip(spec.ports, ports, strict=True)
+    )
+    return f"the server is on {', '.join(named)}"

@@ -1,0 +1,34 @@
+"""Servers with ports, made by hand."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from hotplate.cloud.nova.compute import PortAddress, ServerPort, ServerSpec
+
+NAMES = {0: "private", 1: "backend"}
+
+
+def port(number: int, *, network: int = 0, **options: Any) -> ServerPort:
+    """A port with the address 10.0.NETWORK.NUMBER."""
+    base = f"10.0.{network}"
+    address = PortAddress(
+        f"{base}.{number}",
+        f"subnet-{network}",
+        f"{base}.0/24",
+        gateway=f"{base}.1",
+        dhcp_server=f"{base}.2",
+    )
+    given = {"mac": f"fa:16:3e:00:{network:02x}:{number:02x}", "addresses": (address,), **options}
+    return ServerPort(
+        id=f"port-{network}-{number}",
+        network_id=f"network-{network}",
+        network_name=NAMES.get(network, f"network-{network}"),
+        **given,
+    )
+
+
+def spec(name: str, *ports: ServerPort) -> ServerSpec:
+    """A server of that name, which is that of its ports too."""
+    return ServerSpec(id=str(uuid.uuid5(uuid.NAMESPACE_DNS, name)), name=name, ports=ports)

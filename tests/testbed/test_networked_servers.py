@@ -1,0 +1,209 @@
+"""Two tiny guests as Nova's servers on networks: power, saved disks, and who is reached.
+
+They are booted once for all of these tests.  What needs no guest is in test_segments.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import tiny_guest
+from ports import port, spec
+
+from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.errors import MachineLostError
+from hotplate.events.log import EventLog
+from hotplate.image.inspect import Image
+from hotplate.image.plan import Layout
+from hotplate.settings import AcceleratorChoice, Settings
+from hotplate.testbed import qemu_compute
+from hotplate.testbed.qemu_compute import QemuCompute
+from hotplate.timing.deadline import Deadline, GuestDeadline, retry
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.network,
+    pytest.mark.tool("qemu-system-x86_64"),
+    pytest.mark.tool("dnsmasq"),
+]
+BOOT_SECONDS = 150
+WEB = spec("web", port(5, names=("web",)))
+DB = spec("db", port(6, names=("db",)), port(6, network=1, names=("db",)))
+
+
+class Services:
+    """A cloud that answers each guest with the id of its server."""
+
+    def serve(
+        self, server_id: str, *listeners: Mapping[int, socket.socket], vendor_data: str = ""
+    ) -> contextlib.AbstractContextManager[object]:
+        for listener in (each for of_one in listeners for each in of_one.values()):
+            threading.Thread(target=self._answer, args=(listener, server_id), daemon=True).start()
+        return contextlib.ExitStack()
+
+    def _answer(self, listener: socket.socket, server_id: str) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(100)
+                    connection.sendall(f"{server_id}\n".encode())
+
+    def metadata_tree(self, server_id: str) -> Mapping[str, bytes]:
+        return {}
+
+    def notify(self) -> None:
+        pass
+
+
+class Cloud:
+    """Two servers, and what is asked of them."""
+
+    def __init__(self, directory: Path) -> None:
+        tiny = tiny_guest.make()
+        disk = directory / "disk.qcow2"
+        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "16M"], check=True)
+        image = Image(
+            disk, "qcow2", 1 << 24, Layout.PARTITION, kernel=tiny.kernel, initrd=tiny.initrd
+        )
+        settings = Settings(
+            accelerator=AcceleratorChoice.TCG,
+            append="panic=-1 quiet cryptomgr.notests",
+            cache=directory / "cache",
+            memory=192,
+            cpus=1,
+        )
+        self.services = Services()
+        self.compute = QemuCompute(
+            image,
+            settings=settings,
+            directory=directory / "servers",
+            events=EventLog(),
+            networks=directory / "networks",
+        )
+
+    def boot(self, *specs: ServerSpec) -> None:
+        for each in specs:
+            self.compute.boot(each, self.services)
+        self.attach(*specs)
+
+    def attach(self, *specs: ServerSpec) -> None:
+        """Until their shells answer."""
+        for each in specs:
+            server = self.compute.servers[each.id]
+            server.nonce = server._boot_nonce = tiny_guest.NONCE
+            server.shell(seconds=BOOT_SECONDS)
+
+    def run(self, one: ServerSpec, command: str) -> str:
+        return self.compute.servers[one.id].shell().run(command).text
+
+    def pings(self, one: ServerSpec, target: str, *, count: int = 5) -> bool:
+        text = self.run(one, f"ping -c {count} -W {count} {target}")
+        return "packets received" in text and " 0 packets received" not in text
+
+    def who_asks(self, one: ServerSpec) -> str:
+        return self.run(one, "echo ask | timeout 20 nc 169.254.169.254 80")
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    made = Cloud(tmp_path_factory.mktemp("cloud"))
+    with contextlib.ExitStack() as owned:
+        owned.callback(made.compute.close)
+        made.boot(WEB, DB)
+        yield made
+
+
+def both_ways(cloud: Cloud) -> bool:
+    return (
+        cloud.pings(WEB, "db")
+        and cloud.pings(DB, "10.0.0.5")
+        and cloud.who_asks(WEB) == WEB.id
+        and cloud.who_asks(DB) == DB.id
+    )
+
+
+def test_servers_reach_each_other_and_the_cloud_knows_who_asks(cloud: Cloud) -> None:
+    shown = cloud.run(DB, "hostname; ip -4 -o address")
+    assert shown.startswith("db\n")
+    assert {"10.0.0.6/24", "10.0.1.6/24"} <= {*shown.split()}
+    assert both_ways(cloud)
+
+
+def test_the_harness_connects_to_a_server(cloud: Cloud) -> None:
+    cloud.run(DB, "(while :; do echo from db | nc -l -p 2200; done) >/dev/null 2>&1 & sleep 1")
+    link = cloud.compute.servers[DB.id].machine.wiring
+    with link.connect(2200, seconds=20) as connection:
+        connection.settimeout(20)
+        assert connection.recv(100) == b"from db\n"
+
+
+def test_a_server_that_is_suspended_is_there_again(cloud: Cloud) -> None:
+    for stop, go_on in (("suspend", "resume"), ("pause", "unpause")):
+        getattr(cloud.compute, stop)(DB.id)
+        assert not cloud.pings(WEB, "10.0.0.6", count=1)
+        getattr(cloud.compute, go_on)(DB.id)
+        assert cloud.pings(WEB, "10.0.0.6")
+
+
+def test_the_crash_of_one_leaves_the_other(cloud: Cloud) -> None:
+    cloud.compute.stop(DB.id)
+    assert not cloud.pings(WEB, "10.0.0.6", count=1)
+    assert cloud.who_asks(WEB) == WEB.id
+    cloud.compute.start(DB.id)
+    cloud.attach(DB)
+    assert both_ways(cloud)
+
+
+def test_a_server_that_is_rebooted_is_on_its_networks_again(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing in a tiny guest looks at its power button.
+    monkeypatch.setattr(qemu_compute, "REBOOT_SECONDS", 0.1)
+    cloud.compute.reboot(DB.id)
+    retry(
+        lambda _: cloud.compute.status(DB.id)[0] == "ACTIVE" or None,
+        GuestDeadline(60, "the soft reboot"),
+        every=0.1,
+    )
+    cloud.attach(DB)
+    assert cloud.pings(WEB, "10.0.0.6")
+    cloud.compute.hard_reboot(DB.id)
+    cloud.attach(DB)
+    assert both_ways(cloud)
+
+
+def test_one_that_is_deleted_leaves_the_other_and_comes_back(cloud: Cloud) -> None:
+    """As a session does it that goes on with the servers of another."""
+    networks = cloud.compute.segments
+    assert networks is not None
+    assert len(networks._segments) == 2
+    cloud.compute.delete(DB.id)
+    assert len(networks._segments) == 1
+    assert cloud.who_asks(WEB) == WEB.id
+    with pytest.raises(MachineLostError):
+        cloud.compute.stop(DB.id)
+    cloud.compute.go_on(DB, cloud.services)
+    cloud.attach(DB)
+    assert both_ways(cloud)
+
+
+def test_nothing_is_left_when_the_testbed_ends(cloud: Cloud) -> None:
+    """Last, for there are no servers after it."""
+    networks = cloud.compute.segments
+    assert networks is not None
+    pids = {segment._keeper.pid for segment in networks._segments.values()}
+    pids |= {server.machine.pid or 0 for server in cloud.compute.servers.values()}
+    assert len(pids) == 4
+    cloud.compute.close()
+    retry(
+        lambda _: not any(Path(f"/proc/{pid}").exists() for pid in pids) or None,
+        Deadline(20, "the processes to end"),
+        every=0.1,
+    )

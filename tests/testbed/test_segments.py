@@ -1,0 +1,182 @@
+"""The networks of a testbed's servers: real segments, and no machine on them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+from ports import port, spec
+
+from hotplate.cloud.http.addresses import PORTS
+from hotplate.cloud.nova.compute import PortAddress
+from hotplate.errors import HostError, MachineLostError, UsageError
+from hotplate.machine.wiring import Cables
+from hotplate.network import segment as segment_module
+from hotplate.testbed.segments import Segments, subnet_of
+
+pytestmark = [pytest.mark.tool("dnsmasq"), pytest.mark.tool("ip")]
+
+
+class Losses(list[MachineLostError]):
+    """The networks that ended by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = threading.Event()
+
+    def note(self, error: MachineLostError) -> None:
+        self.append(error)
+        self.came.set()
+
+
+@pytest.fixture
+def losses() -> Losses:
+    return Losses()
+
+
+@pytest.fixture
+def networks(tmp_path: Path, losses: Losses) -> Iterator[Segments]:
+    made = Segments(tmp_path, on_loss=losses.note)
+    yield made
+    made.close()
+
+
+def helpers(networks: Segments) -> set[int]:
+    return {each._keeper.pid for each in networks._segments.values()}
+
+
+def test_a_network_is_there_from_its_first_server_to_its_last(networks: Segments) -> None:
+    with networks.wired(spec("web", port(5))) as web:
+        before = helpers(networks)
+        with networks.wired(spec("db", port(6))) as db:
+            assert helpers(networks) == before
+            assert web.name == db.name == "networks"
+            assert db.reason == 'the server is on "private" (10.0.0.6)'
+        assert helpers(networks) == before
+        # The address of a server that is gone is free.
+        with networks.wired(spec("another", port(6))):
+            pass
+    assert helpers(networks) == set()
+    assert not Path(f"/proc/{before.pop()}").exists()
+
+
+def test_a_server_has_an_interface_and_services_for_each_port(networks: Segments) -> None:
+    with networks.wired(spec("db", port(6), port(6, network=1))) as link:
+        assert isinstance(link, Cables)
+        assert link.macs == ("fa:16:3e:00:00:06", "fa:16:3e:00:01:06")
+        assert [set(each) for each in link.doors] == [set(PORTS)] * 2
+        assert len({each[80].fileno() for each in link.doors}) == 2
+        cards, ends = link.plug("", first=13)
+        with ExitStack() as stack:
+            for end in ends:
+                stack.enter_context(end)
+            assert [(card.mac, card.netdev) for card in cards] == [
+                ("fa:16:3e:00:00:06", "dgram,local.type=fd,local.str=13"),
+                ("fa:16:3e:00:01:06", "dgram,local.type=fd,local.str=14"),
+            ]
+            assert {end.type for end in ends} == {socket.SOCK_DGRAM}
+        assert len(helpers(networks)) == 2
+
+
+def test_one_that_fails_leaves_no_network(networks: Segments) -> None:
+    with pytest.raises(UsageError, match="is not the MAC address"):
+        networks.wired(spec("web", port(5), port(5, network=1, mac="odd"))).__enter__()
+    assert helpers(networks) == set()
+
+
+@pytest.mark.parametrize(
+    ("server", "sentence"),
+    [
+        (spec("db", port(5)), r'MAC address "fa:16:3e:00:00:05" is taken on "private"'),
+        (
+            spec("db", port(6, addresses=(PortAddress("10.0.0.5", "s", "10.0.0.0/24"),))),
+            r'"10\.0\.0\.5" is taken',
+        ),
+        (
+            spec("db", port(6, addresses=(PortAddress("fd00::6", "s", "fd00::/64"),))),
+            'the server "db" has no IPv4 address on the network "private"',
+        ),
+        (
+            spec("db", port(6, addresses=(PortAddress("10.9.0.6", "t", "10.9.0.0/24"),))),
+            r'"db" is on the subnet 10\.9\.0\.0/24 of the network "private", which carries '
+            r"10\.0\.0\.0/24 already",
+        ),
+        (spec("db", *(port(6, network=n) for n in range(9))), "has 9 ports, and at most 8"),
+    ],
+)
+def test_ports_that_cannot_be_are_refused(networks: Segments, server, sentence) -> None:
+    with networks.wired(spec("web", port(5))):
+        with pytest.raises(UsageError, match=sentence):
+            networks.wired(server).__enter__()
+        assert len(helpers(networks)) == 1
+
+
+def test_what_dhcp_says_is_as_the_port_has_it() -> None:
+    address = PortAddress(
+        "10.0.0.5",
+        "s",
+        "10.0.0.0/24",
+        gateway="10.0.0.1",
+        host_routes=(("10.9.0.0/16", "10.0.0.9"), ("169.254.169.254/32", "10.0.0.1")),
+        name_servers=("10.0.0.3",),
+        dhcp_server="10.0.0.2",
+    )
+    six = PortAddress("fd00::5", "t", "fd00::/64")
+    made = port(5, addresses=(six, address), domain="example.org", mtu=1400)
+    subnet = subnet_of(spec("web", made), made)
+    assert subnet.server == IPv4Address("10.0.0.2")
+    assert subnet.gateway == IPv4Address("10.0.0.1")
+    assert [(str(to), str(by)) for to, by in subnet.routes] == [("10.9.0.0/16", "10.0.0.9")]
+    assert subnet.name_servers == (IPv4Address("10.0.0.3"),)
+    assert (subnet.domain, subnet.dhcp, subnet.mtu) == ("example.org", True, 1400)
+
+
+def test_without_dhcp_the_services_have_an_address_that_is_nobodys(networks: Segments) -> None:
+    last = PortAddress("10.0.0.254", "s", "10.0.0.0/24", gateway="10.0.0.253", enable_dhcp=False)
+    made = port(6, addresses=(last,))
+    assert subnet_of(spec("db", made), made).server == IPv4Address("10.0.0.252")
+    with networks.wired(spec("db", made)) as link:
+        assert link.macs == (made.mac,)
+
+
+def test_a_network_that_ends_by_itself_is_told(networks: Segments, losses: Losses) -> None:
+    with networks.wired(spec("web", port(5))):
+        made = next(iter(networks._segments.values()))
+        assert made._server is not None
+        made._server.kill()
+        assert losses.came.wait(20)
+    assert 'the DHCP server of the network "private" ended with -9' in str(losses[0])
+    # The next server has a new one.
+    with networks.wired(spec("web", port(5))):
+        assert len(losses) == 1
+
+
+@pytest.fixture
+def without_dnsmasq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setattr(segment_module, "SYSTEM_PROGRAMS", str(tools))
+
+
+def test_a_host_without_networks_wires_those_that_share_none(
+    networks: Segments, without_dnsmasq: None
+) -> None:
+    with networks.wired(spec("web", port(5))) as web:
+        assert web.name in ("namespace", "guestfwd")
+        assert 'no networks between servers: the program "ip" was not found' in web.reason
+        with networks.wired(spec("log", port(7, network=1))) as log:
+            assert log.name == web.name
+        with pytest.raises(HostError) as raised:
+            networks.wired(spec("db", port(6), port(6, network=1))).__enter__()
+        assert raised.value.message == (
+            'the server "db" would share the network "private" with another, and on this host '
+            'servers cannot reach each other: the program "ip" was not found in PATH'
+        )
+    with networks.wired(spec("db", port(6))) as db:
+        assert db.name == web.name
