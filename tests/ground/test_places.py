@@ -95,6 +95,8 @@ ELSEWHERE = {
     "inspection/packages": "inspection/test_contents.py",
     "inspection/partitions": "inspection/test_disk.py",
     "inspection/show": "cli/test_inspect.py",
+    "inspection/show_comparison": "cli/test_diff.py",
+    "inspection/snapshot": "inspection/test_compare.py",
     "inspection/tree": "inspection/test_ext4.py",
     "inspection/units": "inspection/test_findings.py",
     "machine/files": "machine/test_confined.py",

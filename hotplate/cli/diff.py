@@ -1,0 +1,73 @@
+"""``hotplate diff``: what is different in two images, without booting them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from hotplate.cli.arguments import cache_of
+from hotplate.errors import HostError, Outcome
+from hotplate.inspection.compare import compared
+from hotplate.inspection.inspection import inspected
+from hotplate.inspection.show_comparison import as_document, as_text
+from hotplate.inspection.snapshot import snapshot
+
+ABOUT = """\
+Say what is different in two images: system, agent, hooks with their tools,
+packages of dpkg and of Python with their versions, services that a boot starts,
+users, sizes, and the files by the package that brought them.
+
+Neither is booted, mounted or changed, and no root is needed; see hotplate
+inspect. Of files the kind, mode, owner, size and a link's target are compared;
+and what is in those that have the same size and another time.
+"""
+
+EPILOG = """\
+exit status:
+  0      compared, whatever is different
+  1      one is damaged or no image; with --strict, there is a difference
+  2      wrong usage, or an image that does not exist
+  3      the host lacks something, or a root file system cannot be read here
+  128+N  interrupted by the signal N
+
+examples:
+  hotplate diff yesterday.qcow2 today.qcow2
+  hotplate diff --json a.qcow2 b.qcow2 | jq '.packages[]'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Fill in the command line of ``hotplate diff``."""
+    parser.description, parser.epilog = ABOUT, EPILOG
+    parser.add_argument("first", metavar="A", help="a qcow2 or raw image")
+    parser.add_argument("second", metavar="B", help="the one that came later")
+    parser.add_argument("--json", action="store_true", help="print it as JSON, with all files")
+    parser.add_argument("--strict", action="store_true", help="exit status 1 for a difference")
+    parser.add_argument(
+        "--allow-backing",
+        action="store_true",
+        help="follow an image's backing files out of its directory",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare two images; 1 for a difference when these count.
+
+    :raises HostError: when a root file system cannot be read.
+    """
+    checksums = cache_of(args) / "checksums"
+    backing = args.allow_backing
+    with (
+        inspected(args.first, allow_backing=backing, checksums=checksums) as first,
+        inspected(args.second, allow_backing=backing, checksums=checksums) as second,
+    ):
+        for each in (first, second):
+            if each.contents is None:
+                raise HostError(each.unread)
+        comparison = compared(snapshot(first), snapshot(second))
+        if args.json:
+            print(json.dumps(as_document(comparison), indent=2))
+        else:
+            print(as_text(comparison), end="")
+    failed = args.strict and not comparison.same
+    return (Outcome.FAILED if failed else Outcome.PASSED).exit_status

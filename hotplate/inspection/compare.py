@@ -1,0 +1,152 @@
+"""What is different in two images: "what changed between yesterday's image and today's"."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hotplate.inspection.ext4 import Inode
+from hotplate.inspection.snapshot import Snapshot
+
+COMPARED = 64 << 20
+"""Bytes of two files of one size that are compared."""
+
+
+class How(StrEnum):
+    """What became of something."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not the same in both.
+
+    :param before: of the first image, "" when it is not there.
+    :param after: of the second one.
+    """
+
+    name: str
+    how: How
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class OwnersFiles:
+    """The files of one package, or of none, that are not the same in both.
+
+    :param before: bytes of all its files in the first image.
+    :param after: in the second one.
+    """
+
+    owner: str
+    files: tuple[Difference, ...]
+    before: int
+    after: int
+
+    def count(self, how: How) -> int:
+        """Return how many files became what."""
+        return sum(each.how is how for each in self.files)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All differences of two images."""
+
+    first: Snapshot
+    second: Snapshot
+    facts: tuple[Difference, ...]
+    packages: tuple[Difference, ...]
+    hooks: tuple[Difference, ...]
+    services: tuple[Difference, ...]
+    users: tuple[Difference, ...]
+    owners: tuple[OwnersFiles, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing that is compared differs."""
+        parts = (self.facts, self.packages, self.hooks, self.services, self.users)
+        return not any(parts) and not any(each.files for each in self.owners)
+
+
+def compared(first: Snapshot, second: Snapshot) -> Comparison:
+    """Return what is different in the second of two images.
+
+    Of files their kind, mode, owner, size, and where a link leads to; and what is in those that
+    have the same size and another time.
+    """
+    return Comparison(
+        first,
+        second,
+        _differences(first.facts, second.facts),
+        _differences(first.packages, second.packages),
+        _differences(first.hooks, second.hooks),
+        _differences(_names(first.services), _names(second.services)),
+        _differences(first.users, second.users),
+        tuple(_owners(first, second)),
+    )
+
+
+def _names(names: Collection[str]) -> dict[str, str]:
+    return dict.fromkeys(names, "")
+
+
+def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Difference, ...]:
+    return tuple(
+        Difference(name, _how(name, before, after), before.get(name, ""), after.get(name, ""))
+        for name in sorted(before.keys() | after.keys())
+        if name not in before or name not in after or before[name] != after[name]
+    )
+
+
+def _how(name: str, before: Mapping[str, object], after: Mapping[str, object]) -> How:
+    if name not in before:
+        return How.ADDED
+    return How.CHANGED if name in after else How.REMOVED
+
+
+def _owners(first: Snapshot, second: Snapshot) -> Iterator[OwnersFiles]:
+    """Yield the owners of files that differ, the one that grew or shrank most first."""
+    files: dict[str, list[Difference]] = {}
+    for path in sorted(first.files.keys() | second.files.keys()):
+        if difference := _file(path, first, second):
+            owner = second.owners.get(path) or first.owners[path]
+            files.setdefault(owner, []).append(difference)
+    before, after = first.sizes(), second.sizes()
+    for owner in sorted(files, key=lambda each: -abs(after.get(each, 0) - before.get(each, 0))):
+        yield OwnersFiles(owner, tuple(files[owner]), before.get(owner, 0), after.get(owner, 0))
+
+
+def _file(path: str, first: Snapshot, second: Snapshot) -> Difference | None:
+    before, after = first.files.get(path), second.files.get(path)
+    if before is None or after is None:
+        return Difference(
+            path, _how(path, first.files, second.files), _outside_of(before), _outside_of(after)
+        )
+    if _outside_of(before) != _outside_of(after):
+        return Difference(path, How.CHANGED, _outside_of(before), _outside_of(after))
+    if _content_differs(path, first, second):
+        return Difference(path, How.CHANGED, "", "other content")
+    return None
+
+
+def _outside_of(inode: Inode | None) -> str:
+    """Return mode, owner and size as one text; a directory's size says nothing."""
+    if inode is None:
+        return ""
+    size = "" if inode.is_directory else f" {inode.size}"
+    return f"{inode.mode:o} {inode.uid}:{inode.gid}{size}"
+
+
+def _content_differs(path: str, first: Snapshot, second: Snapshot) -> bool:
+    before, after = first.files[path], second.files[path]
+    one, other = first.contents.tree.file_system, second.contents.tree.file_system
+    if before.is_link:
+        return one.link(before) != other.link(after)
+    if not before.is_file or before.modified == after.modified:
+        return False
+    return one.read(before, COMPARED) != other.read(after, COMPARED)

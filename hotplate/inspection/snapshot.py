@@ -1,0 +1,119 @@
+"""All files of an image with whom they belong to, so that two images can be compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hotplate.errors import ImageError
+from hotplate.inspection.contents import Contents
+from hotplate.inspection.ext4 import Inode
+from hotplate.inspection.inspection import Inspection
+
+NO_PACKAGE = "no package"
+
+_COMPILED = re.compile(r"^(?P<folder>.*)/__pycache__/(?P<module>[^/]+?)\.[^/]+\.pyc$")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What an image is made of, for comparing it with another.
+
+    :param packages: name -> version, of dpkg's packages and of Python distributions; the latter
+        with their directory behind the name.
+    :param hooks: group -> name and version of its tool.
+    :param services: units that a boot starts.
+    :param users: name -> numbers, home and shell.
+    :param facts: whatever there is one of: the system, the agent, the firmware.
+    :param files: path -> inode.
+    :param owners: path -> the package that brought it, its folder in ``/opt``, or
+        :data:`NO_PACKAGE`.
+    """
+
+    inspection: Inspection
+    contents: Contents
+    packages: Mapping[str, str]
+    hooks: Mapping[str, str]
+    services: frozenset[str]
+    users: Mapping[str, str]
+    facts: Mapping[str, str]
+    files: Mapping[str, Inode]
+    owners: Mapping[str, str]
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of the files of each owner, the largest first."""
+        sizes: dict[str, int] = {}
+        seen: set[int] = set()
+        for path, inode in self.files.items():
+            # Another name of a file takes no more room.
+            if inode.is_file and inode.number not in seen:
+                seen.add(inode.number)
+                owner = self.owners[path]
+                sizes[owner] = sizes.get(owner, 0) + inode.size
+        return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
+
+
+def snapshot(inspection: Inspection) -> Snapshot:
+    """Return all of an image that is compared.
+
+    :raises ImageError: its root file system cannot be read; says why.
+    """
+    contents = inspection.contents
+    if contents is None:
+        raise ImageError(inspection.unread)
+    files = dict(contents.tree.walk())
+    return Snapshot(
+        inspection,
+        contents,
+        _packages(contents),
+        {hook.group: hook.tool_version or hook.tool for hook in contents.hooks},
+        frozenset(contents.units.enabled()),
+        _users(contents),
+        _facts(inspection, contents),
+        files,
+        {path: _owner(contents, path) for path in files},
+    )
+
+
+def _packages(contents: Contents) -> dict[str, str]:
+    packages = {name: each.version for name, each in contents.packages.debian.items()}
+    for each in contents.packages.python:
+        packages[f"{each.name} ({each.place})"] = each.version
+    return packages
+
+
+def _users(contents: Contents) -> dict[str, str]:
+    users = {}
+    for line in contents.tree.text("/etc/passwd").splitlines():
+        name, _, rest = line.partition(":")
+        # Without the field of the password, and what people are called.
+        fields = rest.split(":")
+        if len(fields) == 6:
+            users[name] = ":".join([*fields[1:3], *fields[4:]])
+    return users
+
+
+def _facts(inspection: Inspection, contents: Contents) -> dict[str, str]:
+    agent, init = contents.agent, contents.cloud_init
+    return {
+        "system": f"{contents.distribution} {contents.arch}".strip(),
+        "kernel": ", ".join(contents.kernels),
+        "boot loader": ", ".join(contents.boot_loaders),
+        "firmware": ", ".join(inspection.firmware),
+        "agent": f"{agent.install_type} {agent.version}".strip() if agent else "none",
+        "data sources": ", ".join(init.sources) if init else "none",
+        "network": ", ".join(contents.renderers),
+        "DHCP client": contents.dhcp_client,
+        "faults": ", ".join(sorted({each.kind for each in inspection.findings})) or "none",
+    }
+
+
+def _owner(contents: Contents, path: str) -> str:
+    owner = contents.packages.owner(path)
+    if not owner and (compiled := _COMPILED.match(path)):
+        owner = contents.packages.owner(f"{compiled['folder']}/{compiled['module']}.py")
+    if not owner and path.startswith("/opt/"):
+        # A virtual environment, or what another builder puts there, is one thing.
+        return "/".join(path.split("/")[:3])
+    return owner or NO_PACKAGE

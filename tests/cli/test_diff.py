@@ -1,0 +1,81 @@
+"""``hotplate diff``: what is printed, and with which status it ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hotplate.cli import main
+
+SBIN = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
+
+
+def make(directory: Path, name: str, release: str) -> Path:
+    root = directory / f"root-{name}"
+    (root / "etc").mkdir(parents=True)
+    (root / "usr").mkdir()
+    (root / "var/lib/dpkg").mkdir(parents=True)
+    (root / "etc/os-release").write_text(f'PRETTY_NAME="Debian {release}"\n')
+    package = f"Package: a\nStatus: install ok installed\nVersion: {release}\x1b[31m\n"
+    (root / "var/lib/dpkg/status").write_text(package)
+    path = directory / name
+    subprocess.run(["mke2fs", "-q", "-F", "-d", root, path, "2M"], check=True, env=SBIN)
+    return path
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two file systems, of which the second has a package in another version."""
+    if shutil.which("mke2fs", path=SBIN["PATH"]) is None:
+        pytest.skip("needs mke2fs on this host")
+    directory = tmp_path_factory.mktemp("diff")
+    return make(directory, "a.raw", "12"), make(directory, "b.raw", "13")
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    status = main(["diff", *map(str, words)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_a_table(images, capsys):
+    status, out, _ = run(capsys, *images)
+    assert status == 0
+    assert "packages: 1 changed\n  ~ a 12 -> 13\n" in out
+    assert "  ~ system Debian 12 -> Debian 13\n" in out
+    assert "      ~ /var/lib/dpkg/status\n" in out
+    assert "\x1b" not in out
+
+
+def test_one_image_with_itself(images, capsys):
+    status, out, _ = run(capsys, "--strict", images[0], images[0])
+    assert status == 0
+    assert out.endswith("no difference\n")
+
+
+def test_a_difference_fails_when_it_is_to(images, capsys):
+    assert run(capsys, "--strict", *images)[0] == 1
+
+
+def test_the_same_as_json(images, capsys):
+    status, out, _ = run(capsys, "--json", *images)
+    document = json.loads(out)
+    assert status == 0
+    assert document["packages"] == [{"name": "a", "how": "changed", "before": "12", "after": "13"}]
+    assert document["same"] is False
+    assert [each["files"] > 3 for each in document["images"]] == [True, True]
+
+
+def test_an_image_that_is_not_there(images, tmp_path, capsys):
+    status, _, err = run(capsys, images[0], tmp_path / "none.qcow2")
+    assert (status, "there is no image" in err) == (2, True)
+
+
+def test_one_that_cannot_be_read_here(images, tmp_path, capsys):
+    (tmp_path / "x.raw").write_bytes(b"XFSB" + bytes(1 << 20))
+    status, _, err = run(capsys, images[0], tmp_path / "x.raw")
+    assert (status, "guestfish" in err) == (3, True)

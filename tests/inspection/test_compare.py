@@ -1,0 +1,134 @@
+"""What is different in two images, each kind of difference and none in the same."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hotplate.inspection.compare import Comparison, Difference, How, compared
+from hotplate.inspection.inspection import inspected
+from hotplate.inspection.snapshot import NO_PACKAGE, snapshot
+
+WANTS = "etc/systemd/system/multi-user.target.wants"
+
+
+@pytest.fixture
+def other(good: Path, tmp_path: Path, write) -> Path:
+    """A copy of the good image's files with the same times, to be changed."""
+    write(good, "etc/passwd", "root:x:0:0:root:/root:/bin/bash\nme:x:1000:1000::/home/me:/bin/sh\n")
+    root = tmp_path / "other"
+    shutil.copytree(good, root, symlinks=True)
+    return root
+
+
+@pytest.fixture
+def compare(good, other, make_disk):
+    """A function that makes both images, and compares the second with the first."""
+    with contextlib.ExitStack() as stack:
+
+        def made() -> Comparison:
+            before = stack.enter_context(inspected(make_disk(good, "a.raw")))
+            after = stack.enter_context(inspected(make_disk(other, "b.raw")))
+            return compared(snapshot(before), snapshot(after))
+
+        yield made
+
+
+def names(differences: tuple[Difference, ...]) -> list[tuple[str, str]]:
+    return [(each.how.value, each.name) for each in differences]
+
+
+def files(comparison: Comparison) -> dict[str, list[tuple[str, str]]]:
+    return {each.owner: names(each.files) for each in comparison.owners}
+
+
+def test_the_same_files_are_the_same(compare):
+    comparison = compare()
+    assert comparison.same
+    assert comparison.owners == ()
+
+
+def test_packages_with_their_versions(other, compare):
+    status = other / "var/lib/dpkg/status"
+    text = status.read_text().replace("8.10.0-5", "8.10.0-6")
+    added = "\nPackage: vim\nStatus: install ok installed\nVersion: 9\n"
+    status.write_text(text.replace("Package: dpkg", "Package: dpkg2") + added)
+    comparison = compare()
+    assert comparison.packages == (
+        Difference("dpkg", How.REMOVED, "1.21.23", ""),
+        Difference("dpkg2", How.ADDED, "", "1.21.23"),
+        Difference("puppet-agent", How.CHANGED, "8.10.0-5", "8.10.0-6"),
+        Difference("vim", How.ADDED, "", "9"),
+    )
+    assert names(comparison.hooks) == [("changed", "puppet")]
+
+
+def test_hooks_and_services(other, write, compare):
+    (other / "usr/libexec/heat-config/hooks/puppet").unlink()
+    write(other, "usr/libexec/heat-config/hooks/mine", "#!/bin/sh\n", mode=0o755)
+    (other / WANTS / "ssh.service").symlink_to("/lib/systemd/system/ssh.service")
+    (other / WANTS / "systemd-networkd.service").unlink()
+    comparison = compare()
+    assert names(comparison.hooks) == [("added", "mine"), ("removed", "puppet")]
+    assert names(comparison.services) == [
+        ("added", "ssh.service"),
+        ("removed", "systemd-networkd.service"),
+    ]
+    facts = {each.name: each for each in comparison.facts}
+    assert facts["faults"].after == "renderer-not-started"
+
+
+def test_users(other, write, compare):
+    write(other, "etc/passwd", "root:x:0:0::/root:/bin/sh\nyou:x:1001:1001::/home/you:/bin/sh\n")
+    assert names(compare().users) == [("removed", "me"), ("changed", "root"), ("added", "you")]
+
+
+def test_files_by_the_package_that_brought_them(other, write, compare):
+    write(other, "usr/bin/puppet", "#!/bin/bash\n", mode=0o755)
+    write(other, "opt/salt/bin/salt-call", "x" * 5000)
+    (other / "etc/cloud/cloud.cfg").chmod(0o600)
+    (other / "usr/lib/os-release").unlink()
+    link = other / "usr/sbin/init"
+    link.unlink()
+    link.symlink_to("/lib/systemd/systemd")
+    comparison = compare()
+    listed = files(comparison)
+    assert listed["puppet-agent"] == [("changed", "/usr/bin/puppet")]
+    assert ("added", "/opt/salt/bin/salt-call") in listed["/opt/salt"]
+    assert listed[NO_PACKAGE] == [
+        ("changed", "/etc/cloud/cloud.cfg"),
+        ("added", "/opt"),
+        ("removed", "/usr/lib/os-release"),
+        ("changed", "/usr/sbin/init"),
+    ]
+    assert comparison.owners[0].owner == "/opt/salt"
+    assert (comparison.owners[0].before, comparison.owners[0].after) == (0, 5000)
+
+
+def test_what_was_compiled_belongs_to_its_source(good, other, write, compare):
+    for root in (good, other):
+        write(root, "var/lib/dpkg/info/puppet-agent.list", "/usr/lib/python3/a.py\n")
+    write(other, "usr/lib/python3/__pycache__/a.cpython-313.pyc", "x")
+    assert ("added", "/usr/lib/python3/__pycache__/a.cpython-313.pyc") in files(compare())[
+        "puppet-agent"
+    ]
+
+
+def test_content_of_the_same_size_counts_and_its_time_does_not(good, other, write, compare):
+    for root, text in ((good, "one"), (other, "two")):
+        write(root, "srv/content", text)
+        write(root, "srv/time", "same")
+    os.utime(good / "srv/content", (1, 1))
+    os.utime(good / "srv/time", (1, 1))
+    assert files(compare())[NO_PACKAGE] == [("changed", "/srv/content")]
+
+
+def test_a_file_with_two_names_takes_its_room_once(good, make_disk, write):
+    path = write(good, "opt/one/a", "x" * 5000)
+    os.link(path, good / "opt/one/b")
+    with inspected(make_disk(good)) as inspection:
+        assert snapshot(inspection).sizes()["/opt/one"] == 5000
