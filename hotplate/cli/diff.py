@@ -19,7 +19,8 @@ users, sizes, and the files by the package that brought them.
 
 Neither is booted, mounted or changed, and no root is needed; see hotplate
 inspect. Of files the kind, mode, owner, size and a link's target are compared;
-and what is in those that have the same size and another time.
+and what is in those of the same size, but for those of one version of a package
+that have the same time as well.
 """
 
 EPILOG = """\

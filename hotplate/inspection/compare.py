@@ -76,8 +76,8 @@ class Comparison:
 def compared(first: Snapshot, second: Snapshot) -> Comparison:
     """Return what is different in the second of two images.
 
-    Of files their kind, mode, owner, size, and where a link leads to; and what is in those that
-    have the same size and another time.
+    Of files their kind, mode, owner, size, and where a link leads to; and what is in those of the
+    same size, but for those of one version of a package that have the same time as well.
     """
     return Comparison(
         first,
@@ -147,6 +147,14 @@ def _content_differs(path: str, first: Snapshot, second: Snapshot) -> bool:
     one, other = first.contents.tree.file_system, second.contents.tree.file_system
     if before.is_link:
         return one.link(before) != other.link(after)
-    if not before.is_file or before.modified == after.modified:
+    if not before.is_file or (before.modified == after.modified and _of_one(path, first, second)):
         return False
     return one.read(before, COMPARED) != other.read(after, COMPARED)
+
+
+def _of_one(path: str, first: Snapshot, second: Snapshot) -> bool:
+    """Whether a file is of one version of one package, whose files have their times from there."""
+    owner = first.owners[path]
+    version = first.packages.get(owner)
+    same = owner == second.owners[path] and version == second.packages.get(owner)
+    return version is not None and same

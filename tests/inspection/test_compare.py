@@ -127,6 +127,21 @@ def test_content_of_the_same_size_counts_and_its_time_does_not(good, other, writ
     assert files(compare())[NO_PACKAGE] == [("changed", "/srv/content")]
 
 
+def test_so_it_does_with_the_same_time(good, other, write, compare):
+    """As two builds have it under one SOURCE_DATE_EPOCH."""
+    for root, text in ((good, "one"), (other, "two")):
+        os.utime(write(root, "srv/content", text), (1, 1))
+    assert files(compare())[NO_PACKAGE] == [("changed", "/srv/content")]
+
+
+def test_so_it_does_in_a_package_of_another_version(good, other, write, compare):
+    for root, text in ((good, "one"), (other, "two")):
+        os.utime(write(root, "usr/bin/puppet", text, mode=0o755), (1, 1))
+    status = other / "var/lib/dpkg/status"
+    status.write_text(status.read_text().replace("8.10.0-5", "8.10.0-6"))
+    assert files(compare())["puppet-agent"] == [("changed", "/usr/bin/puppet")]
+
+
 def test_a_file_with_two_names_takes_its_room_once(good, make_disk, write):
     path = write(good, "opt/one/a", "x" * 5000)
     os.link(path, good / "opt/one/b")
