@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
+from typing import Any
 
 from hotplate.cli.arguments import cache_of
 from hotplate.errors import HostError, Outcome
@@ -43,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", metavar="A", help="a qcow2 or raw image")
     parser.add_argument("second", metavar="B", help="the one that came later")
     parser.add_argument("--json", action="store_true", help="print it as JSON, with all files")
+    parser.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a page with pictures of what takes the space as well",
+    )
     parser.add_argument("--strict", action="store_true", help="exit status 1 for a difference")
     parser.add_argument(
         "--allow-backing",
@@ -66,9 +74,27 @@ def run(args: argparse.Namespace) -> int:
             if each.contents is None:
                 raise HostError(each.unread)
         comparison = compared(snapshot(first), snapshot(second))
+        if args.html is not None:
+            _write_page(args.html, as_document(comparison))
         if args.json:
             print(json.dumps(as_document(comparison), indent=2))
         else:
             print(as_text(comparison), end="")
     failed = args.strict and not comparison.same
     return (Outcome.FAILED if failed else Outcome.PASSED).exit_status
+
+
+def _write_page(file: Path, document: dict[str, Any]) -> None:
+    """Write the report in HTML.
+
+    :raises HostError: when it cannot be written.
+    """
+    # Loaded here: Jinja2 is much to load for a table.
+    from hotplate.report import html
+
+    try:
+        file.write_text(html.images(document), encoding="utf-8")
+    except OSError as error:
+        raise HostError(
+            f'"{file}" cannot be written: {error.strerror}', hint=f"df -h {file.parent}"
+        ) from error

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,7 +18,7 @@ from markupsafe import Markup
 
 from hotplate.events import classify
 from hotplate.events.event import Event
-from hotplate.report import timeline
+from hotplate.report import timeline, treemap
 from hotplate.report.artifacts import redacted
 from hotplate.report.picture import Picture
 from hotplate.text import clean
@@ -36,6 +37,8 @@ LEGEND = (
     ("bad", "went wrong"),
     ("plain", "machine and stack"),
 )
+MOST_ROWS = 2000
+COMPARED = ("facts", "hooks", "packages", "services", "users")
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -78,6 +81,10 @@ def _seconds(value: float) -> str:
     return f"{value:.1f} s"
 
 
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:,.1f} MB"
+
+
 @cache
 def _pages() -> Environment:
     pages = Environment(
@@ -89,7 +96,12 @@ def _pages() -> Environment:
         keep_trailing_newline=True,
         finalize=_finalize,
     )
-    pages.filters |= {"redacted": _redacted, "seconds": _seconds, "quote": quote}
+    pages.filters |= {
+        "redacted": _redacted,
+        "seconds": _seconds,
+        "megabytes": _megabytes,
+        "quote": quote,
+    }
     style = resources.files("hotplate.report").joinpath("report.css").read_text(encoding="utf-8")
     pages.globals |= {
         "style": Markup(style),  # noqa: S704 - ours
@@ -130,6 +142,35 @@ def results(images: Sequence[str], rows: Mapping[str, Mapping[str, Cell]]) -> st
             counted=", ".join(f"{counts[each]} {each}" for each in OUTCOMES if counts[each]),
             images=images,
             rows=rows,
+        )
+    )
+
+
+def images(document: Mapping[str, Any]) -> str:
+    """Return the report of two images that were compared, with a picture of what takes the space.
+
+    :param document: the comparison, as ``hotplate diff --json`` prints it.
+    """
+    first, second = (image["sizes"] for image in document["images"])
+    tones = {
+        name: "bad" if second.get(name, 0) > first.get(name, 0) else "good"
+        for name in {*first, *second}
+        if first.get(name, 0) != second.get(name, 0)
+    }
+    return (
+        _pages()
+        .get_template("images.html")
+        .render(
+            title=" and ".join(Path(image["image"]).name for image in document["images"]),
+            word="images",
+            images=document["images"],
+            maps=[treemap.tiles(first), treemap.tiles(second)],
+            width=treemap.WIDTH,
+            height=treemap.HEIGHT,
+            tones=tones,
+            most_rows=MOST_ROWS,
+            parts={part: document[part] for part in COMPARED},
+            owners=document["owners"],
         )
     )
 

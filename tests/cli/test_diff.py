@@ -79,3 +79,19 @@ def test_one_that_cannot_be_read_here(images, tmp_path, capsys):
     (tmp_path / "x.raw").write_bytes(b"XFSB" + bytes(1 << 20))
     status, _, err = run(capsys, images[0], tmp_path / "x.raw")
     assert (status, "guestfish" in err) == (3, True)
+
+
+def test_a_page_with_pictures(images, tmp_path, capsys):
+    page = tmp_path / "diff.html"
+    status, out, _ = run(capsys, "--html", page, *images)
+    text = page.read_text()
+    assert status == 0
+    assert "packages: 1 changed" in out
+    assert text.count('<svg class="treemap"') == 2
+    assert "<td>changed</td><td>a</td><td>12</td><td>13</td>" in text
+    assert "no package" in text
+
+
+def test_a_page_that_cannot_be_written(images, tmp_path, capsys):
+    status, _, err = run(capsys, "--html", tmp_path / "none" / "diff.html", *images)
+    assert (status, "cannot be written" in err) == (3, True)
