@@ -39,7 +39,7 @@ VERBS = {
     "monitor": "run a command in the QEMU monitor of a server of hotplate up",
     "inspect": "say what is in an image and what will not work, without booting it",
     "diff": "say what is different in two images, without booting them",
-    "hook": "run a hook on this host, or hold it to the contract, for who writes one",
+    "hook": "write a new hook, run one on this host, or hold it to the contract",
     "cache": "list what is cached, or remove it",
     "doctor": "say what this host can do, and what to install",
 }

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hotplate.cli import hook_check
+from hotplate.cli import hook_check, hook_new
 from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import Interrupted, Outcome, UsageError
 from hotplate.hookkit.changes import ROOTS
@@ -73,6 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             hook_check.ABOUT,
             hook_check.EPILOG,
             hook_check.add_arguments,
+        ),
+        (
+            "new",
+            "write a new hook, its element and its tests",
+            hook_new.ABOUT,
+            hook_new.EPILOG,
+            hook_new.add_arguments,
         ),
     ):
         fill(
@@ -140,7 +147,8 @@ def _add_run(run_parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what was asked for; return the exit status."""
-    return hook_check.run(args) if args.hook_verb == "check" else _run(args)
+    verbs = {"run": _run, "check": hook_check.run, "new": hook_new.run}
+    return verbs[args.hook_verb](args)
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ ELSEWHERE = {
     "cli/down": "cli/test_up.py",
     "cli/hook": "hookkit/test_run.py",
     "cli/hook_check": "hookkit/test_check.py",
+    "cli/hook_new": "hookkit/test_new.py",
     "cli/host_probes": "cli/test_doctor.py",
     "cli/interrupts": "cli/test_what_stays.py",
     "cli/monitor": "cli/test_pause.py",

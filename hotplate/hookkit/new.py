@@ -1,0 +1,138 @@
+"""Write a new hook with its element and tests into a repository."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from hotplate.errors import UsageError
+from hotplate.hookkit.contract_file import SUFFIX
+from hotplate.paths import elements_dir
+
+SHELL = "sh"
+"""The tool of a hook for which none is named."""
+
+RESERVED = {"bin", "lib", "component"}
+"""Names that mean something else: lines of ``heat-config-hooks``, and Heat's own group."""
+
+_SKELETON = Path(__file__).with_name("skeleton")
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_PROGRAM = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.+-]*")
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]+")
+
+
+class HookLanguage(StrEnum):
+    """What a new hook is written in; the value is the suffix of its file."""
+
+    PYTHON = "py"
+    SHELL = "sh"
+
+
+@dataclass(frozen=True)
+class NewHook:
+    """What is to be written.
+
+    :param name: of the group: ``a-z``, digits and ``-``, 40 characters at most.
+    :param tool: the program that it runs; empty for a shell that runs the config.
+    :param package: the distribution's package that the tool is in; empty when none is needed.
+    """
+
+    name: str
+    tool: str = ""
+    package: str = ""
+    language: HookLanguage = HookLanguage.PYTHON
+
+    @property
+    def stem(self) -> str:
+        """The name as files have it that Python may import."""
+        return self.name.replace("-", "_")
+
+    @property
+    def file(self) -> str:
+        """The file of the hook, below ``hooks``."""
+        return f"{self.stem}.{self.language.value}"
+
+
+def check_new(hook: NewHook) -> None:
+    """Check what would be written.
+
+    :raises UsageError: names what cannot be.
+    """
+    if not _NAME.fullmatch(hook.name) or len(hook.name) > 40:
+        raise UsageError(
+            f'"{hook.name}" cannot be a group; expected a letter, then letters, digits and single '
+            "dashes, all in lower case, 40 at most",
+        )
+    if hook.name in RESERVED:
+        raise UsageError(f'"{hook.name}" cannot be a group: the name means something else to Heat')
+    if (elements_dir() / f"heat-config-{hook.name}").exists():
+        raise UsageError(f'hotplate has an element "heat-config-{hook.name}" already; take another')
+    if hook.tool and not _PROGRAM.fullmatch(hook.tool):
+        raise UsageError(f'"{hook.tool}" is not the name of a program; expected one without a path')
+    if hook.package and not _PACKAGE.fullmatch(hook.package):
+        raise UsageError(f'"{hook.package}" is not the name of a package')
+
+
+def write_new(hook: NewHook, directory: Path) -> list[Path]:
+    """Write all files below a directory; return their paths, relative to it.
+
+    :raises UsageError: when one of them is there already, or the hook cannot be.
+    """
+    check_new(hook)
+    files = dict(_files(hook))
+    element = Path("elements", f"heat-config-{hook.name}")
+    for path in (*files, element):
+        if (directory / path).exists() or (directory / path).is_symlink():
+            raise UsageError(f'"{path}" is there already; nothing was written')
+    for path, text in files.items():
+        target = directory / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("x", encoding="utf-8") as stream:
+                stream.write(text)
+            target.chmod(0o755 if path.name == hook.file else 0o644)
+        except OSError as error:
+            raise UsageError(f'"{path}" cannot be written: {error.strerror}') from error
+    return list(files)
+
+
+def _files(hook: NewHook) -> Iterator[tuple[Path, str]]:
+    """Yield each file and its text."""
+    hooks, tests = Path("hooks"), Path("tests")
+    element = Path("elements", f"heat-config-{hook.name}")
+    yield hooks / hook.file, _filled(hook, f"hook.{hook.language.value}.in")
+    kind = "tool" if hook.tool else "shell"
+    yield hooks / f"{hook.stem}{SUFFIX}", _filled(hook, f"check-{kind}.yaml.in")
+    packages = _packages(hook)
+    yield element / "element-deps", "heat-config\n" + "package-installs\n" * bool(packages)
+    yield element / "heat-config-hooks", f"{hook.name} {hook.file}\n"
+    yield element / "README.rst", _filled(hook, "README.rst.in")
+    if packages:
+        yield element / "package-installs.yaml", "".join(f"{each}:\n" for each in packages)
+    yield tests / f"test_{hook.stem}_contract.py", _filled(hook, "contract.py.in")
+    yield tests / f"test_{hook.stem}_boot.py", _filled(hook, "boot.py.in")
+
+
+def _packages(hook: NewHook) -> list[str]:
+    """Return what the image needs, in order; a hook in shell reads its JSON with jq."""
+    wanted = {hook.package} - {""}
+    return sorted(wanted | {"jq"} if hook.language is HookLanguage.SHELL else wanted)
+
+
+def _filled(hook: NewHook, skeleton: str) -> str:
+    """Return the text of a skeleton for a hook; placeholders of a contract file stay."""
+    values = {
+        "name": hook.name,
+        "SETTING": "HEAT_" + hook.stem.upper(),
+        "tool": hook.tool or SHELL,
+        "file": hook.file,
+        "line": "=" * len(f"heat-config-{hook.name}"),
+        "python_argument": '"--version"' if hook.tool else "file",
+        "shell_argument": "--version" if hook.tool else '"$file"',
+        "config": "" if hook.tool else r"echo hello\n",
+    }
+    text = (_SKELETON / skeleton).read_text(encoding="utf-8")
+    return re.sub(r"@(\w+)@", lambda match: values.get(match[1], match[0]), text)
