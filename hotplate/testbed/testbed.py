@@ -17,7 +17,7 @@ from hotplate.errors import MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine.accelerator import Accelerator
-from hotplate.settings import Settings
+from hotplate.settings import Settings, WiringChoice
 from hotplate.testbed import descriptors
 from hotplate.testbed.qemu_compute import QemuCompute
 from hotplate.testbed.server import Server
@@ -33,6 +33,8 @@ class Testbed:
             testbed.cloud.heat().stacks.create(...)
 
     :param directory: for everything that this run writes.
+    :param networks: attach servers to the networks of their ports; not where the settings choose a
+        wiring, by which each server is by itself.
     """
 
     # Not a class of tests, whatever pytest takes its name for.
@@ -46,6 +48,7 @@ class Testbed:
         directory: Path,
         events: EventLog,
         options: CloudOptions | None = None,
+        networks: bool = False,
     ) -> None:
         self.image = image
         self.settings = settings
@@ -56,6 +59,8 @@ class Testbed:
         name = clean_line(image.path.stem)
         shown = SessionImage(name, image.path, image.format, image.virtual_size)
         self._options = replace(options, lift_limits=lift_limits, images=(shown,))
+        networked = networks and settings.wiring is WiringChoice.AUTO
+        self._networks = directory / "networks" if networked else None
         self._owned = ExitStack()
 
     def __enter__(self) -> Self:
@@ -66,6 +71,7 @@ class Testbed:
                 settings=self.settings,
                 directory=self.directory / "servers",
                 events=self.events,
+                networks=self._networks,
             )
             self.cloud = owned.enter_context(
                 Cloud(

@@ -120,7 +120,6 @@ ELSEWHERE = {
     "stacks/stack": "trial/test_watch.py",
     "testbed/descriptors": "trial/test_expected.py",
     "testbed/qemu_compute": "trial/test_expected.py",
-    "testbed/testbed": "trial/test_seen_and_reported.py",
     "timing/host_speed": "timing/test_deadline.py",
     "trial/guest_probe": "trial/test_watch.py",
     "trial/subject": "trial/test_expected.py",

@@ -1,0 +1,29 @@
+"""What a testbed makes of its settings; nothing is booted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny_disk
+
+from hotplate.events.log import EventLog
+from hotplate.image.inspect import Image
+from hotplate.settings import AcceleratorChoice, Settings, WiringChoice
+from hotplate.testbed.testbed import Testbed
+
+pytestmark = pytest.mark.tool("qemu-system-x86_64")
+
+
+@pytest.mark.parametrize(
+    ("wiring", "networked"), [(WiringChoice.AUTO, True), (WiringChoice.GUESTFWD, False)]
+)
+def test_servers_have_networks_unless_a_wiring_was_chosen(
+    tmp_path: Path, wiring: WiringChoice, networked: bool
+) -> None:
+    settings = Settings(accelerator=AcceleratorChoice.TCG, cache=tmp_path, wiring=wiring)
+    image = Image.open(tiny_disk.make(tmp_path / "tiny.raw"))
+    with Testbed(
+        image, settings=settings, directory=tmp_path, events=EventLog(), networks=True
+    ) as testbed:
+        assert testbed.compute.networked is networked
