@@ -127,6 +127,7 @@ class Cloud:
         from hotplate.cloud.heat import client_plugins as cloud_backend
         from hotplate.cloud.neutron import api as neutron_api
         from hotplate.cloud.neutron.networking import Networking
+        from hotplate.cloud.neutron.taken_for_granted import TakenForGranted
         from hotplate.cloud.nova import metadata as metadata_service
 
         options = self.options
@@ -155,8 +156,10 @@ class Cloud:
         self.identity.addresses = Addresses(self._host)
         keystone_backend.use(self.identity)
         self._exit.callback(keystone_backend.use, None)
-        cloud_backend.use(self._host)
-        self._exit.callback(cloud_backend.use, {})
+        self.granted = TakenForGranted(self.networking, project=self.identity.owner.project_id)
+        networked = self._compute.networked
+        cloud_backend.use(cloud_backend.Used(self._host, self.granted, networked))
+        self._exit.callback(cloud_backend.use, cloud_backend.Used())
 
         self._serving = Serving(
             threads=options.threads,
@@ -194,7 +197,7 @@ class Cloud:
         self._apps["nova"] = self._noticed(nova_api.app(self.servers, self.identity, self.store))
         self._apps["metadata"] = metadata_service.app(self.metadata, self.servers)
         # Heat asks these itself while it starts and works.
-        first = ("keystone", "glance", "nova", "swift", "zaqar", "zaqar-websocket")
+        first = ("keystone", "glance", "nova", "neutron", "swift", "zaqar", "zaqar-websocket")
         for name in first:
             self._exit.callback(self._serve(name, listeners[name], Side.HOST, ""))
 
@@ -424,16 +427,22 @@ class Cloud:
         """Path -> content of what a server's config drive holds."""
         return self.metadata.tree(server_id, config_drive=config_drive)
 
+    def taken_for_granted(self) -> list[StoodIn]:
+        """Return what of Neutron was made because templates name it and it was not there."""
+        return [StoodIn(kind, name) for kind, name in self.granted.names()]
+
     def stand_ins(self, stack: str) -> list[StoodIn]:
         """Return what of a stack was accepted and not really there, nested stacks included.
 
         :param stack: the stack's name or id.
-        :return: resources of services that do not run here, and the images, flavors and key pairs
-            its servers name.
+        :return: resources of services that do not run here or are not enforced, and the images,
+            flavors and key pairs its servers name.
         """
+        from hotplate.cloud.heat import stand_ins
+
         client = self.heat()
         answer = client.stacks.get(stack, resolve_outputs=False)
-        stood_in = set(self._engine.stood_in)
+        stood_in = stand_ins.not_there(self._engine.stood_in, networked=self._compute.networked)
         images = {image["id"] for image in self.images.all()}
         present = [
             StoodIn(resource.resource_type, resource.resource_name)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
+from hotplate.cloud.cloud import StoodIn
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.verdict.verdict import Subject
 
+GRANTED = "{kind}s that the template takes for granted were made: {names}"
 NO_LIMITS = "no limits on the size of requests"
 
 
@@ -38,3 +41,15 @@ def subject_of(
         stand_ins=(*stand_ins, *([NO_LIMITS] if testbed.cloud.options.lift_limits else ())),
         facts=facts,
     )
+
+
+def taken_for_granted(made: Iterable[StoodIn]) -> list[str]:
+    """Return what of its own cloud a template names and was made here, a sentence for each kind.
+
+    >>> taken_for_granted([StoodIn("network", "ext"), StoodIn("network", "lan")])
+    ['networks that the template takes for granted were made: ext, lan']
+    """
+    return [
+        GRANTED.format(kind=kind, names=", ".join(each.name for each in those))
+        for kind, those in groupby(sorted(made), key=lambda each: each.kind)
+    ]

@@ -27,7 +27,7 @@ from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.guest_probe import ask_guest, save_logs, wait_for_boot
 from hotplate.trial.rest import Rest
-from hotplate.trial.subject import subject_of
+from hotplate.trial.subject import subject_of, taken_for_granted
 from hotplate.trial.watch import StackEnd, Watch, hopeless
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Mark, Stage
@@ -278,6 +278,7 @@ class Trial:
         stand_ins = [
             f"{each.kind} {each.name}" for each in self.testbed.cloud.stand_ins(STACK_NAME)
         ]
+        stand_ins += taken_for_granted(self.testbed.cloud.taken_for_granted())
         if len(self.trackers) > 1 and not self.testbed.compute.networked:
             stand_ins.append(NO_NETWORK_BETWEEN)
         return subject_of(

@@ -27,6 +27,8 @@ from wire_guest import Guest, guest
 class RecordingCompute:
     """Servers that are only remembered; a test plays the guest."""
 
+    networked = False
+
     def __init__(self) -> None:
         self.specs: dict[str, ServerSpec] = {}
         self.states: dict[str, tuple[str, str]] = {}

@@ -33,14 +33,27 @@ def test_what_is_not_run_is_stood_in_for(cloud: Any, stacks: Any) -> None:
         "net": {"type": "OS::Neutron::Net"},
         "subnet": {
             "type": "OS::Neutron::Subnet",
-            "properties": {"network": {"get_resource": "net"}, "cidr": "10.0.0.0/24"},
+            "properties": {"network": {"get_resource": "net"}, "cidr": "10.1.0.0/24"},
         },
         "port": {
             "type": "OS::Neutron::Port",
             "properties": {"network": {"get_resource": "net"}, "security_groups": ["default"]},
+            "depends_on": "subnet",
+        },
+        "router": {
+            "type": "OS::Neutron::Router",
+            "properties": {"external_gateway_info": {"network": "public"}},
+        },
+        "leg": {
+            "type": "OS::Neutron::RouterInterface",
+            "properties": {
+                "router": {"get_resource": "router"},
+                "subnet": {"get_resource": "subnet"},
+            },
         },
         "ip": {
             "type": "OS::Neutron::FloatingIP",
+            "depends_on": "leg",
             "properties": {"floating_network": "public", "port_id": {"get_resource": "port"}},
         },
         "group": {"type": "OS::Neutron::SecurityGroup"},
@@ -71,14 +84,17 @@ def test_what_is_not_run_is_stood_in_for(cloud: Any, stacks: Any) -> None:
         "ip": {"value": {"get_attr": ["ip", "floating_ip_address"]}},
         "fixed": {"value": {"get_attr": ["port", "fixed_ips", 0, "ip_address"]}},
         "addresses": {"value": {"get_attr": ["server", "networks"]}},
+        "whole": {"value": {"get_attr": ["server", "addresses"]}},
         "server_show": {"value": {"get_attr": ["server", "show"]}},
         "private": {"value": {"get_attr": ["key", "private_key"]}},
     }
     stack_id = stacks.create(hot(resources, outputs=outputs))
     stacks.wait(stack_id, "CREATE_COMPLETE")
     values = stacks.outputs(stack_id)
-    assert values["ip"] == values["fixed"] == "192.0.2.10"
+    assert values["ip"].startswith("203.0.113.")
+    assert values["fixed"] == "10.1.0.2"
     assert values["addresses"]["hotplate"] == ["169.254.169.15"]
+    assert values["whole"]["hotplate"][0]["addr"] == "169.254.169.15"
     assert values["server_show"]["status"] == "ACTIVE"
     assert "PRIVATE KEY" in values["private"]
     stand_ins = {(one.kind, one.name) for one in cloud.stand_ins(stack_id)}

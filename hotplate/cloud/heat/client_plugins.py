@@ -1,11 +1,13 @@
 """Heat's ``cloud_backend`` plug-in: which client the engine uses for which service.
 
-Glance, Nova, Swift, Zaqar and Heat are spoken to by their real clients over loopback; Neutron and
-Cinder agree to everything.  All else is Heat's own.
+Glance, Nova, Neutron, Swift, Zaqar and Heat are spoken to by their real clients over loopback;
+Cinder agrees to everything.  All else is Heat's own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,17 +18,39 @@ from heat.engine.clients.os import neutron as neutron_plugin
 from heatclient import client as heat_client
 
 from hotplate.cloud.http.addresses import guest_base
+from hotplate.cloud.neutron.taken_for_granted import COLLECTIONS, TakenForGranted
 from hotplate.cloud.nova.network import GUEST_IP, NETWORK, mac_address
 
 NAME = f"{__name__}.Backend"
 
-_host: dict[str, str] = {}
+
+@dataclass(frozen=True)
+class Used:
+    """What the clients work on.
+
+    :param host: service -> its URL.
+    :param granted: makes what templates take for granted of Neutron.
+    :param networked: servers have ports of Neutron.
+    """
+
+    host: Mapping[str, str] = field(default_factory=dict)
+    granted: TakenForGranted | None = None
+    networked: bool = False
 
 
-def use(host: dict[str, str]) -> None:
-    """Let every later client work on the endpoints ``host``."""
-    global _host
-    _host = host
+_use = Used()
+
+
+def use(used: Used) -> None:
+    """Let every later client work on this."""
+    global _use
+    _use = used
+
+
+def _granted() -> TakenForGranted:
+    if _use.granted is None:
+        raise RuntimeError("no cloud is running")
+    return _use.granted
 
 
 class _Present:
@@ -51,12 +75,29 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
         create = client.servers.create
 
         def create_somewhere(*args: Any, nics: Any = None, **fields: Any) -> Any:
+            groups = fields.get("security_groups")
+            if groups:
+                fields["security_groups"] = self._neutron.get_secgroup_uuids(groups)
             # Heat 27 gives none for a server without networks, and from 2.37 on novaclient
             # refuses that; Nova's own word for its default is "auto".
-            return create(*args, nics=nics or "auto", **fields)
+            return create(*args, nics=self._fitting(nics) or "auto", **fields)
 
         client.servers.create = create_somewhere
         return client
+
+    @property
+    def _neutron(self) -> Any:
+        return self.clients.client_plugin("neutron")
+
+    def _fitting(self, nics: Any) -> Any:
+        """Return what a server asks for, with what it takes for granted made."""
+        for nic in nics if isinstance(nics, list) else []:
+            if nic.get("port-id"):
+                nic["port-id"] = _granted().give("port", nic["port-id"])
+            address = nic.get("v4-fixed-ip") or nic.get("v6-fixed-ip")
+            if nic.get("net-id") and address:
+                _granted().fit(nic["net-id"], [{"ip_address": address}])
+        return nics
 
     def check_interface_attach(self, server_id: str, port_id: str | None) -> bool:  # noqa: ARG002
         """Accept it and do nothing: a server keeps the interface that it has."""
@@ -80,77 +121,106 @@ class GlancePlugin(glance.GlanceClientPlugin):  # type: ignore[misc]
             )
 
 
-class _NeutronClient:
-    """One network, one port for each server; everything that is asked for is accepted."""
+class _NetworkOfAny(str):
+    """The network of a subnet that was made up: any other made-up one that it is compared with.
 
-    def list_ports(self, device_id: str = "", **_: object) -> dict[str, object]:
-        if not device_id:
-            return {"ports": []}
-        return {"ports": [self.show_port(device_id)["port"]]}
+    Heat compares the two before it makes a port of both, which is when they are brought together.
+    """
 
-    def show_port(self, port_id: str) -> dict[str, Any]:
-        return {
-            "port": {
-                "id": port_id,
-                "device_id": port_id,
-                "network_id": NETWORK,
-                "mac_address": mac_address(port_id),
-                "fixed_ips": [{"ip_address": GUEST_IP, "subnet_id": NETWORK}],
-            }
-        }
+    __slots__ = ()
+    __hash__ = str.__hash__
 
-    def create_port(self, body: dict[str, Any]) -> dict[str, Any]:
-        return {"port": {**self.show_port(NETWORK)["port"], **body["port"], "id": NETWORK}}
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) or _granted().made_network(str(other))
 
-    def update_port(self, port_id: str, body: dict[str, object]) -> dict[str, object]:  # noqa: ARG002
-        return self.show_port(port_id)
-
-    def delete_port(self, port_id: str) -> None:
-        pass
-
-    def list_networks(self, **_: object) -> dict[str, object]:
-        return {"networks": [self.show_network(NETWORK)["network"]]}
-
-    def show_network(self, network_id: str) -> dict[str, object]:
-        return {"network": {"id": network_id, "name": NETWORK, "subnets": [NETWORK]}}
-
-    def show_subnet(self, subnet_id: str) -> dict[str, object]:
-        return {
-            "subnet": {
-                "id": subnet_id,
-                "name": NETWORK,
-                "network_id": NETWORK,
-                "cidr": "169.254.169.0/24",
-                "ip_version": 4,
-            }
-        }
-
-    def list_floatingips(self, **_: object) -> dict[str, object]:
-        return {"floatingips": []}
-
-    def update_floatingip(self, floatingip_id: str, body: dict[str, object]) -> None:
-        pass
-
-    def get_auto_allocated_topology(self, *_: object) -> dict[str, object]:
-        return {"auto_allocated_topology": {"id": NETWORK}}
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
 
-class NeutronPlugin(_Present, neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
-    """Every network, subnet, port and security group exists."""
+class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
+    """Real neutronclient over loopback; what a template takes for granted is made on look-up."""
 
-    def _create(self) -> _NeutronClient:
-        return _NeutronClient()
+    def _create(self) -> Any:
+        client = super()._create()
+        create_port, update_port = client.create_port, client.update_port
+
+        def create(body: dict[str, Any]) -> Any:
+            self._fit(str(body["port"].get("network_id")), body["port"])
+            return create_port(body)
+
+        def update(port_id: str, body: dict[str, Any]) -> Any:
+            if body["port"].get("fixed_ips"):
+                self._fit(client.show_port(port_id)["port"]["network_id"], body["port"])
+            return update_port(port_id, body)
+
+        client.create_port, client.update_port = create, update
+        if not _use.networked:
+            client.list_ports = _with_interface(client)
+        return client
+
+    def _fit(self, network_id: str, port: dict[str, Any]) -> None:
+        fixed_ips = port.get("fixed_ips") or []
+        for each in fixed_ips:
+            if each.get("subnet_id"):
+                each["subnet_id"] = self._id_of("subnet", each["subnet_id"])
+        _granted().fit(network_id, fixed_ips)
+
+    def _id_of(self, kind: str, name_or_id: str) -> str:
+        return _granted().give(kind, name_or_id)
 
     def find_resourceid_by_name_or_id(
-        self,
-        resource: str,  # noqa: ARG002
-        name_or_id: str,
-        cmd_resource: str | None = None,  # noqa: ARG002
+        self, resource: str, name_or_id: str, cmd_resource: str | None = None
     ) -> str:
-        return name_or_id
+        try:
+            return str(super().find_resourceid_by_name_or_id(resource, name_or_id, cmd_resource))
+        except Exception as error:
+            several = self.is_no_unique(error)
+            if not several and not self.is_not_found(error):
+                raise
+            if resource not in COLLECTIONS:
+                # Of what Neutron has not here at all, nothing is looked up.
+                return name_or_id
+            if several:
+                present = _granted().present(resource, name_or_id)
+                if not present:
+                    raise
+                return present
+            return self._id_of(resource, name_or_id)
+
+    def network_id_from_subnet_id(self, subnet_id: str) -> str:
+        subnet_id = self._id_of("subnet", subnet_id)
+        network_id = str(super().network_id_from_subnet_id(subnet_id))
+        return _NetworkOfAny(network_id) if _granted().goes_with_any(subnet_id) else network_id
 
     def get_secgroup_uuids(self, security_groups: list[str]) -> list[str]:
-        return list(security_groups)
+        # Asked for once, so that the project has its default group.
+        self.client().list_security_groups(project_id=self.context.project_id)
+        return [
+            self.find_resourceid_by_name_or_id(self.RES_TYPE_SECURITY_GROUP, each)
+            for each in security_groups
+        ]
+
+
+def _with_interface(client: Any) -> Callable[..., Any]:
+    """Return ``list_ports`` with the interface that a server has where nobody gives it ports."""
+    list_ports = client.list_ports
+
+    def listed(retrieve_all: bool = True, **filters: Any) -> Any:
+        ports = list_ports(retrieve_all, **filters)
+        if ports["ports"] or "device_id" not in filters:
+            return ports
+        (network,) = client.list_networks(name=NETWORK, shared=True)["networks"]
+        server_id = filters["device_id"]
+        interface = {
+            "id": server_id,
+            "device_id": server_id,
+            "network_id": network["id"],
+            "mac_address": mac_address(server_id),
+            "fixed_ips": [{"ip_address": GUEST_IP, "subnet_id": network["subnets"][0]}],
+        }
+        return {"ports": [interface]}
+
+    return listed
 
 
 class CinderPlugin(_Present, cinder.CinderClientPlugin):  # type: ignore[misc]
@@ -170,7 +240,7 @@ class SwiftPlugin(swift.SwiftClientPlugin):  # type: ignore[misc]
         self, container_name: str, obj_name: str, timeout: int | None = None, method: str = "PUT"
     ) -> str:
         url: str = super().get_temp_url(container_name, obj_name, timeout, method)
-        return url.replace(_host["swift"], guest_base("swift"), 1)
+        return url.replace(_use.host["swift"], guest_base("swift"), 1)
 
 
 class ZaqarPlugin(zaqar.ZaqarClientPlugin):  # type: ignore[misc]
@@ -195,7 +265,7 @@ class HeatPlugin(heat_plugin.HeatClientPlugin):  # type: ignore[misc]
     def _create(self) -> Any:
         return heat_client.Client(
             "1",
-            endpoint_override=f"{_host['heat']}/v1/{self.context.project_id}",
+            endpoint_override=f"{_use.host['heat']}/v1/{self.context.project_id}",
             session=self.context.keystone_session,
         )
 

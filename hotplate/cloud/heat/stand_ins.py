@@ -1,12 +1,13 @@
 """Resources of services that do not run here: accepted, checked against their schema, done at once.
 
-A template keeps its ports, volumes and floating IPs; its ``get_attr`` gets a harmless value.
+A template keeps its volumes and load balancers; its ``get_attr`` gets a harmless value.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 from heat.engine import attributes, constraints, resource
@@ -23,6 +24,30 @@ REAL = (
     "AWS::AutoScaling::",
     "AWS::EC2::Instance",
     "AWS::IAM::",
+)
+#: What Neutron keeps, and nobody enforces: no packet passes a router or is stopped by a group.
+NOT_ENFORCED = frozenset(
+    f"OS::Neutron::{name}"
+    for name in (
+        "ExtraRoute",
+        "ExtraRouteSet",
+        "FloatingIP",
+        "FloatingIPAssociation",
+        "Router",
+        "RouterGateway",
+        "RouterInterface",
+        "SecurityGroup",
+        "SecurityGroupRule",
+    )
+)
+#: What a guest notices only where servers have ports of Neutron.
+LINKS = frozenset(f"OS::Neutron::{name}" for name in ("Net", "Port", "ProviderNet", "Subnet"))
+#: What is for real, by the whole name.
+EXACTLY = NOT_ENFORCED | LINKS | {"OS::Neutron::Quota", "OS::Neutron::SubnetPool"}
+#: The constraints that Neutron is asked about; it has no resources of the other kinds.
+CONSTRAINTS = frozenset(
+    f"neutron.{name}"
+    for name in ("network", "subnet", "subnetpool", "port", "router", "security_group")
 )
 #: Begins like a real one and is not.
 NOT_REAL = ("OS::Zaqar::MistralTrigger",)
@@ -102,7 +127,16 @@ class _Accept(constraints.BaseCustomConstraint):  # type: ignore[misc]
 
 def is_real(kind: str) -> bool:
     """Whether resources of the type ``kind`` do their work here."""
-    return kind.startswith(REAL) and kind not in NOT_REAL
+    return kind in EXACTLY or (kind.startswith(REAL) and kind not in NOT_REAL)
+
+
+def not_there(stood_in: Iterable[str], *, networked: bool) -> set[str]:
+    """Return the types of which a guest notices nothing.
+
+    :param stood_in: what :func:`register` returned.
+    :param networked: servers have ports of Neutron.
+    """
+    return {*stood_in, *NOT_ENFORCED, *(() if networked else LINKS)}
 
 
 def register(environment: object) -> list[str]:
@@ -143,6 +177,7 @@ def _register(environment: Any) -> list[str]:
         stood_in.append(kind)
     for name, constraint in _get_mapping("heat.constraints"):
         client = getattr(constraint, "resource_client_name", None)
-        if client not in (None, "nova", "glance", "zaqar", "heat"):
+        neutrons = name.startswith("neutron.") and name not in CONSTRAINTS
+        if neutrons or client not in (None, "nova", "glance", "zaqar", "heat"):
             environment.register_constraint(name, _Accept)
     return sorted(stood_in)

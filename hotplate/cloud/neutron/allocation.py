@@ -131,6 +131,38 @@ def lowest_free(pools: Iterable[Pool], taken: Collection[Address]) -> Address | 
     return None
 
 
+def first_free_subnet(
+    prefixes: Iterable[Network], length: int, taken: Collection[Network]
+) -> Network | None:
+    """Return the first subnet of the prefixes that overlaps with none that is ``taken``.
+
+    It takes one step for each taken subnet at most, however large the prefixes are.
+
+    :param length: of the subnet's own prefix.
+
+    >>> prefix, taken = ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("10.0.0.0/15")
+    >>> str(first_free_subnet([prefix], 16, [taken]))
+    '10.2.0.0/16'
+    """
+    for prefix in prefixes:
+        if length < prefix.prefixlen:
+            continue
+        size = 1 << (prefix.max_prefixlen - length)
+        number, last = int(prefix.network_address), int(prefix.broadcast_address)
+        while number + size - 1 <= last:
+            subnet = type(prefix)((number, length))
+            other = next((each for each in taken if _overlap(each, subnet)), None)
+            if other is None:
+                return subnet
+            after = int(other.broadcast_address) + 1
+            number = max(number + size, -(-after // size) * size)
+    return None
+
+
+def _overlap(one: Network, other: Network) -> bool:
+    return one.version == other.version and one.overlaps(other)
+
+
 def slaac_address(network: Network, mac: str) -> Address:
     """Return the address that a host with this MAC gives itself (RFC 4291, appendix A).
 

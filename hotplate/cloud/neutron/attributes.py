@@ -37,6 +37,7 @@ from neutron_lib.api.definitions import (
     sorting,
     stateful_security_group,
     subnet,
+    subnetpool,
 )
 from neutron_lib.exceptions import allowedaddresspairs as allowedaddresspairs_exceptions
 from webob import exc
@@ -178,14 +179,21 @@ for _name in ("security_group_id", "direction"):
     del _RULE[_name]["default"]
 
 _HOST_NAME = _given("", validate={"type:string_or_none": 63})
+# Named by templates for services that are not here: kept and shown.
+_ELSEWHERE = _given(None, validate={"type:string_or_none": NAME_LENGTH})
+_ZONE_HINTS = _given([], change=False, validate={"type:list_of_unique_strings": None})
 _OWN: dict[str, AttributeMap] = {
     "networks": {
+        "availability_zone_hints": _ZONE_HINTS,
+        "qos_policy_id": _ELSEWHERE,
         "availability_zones": _shown(),
         "dns_domain": _given("", validate=_TEXT),
         "ipv4_address_scope": _shown(),
         "ipv6_address_scope": _shown(),
     },
+    "subnetpools": {"address_scope_id": _ELSEWHERE},
     "subnets": {
+        "segment_id": _ELSEWHERE,
         "service_types": _given([], validate={"type:list_of_unique_strings": None}),
         "dns_publish_fixed_ip": _given(False, convert_to=converters.convert_to_boolean),
     },
@@ -196,16 +204,23 @@ _OWN: dict[str, AttributeMap] = {
         # neutron-lib's own check of these reads Neutron's configuration.
         "allowed_address_pairs": _given(convert_to=address_pairs, is_filter=False),
         "dns_name": _HOST_NAME,
+        "propagate_uplink_status": _given(True, convert_to=converters.convert_to_boolean),
+        "qos_policy_id": _ELSEWHERE,
         "dns_assignment": _shown(),
         "ip_allocation": _shown(),
     },
     "routers": {
+        "availability_zone_hints": _ZONE_HINTS,
         "ha": _given(False, convert_to=converters.convert_to_boolean),
         "distributed": _given(False, convert_to=converters.convert_to_boolean),
         "availability_zones": _shown(),
         "flavor_id": _given(None, change=False, validate={"type:values": [None]}),
     },
-    "floatingips": {"dns_name": _HOST_NAME, "dns_domain": _given("", validate=_TEXT)},
+    "floatingips": {
+        "dns_name": _HOST_NAME,
+        "dns_domain": _given("", validate=_TEXT),
+        "qos_policy_id": _ELSEWHERE,
+    },
     "security_groups": _GROUP,
     "security_group_rules": _RULE,
 }
@@ -213,6 +228,7 @@ _OWN: dict[str, AttributeMap] = {
 _DEFINITIONS: tuple[ModuleType, ...] = (
     network,
     subnet,
+    subnetpool,
     port,
     external_net,
     network_mtu,
@@ -246,6 +262,7 @@ _NEUTRONS_OWN = {
     "standard-attr-revisions": "Resource revision numbers",
     "dns-integration": "DNS Integration",
     "subnet-service-types": "Subnet service types",
+    "subnet_allocation": "Subnet Allocation",
 }
 """Extensions that neutron-lib does not define, and their names."""
 
@@ -254,7 +271,7 @@ def extensions() -> list[Values]:
     """Return the extensions that are there, as ``GET /v2.0/extensions`` lists them."""
     defined = [
         (each.ALIAS, each.NAME, each.DESCRIPTION, each.UPDATED_TIMESTAMP)
-        for each in (*_DEFINITIONS[3:], *_SHIMS)
+        for each in (*_DEFINITIONS[4:], *_SHIMS)
     ]
     defined += [(alias, name, name, "") for alias, name in _NEUTRONS_OWN.items()]
     return [
@@ -341,6 +358,7 @@ class ResourceKind:
 
 _SINGLE = {
     "networks": ("network", 100),
+    "subnetpools": ("subnetpool", 100),
     "subnets": ("subnet", 100),
     "ports": ("port", 500),
     "routers": ("router", 10),

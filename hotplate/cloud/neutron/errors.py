@@ -134,6 +134,9 @@ def http_error(error: Exception) -> HttpError | None:
     """Return how Neutron answers a request that failed with ``error``; None for what is a fault."""
     if isinstance(error, exc.HTTPException):
         return refusal(error.code, type(error).__name__, str(error.detail or error.explanation))
+    if isinstance(error, exceptions.SubnetAllocationError):
+        # neutron-lib has no status for it, and Neutron's own is that of a fault.
+        return refusal(409, type(error).__name__, str(error))
     for kind, answer in faults.FAULT_MAP.items():
         if isinstance(error, kind):
             return refusal(answer.code, type(error).__name__, str(error))

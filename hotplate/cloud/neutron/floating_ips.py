@@ -7,7 +7,7 @@ from neutron_lib.exceptions import l3 as l3_exceptions
 
 from hotplate.cloud.neutron.ports import Ports
 from hotplate.cloud.neutron.records import Records, Values
-from hotplate.cloud.neutron.resources import FLOATING_IP, Resources, bad
+from hotplate.cloud.neutron.resources import FLOATING_IP, GRANTED, Resources, bad
 from hotplate.cloud.neutron.routers import Routers
 
 _OF_PORT = (
@@ -127,7 +127,7 @@ class FloatingIPs(Resources):
             "status": "ACTIVE",
         }
 
-    def _router(self, external: str, port: Values, subnet_id: str) -> str:
+    def _router(self, external: str, port: Values, subnet_id: str) -> str | None:
         for router in self._routers.all():
             gateway = router["external_gateway_info"] or {}
             if gateway.get("network_id") != external:
@@ -135,6 +135,10 @@ class FloatingIPs(Resources):
             for interface in self._routers.interfaces(router["id"]):
                 if any(ip["subnet_id"] == subnet_id for ip in interface["fixed_ips"]):
                     return str(router["id"])
+        network = self.records.get("networks", port["network_id"]) or {}
+        if network.get("role") or network.get(GRANTED):
+            # The cloud that a template was written for has a router there.
+            return None
         raise l3_exceptions.ExternalGatewayForFloatingIPNotFound(
             external_network_id=external, subnet_id=subnet_id, port_id=port["id"]
         )

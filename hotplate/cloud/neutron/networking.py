@@ -8,6 +8,7 @@ here::
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
@@ -23,6 +24,7 @@ from hotplate.cloud.neutron.records import Records, Values
 from hotplate.cloud.neutron.resources import Resources
 from hotplate.cloud.neutron.routers import Routers
 from hotplate.cloud.neutron.security_groups import SecurityGroupRules, SecurityGroups
+from hotplate.cloud.neutron.subnet_pools import SubnetPools
 from hotplate.cloud.neutron.subnets import Subnets
 
 DEFAULT_NETWORK = "hotplate"
@@ -30,6 +32,8 @@ DEFAULT_CIDR = "10.0.0.0/24"
 EXTERNAL_NETWORK = "public"
 EXTERNAL_CIDR = "203.0.113.0/24"
 """The external network's addresses are nobody's (RFC 5737)."""
+DEFAULT_SUBNET = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"subnet.{DEFAULT_NETWORK}"))
+"""The id of the default network's subnet: some types of Heat take no name."""
 
 
 class Networking:
@@ -41,7 +45,8 @@ class Networking:
     def __init__(self, store: Store, *, project: str) -> None:
         self.records = Records(store)
         self._project = project
-        subnets = Subnets(self.records)
+        pools = SubnetPools(self.records)
+        subnets = Subnets(self.records, pools)
         rules = SecurityGroupRules(self.records)
         self.groups = SecurityGroups(self.records, rules)
         ports = Ports(self.records, subnets, self.groups)
@@ -51,6 +56,7 @@ class Networking:
             each.NAME: each
             for each in (
                 Networks(self.records),
+                pools,
                 subnets,
                 ports,
                 self.routers,
@@ -132,5 +138,6 @@ class Networking:
                 "cidr": cidr,
                 "enable_dhcp": not external,
             }
-            self.kinds["subnets"].create(KINDS["subnets"].new(subnet, self._project))
+            own = {} if external else {"id": DEFAULT_SUBNET}
+            self.kinds["subnets"].create({**KINDS["subnets"].new(subnet, self._project), **own})
             return str(made["id"])

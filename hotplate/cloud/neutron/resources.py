@@ -16,6 +16,8 @@ ROUTER_INTERFACE = "network:router_interface"
 ROUTER_GATEWAY = "network:router_gateway"
 FLOATING_IP = "network:floatingip"
 """What owns a port that Neutron makes itself (``device_owner``)."""
+GRANTED = "granted"
+"""Set in the record of what was made because a template takes it for granted."""
 
 
 class Resources(ABC):

@@ -9,7 +9,7 @@ from neutron_lib import exceptions
 
 from hotplate.cloud.neutron import allocation
 from hotplate.cloud.neutron.allocation import Address, Network, Pool
-from hotplate.cloud.neutron.records import Values
+from hotplate.cloud.neutron.records import Records, Values
 from hotplate.cloud.neutron.resources import (
     DHCP,
     ROUTER_INTERFACE,
@@ -17,6 +17,7 @@ from hotplate.cloud.neutron.resources import (
     bad,
     invalid,
 )
+from hotplate.cloud.neutron.subnet_pools import SubnetPools
 
 NAMESERVERS = 5
 HOST_ROUTES = 20
@@ -27,6 +28,10 @@ class Subnets(Resources):
     """The subnets of one cloud."""
 
     NAME = "subnets"
+
+    def __init__(self, records: Records, pools: SubnetPools) -> None:
+        super().__init__(records)
+        self._pools = pools
 
     def missing(self, record_id: str) -> Exception:
         """Return the error that says that there is no such subnet."""
@@ -41,7 +46,7 @@ class Subnets(Resources):
         network = self.records.get("networks", values["network_id"])
         if network is None:
             raise exceptions.NetworkNotFound(net_id=values["network_id"])
-        cidr = _cidr(values)
+        cidr = self._cidr(values)
         self._check_overlap(cidr, network["id"])
         gateway = _gateway(cidr, values)
         pools = _pools(cidr, values.get("allocation_pools"), gateway)
@@ -90,6 +95,17 @@ class Subnets(Resources):
             kept = [ip for ip in port["fixed_ips"] if ip["subnet_id"] != record["id"]]
             self.records.change("ports", port, {"fixed_ips": kept})
         super().delete(record)
+
+    def _cidr(self, values: Values) -> Network:
+        pool_id = values.get("subnetpool_id")
+        if pool_id:
+            cidr = self._pools.cut(self._pools.get(pool_id), values)
+        elif values.get("cidr"):
+            cidr = ipaddress.ip_network(values["cidr"], strict=False)
+        else:
+            raise bad("subnets", "a subnetpool must be specified in the absence of a cidr")
+        _check_cidr(cidr, values)
+        return cidr
 
     # -- its addresses --------------------
 
@@ -145,19 +161,13 @@ def pools_of(subnet: Values) -> list[Pool]:
     ]
 
 
-def _cidr(values: Values) -> Network:
-    if values.get("subnetpool_id"):
-        raise exceptions.SubnetPoolNotFound(subnetpool_id=values["subnetpool_id"])
-    if not values.get("cidr"):
-        raise bad("subnets", "a subnetpool must be specified in the absence of a cidr")
-    cidr = ipaddress.ip_network(values["cidr"], strict=False)
+def _check_cidr(cidr: Network, values: Values) -> None:
     if cidr.version != values["ip_version"]:
         raise invalid(f"cidr '{cidr}' does not match the ip_version '{values['ip_version']}'")
     if cidr.prefixlen == 0:
         raise invalid("0 is not allowed as CIDR prefix length")
     if values["enable_dhcp"]:
         _check_dhcp(cidr)
-    return cidr
 
 
 def _check_dhcp(cidr: Network) -> None:

@@ -1,0 +1,221 @@
+"""What a template takes for granted in its own cloud: made here when Heat looks for it.
+
+A template names networks, subnets, security groups, routers and pools of the cloud that it was
+written for.  A client that asks Neutron gets Neutron's 404 for them; Heat's look-ups come here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from oslo_utils import uuidutils
+
+from hotplate.cloud.neutron import allocation
+from hotplate.cloud.neutron.attributes import KINDS
+from hotplate.cloud.neutron.networking import Networking
+from hotplate.cloud.neutron.records import Values
+from hotplate.cloud.neutron.resources import GRANTED
+from hotplate.cloud.neutron.subnets import network_of
+
+Address: TypeAlias = allocation.Address
+
+PRIVATE = ipaddress.ip_network("10.128.0.0/9")
+"""Made-up subnets are a /16 each of it, where no other subnet is."""
+LENGTH = 16
+NEAR = {4: (24, 16), 6: (64,)}
+"""The prefix lengths of a subnet around an address that a template asks for, by IP version."""
+COLLECTIONS = {
+    "network": "networks",
+    "subnet": "subnets",
+    "security_group": "security_groups",
+    "router": "routers",
+    "port": "ports",
+    "subnetpool": "subnetpools",
+}
+"""What can be made, by the name that Heat has for it."""
+_LONE = "granted_for_subnet"
+"""Set in the record of a network that nobody named: it is there for a subnet alone."""
+
+
+class TakenForGranted:
+    """Makes what is missing, once for each name, and remembers what that was.
+
+    :param project: owns what is made.
+    """
+
+    def __init__(self, networking: Networking, *, project: str) -> None:
+        self._networking = networking
+        self._records = networking.records
+        self._project = project
+
+    def give(self, kind: str, name_or_id: str) -> str:
+        """Return the id of something by its name or id, made when it is not there.
+
+        Of several with that name, the one that was not made up is meant.
+
+        :param kind: one of :data:`COLLECTIONS`.
+        """
+        with self._networking.transaction():
+            present = self.present(kind, name_or_id)
+            if present:
+                return present
+            values = {"name": name_or_id, GRANTED: True}
+            if uuidutils.is_uuid_like(name_or_id):
+                values["id"] = name_or_id
+            made = getattr(self, f"_make_{kind}")(values)
+            return str(made["id"])
+
+    def present(self, kind: str, name_or_id: str) -> str:
+        """Return the id of what is there, "" for nothing or several that a template could mean."""
+        with self._networking.transaction():
+            everything = self._records.all(COLLECTIONS[kind])
+            for record in everything:
+                if record["id"] == name_or_id:
+                    return name_or_id
+            named = [each for each in everything if each["name"] == name_or_id]
+            named = [each for each in named if not each.get(GRANTED)] or named
+            return str(named[0]["id"]) if len(named) == 1 else ""
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return what was made: the kind in words, and the name or id that a template has."""
+        with self._networking.transaction():
+            return sorted(
+                (kind.replace("_", " "), str(record["name"]))
+                for kind, collection in COLLECTIONS.items()
+                for record in self._records.all(collection)
+                if record.get(GRANTED) and not record.get(_LONE)
+            )
+
+    def made_network(self, network_id: str) -> bool:
+        """Whether a network was made up."""
+        network = self._records.get("networks", network_id)
+        return network is not None and bool(network.get(GRANTED))
+
+    def goes_with_any(self, subnet_id: str) -> bool:
+        """Whether a subnet was made up, and nothing says yet which network it is of."""
+        with self._networking.transaction():
+            return self._lone_network(subnet_id) is not None
+
+    def fit(self, network_id: str, fixed_ips: Iterable[Values]) -> None:
+        """Let a made-up network have the subnets and addresses that a port of it asks for.
+
+        :param fixed_ips: as in a port's body; a subnet that is not there is made.
+        """
+        with self._networking.transaction():
+            if not self.made_network(network_id):
+                return
+            for wanted in fixed_ips:
+                subnet_id, address = wanted.get("subnet_id"), wanted.get("ip_address")
+                if subnet_id:
+                    self._move(subnet_id, network_id)
+                if address:
+                    self._hold(network_id, ipaddress.ip_address(address), subnet_id or "")
+
+    # -- each kind --------------------
+
+    def _create(self, kind: str, body: Values, own: Values) -> Values:
+        collection = COLLECTIONS[kind]
+        values = KINDS[collection].new({"name": own["name"], **body}, self._project)
+        return self._networking.kinds[collection].create({**values, **own})
+
+    def _make_network(self, values: Values) -> Values:
+        # External too: a template may ask for floating addresses of it.
+        network = self._create("network", {"shared": True, "router:external": True}, values)
+        self._add_subnet(network["id"], self._free(), {"name": values["name"], _LONE: True})
+        return network
+
+    def _make_subnet(self, values: Values) -> Values:
+        own = {"name": values["name"], GRANTED: True, _LONE: True}
+        network = self._create("network", {"shared": True, "router:external": True}, own)
+        return self._add_subnet(network["id"], self._free(), values)
+
+    def _make_security_group(self, values: Values) -> Values:
+        return self._create("security_group", {}, values)
+
+    def _make_router(self, values: Values) -> Values:
+        gateway = {"network_id": self._networking.external_network}
+        return self._create("router", {"external_gateway_info": gateway}, values)
+
+    def _make_port(self, values: Values) -> Values:
+        return self._create("port", {"network_id": self._networking.default_network}, values)
+
+    def _make_subnetpool(self, values: Values) -> Values:
+        lengths = {"default_prefixlen": 24, "min_prefixlen": 8}
+        return self._create("subnetpool", {"prefixes": ["10.64.0.0/10"], **lengths}, values)
+
+    # -- subnets --------------------
+
+    def _free(self) -> allocation.Network:
+        taken = [network_of(each) for each in self._records.all("subnets")]
+        return allocation.first_free_subnet([PRIVATE], LENGTH, taken) or PRIVATE
+
+    def _add_subnet(self, network_id: str, cidr: allocation.Network, own: Values) -> Values:
+        body = {"network_id": network_id, "cidr": str(cidr), "ip_version": cidr.version}
+        return self._create("subnet", body, {GRANTED: True, **own})
+
+    def _lone_network(self, subnet_id: str) -> Values | None:
+        subnet = self._records.get("subnets", subnet_id)
+        network = self._records.get("networks", subnet["network_id"]) if subnet else None
+        return network if network and network.get(_LONE) else None
+
+    def _move(self, subnet_id: str, network_id: str) -> None:
+        lone = self._lone_network(subnet_id)
+        if lone is None or lone["id"] == network_id or self._used(subnet_id):
+            return
+        self._drop_unused(network_id)
+        subnet = self._records.get("subnets", subnet_id)
+        if subnet is not None:
+            self._records.change("subnets", subnet, {"network_id": network_id})
+        self._records.remove("networks", lone["id"])
+
+    def _hold(self, network_id: str, address: Address, subnet_id: str) -> None:
+        """Have a made-up network hold an address: by another subnet, or by moving the one named."""
+        subnets = [
+            each for each in self._records.all("subnets") if each["network_id"] == network_id
+        ]
+        if any(address in allocation.hosts(network_of(each)) for each in subnets):
+            return
+        cidr = _around(address)
+        gateway = allocation.hosts(cidr).first
+        if gateway == address:
+            gateway = allocation.hosts(cidr).last
+        own: Values = {"name": str(cidr), _LONE: True}
+        if subnet_id:
+            subnet = self._records.get("subnets", subnet_id)
+            if subnet is None or not subnet.get(GRANTED) or self._used(subnet_id):
+                return
+            own = {name: subnet[name] for name in ("id", "name", GRANTED)}
+            self._records.remove("subnets", subnet_id)
+        self._drop_unused(network_id)
+        body = {
+            "network_id": network_id,
+            "cidr": str(cidr),
+            "ip_version": cidr.version,
+            "gateway_ip": str(gateway),
+        }
+        self._create("subnet", body, {GRANTED: True, **own})
+
+    def _drop_unused(self, network_id: str) -> None:
+        """Remove the subnets of a made-up network that nobody named and no port is on."""
+        for subnet in self._records.all("subnets"):
+            mine = subnet["network_id"] == network_id and subnet.get(_LONE)
+            if mine and not self._used(subnet["id"]):
+                self._records.remove("subnets", subnet["id"])
+
+    def _used(self, subnet_id: str) -> bool:
+        return any(
+            ip["subnet_id"] == subnet_id
+            for port in self._records.all("ports")
+            for ip in port["fixed_ips"]
+        )
+
+
+def _around(address: Address) -> allocation.Network:
+    """Return a subnet in which an address is a host's."""
+    for length in NEAR[address.version]:
+        network = ipaddress.ip_network(f"{address}/{length}", strict=False)
+        if address in allocation.hosts(network):
+            return network
+    return network

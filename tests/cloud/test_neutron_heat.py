@@ -1,0 +1,317 @@
+"""Heat's own OS::Neutron::* plug-ins, unpatched, against Neutron's API."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from neutronclient.common import exceptions as failures
+from neutronclient.v2_0 import client as neutron_client
+from test_clients import owner_session
+
+from hotplate.cloud.neutron.networking import DEFAULT_SUBNET
+
+
+@pytest.fixture(scope="module")
+def neutron(cloud: Any) -> Any:
+    return neutron_client.Client(session=owner_session(cloud))
+
+
+def template(**more: Any) -> dict[str, Any]:
+    resources = {
+        "net": {"type": "OS::Neutron::Net", "properties": {"name": "inner", "tags": ["blue"]}},
+        "subnet": {
+            "type": "OS::Neutron::Subnet",
+            "properties": {
+                "network": {"get_resource": "net"},
+                "cidr": "10.3.0.0/24",
+                "allocation_pools": [{"start": "10.3.0.20", "end": "10.3.0.30"}],
+                "dns_nameservers": ["10.3.0.3"],
+            },
+        },
+        "group": {
+            "type": "OS::Neutron::SecurityGroup",
+            "properties": {
+                "rules": [{"protocol": "tcp", "port_range_min": 22, "port_range_max": 22}]
+            },
+        },
+        "rule": {
+            "type": "OS::Neutron::SecurityGroupRule",
+            "properties": {
+                "security_group": {"get_resource": "group"},
+                "protocol": "icmp",
+                "remote_ip_prefix": "10.3.0.0/24",
+            },
+        },
+        "port": {
+            "type": "OS::Neutron::Port",
+            "properties": {
+                "network": {"get_resource": "net"},
+                "fixed_ips": [{"subnet": {"get_resource": "subnet"}, "ip_address": "10.3.0.9"}],
+                "security_groups": [{"get_resource": "group"}],
+                "allowed_address_pairs": [{"ip_address": "10.3.0.99"}],
+            },
+        },
+        "any": {
+            "type": "OS::Neutron::Port",
+            "depends_on": "subnet",
+            "properties": {"network": {"get_resource": "net"}},
+        },
+        "router": {
+            "type": "OS::Neutron::Router",
+            "properties": {"external_gateway_info": {"network": "public"}},
+        },
+        "leg": {
+            "type": "OS::Neutron::RouterInterface",
+            "properties": {
+                "router": {"get_resource": "router"},
+                "subnet": {"get_resource": "subnet"},
+            },
+        },
+        "floating": {
+            "type": "OS::Neutron::FloatingIP",
+            "depends_on": "leg",
+            "properties": {"floating_network": "public"},
+        },
+        "association": {
+            "type": "OS::Neutron::FloatingIPAssociation",
+            "properties": {
+                "floatingip_id": {"get_resource": "floating"},
+                "port_id": {"get_resource": "port"},
+            },
+        },
+        "extra": {
+            "type": "OS::Neutron::ExtraRouteSet",
+            "depends_on": "leg",
+            "properties": {
+                "router": {"get_resource": "router"},
+                "routes": [{"destination": "192.168.9.0/24", "nexthop": "10.3.0.9"}],
+            },
+        },
+        "pool": {
+            "type": "OS::Neutron::SubnetPool",
+            "properties": {"prefixes": ["10.40.0.0/16"], "default_prefixlen": 26},
+        },
+        "other": {"type": "OS::Neutron::Net"},
+        "cut": {
+            "type": "OS::Neutron::Subnet",
+            "properties": {
+                "network": {"get_resource": "other"},
+                "subnetpool": {"get_resource": "pool"},
+            },
+        },
+        "second": {"type": "OS::Neutron::Router"},
+        "way": {
+            "type": "OS::Neutron::RouterGateway",
+            "properties": {"router_id": {"get_resource": "second"}, "network": "public"},
+        },
+        **more,
+    }
+    outputs = {
+        "asked": {"value": {"get_attr": ["port", "fixed_ips", 0, "ip_address"]}},
+        "given": {"value": {"get_attr": ["any", "fixed_ips", 0, "ip_address"]}},
+        "mac": {"value": {"get_attr": ["any", "mac_address"]}},
+        "floating": {"value": {"get_attr": ["floating", "floating_ip_address"]}},
+        "cut": {"value": {"get_attr": ["cut", "cidr"]}},
+        "gateway": {"value": {"get_attr": ["subnet", "gateway_ip"]}},
+        "net": {"value": {"get_resource": "net"}},
+        "whole": {"value": {"get_attr": ["net", "show"]}},
+    }
+    return {"heat_template_version": "2018-08-31", "resources": resources, "outputs": outputs}
+
+
+def test_each_type_is_made_changed_and_removed(cloud: Any, stacks: Any, neutron: Any) -> None:
+    stack_id = stacks.create(template())
+    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    values = stacks.outputs(stack_id)
+    assert (values["asked"], values["given"]) == ("10.3.0.9", "10.3.0.20")
+    assert values["mac"].startswith("fa:16:3e:")
+    assert (values["gateway"], values["cut"]) == ("10.3.0.1", "10.40.0.0/26")
+    assert values["whole"]["tags"] == ["blue"]
+    (floating,) = neutron.list_floatingips(floating_ip_address=values["floating"])["floatingips"]
+    assert (floating["fixed_ip_address"], floating["status"]) == ("10.3.0.9", "ACTIVE")
+    kinds = {each.kind for each in cloud.stand_ins(stack_id)}
+    assert {"OS::Neutron::Router", "OS::Neutron::SecurityGroup"} <= kinds
+
+    changed = template()
+    changed["resources"]["net"]["properties"] |= {"name": "renamed", "tags": ["red"]}
+    changed["resources"]["port"]["properties"]["fixed_ips"][0]["ip_address"] = "10.3.0.10"
+    changed["resources"]["subnet"]["properties"]["dns_nameservers"] = []
+    stacks.client.stacks.update(stack_id, template=changed)
+    stacks.wait(stack_id, "UPDATE_COMPLETE", seconds=60)
+    assert stacks.outputs(stack_id)["asked"] == "10.3.0.10"
+    assert neutron.show_network(values["net"])["network"]["name"] == "renamed"
+    assert neutron.show_network(values["net"])["network"]["tags"] == ["red"]
+
+    stacks.client.stacks.delete(stack_id)
+    stacks.wait(stack_id, "DELETE_COMPLETE", seconds=60)
+    assert neutron.list_networks(name="renamed")["networks"] == []
+    assert neutron.list_floatingips()["floatingips"] == neutron.list_routers()["routers"] == []
+
+
+def test_an_instance_of_aws_is_on_a_subnet_by_its_id(stacks: Any) -> None:
+    instance = {
+        "type": "AWS::EC2::Instance",
+        "properties": {"ImageId": "i", "InstanceType": "m1.small", "SubnetId": DEFAULT_SUBNET},
+    }
+    stack_id = stacks.create(
+        {"heat_template_version": "2018-08-31", "resources": {"instance": instance}}
+    )
+    stacks.wait(stack_id, "CREATE_COMPLETE")
+
+
+def with_port(**properties: Any) -> dict[str, Any]:
+    port = {"type": "OS::Neutron::Port", "properties": {"network": "hotplate", **properties}}
+    return {"heat_template_version": "2018-08-31", "resources": {"port": port}}
+
+
+def stack_of(**resources: Any) -> dict[str, Any]:
+    return {"heat_template_version": "2018-08-31", "resources": resources}
+
+
+def server(**network: str) -> dict[str, Any]:
+    properties = {"image": "i", "flavor": "f", "networks": [network]}
+    return {"type": "OS::Nova::Server", "properties": properties}
+
+
+def port(network: str, **fixed: str) -> dict[str, Any]:
+    properties = {"network": network, **({"fixed_ips": [fixed]} if fixed else {})}
+    return {"type": "OS::Neutron::Port", "properties": properties}
+
+
+def test_what_a_template_takes_for_granted_is_made_once_and_named(
+    cloud: Any, stacks: Any, neutron: Any
+) -> None:
+    other = str(uuid.uuid4())
+    with pytest.raises(failures.NotFound):
+        neutron.show_network(other)
+    made = stacks.create(stack_of(one=port("lan"), two=port("lan"), three=port(other)))
+    stacks.wait(made, "CREATE_COMPLETE")
+    (lan,) = neutron.list_networks(name="lan")["networks"]
+    assert len(neutron.list_ports(network_id=lan["id"])["ports"]) == 2
+    assert neutron.show_network(other)["network"]["shared"] is True
+    named = {(each.kind, each.name) for each in cloud.taken_for_granted()}
+    assert {("network", "lan"), ("network", other)} <= named
+    assert not {"hotplate", "public"} & {name for _, name in named}
+    with pytest.raises(failures.NotFound):
+        neutron.show_subnet(str(uuid.uuid4()))
+
+
+def test_what_a_template_makes_itself_is_meant_before_what_was_made_up(
+    cloud: Any, stacks: Any, neutron: Any
+) -> None:
+    stacks.wait(stacks.create(stack_of(port=port("twice"))), "CREATE_COMPLETE")
+    template = stack_of(
+        net={"type": "OS::Neutron::Net", "properties": {"name": "twice"}},
+        subnet={
+            "type": "OS::Neutron::Subnet",
+            "properties": {"network": {"get_resource": "net"}, "cidr": "10.77.0.0/24"},
+        },
+        port={**port("twice"), "depends_on": "subnet"},
+    )
+    template["outputs"] = {"ip": {"value": {"get_attr": ["port", "fixed_ips", 0, "ip_address"]}}}
+    made = stacks.create(template)
+    stacks.wait(made, "CREATE_COMPLETE")
+    assert stacks.outputs(made)["ip"] == "10.77.0.2"
+
+
+def test_a_made_up_network_has_the_subnet_and_the_address_that_are_asked_for(
+    cloud: Any, stacks: Any, neutron: Any
+) -> None:
+    template = stack_of(
+        both=port("with-subnet", subnet="its-subnet"),
+        fixed=port("with-address", ip_address="192.168.55.10"),
+        server=server(network="for-server", subnet="server-subnet"),
+        address=server(network="server-address", fixed_ip="172.20.1.1"),
+    )
+    stacks.wait(stacks.create(template), "CREATE_COMPLETE")
+    (network,) = neutron.list_networks(name="with-subnet")["networks"]
+    (subnet,) = neutron.list_subnets(name="its-subnet")["subnets"]
+    assert network["subnets"] == [subnet["id"]]
+    (given,) = neutron.list_ports(fixed_ips="ip_address=192.168.55.10")["ports"]
+    (network,) = neutron.list_networks(name="with-address")["networks"]
+    assert given["network_id"] == network["id"]
+    (subnet,) = neutron.list_subnets(network_id=network["id"])["subnets"]
+    assert subnet["cidr"] == "192.168.55.0/24"
+    (network,) = neutron.list_networks(name="server-address")["networks"]
+    (subnet,) = neutron.list_subnets(network_id=network["id"])["subnets"]
+    assert (subnet["cidr"], subnet["gateway_ip"]) == ("172.20.1.0/24", "172.20.1.254")
+
+
+def test_a_subnet_of_a_pool_that_a_template_takes_for_granted(stacks: Any, neutron: Any) -> None:
+    subnet = {
+        "type": "OS::Neutron::Subnet",
+        "properties": {"network": {"get_resource": "net"}, "subnetpool": "shared-pool"},
+    }
+    made = stacks.create(stack_of(net={"type": "OS::Neutron::Net"}, subnet=subnet))
+    stacks.wait(made, "CREATE_COMPLETE")
+    (pool,) = neutron.list_subnetpools(name="shared-pool")["subnetpools"]
+    (subnet,) = neutron.list_subnets(subnetpool_id=pool["id"])["subnets"]
+    assert subnet["cidr"] == "10.64.0.0/24"
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "status"),
+    [
+        ({"prefixes": []}, "EmptySubnetPoolPrefixList", 400),
+        ({"prefixes": ["10.0.0.0/8", "fd00::/64"]}, "PrefixVersionMismatch", 400),
+        ({"prefixes": ["10.0.0.0/8"], "min_prefixlen": 33}, "IllegalSubnetPoolPrefixBounds", 400),
+    ],
+)
+def test_a_pool_that_is_none(neutron: Any, asked: Any, kind: str, status: int) -> None:
+    with pytest.raises(failures.NeutronClientException) as caught:
+        neutron.create_subnetpool({"subnetpool": {"name": "p", **asked}})
+    assert caught.value.status_code == status
+
+
+def test_a_pool_gives_what_it_has(neutron: Any) -> None:
+    body = {"name": "small", "prefixes": ["10.90.0.0/30"], "min_prefixlen": 30}
+    pool = neutron.create_subnetpool({"subnetpool": body})["subnetpool"]
+    network = neutron.create_network({"network": {"name": "n"}})["network"]
+    subnet = {"network_id": network["id"], "subnetpool_id": pool["id"], "ip_version": 4}
+    try:
+        made = neutron.create_subnet({"subnet": subnet})["subnet"]
+        assert made["cidr"] == "10.90.0.0/30"
+        with pytest.raises(failures.NeutronClientException, match="Insufficient prefix space"):
+            neutron.create_subnet({"subnet": subnet})
+        with pytest.raises(failures.NeutronClientException, match="Cannot allocate requested"):
+            neutron.create_subnet({"subnet": {**subnet, "cidr": "10.91.0.0/30"}})
+        with pytest.raises(failures.NeutronClientException, match="minimum allowed prefix"):
+            neutron.create_subnet({"subnet": {**subnet, "prefixlen": 29}})
+        with pytest.raises(failures.Conflict, match="existing allocations"):
+            neutron.delete_subnetpool(pool["id"])
+        with pytest.raises(failures.BadRequest, match="subset of the new prefixes"):
+            neutron.update_subnetpool(pool["id"], {"subnetpool": {"prefixes": ["10.92.0.0/24"]}})
+    finally:
+        neutron.delete_network(network["id"])
+    neutron.delete_subnetpool(pool["id"])
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("192.168.9.9", "192.168.9.9 is not a valid IP"),
+        ("10.0.0.50", "10.0.0.50 already allocated"),
+    ],
+)
+def test_an_address_outside_or_taken_says_so(
+    stacks: Any, neutron: Any, address: str, words: str
+) -> None:
+    network = neutron.list_networks(name="hotplate")["networks"][0]["id"]
+    body = {"network_id": network, "fixed_ips": [{"ip_address": "10.0.0.50"}]}
+    port = neutron.create_port({"port": body})["port"]
+    try:
+        stack_id = stacks.create(with_port(fixed_ips=[{"ip_address": address}]))
+        failed = stacks.wait(stack_id, "CREATE_FAILED")
+    finally:
+        neutron.delete_port(port["id"])
+    assert words in failed.stack_status_reason
+
+
+def test_a_port_that_asks_for_nothing_is_on_the_default_network(stacks: Any, neutron: Any) -> None:
+    stack_id = stacks.create(with_port())
+    stacks.wait(stack_id, "CREATE_COMPLETE")
+    port_id = stacks.client.resources.get(stack_id, "port").physical_resource_id
+    made = neutron.show_port(port_id)["port"]
+    assert made["fixed_ips"][0]["ip_address"].startswith("10.0.0.")
