@@ -129,12 +129,17 @@ class Cloud:
         from hotplate.cloud.neutron.networking import Networking
         from hotplate.cloud.neutron.taken_for_granted import TakenForGranted
         from hotplate.cloud.nova import metadata as metadata_service
+        from hotplate.cloud.nova.server_ports import ServerPorts
 
         options = self.options
         self.store = Store(self.directory / "neighbours.db")
         self._exit.callback(self.store.close)
         self.identity = Identity(self.store, token_ttl=options.token_ttl)
         self.identity.skew = lambda: self.faults.skew("keystone") + self.faults.skew("cfn")
+        project = self.identity.owner.project_id
+        self.networking = Networking(self.store, project=project)
+        self.granted = TakenForGranted(self.networking, project=project)
+        networked = self._compute.networked
         self.servers = Servers(
             self.store,
             self._compute,
@@ -143,21 +148,18 @@ class Cloud:
             user_data_limit=options.user_data_limit,
             request_limit=options.request_limit,
             public_key=options.public_key,
+            ports=ServerPorts(self.networking, project=project) if networked else None,
         )
         self.metadata = metadata_service.Metadata(
             self.servers,
-            project=self.identity.owner.project_id,
+            project=project,
             network_data=options.network_data,
         )
-
-        self.networking = Networking(self.store, project=self.identity.owner.project_id)
 
         listeners = self._listen()
         self.identity.addresses = Addresses(self._host)
         keystone_backend.use(self.identity)
         self._exit.callback(keystone_backend.use, None)
-        self.granted = TakenForGranted(self.networking, project=self.identity.owner.project_id)
-        networked = self._compute.networked
         cloud_backend.use(cloud_backend.Used(self._host, self.granted, networked))
         self._exit.callback(cloud_backend.use, cloud_backend.Used())
 

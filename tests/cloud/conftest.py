@@ -27,7 +27,7 @@ from wire_guest import Guest, guest
 class RecordingCompute:
     """Servers that are only remembered; a test plays the guest."""
 
-    networked = False
+    networked = True
 
     def __init__(self) -> None:
         self.specs: dict[str, ServerSpec] = {}
@@ -85,8 +85,14 @@ class RecordingCompute:
 
 
 @pytest.fixture(scope="module")
-def compute() -> RecordingCompute:
+def recording_compute() -> RecordingCompute:
     return RecordingCompute()
+
+
+@pytest.fixture(scope="module")
+def compute(recording_compute: RecordingCompute) -> RecordingCompute:
+    """A module that needs another one overrides this."""
+    return recording_compute
 
 
 @pytest.fixture(scope="module")

@@ -150,10 +150,11 @@ def test_each_type_is_made_changed_and_removed(cloud: Any, stacks: Any, neutron:
     assert neutron.list_floatingips()["floatingips"] == neutron.list_routers()["routers"] == []
 
 
-def test_an_instance_of_aws_is_on_a_subnet_by_its_id(stacks: Any) -> None:
+@pytest.mark.parametrize("subnet", [DEFAULT_SUBNET, "subnet"])
+def test_an_instance_of_aws_is_on_a_subnet(stacks: Any, subnet: str) -> None:
     instance = {
         "type": "AWS::EC2::Instance",
-        "properties": {"ImageId": "i", "InstanceType": "m1.small", "SubnetId": DEFAULT_SUBNET},
+        "properties": {"ImageId": "i", "InstanceType": "m1.small", "SubnetId": subnet},
     }
     stack_id = stacks.create(
         {"heat_template_version": "2018-08-31", "resources": {"instance": instance}}

@@ -13,9 +13,11 @@ HERE = {
     "hotplate.cloud.http.addresses",
     "hotplate.cloud.neutron.allocation",
     "hotplate.cloud.nova.flavors",
+    "hotplate.cloud.nova.network",
     "hotplate.hookkit.contract_file",
     "hotplate.hookkit.run",
     "hotplate.text",
+    "hotplate.trial.subject",
 }
 """Modules whose examples need nothing."""
 

@@ -99,13 +99,13 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
                 _granted().fit(nic["net-id"], [{"ip_address": address}])
         return nics
 
-    def check_interface_attach(self, server_id: str, port_id: str | None) -> bool:  # noqa: ARG002
-        """Accept it and do nothing: a server keeps the interface that it has."""
-        return True
+    def check_interface_attach(self, server_id: str, port_id: str | None) -> bool:
+        """Do not wait for it where a server keeps the interface that it has."""
+        return not _use.networked or bool(super().check_interface_attach(server_id, port_id))
 
-    def check_interface_detach(self, server_id: str, port_id: str) -> bool:  # noqa: ARG002
-        """Accept it and do nothing: a server keeps the interface that it has."""
-        return True
+    def check_interface_detach(self, server_id: str, port_id: str) -> bool:
+        """Do not wait for it where a server keeps the interface that it has."""
+        return not _use.networked or bool(super().check_interface_detach(server_id, port_id))
 
 
 class GlancePlugin(glance.GlanceClientPlugin):  # type: ignore[misc]

@@ -62,6 +62,22 @@ class Pool:
         return None
 
 
+def highest_free(pools: Iterable[Pool], taken: Collection[Address]) -> Address | None:
+    """Return the highest free address of the first pool that has one; None when none has.
+
+    >>> network = ipaddress.ip_network("10.0.0.0/29")
+    >>> str(highest_free([hosts(network)], [ipaddress.ip_address("10.0.0.6")]))
+    '10.0.0.5'
+    """
+    for pool in pools:
+        number, kind = int(pool.last), type(pool.last)
+        while number >= int(pool.first):
+            if (address := kind(number)) not in taken:
+                return address
+            number -= 1
+    return None
+
+
 def hosts(network: Network) -> Pool:
     """Return the addresses that hosts may have: all but the network's own and the broadcast.
 

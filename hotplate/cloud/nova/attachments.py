@@ -1,15 +1,19 @@
-"""Interfaces and volumes that are attached to a server: accepted, and not really there.
+"""Interfaces and volumes that are attached to a server.
 
-A server has one interface and keeps it; there are no volumes.  What Heat asks for is answered as
-Nova does, so that a template which attaches some goes on.
+A guest sees another interface at its next start; a server without ports keeps the one interface
+that it has.  There are no volumes: what Heat asks for is answered as Nova does, so that a template
+which attaches some goes on.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas
+from hotplate.cloud.nova.interfaces import Wanted
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.network import GUEST_IP, NETWORK, mac_address
+from hotplate.cloud.nova.network import host_name
 from hotplate.cloud.nova.servers import ServerRecord, Servers
 from hotplate.cloud.nova.servers_api import find
 
@@ -29,30 +33,37 @@ class AttachmentsApi:
         routes.add("GET", "/servers/{id}/os-volume_attachments", self._volumes)
         routes.add("POST", "/servers/{id}/os-volume_attachments", self._attach_volume)
         routes.add("GET", "/servers/{id}/os-volume_attachments/{volume}", self._volume)
-        routes.add("DELETE", "/servers/{id}/os-volume_attachments/{volume}", self._detach)
+        routes.add("DELETE", "/servers/{id}/os-volume_attachments/{volume}", self._detach_volume)
 
     def _server(self, request: Request) -> ServerRecord:
         return find(self._servers, request.part("id"))
 
     def _interfaces(self, request: Request, _caller: Caller) -> Answer:
-        interface = _shown(self._server(request).spec.id)
-        return Answer(body={"interfaceAttachments": [interface]})
+        interfaces = self._servers.interfaces(self._server(request))
+        return Answer(body={"interfaceAttachments": [each.attachment() for each in interfaces]})
 
     def _interface(self, request: Request, _caller: Caller) -> Answer:
-        server_id, port = self._server(request).spec.id, request.part("port")
-        if port != server_id:
-            raise HttpError(404, f"No interface with port {port} is attached to {server_id}.")
-        return Answer(body={"interfaceAttachment": _shown(server_id)})
+        server, port = self._server(request), request.part("port")
+        for each in self._servers.interfaces(server):
+            if each.port.id == port:
+                return Answer(body={"interfaceAttachment": each.attachment()})
+        raise HttpError(404, f"No interface with port {port} is attached to {server.spec.id}.")
 
     def _attach(self, request: Request, _caller: Caller) -> Answer:
-        server_id = self._server(request).spec.id
+        server = self._server(request)
         asked = schemas.read(request, schemas.INTERFACE)["interfaceAttachment"]
-        shown = _shown(server_id)
-        return Answer(
-            body={"interfaceAttachment": {**shown, "port_id": asked.get("port_id") or server_id}}
-        )
+        entry = _entry(asked)
+        wanted = Wanted(server.spec.id, host_name(server.spec.name), [entry])
+        shown = self._servers.attach(server.spec.id, wanted).attachment()
+        if not server.has_ports and entry.get("port"):
+            shown["port_id"] = entry["port"]
+        return Answer(body={"interfaceAttachment": shown})
 
     def _detach(self, request: Request, _caller: Caller) -> Answer:
+        self._servers.detach(self._server(request).spec.id, request.part("port"))
+        return Answer(202)
+
+    def _detach_volume(self, request: Request, _caller: Caller) -> Answer:
         self._server(request)
         return Answer(202)
 
@@ -72,11 +83,17 @@ class AttachmentsApi:
         return Answer(body={"volumeAttachment": shown})
 
 
-def _shown(server_id: str) -> dict[str, object]:
-    return {
-        "port_id": server_id,
-        "net_id": NETWORK,
-        "mac_addr": mac_address(server_id),
-        "port_state": "ACTIVE",
-        "fixed_ips": [{"ip_address": GUEST_IP, "subnet_id": NETWORK}],
-    }
+def _entry(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return an interface that is asked for, as a new server's networks have it.
+
+    :raises HttpError: 400, for a network or an address beside a port.
+    """
+    fixed_ips = asked.get("fixed_ips") or []
+    if asked.get("port_id") and asked.get("net_id"):
+        raise HttpError(400, "Must not input both network_id and port_id")
+    if fixed_ips and not asked.get("net_id"):
+        raise HttpError(400, "Must input network_id when request IP address")
+    entry = {"uuid": asked.get("net_id"), "port": asked.get("port_id")}
+    if isinstance(fixed_ips, list) and fixed_ips and isinstance(fixed_ips[0], dict):
+        entry["fixed_ip"] = fixed_ips[0].get("ip_address")
+    return {name: value for name, value in entry.items() if value}

@@ -7,12 +7,13 @@ a newline, an EC2 directory ends in ``/``, and an unknown path is 404.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
-from hotplate.cloud.nova.network import GUEST_IP, NETWORK, mac_address
+from hotplate.cloud.nova import network_data
+from hotplate.cloud.nova.network import host_name
 from hotplate.cloud.nova.servers import NoSuchServerError, ServerRecord, Servers
 
 EC2_VERSIONS = (
@@ -139,10 +140,14 @@ class Metadata:
             vendor = self._vendor.get(spec.id)
             files["vendor_data.json"] = _json({"cloud-init": vendor} if vendor else {})
         if since("2015-10-15") and self._network_data:
-            files["network_data.json"] = _json(_network_data(server))
+            files["network_data.json"] = _json(self._network_data_of(server))
         if since("2016-10-06"):
             files["vendor_data2.json"] = _json({})
         return files
+
+    def _network_data_of(self, server: ServerRecord) -> dict[str, object]:
+        interfaces = self._servers.interfaces(server)
+        return network_data.of([each.port for each in interfaces], emulated=server.has_ports)
 
     def _meta_data(self, server: ServerRecord, since: Callable[[str], bool]) -> dict[str, object]:
         spec = server.spec
@@ -201,6 +206,10 @@ class Metadata:
 
     def _ec2(self, server: ServerRecord) -> dict[str, str]:
         spec = server.spec
+        interfaces = self._servers.interfaces(server)
+        addresses = [each for interface in interfaces for each in interface.port.addresses]
+        local = _first_ipv4(each.address for each in addresses)
+        floating = _first_ipv4(each for interface in interfaces for each in interface.floating)
         hostname = _hostname(spec.name)
         values = {
             "ami-id": "ami-00000001",
@@ -213,10 +222,10 @@ class Metadata:
             "instance-id": server.ec2_id,
             "instance-type": spec.flavor or "m1.small",
             "local-hostname": hostname,
-            "local-ipv4": GUEST_IP,
+            "local-ipv4": local,
             "placement/availability-zone": spec.availability_zone,
             "public-hostname": hostname,
-            "public-ipv4": GUEST_IP,
+            "public-ipv4": floating if server.has_ports else local,
             "reservation-id": f"r-{server.number:08x}",
             "security-groups": "default",
         }
@@ -279,6 +288,10 @@ def _json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
+def _first_ipv4(addresses: Iterable[str]) -> str:
+    return next((each for each in addresses if ":" not in each), "")
+
+
 def _entry(name: str) -> str:
     head, slash, _ = name.partition("/")
     return head + slash
@@ -296,24 +309,5 @@ def _nested(values: dict[str, str]) -> dict[str, Any]:
 
 
 def _hostname(name: str) -> str:
-    """Nova's ``sanitize_hostname`` and its default domain."""
-    kept = "".join(c if c.isalnum() and c.isascii() else "-" if c in " _.-" else "" for c in name)
-    return (kept.strip("-").lower() or "server")[:63] + ".novalocal"
-
-
-def _network_data(server: ServerRecord) -> dict[str, object]:
-    return {
-        "links": [
-            {
-                "id": "tap0",
-                "type": "phy",
-                "ethernet_mac_address": mac_address(server.spec.id),
-                "vif_id": server.spec.id,
-                "mtu": 1500,
-            }
-        ],
-        "networks": [
-            {"id": "network0", "type": "ipv4_dhcp", "link": "tap0", "network_id": NETWORK}
-        ],
-        "services": [],
-    }
+    """Return the host name with Nova's default domain."""
+    return host_name(name) + ".novalocal"

@@ -1,14 +1,28 @@
-"""The network that every server is on: what it is called, and its addresses."""
+"""The network that a machine has of its own: what it is called, and its addresses."""
 
 from __future__ import annotations
 
 import hashlib
 
-#: The only network there is.
+#: The network of every server that has no port of Neutron, and the name of Neutron's default one.
 NETWORK = "hotplate"
 
 #: The address a guest gets from the only DHCP server it can see.
 GUEST_IP = "169.254.169.15"
+
+
+LINK = "169.254.169.0/24"
+"""Its addresses."""
+
+
+def host_name(name: str) -> str:
+    """Return a server's host name, as Nova's ``sanitize_hostname`` makes it of its name.
+
+    >>> host_name("My web_1")
+    'my-web-1'
+    """
+    kept = "".join(c if c.isalnum() and c.isascii() else "-" if c in " _.-" else "" for c in name)
+    return (kept.strip("-").lower() or "server")[:63]
 
 
 def mac_address(server_id: str) -> str:

@@ -164,7 +164,8 @@ class ActionsApi:
         if "description" in asked:
             self._servers.note(server_id, description=asked["description"] or "")
         rebuilt, status = find(self._servers, server_id), self._servers.status(server_id)
-        shown = server_views.full(rebuilt, status, call.caller)
+        interfaces = self._servers.interfaces(rebuilt)
+        shown = server_views.full(rebuilt, status, call.caller, interfaces=interfaces)
         shown["adminPass"] = asked.get("adminPass") or secrets.token_urlsafe(9)
         return Answer(202, {"server": shown})
 

@@ -47,7 +47,10 @@ class ChangesApi:
         if "description" in asked:
             self._servers.note(server.spec.id, description=asked["description"] or "")
         status = self._servers.status(server.spec.id)
-        return Answer(body={"server": server_views.full(self._server(request), status, caller)})
+        changed = self._server(request)
+        interfaces = self._servers.interfaces(changed)
+        shown = server_views.full(changed, status, caller, interfaces=interfaces)
+        return Answer(body={"server": shown})
 
     def _delete(self, request: Request, _caller: Caller) -> Answer:
         self._servers.delete(self._server(request).spec.id)

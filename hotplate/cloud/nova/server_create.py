@@ -6,13 +6,16 @@ import base64
 import binascii
 import secrets
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.groups import Groups
+from hotplate.cloud.nova.interfaces import Wanted
 from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.network import host_name
 from hotplate.cloud.nova.quotas import INSTANCES
 from hotplate.cloud.nova.servers import Notes, ServerRecord, Servers, UserDataTooLargeError
 from hotplate.errors import sentence_of
@@ -37,10 +40,18 @@ class CreateApi:
         count = _count(asked)
         self._check_quota(count, asked)
         notes = self._notes(asked, hints, caller)
-        made = [
-            self.boot(self._spec(asked, hints, _name(asked["name"], number, count)), notes)
-            for number in range(1, count + 1)
-        ]
+        networks = _networks(asked, count)
+        made = []
+        for number in range(1, count + 1):
+            spec = self._spec(asked, hints, _name(asked["name"], number, count))
+            groups = tuple(str(each.get("name")) for each in asked.get("security_groups") or [])
+            wanted = Wanted(spec.id, host_name(spec.name), networks, groups)
+            with self._servers.ports_for(wanted) as ports:
+                if ports is None:
+                    made.append(self.boot(spec, notes))
+                else:
+                    with_ports = replace(notes, has_ports=True)
+                    made.append(self.boot(replace(spec, ports=ports), with_ports))
         return self._answer(asked, made[0], caller)
 
     def _answer(self, asked: dict[str, Any], server: ServerRecord, caller: Caller) -> Answer:
@@ -153,6 +164,24 @@ def _image(asked: dict[str, Any]) -> str:
         if disk.get("source_type") == "image" and disk.get("boot_index") in (0, "0"):
             return str(disk.get("uuid") or "")[:255]
     return ""
+
+
+def _networks(asked: dict[str, Any], count: int) -> list[dict[str, Any]] | str:
+    """Return the networks that are asked for.
+
+    :raises HttpError: 400, for one port or address and several servers.
+    """
+    networks: list[dict[str, Any]] | str = asked.get("networks") or "auto"
+    if not isinstance(networks, str) and count > 1:
+        if any(each.get("port") for each in networks):
+            raise HttpError(
+                400,
+                "Failed to launch multiple instances with a single configured port ID. Please "
+                "launch your instance one by one with different ports.",
+            )
+        if any(each.get("fixed_ip") for each in networks):
+            raise HttpError(400, "Invalid fixed IP: several servers cannot have the same address.")
+    return networks
 
 
 def _count(asked: dict[str, Any]) -> int:

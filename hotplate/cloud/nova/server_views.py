@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from hotplate.cloud.nova.flavors import embedded
+from hotplate.cloud.nova.interfaces import Interface, by_network
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.network import GUEST_IP, NETWORK, mac_address
+from hotplate.cloud.nova.network import GUEST_IP
 from hotplate.cloud.nova.servers import ServerRecord
 
 HOST = "hotplate"
@@ -33,12 +35,26 @@ def brief(server: ServerRecord, caller: Caller) -> dict[str, object]:
     return {"id": spec.id, "name": spec.name, "links": caller.link(f"/servers/{spec.id}")}
 
 
-def addresses() -> dict[str, list[dict[str, object]]]:
+def addresses(interfaces: Sequence[Interface]) -> dict[str, list[dict[str, object]]]:
     """Return a server's addresses without what only a server's own view has."""
-    return {NETWORK: [{"version": 4, "addr": GUEST_IP}]}
+    return {
+        network: [{"version": each["version"], "addr": each["addr"]} for each in those]
+        for network, those in by_network(interfaces).items()
+    }
 
 
-def full(server: ServerRecord, status: tuple[str, str], caller: Caller) -> dict[str, Any]:
+def groups(interfaces: Sequence[Interface]) -> list[dict[str, str]]:
+    """Return the names of the security groups of a server's interfaces."""
+    return [{"name": name} for name in dict.fromkeys(g for each in interfaces for g in each.groups)]
+
+
+def full(
+    server: ServerRecord,
+    status: tuple[str, str],
+    caller: Caller,
+    *,
+    interfaces: Sequence[Interface],
+) -> dict[str, Any]:
     """Return a server with its details.
 
     :param status: Nova's word for its state, and the reason.
@@ -56,12 +72,12 @@ def full(server: ServerRecord, status: tuple[str, str], caller: Caller) -> dict[
         "flavor": _flavor(spec.flavor, caller),
         "created": server.created,
         "updated": notes.updated or server.created,
-        "addresses": _addresses_with_mac(spec.id),
-        "accessIPv4": GUEST_IP,
+        "addresses": by_network(interfaces),
+        "accessIPv4": "" if server.has_ports else GUEST_IP,
         "accessIPv6": "",
         "key_name": spec.key_name or None,
         "config_drive": "True" if spec.config_drive else "",
-        "security_groups": [{"name": "default"}],
+        "security_groups": groups(interfaces),
         "os-extended-volumes:volumes_attached": [],
         "OS-DCF:diskConfig": "MANUAL",
         "OS-EXT-AZ:availability_zone": spec.availability_zone,
@@ -127,8 +143,3 @@ def _flavor(flavor: str, caller: Caller) -> dict[str, Any]:
     if caller.since(47):
         return embedded(flavor)
     return {"id": flavor, "links": caller.link(f"/flavors/{flavor}", bookmark=True)}
-
-
-def _addresses_with_mac(server_id: str) -> dict[str, list[dict[str, object]]]:
-    more = {"OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": mac_address(server_id)}
-    return {name: [{**each, **more} for each in those] for name, those in addresses().items()}

@@ -9,13 +9,15 @@ import base64
 import json
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.nova.compute import Compute, GuestServices, ServerSpec
+from hotplate.cloud.nova.compute import Compute, GuestServices, ServerPort, ServerSpec
+from hotplate.cloud.nova.interfaces import Interface, Interfaces, Wanted, own_link
 from hotplate.events.kinds import ServerBoot
 from hotplate.events.log import EventLog
 
@@ -40,6 +42,7 @@ class Notes:
     :param updated: when it was last changed, as Nova writes times.
     :param old_flavor: before a resize that nobody has confirmed or reverted yet.
     :param group: the id of its server group.
+    :param has_ports: its interfaces are ports of Neutron, if there is any.
     """
 
     description: str = ""
@@ -50,6 +53,7 @@ class Notes:
     locked: bool = False
     locked_reason: str = ""
     group: str = ""
+    has_ports: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,11 @@ class ServerRecord:
     random_seed: str
     created: str
     notes: Notes = field(default_factory=Notes)
+
+    @property
+    def has_ports(self) -> bool:
+        """Whether its interfaces are ports of Neutron; it may have none."""
+        return self.notes.has_ports
 
     @property
     def ec2_id(self) -> str:
@@ -104,6 +113,7 @@ class Servers:
 
     :param services: what ``compute`` needs for their guests.
     :param public_key: what every key pair stands for that nobody made.
+    :param ports: gives servers their ports; None where the guests have none.
     """
 
     def __init__(
@@ -116,6 +126,7 @@ class Servers:
         user_data_limit: int,
         request_limit: int,
         public_key: str = "",
+        ports: Interfaces | None = None,
     ) -> None:
         self._store = store
         self._compute = compute
@@ -124,6 +135,7 @@ class Servers:
         self._user_data_limit = user_data_limit
         self._request_limit = request_limit
         self._public_key = public_key
+        self._ports = ports
         self._lock = threading.Lock()
 
     def check_size(self, spec: ServerSpec) -> None:
@@ -266,6 +278,8 @@ class Servers:
         """End a server and forget it."""
         self.get(server_id)
         self._compute.delete(server_id)
+        if self._ports is not None:
+            self._ports.release(server_id)
         self._forget(server_id)
         self._events.emit("nova", "delete", server=server_id)
 
@@ -284,6 +298,53 @@ class Servers:
         }
         calls[action](server_id)
         self._events.emit("nova", action, server=server_id)
+
+    # -- its interfaces --------------------
+
+    @contextmanager
+    def ports_for(self, wanted: Wanted) -> Iterator[tuple[ServerPort, ...] | None]:
+        """Give a new server ports; they are taken back should the ``with`` block fail.
+
+        :return: None where guests have no ports.
+        :raises HttpError: what Nova answers to what Neutron refuses.
+        """
+        if self._ports is None:
+            yield None
+            return
+        given = self._ports.give(wanted)
+        try:
+            yield given
+        except BaseException:
+            self._ports.release(wanted.server_id)
+            raise
+
+    def interfaces(self, server: ServerRecord) -> list[Interface]:
+        """Return a server's interfaces as they are now."""
+        if self._ports is None or not server.has_ports:
+            return [own_link(server.spec.id)]
+        return self._ports.shown(server.spec)
+
+    def attach(self, server_id: str, wanted: Wanted) -> Interface:
+        """Give a server another interface, which its guest has at its next start.
+
+        A server without ports keeps the one interface that it has.
+        """
+        server = self.get(server_id)
+        if self._ports is None or not server.has_ports:
+            return own_link(server_id)
+        port = self._ports.attach(wanted)
+        spec = replace(server.spec, ports=(*server.spec.ports, port))
+        self.change(server_id, spec)
+        return next(each for each in self._ports.shown(spec) if each.port.id == port.id)
+
+    def detach(self, server_id: str, port_id: str) -> None:
+        """Take an interface away from a server, which its guest notices at its next start."""
+        server = self.get(server_id)
+        if self._ports is None or not server.has_ports:
+            return
+        self._ports.detach(server.spec, port_id)
+        kept = tuple(each for each in server.spec.ports if each.id != port_id)
+        self.change(server_id, replace(server.spec, ports=kept))
 
     # -- what a guest keeps here --------------------
 

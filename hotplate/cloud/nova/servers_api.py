@@ -72,7 +72,7 @@ class ServersApi:
         rows, links = self._page(request, caller, "/servers/detail")
         # One may go while they are looked at.
         states = [(row, self._status(row)) for row in rows]
-        shown = [server_views.full(row, state, caller) for row, state in states if state]
+        shown = [self._full(row, state, caller) for row, state in states if state]
         return Answer(body={"servers": shown, **links})
 
     def _status(self, row: ServerRecord) -> tuple[str, str] | None:
@@ -121,11 +121,17 @@ class ServersApi:
     def _show(self, request: Request, caller: Caller) -> Answer:
         server = self.record(request)
         status = self._servers.status(server.spec.id)
-        return Answer(body={"server": server_views.full(server, status, caller)})
+        return Answer(body={"server": self._full(server, status, caller)})
+
+    def _full(
+        self, server: ServerRecord, status: tuple[str, str], caller: Caller
+    ) -> dict[str, object]:
+        interfaces = self._servers.interfaces(server)
+        return server_views.full(server, status, caller, interfaces=interfaces)
 
     def _addresses(self, request: Request, _caller: Caller) -> Answer:
-        self.record(request)
-        addresses = server_views.addresses()
+        interfaces = self._servers.interfaces(self.record(request))
+        addresses = server_views.addresses(interfaces)
         if not (network := request.parts.get("network", "")):
             return Answer(body={"addresses": addresses})
         if network not in addresses:
@@ -137,15 +143,18 @@ class ServersApi:
         return Answer(body={"password": self._servers.password(self.record(request).spec.id)})
 
     def _security_groups(self, request: Request, caller: Caller) -> Answer:
-        self.record(request)
-        group = {
-            "id": "default",
-            "name": "default",
-            "description": "Stored and not enforced",
-            "tenant_id": caller.grant.project,
-            "rules": [],
-        }
-        return Answer(body={"security_groups": [group]})
+        names = server_views.groups(self._servers.interfaces(self.record(request)))
+        shown = [
+            {
+                "id": each["name"],
+                "name": each["name"],
+                "description": "Stored and not enforced",
+                "tenant_id": caller.grant.project,
+                "rules": [],
+            }
+            for each in names
+        ]
+        return Answer(body={"security_groups": shown})
 
 
 def _plain_filters(request: Request) -> list[Callable[[ServerRecord], bool]]:

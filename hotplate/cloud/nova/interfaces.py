@@ -1,0 +1,97 @@
+"""A server's interfaces: what Nova is asked for, what it shows, and who makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hotplate.cloud.nova.compute import PortAddress, ServerPort, ServerSpec
+from hotplate.cloud.nova.network import GUEST_IP, LINK, NETWORK, mac_address
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What somebody who creates a server asks for.
+
+    :param networks: entries with ``uuid``, ``port`` or ``fixed_ip``; ``auto`` or ``none``.
+    :param groups: security groups by name or id, for the ports that are made.
+    """
+
+    server_id: str
+    host_name: str
+    networks: Sequence[dict[str, Any]] | str = "auto"
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Interface:
+    """An interface as Nova shows it.
+
+    :param floating: the floating addresses that lead to it.
+    :param groups: the names of its security groups.
+    """
+
+    port: ServerPort
+    floating: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ("default",)
+    status: str = "ACTIVE"
+
+    def addresses(self) -> list[dict[str, object]]:
+        """Return the addresses as the view of a server has them."""
+        mac = {"OS-EXT-IPS-MAC:mac_addr": self.port.mac}
+        fixed = [each.address for each in self.port.addresses]
+        return [
+            {"version": 6 if ":" in each else 4, "addr": each, "OS-EXT-IPS:type": kind, **mac}
+            for kind, those in (("fixed", fixed), ("floating", self.floating))
+            for each in those
+        ]
+
+    def attachment(self) -> dict[str, object]:
+        """Return the interface as ``os-interface`` shows it."""
+        return {
+            "port_id": self.port.id,
+            "net_id": self.port.network_id,
+            "mac_addr": self.port.mac,
+            "port_state": self.status,
+            "fixed_ips": [
+                {"ip_address": each.address, "subnet_id": each.subnet_id}
+                for each in self.port.addresses
+            ],
+        }
+
+
+class Interfaces(Protocol):
+    """Gives servers ports of Neutron, and takes them back.
+
+    What Neutron refuses is raised as Nova's :class:`~hotplate.cloud.http.rest.HttpError`.
+    """
+
+    def give(self, wanted: Wanted) -> tuple[ServerPort, ...]:
+        """Make or bind the ports of a new server: all, or none."""
+
+    def attach(self, wanted: Wanted) -> ServerPort:
+        """Give a server one more."""
+
+    def detach(self, spec: ServerSpec, port_id: str) -> None:
+        """Take one away."""
+
+    def release(self, server_id: str) -> None:
+        """Take all ports of a server away: those that were made for it are removed."""
+
+    def shown(self, spec: ServerSpec) -> list[Interface]:
+        """Return the interfaces as they are now."""
+
+
+def own_link(server_id: str) -> Interface:
+    """Return the interface of a server that has no ports: on the network of its own machine."""
+    address = PortAddress(GUEST_IP, NETWORK, LINK)
+    return Interface(ServerPort(server_id, NETWORK, NETWORK, mac_address(server_id), (address,)))
+
+
+def by_network(interfaces: Sequence[Interface]) -> dict[str, list[dict[str, object]]]:
+    """Return the addresses by the name of the network."""
+    shown: dict[str, list[dict[str, object]]] = {}
+    for each in interfaces:
+        shown.setdefault(each.port.network_name, []).extend(each.addresses())
+    return shown

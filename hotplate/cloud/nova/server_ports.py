@@ -1,0 +1,242 @@
+"""The ports of servers: made, bound and given back in Neutron.
+
+As ``nova/network/neutron.py`` does it, but at once: what Neutron refuses is the answer to the
+request, not the fault of a server that is in error later.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from neutron_lib import exceptions
+
+from hotplate.cloud.http.rest import HttpError
+from hotplate.cloud.neutron import allocation
+from hotplate.cloud.neutron.attributes import KINDS
+from hotplate.cloud.neutron.errors import IpAddressAlreadyAllocated, http_error
+from hotplate.cloud.neutron.networking import Networking
+from hotplate.cloud.neutron.records import Values
+from hotplate.cloud.neutron.resources import DHCP
+from hotplate.cloud.neutron.subnets import network_of, pools_of
+from hotplate.cloud.nova.compute import PortAddress, ServerPort, ServerSpec
+from hotplate.cloud.nova.interfaces import Interface, Wanted
+
+OWNER = "compute:nova"
+HOST = "hotplate"
+_MADE = "made_by_nova"
+"""Set in the record of a port that goes with its server."""
+_FREE = {"device_id": "", "device_owner": "", "binding:host_id": ""}
+
+
+class ServerPorts:
+    """Gives servers ports; an :class:`~hotplate.cloud.nova.interfaces.Interfaces`.
+
+    :param project: owns the ports that are made.
+    """
+
+    def __init__(self, networking: Networking, *, project: str) -> None:
+        self._networking = networking
+        self._records = networking.records
+        self._project = project
+
+    def give(self, wanted: Wanted) -> tuple[ServerPort, ...]:
+        """Make or bind the ports of a new server: all, or none."""
+        if wanted.networks == "none":
+            return ()
+        entries: list[dict[str, Any]] = [{}]
+        if not isinstance(wanted.networks, str) and wanted.networks:
+            entries = list(wanted.networks)
+        with self._networking.transaction():
+            return tuple(self._one(wanted, entry) for entry in entries)
+
+    def attach(self, wanted: Wanted) -> ServerPort:
+        """Give a server one more."""
+        with self._networking.transaction():
+            (port,) = self.give(wanted)
+            return port
+
+    def detach(self, spec: ServerSpec, port_id: str) -> None:
+        """Take one away.
+
+        :raises HttpError: 404, when the server has it not.
+        """
+        with self._networking.transaction():
+            port = self._records.get("ports", port_id)
+            if port is None or port["device_id"] != spec.id:
+                raise HttpError(404, f"Port id {port_id} could not be found.")
+            self._take(port)
+
+    def release(self, server_id: str) -> None:
+        """Take all ports of a server away: those that were made for it are removed."""
+        with self._networking.transaction():
+            for port in self._records.all("ports"):
+                if port["device_id"] == server_id and port["device_owner"].startswith("compute:"):
+                    self._take(port)
+
+    def shown(self, spec: ServerSpec) -> list[Interface]:
+        """Return the interfaces as they are now: a port may have been changed or removed."""
+        with self._networking.transaction():
+            ports = [self._records.get("ports", each.id) for each in spec.ports]
+            floating = self._records.all("floatingips") if any(ports) else []
+            return [
+                self._interface(port, before, floating)
+                for port, before in zip(ports, spec.ports, strict=True)
+                if port is not None and port["device_id"] == spec.id
+            ]
+
+    # -- one port --------------------
+
+    def _one(self, wanted: Wanted, entry: dict[str, Any]) -> ServerPort:
+        with _as_nova(entry):
+            if entry.get("port"):
+                port = self._bound(wanted, str(entry["port"]))
+            else:
+                port = self._made(wanted, entry)
+            return self._server_port(port, wanted.host_name)
+
+    def _bound(self, wanted: Wanted, port_id: str) -> Values:
+        ports = self._networking.kinds["ports"]
+        port = ports.get(port_id)
+        if port["device_id"]:
+            raise HttpError(409, f"Port {port_id} is still in use.")
+        changes = _of_server(wanted.server_id)
+        if not port.get("dns_name"):
+            changes["dns_name"] = wanted.host_name
+        return ports.change(port, changes)
+
+    def _made(self, wanted: Wanted, entry: dict[str, Any]) -> Values:
+        network_id = str(entry.get("uuid") or self._networking.default_network)
+        network = self._networking.kinds["networks"].get(network_id)
+        if not any(each["network_id"] == network_id for each in self._records.all("subnets")):
+            raise HttpError(
+                400, f"Network {network_id} requires a subnet in order to boot instances on."
+            )
+        body: Values = {
+            "network_id": network_id,
+            "dns_name": wanted.host_name,
+            **_of_server(wanted.server_id),
+        }
+        if entry.get("fixed_ip"):
+            body["fixed_ips"] = [{"ip_address": str(entry["fixed_ip"])}]
+        if wanted.groups and network["port_security_enabled"]:
+            body["security_groups"] = [self._group(each) for each in wanted.groups]
+        self._networking.quotas.check(KINDS["ports"], self._project)
+        values = KINDS["ports"].new(body, self._project)
+        return self._networking.kinds["ports"].create({**values, _MADE: True})
+
+    def _group(self, name_or_id: str) -> str:
+        self._networking.groups.default(self._project)
+        groups = self._records.all("security_groups")
+        fitting = [each for each in groups if name_or_id in (each["id"], each["name"])]
+        if not fitting:
+            raise HttpError(
+                400, f"Security group {name_or_id} not found for project {self._project}."
+            )
+        if len(fitting) > 1:
+            raise HttpError(
+                409, f"Multiple security groups found matching '{name_or_id}'. Use an ID."
+            )
+        return str(fitting[0]["id"])
+
+    def _take(self, port: Values) -> None:
+        ports = self._networking.kinds["ports"]
+        if port.get(_MADE):
+            ports.delete(port)
+        else:
+            ports.change(port, dict(_FREE))
+
+    # -- as whoever runs the server sees it --------------------
+
+    def _interface(self, port: Values, before: ServerPort, floating: list[Values]) -> Interface:
+        groups = [self._records.get("security_groups", each) for each in port["security_groups"]]
+        return Interface(
+            self._server_port(port, before.names[0] if before.names else ""),
+            tuple(
+                each["floating_ip_address"] for each in floating if each["port_id"] == port["id"]
+            ),
+            tuple(group["name"] for group in groups if group),
+        )
+
+    def _server_port(self, port: Values, host_name: str) -> ServerPort:
+        network = self._networking.kinds["networks"].get(port["network_id"])
+        names = dict.fromkeys(each for each in (host_name, port.get("dns_name")) if each)
+        return ServerPort(
+            id=port["id"],
+            network_id=network["id"],
+            network_name=network["name"],
+            mac=port["mac_address"].lower(),
+            addresses=tuple(self._address(ip) for ip in port["fixed_ips"]),
+            names=tuple(names),
+            mtu=network["mtu"],
+        )
+
+    def _address(self, ip: Values) -> PortAddress:
+        subnet = self._networking.kinds["subnets"].get(ip["subnet_id"])
+        return PortAddress(
+            address=ip["ip_address"],
+            subnet_id=subnet["id"],
+            cidr=subnet["cidr"],
+            gateway=subnet["gateway_ip"] or "",
+            host_routes=tuple(
+                (each["destination"], each["nexthop"]) for each in subnet["host_routes"]
+            ),
+            name_servers=tuple(subnet["dns_nameservers"]),
+            enable_dhcp=subnet["enable_dhcp"],
+            dhcp_server=self._dhcp_server(subnet) if subnet["enable_dhcp"] else "",
+        )
+
+    def _dhcp_server(self, subnet: Values) -> str:
+        """Return the address of a subnet's DHCP, whose port is made for its first server."""
+        taken = {ipaddress.ip_address(subnet["gateway_ip"])} if subnet["gateway_ip"] else set()
+        for port in self._records.all("ports"):
+            for ip in port["fixed_ips"]:
+                if ip["subnet_id"] == subnet["id"]:
+                    if port["device_owner"] == DHCP:
+                        return str(ip["ip_address"])
+                    taken.add(ipaddress.ip_address(ip["ip_address"]))
+        pools = [*pools_of(subnet), allocation.hosts(network_of(subnet))]
+        address = allocation.highest_free(pools, taken)
+        if address is None:
+            raise exceptions.IpAddressGenerationFailure(net_id=subnet["network_id"])
+        fixed = [{"subnet_id": subnet["id"], "ip_address": str(address)}]
+        self._networking.routers.own_port(subnet["network_id"], HOST, DHCP, fixed_ips=fixed)
+        return str(address)
+
+
+def _of_server(server_id: str) -> Values:
+    return {"device_id": server_id, "device_owner": OWNER, "binding:host_id": HOST}
+
+
+@contextmanager
+def _as_nova(entry: dict[str, Any]) -> Iterator[None]:
+    """Raise what Neutron refuses in Nova's words."""
+    try:
+        yield
+    except HttpError:
+        raise
+    except exceptions.NetworkNotFound as error:
+        raise HttpError(400, f"Network {entry.get('uuid')} could not be found.") from error
+    except exceptions.PortNotFound as error:
+        raise HttpError(400, f"Port id {entry.get('port')} could not be found.") from error
+    except (exceptions.InvalidIpForNetwork, exceptions.InvalidIpForSubnet) as error:
+        raise HttpError(
+            400,
+            f"Invalid input received: Fixed IP {entry.get('fixed_ip')} is not a valid ip address "
+            f"for network {entry.get('uuid')}.",
+        ) from error
+    except IpAddressAlreadyAllocated as error:
+        raise HttpError(
+            400, f"Fixed IP address {entry.get('fixed_ip')} is already in use."
+        ) from error
+    except exceptions.IpAddressGenerationFailure as error:
+        raise HttpError(
+            400, f"No fixed IP addresses available for network: {entry.get('uuid') or 'default'}"
+        ) from error
+    except Exception as error:
+        answer = http_error(error)
+        if answer is None:
+            raise
+        raise HttpError(answer.status, str(answer)) from error

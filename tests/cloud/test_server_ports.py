@@ -1,0 +1,394 @@
+"""Servers have ports of Neutron: by Nova's API, by Heat's plug-ins, and as a guest is served."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from neutronclient.common import exceptions as neutron_failures
+from neutronclient.v2_0 import client as neutron_client
+from novaclient import client as nova_client
+from novaclient import exceptions as nova_failures
+from test_clients import owner_session
+from wire_guest import guest
+
+from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.options import CloudOptions
+
+NOWHERE = str(uuid.uuid4())
+
+
+@pytest.fixture(scope="module")
+def cloud_options() -> CloudOptions:
+    return CloudOptions(network_data=True)
+
+
+@pytest.fixture(scope="module")
+def neutron(cloud: Any) -> Any:
+    return neutron_client.Client(session=owner_session(cloud))
+
+
+@pytest.fixture(scope="module")
+def nova(cloud: Any) -> Any:
+    return nova_client.Client("2.79", session=owner_session(cloud))
+
+
+@pytest.fixture
+def lan(neutron: Any) -> Iterator[Any]:
+    """A network of its own with a subnet, as Neutron shows it."""
+    network = neutron.create_network({"network": {"name": "lan"}})["network"]
+    subnet = {
+        "network_id": network["id"],
+        "ip_version": 4,
+        "cidr": "10.5.0.0/24",
+        "dns_nameservers": ["10.5.0.3"],
+        "host_routes": [{"destination": "10.6.0.0/16", "nexthop": "10.5.0.7"}],
+    }
+    neutron.create_subnet({"subnet": subnet})
+    yield neutron.show_network(network["id"])["network"]
+    for port in neutron.list_ports(network_id=network["id"])["ports"]:
+        neutron.delete_port(port["id"])
+    neutron.delete_network(network["id"])
+
+
+@pytest.fixture
+def boot(nova: Any) -> Iterator[Callable[..., Any]]:
+    """Makes servers, and removes those that are left."""
+    left: list[str] = []
+
+    def make(nics: Any = "auto", **fields: Any) -> Any:
+        server = nova.servers.create(
+            fields.pop("name", "web"), "i", "m1.small", nics=nics, **fields
+        )
+        left.append(server.id)
+        return nova.servers.get(server.id)
+
+    yield make
+    for each in left:
+        with suppress(nova_failures.NotFound):
+            nova.servers.delete(each)
+
+
+def ports_of(neutron: Any, server: Any) -> list[Any]:
+    ports: list[Any] = neutron.list_ports(device_id=server.id)["ports"]
+    return ports
+
+
+def spec_of(cloud: Any, server: Any) -> ServerSpec:
+    spec: ServerSpec = cloud.servers.get(server.id).spec
+    return spec
+
+
+def test_a_server_without_networks_is_on_the_default_one(
+    cloud: Any, neutron: Any, nova: Any, boot: Any, compute: Any
+) -> None:
+    server = boot(name="My web")
+    (port,) = ports_of(neutron, server)
+    address = port["fixed_ips"][0]["ip_address"]
+    assert address.startswith("10.0.0.")
+    assert server.networks == {"hotplate": [address]}
+    assert server.addresses["hotplate"][0]["OS-EXT-IPS-MAC:mac_addr"] == port["mac_address"]
+    assert (port["device_owner"], port["status"]) == ("compute:nova", "ACTIVE")
+    (given,) = compute.specs[server.id].ports
+    assert (given.id, given.mac, given.names) == (port["id"], port["mac_address"], ("my-web",))
+    assert (given.network_name, given.addresses[0].cidr) == ("hotplate", "10.0.0.0/24")
+    assert given.addresses[0].gateway == "10.0.0.1"
+    (dhcp,) = neutron.list_ports(device_owner="network:dhcp")["ports"]
+    assert given.addresses[0].dhcp_server == dhcp["fixed_ips"][0]["ip_address"] == "10.0.0.254"
+    nova.servers.delete(server)
+    assert ports_of(neutron, server) == []
+
+
+def test_several_networks_a_port_and_an_address(
+    cloud: Any, neutron: Any, nova: Any, boot: Any, lan: Any
+) -> None:
+    body = {"network_id": lan["id"], "name": "own", "fixed_ips": [{"ip_address": "10.5.0.20"}]}
+    own = neutron.create_port({"port": body})["port"]
+    public = {"floatingip": {"floating_network_id": external(neutron)}}
+    server = boot(
+        [
+            {"port-id": own["id"]},
+            {"net-id": lan["id"], "v4-fixed-ip": "10.5.0.21"},
+            {"net-id": default(neutron)},
+        ]
+    )
+    first, second, third = spec_of(cloud, server).ports
+    assert (first.id, first.addresses[0].address) == (own["id"], "10.5.0.20")
+    assert second.addresses[0].address == "10.5.0.21"
+    assert second.addresses[0].host_routes == (("10.6.0.0/16", "10.5.0.7"),)
+    assert second.addresses[0].name_servers == ("10.5.0.3",)
+    assert third.network_name == "hotplate"
+    assert server.networks["lan"] == ["10.5.0.20", "10.5.0.21"]
+    floating = neutron.create_floatingip(public)["floatingip"]
+    try:
+        neutron.update_floatingip(floating["id"], {"floatingip": {"port_id": third.id}})
+        shown = nova.servers.get(server.id).addresses["hotplate"]
+        kinds = [(each["OS-EXT-IPS:type"], each["addr"]) for each in shown]
+        assert ("floating", floating["floating_ip_address"]) in kinds
+    finally:
+        neutron.delete_floatingip(floating["id"])
+    nova.servers.delete(server)
+    left = neutron.show_port(own["id"])["port"]
+    assert (left["device_id"], left["device_owner"], left["status"]) == ("", "", "DOWN")
+    ports = neutron.list_ports(network_id=lan["id"])["ports"]
+    assert [each["id"] for each in ports if each["device_owner"] != "network:dhcp"] == [own["id"]]
+
+
+def default(neutron: Any) -> str:
+    return str(neutron.list_networks(name="hotplate")["networks"][0]["id"])
+
+
+def external(neutron: Any) -> str:
+    return str(neutron.list_networks(name="public")["networks"][0]["id"])
+
+
+def test_a_server_with_none(cloud: Any, neutron: Any, boot: Any) -> None:
+    server = boot("none")
+    assert (server.addresses, ports_of(neutron, server)) == ({}, [])
+    assert spec_of(cloud, server).ports == ()
+
+
+@pytest.mark.parametrize(
+    ("nic", "status", "words"),
+    [
+        ({"net-id": NOWHERE}, 400, f"Network {NOWHERE} could not be found"),
+        ({"port-id": NOWHERE}, 400, f"Port id {NOWHERE} could not be found"),
+        ({"net-id": "lan", "v4-fixed-ip": "10.9.9.9"}, 400, "10.9.9.9 is not a valid ip address"),
+        ({"net-id": "lan", "v4-fixed-ip": "10.5.0.20"}, 400, "10.5.0.20 is already in use"),
+        ({"port-id": "own"}, 409, "is still in use"),
+    ],
+)
+def test_what_neutron_refuses_is_one_sentence_of_nova_s(
+    neutron: Any, boot: Any, lan: Any, nic: dict[str, str], status: int, words: str
+) -> None:
+    body = {"network_id": lan["id"], "fixed_ips": [{"ip_address": "10.5.0.20"}]}
+    own = neutron.create_port({"port": body})["port"]["id"]
+    boot([{"port-id": own}])
+    before = len(neutron.list_ports()["ports"])
+    ids = {"lan": lan["id"], "own": own}
+    with pytest.raises(nova_failures.ClientException, match=words) as refused:
+        boot([{"net-id": lan["id"]}, {name: ids.get(value, value) for name, value in nic.items()}])
+    assert refused.value.code == status
+    assert len(neutron.list_ports()["ports"]) == before
+
+
+def test_a_network_without_a_subnet_takes_no_server(neutron: Any, boot: Any) -> None:
+    network = neutron.create_network({"network": {"name": "bare"}})["network"]
+    try:
+        with pytest.raises(nova_failures.BadRequest, match="requires a subnet"):
+            boot([{"net-id": network["id"]}])
+    finally:
+        neutron.delete_network(network["id"])
+
+
+def test_several_servers_of_one_request(nova: Any, boot: Any, lan: Any) -> None:
+    boot([{"net-id": lan["id"]}], name="many", min_count=3)
+    many = [each for each in nova.servers.list() if each.name.startswith("many-")]
+    try:
+        assert len({each.networks["lan"][0] for each in many}) == 3
+        for nic in ({"port-id": NOWHERE}, {"net-id": lan["id"], "v4-fixed-ip": "10.5.0.9"}):
+            with pytest.raises(nova_failures.BadRequest):
+                boot([nic], min_count=2)
+    finally:
+        for each in many:
+            nova.servers.delete(each)
+
+
+def test_a_server_that_cannot_be_started_leaves_no_port(
+    neutron: Any, boot: Any, compute: Any
+) -> None:
+    before = len(neutron.list_ports()["ports"])
+
+    def refuse(spec: ServerSpec) -> None:
+        raise RuntimeError("no memory for " + spec.name)
+
+    compute.on_boot = refuse
+    try:
+        with pytest.raises(nova_failures.ClientException, match="no memory"):
+            boot()
+    finally:
+        compute.on_boot = lambda spec: None
+    assert len(neutron.list_ports(device_owner="compute:nova")["ports"]) <= before
+
+
+def test_interfaces_come_and_go(cloud: Any, neutron: Any, nova: Any, boot: Any, lan: Any) -> None:
+    server = boot()
+    made = nova.servers.interface_attach(server, None, lan["id"], "10.5.0.30")
+    assert made.fixed_ips[0]["ip_address"] == "10.5.0.30"
+    assert nova.servers.get(server.id).networks["lan"] == ["10.5.0.30"]
+    assert [each.network_name for each in spec_of(cloud, server).ports] == ["hotplate", "lan"]
+    assert len(nova.servers.interface_list(server)) == 2
+    with pytest.raises(nova_failures.ClientException, match="still in use"):
+        nova.servers.interface_attach(server, made.port_id, None, None)
+    nova.servers.interface_detach(server, made.port_id)
+    with pytest.raises(neutron_failures.NotFound):
+        neutron.show_port(made.port_id)
+    assert [each.network_name for each in spec_of(cloud, server).ports] == ["hotplate"]
+    with pytest.raises(nova_failures.NotFound, match="could not be found"):
+        nova.servers.interface_detach(server, made.port_id)
+
+
+def test_the_ports_groups_are_the_server_s(neutron: Any, boot: Any) -> None:
+    group = neutron.create_security_group({"security_group": {"name": "web"}})["security_group"]
+    server = boot(security_groups=["web", "default"])
+    assert {each["name"] for each in server.security_groups} == {"web", "default"}
+    with pytest.raises(nova_failures.BadRequest, match="group nothing not found"):
+        boot(security_groups=["nothing"])
+    server.delete()
+    neutron.delete_security_group(group["id"])
+
+
+def test_what_a_guest_is_told(cloud: Any, neutron: Any, boot: Any, lan: Any) -> None:
+    subnet = {
+        "network_id": lan["id"],
+        "ip_version": 4,
+        "cidr": "10.7.0.0/24",
+        "enable_dhcp": False,
+        "dns_nameservers": ["10.7.0.3"],
+    }
+    still = neutron.create_subnet({"subnet": subnet})["subnet"]
+    body = {
+        "network_id": lan["id"],
+        "fixed_ips": [{"ip_address": "10.5.0.9"}, {"subnet_id": still["id"]}],
+    }
+    port = neutron.create_port({"port": body})["port"]
+    server = boot([{"port-id": port["id"]}])
+    with guest(cloud, server.id) as vm:
+        data = vm.get("/openstack/latest/network_data.json").json()
+        assert vm.get("/latest/meta-data/local-ipv4").text == "10.5.0.9"
+        assert vm.get("/latest/meta-data/public-ipv4").text == ""
+    link = "tap" + port["id"][:11]
+    assert data["links"] == [
+        {
+            "id": link,
+            "vif_id": port["id"],
+            "type": "ovs",
+            "mtu": 1500,
+            "ethernet_mac_address": port["mac_address"],
+        }
+    ]
+    by_type = {each["type"]: each for each in data["networks"]}
+    dhcp, static = by_type["ipv4_dhcp"], by_type["ipv4"]
+    assert (dhcp["link"], dhcp["network_id"]) == (link, lan["id"])
+    assert (static["ip_address"], static["netmask"]) == ("10.7.0.2", "255.255.255.0")
+    assert static["routes"] == [{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "10.7.0.1"}]
+    assert {each["address"] for each in data["services"]} == {"10.5.0.3", "10.7.0.3"}
+    tree = cloud.metadata_tree(server.id)
+    assert b"10.5.0.9" in tree["ec2/latest/meta-data.json"]
+    assert link.encode() in tree["openstack/latest/network_data.json"]
+
+
+# -- by Heat --------------------
+
+
+def stack_of(outputs: dict[str, Any] | None = None, **resources: Any) -> dict[str, Any]:
+    shown = {name: {"value": {"get_attr": path}} for name, path in (outputs or {}).items()}
+    return {"heat_template_version": "2018-08-31", "resources": resources, "outputs": shown}
+
+
+def server(**properties: Any) -> dict[str, Any]:
+    always = {"image": "i", "flavor": "f", "user_data_format": "RAW"}
+    return {"type": "OS::Nova::Server", "properties": {**always, **properties}}
+
+
+NET = {"type": "OS::Neutron::Net", "properties": {"name": "private"}}
+SUBNET = {
+    "type": "OS::Neutron::Subnet",
+    "properties": {"network": {"get_resource": "net"}, "cidr": "10.30.0.0/24"},
+}
+ON_NET = [{"network": {"get_resource": "net"}}]
+
+
+def test_one_server_s_address_is_another_s_input(cloud: Any, stacks: Any, compute: Any) -> None:
+    address = {
+        "str_replace": {
+            "template": "db=ADDRESS",
+            "params": {"ADDRESS": {"get_attr": ["db", "first_address"]}},
+        }
+    }
+    template = stack_of(
+        {"db": ["db", "first_address"], "web": ["web", "networks", "private", 0]},
+        net=NET,
+        subnet=SUBNET,
+        port={
+            "type": "OS::Neutron::Port",
+            "properties": {
+                "network": {"get_resource": "net"},
+                "fixed_ips": [{"subnet": {"get_resource": "subnet"}, "ip_address": "10.30.0.50"}],
+            },
+        },
+        db=server(networks=[{"port": {"get_resource": "port"}}]),
+        web=server(networks=ON_NET, user_data=address),
+    )
+    made = stacks.create(template)
+    stacks.wait(made, "CREATE_COMPLETE", seconds=60)
+    outputs = stacks.outputs(made)
+    assert outputs["db"] == "10.30.0.50" != outputs["web"]
+    web = stacks.client.resources.get(made, "web").physical_resource_id
+    assert compute.specs[web].user_data == b"db=10.30.0.50"
+    assert compute.specs[web].ports[0].addresses[0].address == outputs["web"]
+    assert not {"OS::Neutron::Net", "OS::Neutron::Port"} & {
+        each.kind for each in cloud.stand_ins(made)
+    }
+    stacks.client.stacks.delete(made)
+    stacks.wait(made, "DELETE_COMPLETE", seconds=60)
+
+
+def test_five_servers_of_a_group_have_five_addresses(stacks: Any) -> None:
+    group = {
+        "type": "OS::Heat::ResourceGroup",
+        "depends_on": "subnet",
+        "properties": {"count": 5, "resource_def": server(networks=ON_NET)},
+    }
+    made = stacks.create(
+        stack_of({"ips": ["group", "first_address"]}, net=NET, subnet=SUBNET, group=group)
+    )
+    stacks.wait(made, "CREATE_COMPLETE", seconds=90)
+    addresses = stacks.outputs(made)["ips"]
+    assert len(set(addresses)) == 5
+    assert all(each.startswith("10.30.0.") for each in addresses)
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        (
+            {"web": server(networks=[{**ON_NET[0], "fixed_ip": "10.99.0.1"}])},
+            "10.99.0.1 is not a valid ip address for network",
+        ),
+        (
+            {
+                "port": {"type": "OS::Neutron::Port", "properties": {**ON_NET[0]}},
+                "one": server(networks=[{"port": {"get_resource": "port"}}]),
+                "two": {
+                    **server(networks=[{"port": {"get_resource": "port"}}]),
+                    "depends_on": "one",
+                },
+            },
+            "is still in use",
+        ),
+    ],
+    ids=["outside", "twice"],
+)
+def test_what_nova_refuses_is_the_stack_s_reason(
+    stacks: Any, resources: dict[str, Any], words: str
+) -> None:
+    made = stacks.create(stack_of(net=NET, subnet=SUBNET, **resources))
+    assert words in stacks.wait(made, "CREATE_FAILED", seconds=60).stack_status_reason
+
+
+def test_a_server_s_networks_are_changed(stacks: Any, neutron: Any) -> None:
+    template = stack_of(
+        {"networks": ["web", "networks"]}, net=NET, subnet=SUBNET, web=server(networks=ON_NET)
+    )
+    made = stacks.create(template)
+    stacks.wait(made, "CREATE_COMPLETE", seconds=60)
+    template["resources"]["web"] = server(networks=[{"network": "hotplate"}])
+    stacks.client.stacks.update(made, template=template)
+    stacks.wait(made, "UPDATE_COMPLETE", seconds=60)
+    networks = stacks.outputs(made)["networks"]
+    assert "private" not in networks
+    assert networks["hotplate"][0].startswith("10.0.0.")
