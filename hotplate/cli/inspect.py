@@ -8,6 +8,7 @@ import json
 from hotplate.cli.arguments import cache_of
 from hotplate.errors import HostError, Outcome
 from hotplate.inspection.inspection import inspected
+from hotplate.inspection.sbom import as_cyclonedx
 from hotplate.inspection.show import as_document, as_text
 
 ABOUT = """\
@@ -39,7 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate inspect``."""
     parser.description, parser.epilog = ABOUT, EPILOG
     parser.add_argument("image", metavar="IMAGE", help="a qcow2 or raw image")
-    parser.add_argument("--json", action="store_true", help="print it as JSON, with all packages")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--json", action="store_true", help="print it as JSON, with all packages")
+    kind.add_argument(
+        "--sbom",
+        action="store_true",
+        help="print a bill of materials, CycloneDX 1.6 (pip install 'hotplate[sbom]')",
+    )
     parser.add_argument("--strict", action="store_true", help="exit status 1 for a finding")
     parser.add_argument(
         "--allow-backing",
@@ -55,7 +62,10 @@ def run(args: argparse.Namespace) -> int:
     """
     checksums = cache_of(args) / "checksums"
     with inspected(args.image, allow_backing=args.allow_backing, checksums=checksums) as inspection:
-        if args.json:
+        if args.sbom:
+            if inspection.contents is not None:
+                print(as_cyclonedx(inspection, inspection.contents))
+        elif args.json:
             print(json.dumps(as_document(inspection), indent=2))
         else:
             print(as_text(inspection), end="")
