@@ -22,7 +22,7 @@ _LINE_TEXT = "\n".join(f"  {line.name:13} {line.sentence}" for line in LINES)
 ABOUT = f"""\
 Hold a hook, in any language, to the contract that hotplate's own hooks are held
 to. It runs on this host, as with "hotplate hook run", in a scratch state
-directory, some twelve times; each line passes, fails with the reason and the
+directory, some fifteen times; each line passes, fails with the reason and the
 mend, or was not tried, and why.
 
 {_LINE_TEXT}

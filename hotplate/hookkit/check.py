@@ -405,9 +405,7 @@ class _Checker:
             )
             return
         if not began:
-            yield ContractFault(
-                f"the config slow wrote nothing to its FIFO within {limit:.0f} seconds"
-            )
+            yield _never_began(limit)
             return
         killed = trial.done.seconds >= limit + END_GRACE
         yield from self._left(trial, killed=killed)
@@ -418,10 +416,7 @@ class _Checker:
         before = self._look()
         with _Ready(self._fifo()) as ready, RunningHook(trial.task, self.scratch) as running:
             if not ready.has_come(trial.task.timeout):
-                yield ContractFault(
-                    f"the config slow wrote nothing to its FIFO within {trial.task.timeout:.0f} "
-                    "seconds"
-                )
+                yield _never_began(trial.task.timeout)
                 return
             self.look_for_inputs(trial, changes(before, self._look()))
             took = running.interrupt()
@@ -489,6 +484,13 @@ def _is_marked(path: str, marks: Sequence[str]) -> bool:
     return any(
         mark in path or any(files_with(mark, [Path(path)] if path[-1] != "/" else []))
         for mark in marks
+    )
+
+
+def _never_began(seconds: float) -> ContractFault:
+    return ContractFault(
+        f"the config slow wrote nothing to its FIFO within {seconds:.0f} seconds",
+        "have the config write a line to @ready@ once the tool runs; on a busy host, try again",
     )
 
 

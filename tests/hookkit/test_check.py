@@ -233,6 +233,19 @@ def test_a_config_of_the_command_line(make, check, tmp_path):
     assert "an empty deploy_stderr" in lines["failure"]["faults"][0]["reason"]
 
 
+def test_a_config_that_never_says_that_it_runs_is_named(make, check, tmp_path):
+    slow = tmp_path / "slow.sh"
+    slow.write_text("sleep 600\n")
+    words = ["--line=interruption", f"--config=slow={slow}", "--timeout=15"]
+    status, lines = check(make(GOOD), *words)
+    (fault,) = lines["interruption"]["faults"]
+    assert (status, fault["reason"]) == (
+        1,
+        "the config slow wrote nothing to its FIFO within 15 seconds",
+    )
+    assert "@ready@" in fault["mend"]
+
+
 @pytest.mark.parametrize(
     ("words", "content", "sentence"),
     [
