@@ -166,6 +166,7 @@ class Cloud:
         self._serving = Serving(
             threads=options.threads,
             connections=HOST_CONNECTIONS,
+            idle=limits.HOST_IDLE_SECONDS,
             lift_limits=options.lift_limits,
         )
         self._exit.callback(self._serving.stop)

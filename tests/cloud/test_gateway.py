@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pytest
 
+from hotplate.cloud.http import limits
 from hotplate.cloud.http.addresses import HOST_SERVICES, Side
 from hotplate.cloud.http.faults import Faults
 from hotplate.cloud.http.gateway import Front, Serving, _Tcp
@@ -13,14 +15,15 @@ from hotplate.events import kinds
 from hotplate.events.log import EventLog
 
 
-def test_a_worker_that_ends_after_its_server_wakes_nobody():
-    def app(_environ, start_response):
-        start_response("200 OK", [])
-        return []
+def answer(_environ, start_response):
+    start_response("200 OK", [])
+    return []
 
+
+def test_a_worker_that_ends_after_its_server_wakes_nobody():
     serving = Serving(threads=1, connections=10)
     listener = socket.create_server(("127.0.0.1", 0))
-    front = Front("cfn", app, side=Side.HOST, server_id="", events=EventLog(), faults=Faults())
+    front = Front("cfn", answer, side=Side.HOST, server_id="", events=EventLog(), faults=Faults())
     end = serving.add(listener, front)
     (server,) = [each for each in serving._map.values() if isinstance(each, _Tcp)]
     end()
@@ -34,6 +37,27 @@ def test_a_worker_that_ends_after_its_server_wakes_nobody():
             each.recv(10)
     for each in pairs:
         each.close()
+    serving.stop()
+
+
+@pytest.mark.parametrize(
+    ("idle", "closed"), [(limits.IDLE_SECONDS, True), (limits.HOST_IDLE_SECONDS, False)]
+)
+def test_the_hosts_own_connections_outlive_a_long_wait(idle, closed):
+    """One that was closed while its next request was on the way ended a run."""
+    serving = Serving(threads=1, connections=10, idle=idle)
+    listener = socket.create_server(("127.0.0.1", 0))
+    front = Front("heat", answer, side=Side.HOST, server_id="", events=EventLog(), faults=Faults())
+    end = serving.add(listener, front)
+    (server,) = [each for each in serving._map.values() if isinstance(each, _Tcp)]
+    with socket.create_connection(listener.getsockname()) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: heat\r\n\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        (channel,) = server.active_channels.values()
+        # What waitress does every 30 seconds, an hour later.
+        serving._in_loop(lambda: server.maintenance(time.time() + 3600))
+        assert channel.will_close is closed
+    end()
     serving.stop()
 
 

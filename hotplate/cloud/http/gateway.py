@@ -325,16 +325,24 @@ class Serving:
 
     :param threads: how many requests are answered at once.
     :param connections: how many are open at once.
+    :param idle: seconds after which a connection is closed on which nothing is asked.
     :param sides: on how many interfaces it is reached, with listeners on each.
     :param lift_limits: take bodies that the real services refuse.
     """
 
     def __init__(
-        self, *, threads: int, connections: int, sides: int = 1, lift_limits: bool = False
+        self,
+        *,
+        threads: int,
+        connections: int,
+        idle: int = limits.IDLE_SECONDS,
+        sides: int = 1,
+        lift_limits: bool = False,
     ) -> None:
         self._map: dict[int, object] = {}
         self._threads = threads
         self._connections = connections
+        self._idle = idle
         self._sides = sides
         self._lift_limits = lift_limits
         self._dispatcher = ThreadedTaskDispatcher()
@@ -357,7 +365,7 @@ class Serving:
             backlog=256,
             # Of the loop's own there are two for each listener, and what wakes it.
             connection_limit=self._connections + 2 * len(limits.BORNE) * self._sides + 1,
-            channel_timeout=120,
+            channel_timeout=self._idle,
             ident="",
             # Waitress refuses what is as large as that.
             max_request_body_size=largest + 1,
