@@ -285,6 +285,8 @@ class Stage:
             "limit": 120,
             "memory": MEMORY_MIB,
             "accelerator": "tcg",
+            # As good as any, for none is made.
+            "wiring": "namespace",
             "cache": self._directory / "cache",
         }
         settings = Settings.load(given, environ={}, directory=folder)

@@ -48,7 +48,7 @@ class Testbed:
         directory: Path,
         events: EventLog,
         options: CloudOptions | None = None,
-        networks: bool = False,
+        networks: bool = True,
     ) -> None:
         self.image = image
         self.settings = settings

@@ -350,7 +350,10 @@ def _make(
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(mode=0o700)
     try:
-        with Testbed(image, settings=settings, directory=directory, events=EventLog()) as testbed:
+        # By itself: several are restored beside each other, each with the address that it has.
+        with Testbed(
+            image, settings=settings, directory=directory, events=EventLog(), networks=False
+        ) as testbed:
             server = boot(testbed, say=say)
             say(f"saving its state: {settings.memory} MiB of memory, and its disk")
             server.machine.save_state(temporary / "memory")

@@ -23,7 +23,5 @@ def test_servers_have_networks_unless_a_wiring_was_chosen(
 ) -> None:
     settings = Settings(accelerator=AcceleratorChoice.TCG, cache=tmp_path, wiring=wiring)
     image = Image.open(tiny_disk.make(tmp_path / "tiny.raw"))
-    with Testbed(
-        image, settings=settings, directory=tmp_path, events=EventLog(), networks=True
-    ) as testbed:
+    with Testbed(image, settings=settings, directory=tmp_path, events=EventLog()) as testbed:
         assert testbed.compute.networked is networked

@@ -1,0 +1,169 @@
+"""Two servers of a stack on one network: what they reach, and what neither can."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hotplate.events import classify
+from hotplate.stacks.stack import Stack
+from hotplate.stacks.template import load
+from hotplate.testbed.server import Server
+from hotplate.testbed.testbed import Testbed
+from hotplate.timing.deadline import GuestDeadline, retry
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.tool("dnsmasq"),
+    pytest.mark.long,
+]
+SECONDS = 900
+HOST = ("169.254.169.254", "127.0.0.1", "10.0.2.2", "192.0.2.1")
+"""Where a guest of QEMU's own network would find its host, and an address of somewhere else."""
+METADATA = "http://169.254.169.254/openstack/latest/meta_data.json"
+ARP = """
+import socket, sys
+mac, sender = (bytes.fromhex(each) for each in sys.argv[1:])
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+    device = next(name for _, name in socket.if_nameindex() if name != "lo")
+    raw.bind((device, 0))
+    head = bytes.fromhex("0001080006040002")
+    frame = b"\\xff" * 6 + mac + b"\\x08\\x06" + head + mac + sender + b"\\xff" * 6 + sender
+    for _ in range(20):
+        raw.send(frame)
+"""
+"""Tells everybody that an address is at a MAC address (RFC 826, an answer nobody asked for)."""
+
+
+@pytest.fixture(scope="module")
+def testbed(testbed_of, trixie) -> Testbed:
+    return testbed_of(trixie)
+
+
+@pytest.fixture(scope="module")
+def stack(testbed: Testbed) -> Stack:
+    template = load(Path(__file__).parent / "templates" / "page.yaml")
+    return Stack.create(testbed.cloud, template, name="pages").wait(seconds=SECONDS)
+
+
+@pytest.fixture(scope="module")
+def servers(testbed: Testbed, stack: Stack) -> dict[str, Server]:
+    return {each.spec.name: each for each in testbed.servers}
+
+
+def run(server: Server, command: str) -> str:
+    return server.shell(seconds=SECONDS).run(command, timeout=120).text
+
+
+def address(server: Server) -> str:
+    return server.spec.ports[0].addresses[0].address
+
+
+def fetches(server: Server, url: str, options: str = "") -> bool:
+    """Whether anything answers there; the guest has curl, or this says nothing."""
+    shown = run(server, f"curl -sS -m 5 {options} {url} -o /dev/null 2>&1; echo status $?")
+    assert shown.endswith(("status 0", "status 7", "status 28")), shown
+    return shown.endswith("status 0")
+
+
+def who_asks(server: Server) -> str:
+    return run(server, f"curl -sS -m 20 {METADATA}")
+
+
+def test_the_second_server_fetches_a_page_from_the_first(stack: Stack, servers) -> None:
+    assert stack.status == "CREATE_COMPLETE", stack.reason
+    assert stack.outputs["by_address"] == stack.outputs["by_name"] == "a page of web"
+    assert stack.outputs["address"] == address(servers["web"])
+    for server in servers.values():
+        assert f" {address(server)}/24 " in run(server, "ip -4 -o address")
+        assert server.spec.id in who_asks(server)
+
+
+def test_the_harness_connects_to_a_server(servers) -> None:
+    with servers["web"].machine.wiring.connect(8099, seconds=60) as connection:
+        connection.settimeout(60)
+        connection.sendall(b"GET /page HTTP/1.0\r\n\r\n")
+        with connection.makefile("rb") as stream:
+            assert stream.read().endswith(b"a page of web")
+
+
+@pytest.fixture(scope="module")
+def bystander() -> Iterator[int]:
+    """A server on every address of the host; its port."""
+    with socket.create_server(("", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def own_address() -> str:
+    """The address that the host would send from; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+
+
+def test_neither_the_host_nor_anything_else_is_reached(servers, bystander: int) -> None:
+    client = servers["client"]
+    services = client.spec.ports[0].addresses[0].dhcp_server
+    routes = (f"default via {services} metric 1", f"10.0.2.0/24 via {services}")
+    run(client, "; ".join(f"ip route add {each}" for each in routes))
+    try:
+        # The last is that of the servers that are by themselves.
+        for target in (*HOST, services, own_address(), "169.254.169.15"):
+            assert not fetches(client, f"http://{target}:{bystander}/")
+    finally:
+        run(client, "; ".join(f"ip route del {each}" for each in routes))
+    assert client.spec.id in who_asks(client)
+
+
+def requests_of(testbed: Testbed, server: Server) -> int:
+    return sum(
+        classify.is_metadata_fetch(each) and each.server == server.spec.id
+        for each in testbed.events
+    )
+
+
+def test_anothers_address_gets_nobodys_metadata(testbed: Testbed, servers) -> None:
+    web, client = servers["web"], servers["client"]
+    seen = requests_of(testbed, web)
+    nic = run(client, "ls /sys/class/net | grep -vx lo")
+    run(client, f"ip address add {address(web)}/32 dev {nic}")
+    try:
+        assert not fetches(client, METADATA, f"--interface {address(web)}")
+        assert requests_of(testbed, web) == seen
+    finally:
+        run(client, f"ip address del {address(web)}/32 dev {nic}")
+    assert client.spec.id in who_asks(client)
+    assert web.spec.id in who_asks(web)
+
+
+@pytest.mark.parametrize("whose", ["web", "services"])
+def test_arp_in_anothers_name_moves_nobody(servers, whose: str) -> None:
+    web, client = servers["web"], servers["client"]
+    own = client.spec.ports[0]
+    victim = address(web) if whose == "web" else own.addresses[0].dhcp_server
+    client.shell().copy_in(ARP.encode(), "/root/arp.py")
+    words = f"{own.mac.replace(':', '')} {socket.inet_aton(victim).hex()}"
+    assert run(client, f"python3 /root/arp.py {words} && echo sent") == "sent"
+    assert own.mac not in run(web, f"ip neighbour show {victim}")
+    assert web.spec.id in who_asks(web)
+    assert client.machine.wiring.cables[0].counts()["refused: address"] >= 20
+
+
+def test_the_crash_of_one_leaves_the_other(testbed: Testbed, servers) -> None:
+    web, client = servers["web"], servers["client"]
+    testbed.compute.stop(web.spec.id)
+    assert not fetches(client, f"http://{address(web)}:8099/page")
+    assert client.spec.id in who_asks(client)
+    testbed.compute.start(web.spec.id)
+    # What the deployment started is gone with the power; that the guest refuses is an answer.
+    retry(
+        lambda _: "(7)" in run(client, "curl -sS -m 5 http://web.novalocal:8099/ 2>&1") or None,
+        GuestDeadline(SECONDS, "the first server to be there again"),
+        every=2,
+    )
