@@ -38,3 +38,36 @@ def test_a_server_has_the_one_address_of_its_machine(cloud: Any, stacks: Any, co
     (spec,) = compute.specs.values()
     assert spec.ports == ()
     assert "OS::Neutron::Port" in {each.kind for each in cloud.stand_ins(made)}
+
+
+@pytest.mark.parametrize("network", ["hotplate", {"get_resource": "network"}])
+def test_a_floating_address_may_be_led_to_it(cloud: Any, stacks: Any, network: object) -> None:
+    """Heat's own scenario of a signal does that, by the network of its template."""
+    resources = {
+        "network": {"type": "OS::Neutron::Net"},
+        "subnet": {
+            "type": "OS::Neutron::Subnet",
+            "properties": {"network": {"get_resource": "network"}, "cidr": "10.100.0.0/16"},
+        },
+        "server": {
+            "type": "OS::Nova::Server",
+            "properties": {
+                "image": "i",
+                "flavor": "f",
+                "networks": [{"subnet": {"get_resource": "subnet"}}],
+            },
+        },
+        "floating_ip": {
+            "type": "OS::Neutron::FloatingIP",
+            "properties": {"floating_network": "public"},
+        },
+        "association": {
+            "type": "OS::Neutron::FloatingIPAssociation",
+            "properties": {
+                "floatingip_id": {"get_resource": "floating_ip"},
+                "port_id": {"get_attr": ["server", "addresses", network, 0, "port"]},
+            },
+        },
+    }
+    made = stacks.create(hot(resources))
+    stacks.wait(made, "CREATE_COMPLETE", seconds=90)

@@ -16,6 +16,7 @@ from heat.engine.clients import client_exception
 from heat.engine.clients.os import cinder, glance, heat_plugin, nova, swift, zaqar
 from heat.engine.clients.os import neutron as neutron_plugin
 from heatclient import client as heat_client
+from neutronclient.common import exceptions as neutron_exceptions
 
 from hotplate.cloud.http.addresses import guest_base
 from hotplate.cloud.neutron.taken_for_granted import COLLECTIONS, TakenForGranted
@@ -156,6 +157,7 @@ class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
         client.create_port, client.update_port = create, update
         if not _use.networked:
             client.list_ports = _with_interface(client)
+            client.update_floatingip = _led_to_interface(client)
         return client
 
     def _fit(self, network_id: str, port: dict[str, Any]) -> None:
@@ -221,6 +223,24 @@ def _with_interface(client: Any) -> Callable[..., Any]:
         return {"ports": [interface]}
 
     return listed
+
+
+def _led_to_interface(client: Any) -> Callable[..., Any]:
+    """Return ``update_floatingip`` for servers without ports: led to one, an address stays free."""
+    update_floatingip, show_port = client.update_floatingip, client.show_port
+
+    def updated(floatingip: str, body: dict[str, Any]) -> Any:
+        port_id = body["floatingip"].get("port_id")
+        if port_id is None:
+            return update_floatingip(floatingip, body)
+        try:
+            # Of a network that a server is not on, Heat has no port: an empty id.
+            show_port(port_id or "none")
+        except neutron_exceptions.NotFound:
+            return client.show_floatingip(floatingip)
+        return update_floatingip(floatingip, body)
+
+    return updated
 
 
 class CinderPlugin(_Present, cinder.CinderClientPlugin):  # type: ignore[misc]
