@@ -216,7 +216,7 @@ class Segment:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._keeper)
             files = self._files = Path(self._open(ip))
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._server = self._keeper.spawn(
                 dhcp.command(
                     program,

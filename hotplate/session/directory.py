@@ -35,7 +35,7 @@ from hotplate.timing.deadline import Deadline, retry
 ABOUT = "session.json"
 DOWN = "down"
 OURS = (
-    *("cloud", "servers", "clouds.yaml", "ssh-key", "ssh-key.pub", "ssh-config"),
+    *("cloud", "servers", "networks", "clouds.yaml", "ssh-key", "ssh-key.pub", "ssh-config"),
     *(CONTROL, ABOUT),
 )
 """All that is ever made in a session's directory; nothing else is removed."""

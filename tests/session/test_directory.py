@@ -257,7 +257,8 @@ def test_only_what_sessions_make_is_removed(tmp_path):
     directory = SessionDirectory(tmp_path / "session")
     with directory.claim():
         directory.write("clouds.yaml", "clouds: {}\n")
-        (directory.path / "cloud").mkdir()
+        for name in ("cloud", "networks", "servers"):
+            (directory.path / name).mkdir()
         (directory.path / "notes.txt").write_text("mine")
         directory.remove()
     assert [each.name for each in Path(directory.path).iterdir()] == ["notes.txt"]
