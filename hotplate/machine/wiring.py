@@ -92,7 +92,7 @@ class Wiring(ABC):
             listener.close()
 
     @property
-    def doors(self) -> list[dict[int, socket.socket]]:
+    def interface_listeners(self) -> list[dict[int, socket.socket]]:
         """The listeners of each of the machine's interfaces."""
         return [self.listeners]
 
@@ -204,8 +204,8 @@ class Cables(Wiring):
         self.reason = reason
 
     @property
-    def doors(self) -> list[dict[int, socket.socket]]:
-        """See :attr:`Wiring.doors`."""
+    def interface_listeners(self) -> list[dict[int, socket.socket]]:
+        """See :attr:`Wiring.interface_listeners`."""
         return [cable.listeners for cable in self.cables]
 
     def _open(self) -> None:

@@ -168,7 +168,9 @@ class QemuCompute:
             directory = start.folder or self._folder(spec)
             _write_identity(directory / IDENTITY, spec, start.nonce)
             vendor_data = shell.vendor_data(start.nonce)
-            owned.enter_context(start.services.serve(spec.id, *link.doors, vendor_data=vendor_data))
+            owned.enter_context(
+                start.services.serve(spec.id, *link.interface_listeners, vendor_data=vendor_data)
+            )
             machine = Machine(
                 self._config(start, directory),
                 wiring=link,

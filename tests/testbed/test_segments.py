@@ -69,8 +69,8 @@ def test_a_server_has_an_interface_and_services_for_each_port(networks: Segments
     with networks.wired(spec("db", port(6), port(6, network=1))) as link:
         assert isinstance(link, Cables)
         assert link.macs == ("fa:16:3e:00:00:06", "fa:16:3e:00:01:06")
-        assert [set(each) for each in link.doors] == [set(PORTS)] * 2
-        assert len({each[80].fileno() for each in link.doors}) == 2
+        assert [set(each) for each in link.interface_listeners] == [set(PORTS)] * 2
+        assert len({each[80].fileno() for each in link.interface_listeners}) == 2
         cards, ends = link.plug("", first=13)
         with ExitStack() as stack:
             for end in ends:
