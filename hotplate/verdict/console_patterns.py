@@ -126,6 +126,14 @@ PATTERNS: tuple[Pattern, ...] = (
         "check that kernel and initrd belong together and that the kernel knows the compression",
         fatal=False,
     ),
+    # The kernel writes such an instruction only while it changes its own code, and handles it then.
+    _row(
+        "stray-breakpoint",
+        r"(?<![\w.])int3: 0000 \[#\d+\]",
+        "the kernel ran a breakpoint that it had already taken back",
+        "give the guest one processor (--cpus 1), or use QEMU 8.1 or later",
+        fatal=False,
+    ),
     _row(
         "kernel-panic",
         r"Kernel panic - not syncing",

@@ -84,6 +84,11 @@ def panic(facts: Facts) -> str:
     return "the guest's kernel told the machine that it panicked" if facts.panic else ""
 
 
+def emulation_failed(facts: Facts) -> str:
+    """See a race of QEMU before 8.1: one processor translates what another is just changing."""
+    return console_finding("stray-breakpoint")(facts) if panic(facts) else ""
+
+
 def nothing_booted(facts: Facts) -> str:
     firmware = ("no-bootable-device", "uefi-shell")
     loader = ("grub-no-kernel", "grub-rescue", "boot-entry-failed", "grub-error")

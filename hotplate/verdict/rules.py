@@ -71,6 +71,14 @@ RULES: tuple[Rule, ...] = (
         "system; check that the initrd has the disk's driver",
     ),
     Rule(
+        "emulation-failed",
+        None,
+        _EVERY,
+        detectors.emulation_failed,
+        "QEMU before 8.1 emulates several processors with such a fault, rarely: try again, or give "
+        "the guest one processor (--cpus 1); this says nothing about the image",
+    ),
+    Rule(
         "kernel-panic",
         Stage.BOOTED,
         _EVERY,

@@ -21,7 +21,11 @@ from hotplate.verdict.tracker import StageTracker, decisive
 FORMAT = 2
 
 
-_OUTCOMES = {"machine-lost": Outcome.LOST, "host-disk": Outcome.HOST}
+_OUTCOMES = {
+    "machine-lost": Outcome.LOST,
+    "emulation-failed": Outcome.LOST,
+    "host-disk": Outcome.HOST,
+}
 """The faults that are not the image's."""
 
 

@@ -57,6 +57,11 @@ SAMPLES = {
         "[    0.61] Initramfs unpacking failed: invalid magic at start of compressed archive",
         "[    0.70] Initramfs unpacking failed: junk within compressed archive",
     ],
+    # Of a guest under QEMU 7.2, and of Linux 6.4, which does not say Oops.
+    "stray-breakpoint": [
+        "[    4.034736] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI",
+        "[    3.093098] int3: 0000 [#1] PREEMPT SMP NOPTI",
+    ],
     "kernel-panic": ["[    1.9] Kernel panic - not syncing: Fatal exception in interrupt"],
     "rescue-mode": [
         'You are in rescue mode. After logging in, type "journalctl -xb" to view system logs',

@@ -57,6 +57,18 @@ def test_a_lost_machine_is_not_a_failed_image(story):
     assert verdict.last_line().startswith("MACHINE LOST: not reached: agent polled: the machine")
 
 
+def test_a_panic_of_the_emulation_is_not_the_images(story):
+    """The lines are those of a guest with two processors under QEMU 7.2 (Debian 12)."""
+    story.power()
+    story.console("[    4.034736] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI")
+    assert verdict_of(story, status="CREATE_IN_PROGRESS").outcome is Outcome.FAILED
+    story.console("[    4.057501] Kernel panic - not syncing: Fatal exception in interrupt")
+    verdict = verdict_of(story, status="CREATE_IN_PROGRESS")
+    assert verdict.outcome is Outcome.LOST
+    assert "int3" in verdict.last_line()
+    assert "--cpus 1" in verdict.last_line()
+
+
 def test_a_machine_that_was_lost_in_silence_is_no_image_without_a_kernel(story):
     story.power()
     story.emit("machine", "exit", status=-9, reason="lost", message="")
