@@ -81,7 +81,7 @@ class Settings:
     :param artifacts: the directory in which each run gets a folder of its own.
     :param cache: the directory of everything that can be made again; see :func:`cache_dir`.
     :param memory: MiB of memory a guest has.
-    :param cpus: virtual processors a guest has.
+    :param cpus: virtual processors a guest has; 0 for as many as suit the accelerator.
     :param patience: seconds without a line on the console, a request or a signal after which a
         guest is given up; that many times longer as the host is measured to be slow then.
     :param limit: seconds after which a run is given up, whatever it shows, in the same way.
@@ -98,7 +98,7 @@ class Settings:
     artifacts: Path = Path("artifacts")
     cache: Path = field(default_factory=cache_dir)
     memory: int = 1024
-    cpus: int = 2
+    cpus: int = 0
     arch: Arch = Arch.AUTO
     accelerator: AcceleratorChoice = AcceleratorChoice.AUTO
     wiring: WiringChoice = WiringChoice.AUTO

@@ -86,7 +86,8 @@ def add_template_arguments(
 def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what says how servers are run."""
     parser.add_argument("--memory", type=int, metavar="MIB", help="memory of each guest")
-    parser.add_argument("--cpus", type=int, help="processors of each guest")
+    few = "processors of each guest (2; 1 where QEMU before 8.1 emulates it)"
+    parser.add_argument("--cpus", type=int, help=few)
     for name, kind, text in (
         ("arch", Arch, "the guests' processor; auto: the image's"),
         ("accelerator", AcceleratorChoice, "auto: KVM where it works, otherwise TCG"),

@@ -31,6 +31,14 @@ TCG_CPUS = {"x86_64": "qemu64", "aarch64": "cortex-a57"}
 """CPU models under TCG.  A boot takes 18 % longer with ``max``, whose features are emulated; an
 image for x86-64-v2 or later needs another than ``qemu64``, given as the machine's own ``cpu``."""
 
+CPUS = 2
+"""Processors of a guest."""
+
+SAFE_EMULATION = (8, 1)
+"""The first version of QEMU that emulates several processors of a PC faithfully.  Before, one may
+execute a breakpoint that another has just taken back from the kernel's code, which panics: once in
+some thousand boots (https://bugzilla.redhat.com/show_bug.cgi?id=2216496)."""
+
 NAMES = ("auto", "kvm", "tcg")
 
 
@@ -40,12 +48,14 @@ class Accelerator:
 
     :param name: ``kvm`` or ``tcg``.
     :param cpu: the CPU model that goes with it.
+    :param cpus: the processors that a guest gets when nothing else is wanted.
     :param options: QEMU's arguments.
     :param reason: why, as a sentence for people.
     """
 
     name: str
     cpu: str
+    cpus: int
     options: tuple[str, ...]
     reason: str
 
@@ -89,7 +99,7 @@ def choose(wanted: str = "auto", *, arch: str = "x86_64", cache: Path | None = N
                 else _remembered(program, cpu, cache / "kvm.json")
             )
             if verdict.works:
-                return Accelerator("kvm", cpu, ("-accel", "kvm"), verdict.seen)
+                return Accelerator("kvm", cpu, CPUS, ("-accel", "kvm"), verdict.seen)
             seen.append(f"-cpu {cpu}: {verdict.seen}")
         refusal = "KVM was tried and does not work here: " + "; ".join(seen)
     if wanted == "kvm":
@@ -102,8 +112,21 @@ def choose(wanted: str = "auto", *, arch: str = "x86_64", cache: Path | None = N
 def emulation(reason: str, *, arch: str = "x86_64") -> Accelerator:
     """Return TCG, QEMU's translator, which runs everywhere."""
     return Accelerator(
-        name="tcg", cpu=TCG_CPUS[arch], options=("-accel", "tcg,thread=multi"), reason=reason
+        name="tcg",
+        cpu=TCG_CPUS[arch],
+        cpus=cpus_emulated(qemu_version(find_tool(ARCHITECTURES[arch].program)), arch=arch),
+        options=("-accel", "tcg,thread=multi"),
+        reason=reason,
     )
+
+
+def cpus_emulated(version: str, *, arch: str = "x86_64") -> int:
+    """Return how many processors of a guest are emulated when nothing else is wanted.
+
+    :param version: QEMU's, such as ``7.2.22``.
+    """
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    return 1 if arch == "x86_64" and numbers < SAFE_EMULATION else CPUS
 
 
 def qemu_version(program: str) -> str:

@@ -442,7 +442,7 @@ class QemuCompute:
             firmware=self._firmware(),
             arch=self.arch,
             memory_mib=self.settings.memory,
-            cpus=self.settings.cpus,
+            cpus=self.settings.cpus or self.accelerator.cpus,
             config_drive=drive,
             smbios=SMBIOS.get(source, {}),
             display=self.settings.display,

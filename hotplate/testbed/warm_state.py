@@ -248,7 +248,7 @@ def identity(image: Image, settings: Settings) -> dict[str, str]:
         "cpu": chosen.cpu,
         "host cpu": _host_cpu() if chosen.name == "kvm" else "",
         "memory": f"{settings.memory}",
-        "cpus": f"{settings.cpus}",
+        "cpus": f"{settings.cpus or chosen.cpus}",
         "firmware": settings.firmware.value,
         "datasource": settings.datasource.value,
         "wiring": settings.wiring.value,

@@ -113,6 +113,14 @@ def test_another_architecture_is_emulated_and_says_why() -> None:
     assert "the guest is riscv64" in reason
 
 
+def test_a_kvm_guest_and_one_of_a_good_emulator_have_two_processors() -> None:
+    ours = accelerator.choose("tcg")
+    assert ours.cpus == accelerator.cpus_emulated(accelerator.qemu_version(QEMU))
+    assert accelerator.cpus_emulated("8.0.5") == 1
+    assert accelerator.cpus_emulated("8.1.0") == accelerator.cpus_emulated("11.0.50") == 2
+    assert accelerator.cpus_emulated("7.2.22", arch="aarch64") == 2
+
+
 def test_wishes() -> None:
     assert accelerator.choose("tcg").reason == "it was asked for"
     with pytest.raises(HostError, match='"hvf" is not one of'):

@@ -128,7 +128,7 @@ def test_the_code_is_what_makes_a_state_and_nothing_else(tmp_path):
 @pytest.mark.tool("qemu-system-x86_64")
 def test_under_kvm_a_state_is_of_the_hosts_processor(store, image, monkeypatch):
     """QEMU's -cpu host gives the guest what there is, and its state fits no other."""
-    kvm = Accelerator("kvm", "host", ("-accel", "kvm"), "")
+    kvm = Accelerator("kvm", "host", 2, ("-accel", "kvm"), "")
     monkeypatch.setattr(warm.accelerator, "choose", lambda *_, **__: kvm)
     keys = set()
     for flags in ("fpu sse2", "fpu sse2 avx2"):

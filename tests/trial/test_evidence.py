@@ -33,7 +33,7 @@ def testbed(passed):
         image=SimpleNamespace(path="web.qcow2"),
         cloud=SimpleNamespace(options=CloudOptions(lift_limits=True)),
         settings=Settings(),
-        accelerator=Accelerator("tcg", "max", (), "there is no KVM"),
+        accelerator=Accelerator("tcg", "max", 1, (), "there is no KVM"),
     )
 
 
