@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hotplate.image.inspect import Image
     from hotplate.plugin.pool import ServerPool
     from hotplate.plugin.server import ServerUnderTest
-    from hotplate.stacks.stack import Stack
+    from hotplate.plugin.stack import StackUnderTest
     from hotplate.testbed.testbed import Testbed
     from hotplate.verdict.diagnosis import Diagnosis
 
@@ -424,17 +424,17 @@ def booted_server(request: pytest.FixtureRequest, _supply: ServerPool) -> Iterat
 
 
 @pytest.fixture
-def stack(_testbed: Testbed) -> Iterator[Callable[..., Stack]]:
+def stack(_testbed: Testbed) -> Iterator[Callable[..., StackUnderTest]]:
     """Create a stack from a template file: ``stack("web.yaml", flavor="m1.small").wait()``.
 
     What it has made is deleted when the test ends.
     """
-    from hotplate.stacks import stack as stacks
+    from hotplate.plugin.stack import StackUnderTest
 
-    made: list[Stack] = []
+    made: list[StackUnderTest] = []
 
-    def create(template: str | Path, **parameters: Any) -> Stack:
-        made.append(stacks.create_from_file(_testbed.cloud, Path(template), parameters))
+    def create(template: str | Path, **parameters: Any) -> StackUnderTest:
+        made.append(StackUnderTest.begin(_testbed, Path(template), parameters))
         return made[-1]
 
     yield create

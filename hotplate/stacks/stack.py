@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from hotplate.cloud.cloud import Cloud
 from hotplate.errors import (
@@ -27,6 +27,9 @@ from hotplate.timing.deadline import GuestDeadline
 SECONDS = 600.0
 HTTP_SERVER_ERROR = 500
 BEGIN_SECONDS = 60.0
+
+SERVER_TYPE = "OS::Nova::Server"
+MOST_NESTED = 10
 
 SIGNAL_PASSWORD_INPUT = "deploy_password"  # noqa: S105 - the name of an input
 """The input by which Heat gives a guest the password that it signals with."""
@@ -55,7 +58,7 @@ class Stack:
         self._since = len(cloud.events)
 
     @classmethod
-    def create(cls, cloud: Cloud, template: Template, *, name: str = "") -> Stack:
+    def create(cls, cloud: Cloud, template: Template, *, name: str = "") -> Self:
         """Begin to create a stack.
 
         >>> Stack.create(cloud, load(folder / "greeting.yaml"), name="another").status
@@ -243,6 +246,20 @@ class Stack:
     def resource(self, name: str) -> Any:
         """Return a resource of the stack, as python-heatclient shows it."""
         return self._heat.resources.get(self.name, name)
+
+    def servers(self) -> list[tuple[str, str]]:
+        """Return the servers that it has now, those of nested stacks too: resource and Nova id.
+
+        >>> made = Stack.create(cloud, load(folder / "server.yaml")).wait()
+        >>> [resource for resource, _ in made.servers()]
+        ['server']
+        """
+        resources = self._heat.resources.list(self.name, nested_depth=MOST_NESTED)
+        return [
+            (each.resource_name, each.physical_resource_id)
+            for each in resources
+            if each.resource_type == SERVER_TYPE and each.physical_resource_id
+        ]
 
     def __str__(self) -> str:
         return f'stack "{self.name}": {self.status} {self.reason}'.rstrip()

@@ -1,0 +1,70 @@
+"""A stack as a test sees it: its actions, and its servers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from hotplate.errors import UsageError
+from hotplate.plugin.server import ServerUnderTest
+from hotplate.stacks.stack import Stack
+from hotplate.stacks.template import load
+from hotplate.testbed.server import Server
+from hotplate.testbed.testbed import Testbed
+
+
+class StackUnderTest(Stack):
+    """A stack that a test made, and the servers in it.
+
+    ::
+
+        def test_page(stack):
+            made = stack("pages.yaml").wait()
+            web, db = made.server("web"), made.server("db")
+            assert web.can_reach(db, 5432)
+    """
+
+    _testbed: Testbed
+    _servers: dict[str, ServerUnderTest]
+    _began: int
+
+    @classmethod
+    def begin(cls, testbed: Testbed, path: Path, parameters: Mapping[str, object]) -> Self:
+        """Begin to create a stack from a template file, with the files that it names.
+
+        :raises TemplateError: when Heat refuses it, or it cannot be read.
+        """
+        template = load(path, parameters=parameters)
+        began = len(testbed.events)
+        self = cls.create(testbed.cloud, template)
+        self._testbed, self._servers, self._began = testbed, {}, began
+        return self
+
+    def server(self, name: str) -> ServerUnderTest:
+        """Return a server of the stack, those of nested stacks included.
+
+        The same until an update replaces it.
+
+        :param name: of its resource in the template, or Nova's.
+        :raises UsageError: when there is none, or several; says which there are.
+        """
+        running = [
+            (resource, server)
+            for resource, identity in self.servers()
+            if (server := self._testbed.server(identity)) is not None
+        ]
+        by_resource = [server for resource, server in running if resource == name]
+        by_name = [server for _, server in running if server.spec.name == name]
+        for chosen in (by_resource, by_name):
+            if len(chosen) == 1:
+                return self._seen(chosen[0])
+        how_many = "several servers" if by_resource or by_name else "no server"
+        there = ", ".join(f'"{resource}" ("{each.spec.name}")' for resource, each in running)
+        raise UsageError(
+            f'the stack "{self.name}" has {how_many} "{name}"; there are {there or "none"}'
+        )
+
+    def _seen(self, server: Server) -> ServerUnderTest:
+        made = ServerUnderTest(self._testbed, server, since=self._began)
+        return self._servers.setdefault(server.spec.id, made)
