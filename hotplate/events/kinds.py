@@ -125,7 +125,7 @@ class PowerOff(_OfMachine):
 
 @dataclass(frozen=True, slots=True)
 class LinkChange(_OfMachine):
-    """The cable of a machine was pulled, or put in again."""
+    """A cable of a machine was pulled, or put in again; ``up`` when none is pulled now."""
 
     KIND = "link"
     up: bool = True

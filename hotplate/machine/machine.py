@@ -7,7 +7,7 @@ import shlex
 import shutil
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -94,6 +94,7 @@ class Machine:
         self._confined = True
         self._exit: Exit | None = None
         self._started = False
+        self._pulled: set[int] = set()
         self._program = find_tool(architecture(config).program)
         self._migration = threading.Condition()
         self._migration_status = ""
@@ -122,6 +123,7 @@ class Machine:
             raise RuntimeError(f'the machine "{self.config.name}" is already on')
         self._reason, self._exit, self._migration_status = "", None, ""
         self._started = False
+        self._pulled = set()
         self.write_script()
         self._copy_uefi_variables()
         with contextlib.ExitStack() as theirs:
@@ -258,11 +260,15 @@ class Machine:
             raise MachineLostError(f'the machine "{self.config.name}" is off')
         return self._channels[name]
 
-    def set_link(self, *, up: bool) -> None:
-        """Plug the network cable in or out; where there are several, all of them."""
-        for card in range(len(self.wiring.macs) or 1):
+    def set_link(self, *, up: bool, cards: Iterable[int] | None = None) -> None:
+        """Plug network cables in or out.
+
+        :param cards: the numbers of the interfaces; None for all of them.
+        """
+        for card in range(len(self.wiring.macs) or 1) if cards is None else cards:
             self.qmp.execute("set_link", name=f"nic{card}", up=up)
-        self._emit(kinds.LinkChange(up))
+            (self._pulled.discard if up else self._pulled.add)(card)
+        self._emit(kinds.LinkChange(up=not self._pulled))
 
     def screenshot(self, path: Path) -> None:
         """Write a PNG of what the guest's screen shows; the machine needs ``display``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -31,6 +32,17 @@ if TYPE_CHECKING:
 BOOT_SECONDS = 300.0
 WRITTEN = 8000
 """As many characters of what a hook wrote are shown with a test that failed."""
+
+CONNECT_SECONDS = 10.0
+NO_SUCH_PROGRAM = 127
+CONNECT = """\
+if command -v bash >/dev/null; then
+    timeout {seconds} bash -c 'exec 3<>/dev/tcp/{address}/{port:d}'
+else
+    busybox nc -w {seconds} {address} {port:d} -e true
+fi
+"""
+"""Ends with 0 when the guest could connect, with 127 when it has no program for that."""
 
 HOOKS = ("/usr/libexec/heat-config/hooks", "/var/lib/heat-config/hooks")
 """Where heat-config looks for hooks, and where it did before."""
@@ -204,7 +216,7 @@ class ServerUnderTest(Driver):
         tests = " || ".join(f"test -e {shlex.quote(name)}" for name in names)
         return self.run(tests).rc == 0
 
-    # -- power and link ----------------------------------------------------------------------------
+    # -- power -------------------------------------------------------------------------------------
 
     def reboot(self, *, seconds: float = BOOT_SECONDS) -> None:
         """Reboot the guest gracefully and wait until it answers again.
@@ -229,17 +241,99 @@ class ServerUnderTest(Driver):
         if wait:
             self._server.shell(seconds=seconds)
 
-    def block(self) -> None:
-        """Pull the network cable, or all of them where the server is on several networks.
+    # -- links -------------------------------------------------------------------------------------
+
+    def address(self, network: str = "") -> str:
+        """Return the server's IPv4 address on a network.
+
+        >>> web.address("private")  # doctest: +SKIP
+        '10.0.0.5'
+
+        :param network: its name or id; "" for the first that the server is on.
+        :raises UsageError: when the server is not on that network; says which it is on.
+        :raises HostError: when it is by itself, on no network with others.
+        """
+        return self._server.links.address(network)
+
+    def can_reach(
+        self,
+        other: ServerUnderTest,
+        port: int,
+        *,
+        network: str = "",
+        seconds: float = CONNECT_SECONDS,
+    ) -> bool:
+        """Try once whether this guest can connect to a TCP port of another server.
+
+        False says that the connection was refused, or that nothing answered in time.  Needs bash
+        in the guest, or busybox.
+
+        >>> web.can_reach(db, 5432)  # doctest: +SKIP
+        True
+
+        :param network: where the other is meant; "" for the first that both are on.
+        :param seconds: how long an answer is waited for, on a host that is not slow.
+        :raises UsageError: when the other is not on that network.
+        :raises HostError: when one of the two is by itself.
+        :raises CommandError: when the guest has nothing to connect with.
+        """
+        address = other._server.links.address_for(self._server.links, network)
+        left = math.ceil(GuestDeadline(seconds, f"{self} to reach {other}").left)
+        result = self.run(CONNECT.format(address=address, port=port, seconds=left))
+        if result.rc == NO_SUCH_PROGRAM:
+            result.check()
+        return result.rc == 0
+
+    def block(self, network: str = "") -> None:
+        """Pull the cable to a network out, which the guest notices; it holds until a power cut.
 
         >>> server.block()
         >>> server.unblock()
-        """
-        self._server.machine.set_link(up=False)
 
-    def unblock(self) -> None:
+        :param network: its name or id; "" for every cable, also of a server that is by itself.
+        :raises UsageError: when the server is not on that network.
+        """
+        self._server.links.set_up(network, up=False)
+
+    def unblock(self, network: str = "") -> None:
         """Plug what :meth:`block` has pulled in again."""
-        self._server.machine.set_link(up=True)
+        self._server.links.set_up(network, up=True)
+
+    def shape(self, network: str = "", *, delay: float = 0.0, loss: float = 0.0) -> None:
+        """Make a link slow or lossy; without ``delay`` and ``loss``, good again.
+
+        It stays so over a reboot and a power cut.
+
+        >>> web.shape("private", delay=0.2, loss=0.05)  # doctest: +SKIP
+        >>> web.shape("private")  # doctest: +SKIP
+
+        :param network: its name or id; "" for every network that the server is on.
+        :param delay: seconds, 0 to 60, that a frame takes longer, each way.
+        :param loss: the share of frames, 0 to 1, that is lost, each way.
+        :raises UsageError: when the server is not on that network, or for no time and no share.
+        :raises HostError: when it is by itself.
+        """
+        self._server.links.shape(network, delay=delay, loss=loss)
+
+    def part(self, *others: ServerUnderTest, network: str = "") -> None:
+        """Let nothing pass between this server and others, either way; all else passes.
+
+        Neither notices, but by waiting.  It stays so over a reboot and a power cut.
+
+        >>> web.part(db)  # doctest: +SKIP
+        >>> web.join(db)  # doctest: +SKIP
+
+        :param network: on this one alone; "" for all that they share.
+        :raises UsageError: when they share none.
+        :raises HostError: when one is by itself.
+        """
+        for other in others:
+            self._server.links.part(other._server.links, network)
+
+    def join(self, *others: ServerUnderTest, network: str = "") -> None:
+        """Undo :meth:`part`."""
+        for other in others:
+            self._server.links.join(other._server.links, network)
 
     # -- what became of it -------------------------------------------------------------------------
 

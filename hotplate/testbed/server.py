@@ -19,6 +19,7 @@ from hotplate.guest import shell
 from hotplate.guest.base import GuestGoneError
 from hotplate.guest.shell import Shell
 from hotplate.machine.machine import Machine
+from hotplate.testbed.links import Links
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline, retry
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ class Server:
         self._shell_of: int | None = None
         self._ssh: Ssh | None = None
         self._lock = threading.Lock()
+
+    @property
+    def links(self) -> Links:
+        """Its links to the networks that it is on."""
+        return Links(self.spec, self.machine)
 
     @property
     def directory(self) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hotplate.events import classify
+from hotplate.plugin.server import ServerUnderTest
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import load
 from hotplate.testbed.server import Server
@@ -153,6 +154,39 @@ def test_arp_in_anothers_name_moves_nobody(servers, whose: str) -> None:
     assert own.mac not in run(web, f"ip neighbour show {victim}")
     assert web.spec.id in who_asks(web)
     assert client.machine.wiring.cables[0].counts()["refused: address"] >= 20
+
+
+WAITS = """#!/bin/sh
+until curl -sS -m 3 "$page" >"$heat_outputs_path.page" 2>/dev/null; do
+    echo "hotplate: no page yet" >/dev/console
+    sleep 1
+done
+"""
+
+
+@pytest.mark.parametrize("cut", ["block", "part"])
+def test_a_hook_waits_for_the_other_server_until_its_link_is_back(
+    testbed: Testbed, servers, cut: str
+) -> None:
+    web, client = (ServerUnderTest(testbed, servers[name]) for name in ("web", "client"))
+    assert client.can_reach(web, 8099)
+    since = len(testbed.events)
+    web.block("hotplate") if cut == "block" else web.part(client)
+    assert not client.can_reach(web, 8099, seconds=3)
+    deployment = client.deploy(
+        group="script",
+        config=WAITS,
+        inputs={"page": f"http://{web.address()}:8099/page"},
+        outputs=["page"],
+    )
+    assert testbed.events.wait(
+        lambda event: "no page yet" in (classify.console_text(event) or ""),
+        seconds=SECONDS,
+        since=since,
+    )
+    web.unblock("hotplate") if cut == "block" else web.join(client)
+    deployment.wait(seconds=SECONDS)
+    assert deployment.outputs["page"] == "a page of web", client.diagnosis()
 
 
 def test_the_crash_of_one_leaves_the_other(testbed: Testbed, servers) -> None:

@@ -55,7 +55,7 @@ def played(
     child = subprocess.Popen(["sh"], stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL)
     theirs.close()
     machine = SimpleNamespace(
-        shell_channel=ours, pid=child.pid, set_link=lambda *, up: links.append(up)
+        shell_channel=ours, pid=child.pid, set_link=lambda *, up, cards: links.append(up)
     )
     spec = SimpleNamespace(name="web")
     with child, ours:

@@ -6,21 +6,26 @@ They are booted once for all of these tests.  What needs no guest is in test_seg
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tiny_guest
 from ports import port, spec
 
 from hotplate.cloud.nova.compute import ServerSpec
-from hotplate.errors import MachineLostError
+from hotplate.errors import MachineLostError, UsageError
+from hotplate.events.kinds import LinkChange
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.image.plan import Layout
+from hotplate.plugin.server import ServerUnderTest
 from hotplate.settings import AcceleratorChoice, Settings
 from hotplate.testbed import qemu_compute
 from hotplate.testbed.qemu_compute import QemuCompute
@@ -33,6 +38,7 @@ pytestmark = [
     pytest.mark.tool("dnsmasq"),
 ]
 BOOT_SECONDS = 150
+ECHO = 2300
 WEB = spec("web", port(5, names=("web",)))
 DB = spec("db", port(6, names=("db",)), port(6, network=1, names=("db",)))
 
@@ -80,11 +86,12 @@ class Cloud:
             cpus=1,
         )
         self.services = Services()
+        self.events = EventLog()
         self.compute = QemuCompute(
             image,
             settings=settings,
             directory=directory / "servers",
-            events=EventLog(),
+            events=self.events,
             networks=directory / "networks",
         )
 
@@ -134,6 +141,73 @@ def test_servers_reach_each_other_and_the_cloud_knows_who_asks(cloud: Cloud) -> 
     assert shown.startswith("db\n")
     assert {"10.0.0.6/24", "10.0.1.6/24"} <= {*shown.split()}
     assert both_ways(cloud)
+
+
+def under_test(cloud: Cloud, one: ServerSpec) -> ServerUnderTest:
+    testbed: Any = SimpleNamespace(compute=cloud.compute)
+    return ServerUnderTest(testbed, cloud.compute.servers[one.id])
+
+
+@pytest.fixture
+def pair(cloud: Cloud) -> tuple[ServerUnderTest, ServerUnderTest]:
+    """As a test has them; the second echoes what it is sent."""
+    web, db = under_test(cloud, WEB), under_test(cloud, DB)
+    db.succeed(f"pidof nc || (nc -ll -p {ECHO} -e cat >/dev/null 2>&1 & sleep 1)")
+    return web, db
+
+
+def reaches_again(one: ServerUnderTest, other: ServerUnderTest) -> None:
+    one.retry(lambda _: one.can_reach(other, ECHO), f"{one} to reach {other} again", seconds=60)
+
+
+def test_a_test_asks_for_addresses_and_who_is_reached(pair) -> None:
+    web, db = pair
+    assert (web.address(), db.address()) == ("10.0.0.5", "10.0.0.6")
+    assert (db.address("private"), db.address("network-1")) == ("10.0.0.6", "10.0.1.6")
+    assert web.can_reach(db, ECHO)
+    assert not web.can_reach(db, ECHO + 1)
+    assert not web.can_reach(db, ECHO, network="backend", seconds=1)
+    with pytest.raises(UsageError, match='"web" is not on a network "backend", but on "private"'):
+        web.address("backend")
+
+
+def test_one_link_is_cut_and_mended(cloud: Cloud, pair) -> None:
+    web, db = pair
+    db.block("backend")
+    assert web.can_reach(db, ECHO)
+    db.block("private")
+    assert not web.can_reach(db, ECHO, seconds=1)
+    assert cloud.who_asks(WEB) == WEB.id
+    db.unblock("private")
+    reaches_again(web, db)
+    db.unblock()
+    links = [change.up for each in cloud.events if (change := LinkChange.of(each))]
+    assert links == [False, False, False, True]
+
+
+def test_two_servers_are_parted_and_the_cloud_still_answers_both(cloud: Cloud, pair) -> None:
+    web, db = pair
+    web.part(db)
+    assert not web.can_reach(db, ECHO, seconds=1)
+    assert cloud.who_asks(WEB) == WEB.id
+    assert cloud.who_asks(DB) == DB.id
+    db.join(web, network="private")
+    assert web.can_reach(db, ECHO)
+    with pytest.raises(UsageError, match='"db" and "db" share no network'):
+        db.part(db)
+
+
+def test_a_link_is_slow_and_lossy_and_good_again(pair) -> None:
+    web, db = pair
+    web.shape("private", delay=0.4)
+    shown = web.succeed(f"ping -c 2 -W 20 {db.address()}")
+    assert float(re.search(r"min/avg/max = ([0-9.]+)/", shown)[1]) >= 800
+    web.shape(loss=1)
+    assert not web.can_reach(db, ECHO, seconds=1)
+    web.shape()
+    assert web.can_reach(db, ECHO)
+    with pytest.raises(UsageError, match="a loss is a share from 0 to 1, not 50"):
+        web.shape(loss=50)
 
 
 def test_the_harness_connects_to_a_server(cloud: Cloud) -> None:

@@ -1,0 +1,128 @@
+"""A server's links: its addresses, and how a test cuts, slows down and parts them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hotplate.cloud.nova.compute import ServerPort, ServerSpec
+from hotplate.errors import HostError, UsageError
+from hotplate.machine.machine import Machine
+from hotplate.machine.wiring import Cables
+from hotplate.network.segment import Port
+
+
+@dataclass(frozen=True)
+class _Link:
+    """One interface.
+
+    :param card: its number, by which the machine has it.
+    :param end: where it is attached to its network.
+    """
+
+    card: int
+    port: ServerPort
+    end: Port
+
+
+class Links:
+    """The links of one server.
+
+    A network is meant by its name, or by its id where two have one name; by "", all networks that
+    the server is on.
+    """
+
+    def __init__(self, spec: ServerSpec, machine: Machine) -> None:
+        self._spec = spec
+        self._machine = machine
+
+    def address(self, network: str = "") -> str:
+        """Return the server's address on a network; without one, on its first.
+
+        :raises UsageError: when the server is not on that network.
+        :raises HostError: when it is by itself.
+        """
+        return str(self._on(network)[0].end.addresses[0])
+
+    def address_for(self, other: Links, network: str = "") -> str:
+        """Return the address by which another server finds this one.
+
+        Where no network is named, that is the one on the first network that both are on, or else
+        the first.
+
+        :raises UsageError: and HostError, see :meth:`address`.
+        """
+        shared = [] if network else [theirs for _, theirs in other._shared(self, "")]
+        return str(shared[0].end.addresses[0]) if shared else self.address(network)
+
+    def set_up(self, network: str = "", *, up: bool) -> None:
+        """Plug the cable to a network in or out, or all of them.
+
+        :raises UsageError: and HostError, see :meth:`address`; not for all of them.
+        """
+        cards = [each.card for each in self._on(network)] if network else None
+        self._machine.set_link(up=up, cards=cards)
+
+    def shape(self, network: str = "", *, delay: float, loss: float) -> None:
+        """Make the link to a network slow or lossy, or all of them.
+
+        :param delay: seconds, each way.
+        :param loss: a share, 0 to 1, each way.
+        :raises UsageError: and HostError, see :meth:`address`.
+        """
+        for each in self._on(network):
+            each.end.shape(delay=delay, loss=loss)
+
+    def part(self, other: Links, network: str = "") -> None:
+        """Let no frame pass between two servers, on one network or on all that they share.
+
+        :raises UsageError: when they share none; and HostError, see :meth:`address`.
+        """
+        for mine, theirs in self._needed(other, network):
+            mine.end.part(theirs.end)
+
+    def join(self, other: Links, network: str = "") -> None:
+        """Undo :meth:`part`."""
+        for mine, theirs in self._needed(other, network):
+            mine.end.join(theirs.end)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _all(self) -> Iterator[_Link]:
+        wiring = self._machine.wiring
+        if not isinstance(wiring, Cables):
+            raise HostError(
+                f'the server "{self._spec.name}" is by itself, on no network with others: '
+                f"{wiring.reason}",
+                hint="a server of a stack is on its networks, unless --wiring is given; "
+                "hotplate doctor tries a network",
+            )
+        for card, (port, end) in enumerate(zip(self._spec.ports, wiring.cables, strict=True)):
+            if isinstance(end, Port):
+                yield _Link(card, port, end)
+
+    def _on(self, network: str) -> list[_Link]:
+        links = [*self._all()]
+        chosen = [
+            each for each in links if network in ("", each.port.network_name, each.port.network_id)
+        ]
+        if not chosen:
+            names = ", ".join(f'"{each.port.network_name}"' for each in links)
+            raise UsageError(
+                f'the server "{self._spec.name}" is not on a network "{network}", but on {names}'
+            )
+        return chosen
+
+    def _shared(self, other: Links, network: str) -> list[tuple[_Link, _Link]]:
+        return [
+            (mine, theirs)
+            for mine in self._on(network)
+            for theirs in other._all()
+            if mine.end.segment is theirs.end.segment and mine.end is not theirs.end
+        ]
+
+    def _needed(self, other: Links, network: str) -> list[tuple[_Link, _Link]]:
+        if shared := self._shared(other, network):
+            return shared
+        which = f'do not share the network "{network}"' if network else "share no network"
+        raise UsageError(f'the servers "{self._spec.name}" and "{other._spec.name}" {which}')
