@@ -166,7 +166,9 @@ class Cloud:
         self._serving = Serving(
             threads=options.threads,
             connections=HOST_CONNECTIONS,
-            idle=limits.HOST_IDLE_SECONDS,
+            # Heat's clients would keep hundreds in a long session, and one that is closed for its
+            # idleness just as its next request is sent would end a run.
+            keep_alive=False,
             lift_limits=options.lift_limits,
         )
         self._exit.callback(self._serving.stop)

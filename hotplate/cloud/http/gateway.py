@@ -70,6 +70,12 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
             return False
         return bool(super().received(data))
 
+    def service(self) -> None:
+        """Answer a request; the last one of its connection where none is kept."""
+        if not self.server.keep_alive:
+            self.requests[0].headers["CONNECTION"] = "close"
+        super().service()
+
 
 def _reset(connection: socket.socket) -> None:
     """Close a connection so that the other side sees a reset."""
@@ -81,6 +87,7 @@ class _Listening:
     """A server of waitress's that may drop a connection, and that may end before its workers."""
 
     _front: Front
+    keep_alive: bool
     trigger: Any
     channel_class = _Channel
     in_connection_overflow = False
@@ -325,7 +332,8 @@ class Serving:
 
     :param threads: how many requests are answered at once.
     :param connections: how many are open at once.
-    :param idle: seconds after which a connection is closed on which nothing is asked.
+    :param keep_alive: keep a connection for the client's next request, until it was idle for
+        :data:`limits.IDLE_SECONDS`.
     :param sides: on how many interfaces it is reached, with listeners on each.
     :param lift_limits: take bodies that the real services refuse.
     """
@@ -335,14 +343,14 @@ class Serving:
         *,
         threads: int,
         connections: int,
-        idle: int = limits.IDLE_SECONDS,
+        keep_alive: bool = True,
         sides: int = 1,
         lift_limits: bool = False,
     ) -> None:
         self._map: dict[int, object] = {}
         self._threads = threads
         self._connections = connections
-        self._idle = idle
+        self._keep_alive = keep_alive
         self._sides = sides
         self._lift_limits = lift_limits
         self._dispatcher = ThreadedTaskDispatcher()
@@ -365,7 +373,7 @@ class Serving:
             backlog=256,
             # Of the loop's own there are two for each listener, and what wakes it.
             connection_limit=self._connections + 2 * len(limits.BORNE) * self._sides + 1,
-            channel_timeout=self._idle,
+            channel_timeout=limits.IDLE_SECONDS,
             ident="",
             # Waitress refuses what is as large as that.
             max_request_body_size=largest + 1,
@@ -394,6 +402,7 @@ class Serving:
                 sockinfo=(listener.family, listener.type, listener.proto, None),
             )
             server._front = front
+            server.keep_alive = self._keep_alive
             made.append(server)
 
         self._in_loop(make)

@@ -81,10 +81,6 @@ CONNECTIONS = 64
 IDLE_SECONDS = 120
 """How long a guest's connection may be idle; then it is closed."""
 
-HOST_IDLE_SECONDS = 24 * 3600
-"""The same for the host's own clients, which keep connections while they wait for a guest: one
-that is closed as its next request is sent would end a run."""
-
 WEBSOCKETS = 32
 """How many websockets a guest may have open at once; one more is closed."""
 
