@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotplate.cli.test import after_a_loss
+from hotplate.cli.case_run import after_a_loss
 from hotplate.errors import Outcome
 from hotplate.report.terminal import summary
 from hotplate.verdict.verdict import Subject, Verdict

@@ -6,11 +6,10 @@ import pytest
 
 from hotplate import cli
 from hotplate.cli import up
+from hotplate.cli.case_run import CaseRun
 from hotplate.cli.interrupts import Interrupts
-from hotplate.cli.test import TestCommand
 from hotplate.errors import Outcome
 from hotplate.report.artifacts import Artifacts
-from hotplate.report.files import ResultFiles
 from hotplate.report.html import RunReport
 from hotplate.testbed.qemu_compute import DISK
 from hotplate.verdict.verdict import Subject, Verdict
@@ -19,7 +18,7 @@ from hotplate.verdict.verdict import Subject, Verdict
 def disks_after(folder, outcome, *words):
     """The disks that are there when the run of an image has ended so."""
     args = cli._parser(["test"]).parse_args(["test", "web.qcow2", *words])
-    command = TestCommand(args, ResultFiles(None, None, several=False), Interrupts())
+    case = CaseRun(args, args.images[0], Interrupts())
     artifacts = Artifacts(folder, "web.qcow2")
     for server in ("servers/web", "second-try/servers/web"):
         (artifacts.folder / server).mkdir(parents=True)
@@ -27,7 +26,7 @@ def disks_after(folder, outcome, *words):
         (artifacts.folder / server / "console.log").touch()
     subject = Subject("web.qcow2")
     verdict = Verdict(subject=subject, outcome=outcome, status="", reasons=(), stages=())
-    command._leave(artifacts, RunReport(verdict, ()))
+    case.leave(artifacts, RunReport(verdict, ()))
     assert len([*artifacts.folder.glob("**/console.log")]) == 2
     return len([*artifacts.folder.glob(f"**/{DISK}")])
 
