@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,22 +50,26 @@ def add_command_arguments(parser: argparse.ArgumentParser, *, command: str) -> N
 
 
 def add_template_arguments(
-    parser: argparse.ArgumentParser, *, without: str, expectations: bool = False
+    parser: argparse.ArgumentParser, *, without: str, several: bool = False
 ) -> None:
     """Add what says which stack is made.
 
     :param without: what is there when no template is given.
-    :param expectations: whether the file may also have what is expected of the stack.
+    :param several: take several, and files that also have what is expected of the stack.
     """
-    kinds = "a HOT or CFN template"
-    if expectations:
-        kinds += ", or a YAML file with a template and what is expected of it (expect:)"
-    parser.add_argument(
-        "-t",
-        "--template",
-        type=Path,
-        help=f"{kinds}; without it, {without}",
-    )
+    kind = "a HOT or CFN template"
+    if several:
+        parser.add_argument(
+            *("-t", "--template"),
+            dest="templates",
+            type=Path,
+            action="append",
+            default=[],
+            help=f"{kind}, or a YAML file with a template and what is expected of it (expect:); "
+            f"may be given several times; without it, {without}",
+        )
+    else:
+        parser.add_argument("-t", "--template", type=Path, help=f"{kind}; without it, {without}")
     parser.add_argument(
         "-e",
         "--environment",
@@ -83,8 +88,11 @@ def add_template_arguments(
     )
 
 
-def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says how servers are run."""
+def add_machine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add what says how servers are run.
+
+    :param several: take several firmwares and data sources, as ``firmwares`` and ``datasources``.
+    """
     parser.add_argument("--memory", type=int, metavar="MIB", help="memory of each guest")
     few = "processors of each guest (2; 1 where QEMU before 8.1 emulates it)"
     parser.add_argument("--cpus", type=int, help=few)
@@ -92,10 +100,18 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
         ("arch", Arch, "the guests' processor; auto: the image's"),
         ("accelerator", AcceleratorChoice, "auto: KVM where it works, otherwise TCG"),
         ("wiring", WiringChoice, "how guests reach Heat; auto: a network namespace if possible"),
-        ("firmware", FirmwareChoice, "auto: UEFI only for an image without a BIOS boot loader"),
-        ("datasource", Datasource, "where guests find their metadata (default: openstack)"),
     ):
         parser.add_argument(f"--{name}", choices=[each.value for each in kind], help=text)
+    firmware = "auto: UEFI only for an image without a BIOS boot loader"
+    source = "where guests find their metadata (default: openstack)"
+    for name, words, text in (
+        ("firmware", [each.value for each in FirmwareChoice], firmware),
+        ("datasource", [each.value for each in Datasource], source),
+    ):
+        if several:
+            _add_list_argument(parser, name, words, text)
+        else:
+            parser.add_argument(f"--{name}", choices=words, help=text)
     parser.add_argument(
         "--display",
         action="store_true",
@@ -114,6 +130,28 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="follow an image's backing files, and links to its kernel and initrd, out of its "
         "directory: the guest can then read those files",
+    )
+
+
+def _add_list_argument(
+    parser: argparse.ArgumentParser, name: str, words: list[str], text: str
+) -> None:
+    """Add an option that takes some of the words, with commas between them."""
+
+    def words_of(value: str) -> list[str]:
+        chosen = list(dict.fromkeys(value.split(",")))
+        if wrong := [each for each in chosen if each not in words]:
+            raise argparse.ArgumentTypeError(
+                f'invalid choice: "{wrong[0]}" (choose from {", ".join(words)})'
+            )
+        return chosen
+
+    parser.add_argument(
+        f"--{name}",
+        dest=f"{name}s",
+        type=words_of,
+        metavar="{" + ",".join(words) + "}",
+        help=f"{text}; several with commas between them",
     )
 
 
@@ -181,12 +219,12 @@ def cache_of(args: argparse.Namespace) -> Path:
     return Settings.load(given, environ=os.environ, directory=Path.cwd()).cache
 
 
-def check_files(args: argparse.Namespace) -> None:
+def check_files(files: Iterable[Path]) -> None:
     """Find a misspelt file before anything large is loaded.
 
     :raises UsageError: when a template or an environment is not there.
     """
-    for file in (*([args.template] if args.template else []), *args.environment):
+    for file in files:
         if not file.is_file():
             raise UsageError(f'the file "{file}" does not exist or is not a file')
 

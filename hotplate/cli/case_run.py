@@ -11,7 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotplate.cli.arguments import load_cloud_options, load_settings, load_template
+from hotplate.cli.arguments import load_cloud_options, load_settings
+from hotplate.cli.cases import Case
 from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import HostError, Outcome, is_unforeseen
 from hotplate.text import clean
@@ -28,20 +29,19 @@ if TYPE_CHECKING:
     from hotplate.verdict.stages import Stage
     from hotplate.verdict.verdict import Subject, Verdict
 
-BUILTIN = "the built-in template"
-
 
 class CaseRun:
-    """Runs one image.
+    """Runs one case.
 
+    :param args: the words of the command.
     :param interrupts: end what an image is tested by, and nothing that is written about it.
     """
 
-    def __init__(self, args: argparse.Namespace, image: Path, interrupts: Interrupts) -> None:
+    def __init__(self, args: argparse.Namespace, case: Case, interrupts: Interrupts) -> None:
         self.args = args
-        self.image = image
+        self.case = case
         self.interrupts = interrupts
-        self.settings = load_settings(args)
+        self.settings = load_settings(case.arguments(args))
         self.options = load_cloud_options(args)
         self._artifacts: Artifacts | None = None
 
@@ -49,28 +49,27 @@ class CaseRun:
     def template(self) -> Template:
         """What is deployed.
 
-        :raises UsageError: and TemplateError, see :func:`load_template`.
+        :raises UsageError: and TemplateError, see :meth:`TemplateChoice.load`.
         """
-        from hotplate.stacks import template as templates
-
-        return load_template(self.args) or templates.builtin()
+        return self.case.template.load()
 
     def run(self) -> RunReport:
-        """Test the image; its verdict and its artifacts are there whatever happens."""
+        """Run it; its verdict and its artifacts are there whatever happens."""
         from hotplate.events.log import EventLog
         from hotplate.report.artifacts import Artifacts
         from hotplate.report.html import RunReport
         from hotplate.verdict.verdict import Subject, of_error
 
         began = time.monotonic()
-        subject = Subject(image=str(self.image), template=str(self.args.template or BUILTIN))
+        image, template = str(self.case.image), self.case.template.source
+        subject = Subject(image=image, template=template, case=self.case.name)
         try:
-            artifacts = Artifacts(self.settings.artifacts.absolute(), self.image.name)
+            artifacts = Artifacts(self.settings.artifacts.absolute(), self.case.name)
         except HostError as error:
             return RunReport(of_error(error, subject, EventLog(), now=began), ())
         self._artifacts = artifacts
         artifacts.begin(subject)
-        done = self._attempts(self.image, artifacts, subject)
+        done = self._attempts(artifacts, subject)
         self.leave(artifacts, done)
         return done
 
@@ -84,9 +83,9 @@ class CaseRun:
         if self._artifacts.problem is not None:
             print(f"hotplate test: {self._artifacts.problem}", file=sys.stderr)
 
-    def _attempts(self, image: Path, artifacts: Artifacts, subject: Subject) -> RunReport:
+    def _attempts(self, artifacts: Artifacts, subject: Subject) -> RunReport:
         """Test an image, once more if its machine was lost."""
-        done = self._attempt(image, artifacts.folder, subject)
+        done = self._attempt(artifacts.folder, subject)
         if done.verdict.outcome is not Outcome.LOST:
             return done
         lost = clean(done.verdict.reasons[-1])
@@ -96,10 +95,10 @@ class CaseRun:
                 "the machine was lost, which says nothing about the image; trying once more "
                 f"({clean(lost)})"
             )
-        done = self._attempt(image, artifacts.folder / "second-try", subject)
+        done = self._attempt(artifacts.folder / "second-try", subject)
         return replace(done, verdict=after_a_loss(done.verdict, lost))
 
-    def _attempt(self, image: Path, folder: Path, subject: Subject) -> RunReport:
+    def _attempt(self, folder: Path, subject: Subject) -> RunReport:
         """Test an image once; what ends that by an exception is a verdict too."""
         from hotplate.events.log import EventLog
         from hotplate.report.artifacts import is_full
@@ -110,7 +109,7 @@ class CaseRun:
         ended: BaseException | None = None
         try:
             with self.interrupts.allowed():
-                verdict = self._try(image, folder, events)
+                verdict = self._try(folder, events)
         except (Exception, KeyboardInterrupt) as error:
             ended = error
             verdict = of_error(error, subject, events, now=time.monotonic(), artifacts=str(folder))
@@ -122,16 +121,17 @@ class CaseRun:
             verdict = of_error(full, subject, events, now=time.monotonic(), artifacts=str(folder))
         elif ended is not None and is_unforeseen(ended):
             _keep_traceback(ended, folder)
-        return RunReport(verdict, tuple(events))
+        named = replace(verdict, subject=replace(verdict.subject, case=self.case.name))
+        return RunReport(named, tuple(events))
 
-    def _try(self, path: Path, folder: Path, events: EventLog) -> Verdict:
+    def _try(self, folder: Path, events: EventLog) -> Verdict:
         from hotplate.image.inspect import Image
         from hotplate.report.history import History
         from hotplate.trial.trial import Trial
 
         template = self.template
         image = Image.open(
-            path,
+            self.case.image,
             allow_backing=self.settings.allow_backing,
             checksums=self.settings.cache / "checksums",
         )
@@ -163,11 +163,10 @@ class CaseRun:
 
     def leave(self, artifacts: Artifacts, done: RunReport) -> None:
         """Write what is known; the verdict first."""
-        from hotplate.stacks import template as templates
         from hotplate.testbed.qemu_compute import DISK
 
         artifacts.finish(done.verdict, done.events)
-        artifacts.copy(Path(self.args.template or templates.BUILTIN), "template.yaml")
+        artifacts.copy(self.case.template.file, "template.yaml")
         if "template" in vars(self):
             artifacts.write_json("parameters.json", dict(self.template.parameters))
         if done.verdict.passed and not self.args.keep:

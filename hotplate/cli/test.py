@@ -13,11 +13,11 @@ from hotplate.cli.arguments import (
     add_cloud_arguments,
     add_machine_arguments,
     add_template_arguments,
-    check_files,
     load_cloud_options,
     load_settings,
 )
 from hotplate.cli.case_run import CaseRun
+from hotplate.cli.cases import Case, named
 from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import HostError, Outcome
 from hotplate.text import clean
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hotplate.verdict.verdict import Verdict
 
 MATRIX = "matrix.html"
-"""Beside the folders of the runs: the report of all images of one command."""
+"""Beside the folders of the runs: the report of all cases of one command."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,17 +38,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="IMAGE",
-        help="a qcow2 or raw image; several are tested one after the other",
+        help="a qcow2 or raw image; of several, and of several templates, firmwares and data "
+        "sources, each is tested with each",
     )
-    add_template_arguments(
-        parser, without="a built-in one that deploys a script", expectations=True
-    )
+    add_template_arguments(parser, without="a built-in one that deploys a script", several=True)
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
     parser.add_argument(
         "--json",
         type=Path,
         metavar="FILE",
-        help="write the verdict as JSON; a list for several images",
+        help="write the verdict as JSON; a list for several cases",
     )
     parser.add_argument(
         "--artifacts",
@@ -56,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where each run leaves a folder with everything it saw",
     )
-    add_machine_arguments(parser)
+    add_machine_arguments(parser, several=True)
     add_cloud_arguments(parser)
     parser.add_argument(
         "--patience",
@@ -87,16 +86,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run it; the exit status is the verdict's, and the highest of several."""
-    from hotplate.image.inspect import find
     from hotplate.report.files import ResultFiles
 
-    files = ResultFiles(args.junit, args.json, several=len(args.images) > 1)
-    files.begin()
-    check_files(args)
-    images = [find(path) for path in args.images]
+    # What was left by an earlier command goes first, whatever is wrong with this one.
+    ResultFiles(args.junit, args.json, several=False).begin()
+    cases = named(args)
+    files = ResultFiles(args.junit, args.json, several=len(cases) > 1)
     with Interrupts() as interrupts:
         _import_what_writes()
-        return TestCommand(args, files, interrupts).run(images)
+        return TestCommand(args, files, interrupts).run(cases)
 
 
 def _import_what_writes() -> None:
@@ -109,7 +107,7 @@ def _import_what_writes() -> None:
 
 
 class TestCommand:
-    """One command: each image gets a folder and a verdict, whatever becomes of its run.
+    """One command: each case gets a folder and a verdict, whatever becomes of its run.
 
     :param files: where the verdicts go besides.
     :param interrupts: end what an image is tested by, and nothing that is written about it.
@@ -130,29 +128,31 @@ class TestCommand:
         self.runs: list[RunReport] = []
         self.problems: list[int] = []
 
-    def run(self, images: list[Path]) -> int:
-        """Test one image after the other; returns the exit status."""
-        for image in images:
-            self._test(image)
+    def run(self, cases: list[Case]) -> int:
+        """Run one case after the other; returns the exit status."""
+        for case in cases:
+            if len(cases) > 1:
+                print(f"case: {clean(case.name)}", flush=True)
+            self._run(case)
             if self.runs[-1].verdict.outcome is Outcome.USAGE:
-                # It would be the same for all of them.
+                # Something in the command is wrong, and to be mended first.
                 break
-        if len(images) > 1:
-            self._write_matrix()
+        if len(cases) > 1:
+            self._write_matrix(cases)
         return max([each.verdict.exit_status for each in self.runs] + self.problems)
 
-    def _test(self, image: Path) -> None:
-        """Test one image, and tell of it."""
+    def _run(self, case: Case) -> None:
+        """Run a case, and tell of it."""
         began = time.monotonic()
-        case = CaseRun(self.args, image, self.interrupts)
-        done = case.run()
+        case_run = CaseRun(self.args, case, self.interrupts)
+        done = case_run.run()
         self.runs.append(done)
         self._write_files()
         self._show(done.verdict, time.monotonic() - began)
-        case.write_report(done)
+        case_run.write_report(done)
 
     def _write_files(self) -> None:
-        """After each image: during the next one the host may be found to lack something."""
+        """After each case: during the next one the host may be found to lack something."""
         try:
             self.files.write([each.verdict for each in self.runs])
         except HostError as error:
@@ -170,12 +170,13 @@ class TestCommand:
             lines.append(f"({seconds:.0f} s in all)")
         print("\n".join([*lines, last]), flush=True)
 
-    def _write_matrix(self) -> None:
-        """Leave the report of all images, and say in a line how many passed."""
+    def _write_matrix(self, cases: list[Case]) -> None:
+        """Leave the report of all cases, and say in a line how many passed."""
         from hotplate.report.artifacts import Folder
         from hotplate.report.html import matrix
 
         folder = Folder(self.settings.artifacts.absolute())
         path = folder.write(MATRIX, matrix(self.runs))
         passed = sum(each.verdict.passed for each in self.runs)
-        print(f"{passed} of {len(self.runs)} images passed; all of them: {path or folder.problem}")
+        what = "images" if len({each.image for each in cases}) == len(cases) else "cases"
+        print(f"{passed} of {len(cases)} {what} passed; all of them: {path or folder.problem}")

@@ -248,7 +248,7 @@ def is_one(content: object) -> bool:
 
 
 def load(
-    path: Path, *, parameters: Mapping[str, str] | None = None, environments: Sequence[Path] = ()
+    path: Path, *, parameters: Mapping[str, object] | None = None, environments: Sequence[Path] = ()
 ) -> Template:
     """Read a template, or a file with a template and what is expected of it.
 

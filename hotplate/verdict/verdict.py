@@ -146,6 +146,7 @@ class Subject:
     :param stand_ins: what stood in for a part of a real cloud (Heat resource types mapped to
         nothing, for example), one sentence each.
     :param facts: what else a reader may want: accelerator, wiring, firmware, versions.
+    :param case: its name among the others of a command; "" for that of the image.
     """
 
     image: str
@@ -153,9 +154,10 @@ class Subject:
     server: str = ""
     stand_ins: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    case: str = ""
 
     def __str__(self) -> str:
-        return Path(self.image).name
+        return self.case or Path(self.image).name
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,7 @@ class Verdict:
             "outcome": str(self.outcome),
             "exit_status": self.exit_status,
             "status": self.status,
+            "case": str(self.subject),
             "image": self.subject.image,
             "template": self.subject.template,
             "server": self.subject.server,

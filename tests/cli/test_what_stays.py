@@ -7,6 +7,7 @@ import pytest
 from hotplate import cli
 from hotplate.cli import up
 from hotplate.cli.case_run import CaseRun
+from hotplate.cli.cases import Case
 from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import Outcome
 from hotplate.report.artifacts import Artifacts
@@ -18,7 +19,7 @@ from hotplate.verdict.verdict import Subject, Verdict
 def disks_after(folder, outcome, *words):
     """The disks that are there when the run of an image has ended so."""
     args = cli._parser(["test"]).parse_args(["test", "web.qcow2", *words])
-    case = CaseRun(args, args.images[0], Interrupts())
+    case = CaseRun(args, Case("web.qcow2", args.images[0]), Interrupts())
     artifacts = Artifacts(folder, "web.qcow2")
     for server in ("servers/web", "second-try/servers/web"):
         (artifacts.folder / server).mkdir(parents=True)

@@ -1,0 +1,160 @@
+"""The cases of ``hotplate test``: the product of the images, templates and data sources named."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotplate.cli.arguments import check_files
+from hotplate.errors import UsageError
+
+if TYPE_CHECKING:
+    from hotplate.stacks.template import Template
+
+BUILTIN = "the built-in template"
+
+
+@dataclass(frozen=True)
+class TemplateChoice:
+    """What one case deploys.
+
+    :param path: a template, or a file with one and what is expected of it; None for the built-in.
+    """
+
+    path: Path | None = None
+    environments: tuple[Path, ...] = ()
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """The file it is read from, for people."""
+        return str(self.path or BUILTIN)
+
+    @property
+    def file(self) -> Path:
+        """The file it is read from."""
+        from hotplate.stacks.template import BUILTIN as FILE
+
+        return self.path or FILE
+
+    def load(self) -> Template:
+        """Read it.
+
+        :raises UsageError: and TemplateError, see :func:`hotplate.stacks.expect.load`.
+        """
+        from hotplate.stacks import expect, template
+
+        if self.path is None:
+            return template.builtin()
+        return expect.load(self.path, parameters=self.parameters, environments=self.environments)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One image with one template, as one row of the table.
+
+    :param name: of the case, another one than that of every other case of the table.
+    :param settings: those that the case has of its own, by name.
+    """
+
+    name: str
+    image: Path
+    template: TemplateChoice = TemplateChoice()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def arguments(self, args: argparse.Namespace) -> argparse.Namespace:
+        """Return the words of the command with the settings of this case among them."""
+        return argparse.Namespace(**{**vars(args), **self.settings})
+
+
+def table(
+    images: Sequence[Path],
+    templates: Sequence[TemplateChoice],
+    settings: Mapping[str, Sequence[str]],
+) -> list[Case]:
+    """Return the cases, in the order in which they are named, the images first.
+
+    A case is called after its image and whatever else there are several of.
+
+    :param settings: by the name of the setting, the values that it is to have.
+
+    >>> web, db = Path("web.qcow2"), Path("db.qcow2")
+    >>> sources = {"datasource": ["openstack", "ec2"]}
+    >>> [each.name for each in table([web], [TemplateChoice()], {})]
+    ['web.qcow2']
+    >>> [each.name for each in table([web, db], [TemplateChoice()], sources)]
+    ['web.qcow2 openstack', 'web.qcow2 ec2', 'db.qcow2 openstack', 'db.qcow2 ec2']
+    """
+    called = [
+        labels([each.name for each in images], [str(each) for each in images]),
+        labels([each.file.name for each in templates], [each.source for each in templates]),
+    ]
+    several = len(templates) > 1
+    cases = []
+    for (image, first), (template, second), chosen in product(
+        zip(images, called[0], strict=True),
+        zip(templates, called[1], strict=True),
+        combinations(settings),
+    ):
+        words = [first, *([second] if several else [])]
+        words += [value for name, value in chosen.items() if len(settings[name]) > 1]
+        cases.append(Case(" ".join(words), image, template, chosen))
+    return cases
+
+
+def combinations(settings: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
+    """Yield each choice of one value for each setting."""
+    for values in product(*settings.values()):
+        yield dict(zip(settings, values, strict=True))
+
+
+def labels(names: Sequence[str], longer: Sequence[str]) -> list[str]:
+    """Return a label for each name, no two alike.
+
+    :param longer: what is taken for the names that are there more than once.
+
+    >>> labels(["web", "db", "web"], ["a/web", "a/db", "b/web"])
+    ['a/web', 'db', 'b/web']
+    >>> labels(["web", "web"], ["a/web", "a/web"])
+    ['a/web', 'a/web (2)']
+    """
+    often = Counter(names)
+    result: list[str] = []
+    times: Counter[str] = Counter()
+    for name, long in zip(names, longer, strict=True):
+        label = long if often[name] > 1 else name
+        times[label] += 1
+        result.append(label if times[label] == 1 else f"{label} ({times[label]})")
+    return result
+
+
+def named(args: argparse.Namespace) -> list[Case]:
+    """Return the cases that a command line names.
+
+    :raises UsageError: for a file that is not there, and for words that make no sense together.
+    """
+    from hotplate.image.inspect import find
+
+    check_files([*args.templates, *args.environment])
+    settings = {"datasource": args.datasources, "firmware": args.firmwares}
+    return table(
+        [find(each) for each in args.images],
+        _templates(args),
+        {name: values for name, values in settings.items() if values},
+    )
+
+
+def _templates(args: argparse.Namespace) -> list[TemplateChoice]:
+    from hotplate.stacks.template import parse_parameters
+
+    parameters = parse_parameters(args.parameter)
+    if not args.templates and (parameters or args.environment):
+        raise UsageError("-P and -e need a template", hint="-t TEMPLATE")
+    environments = tuple(args.environment)
+    chosen = [TemplateChoice(each, environments, parameters) for each in args.templates]
+    return chosen or [TemplateChoice()]
