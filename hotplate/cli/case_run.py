@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hotplate.cli.arguments import load_cloud_options, load_settings
 from hotplate.cli.cases import Case
@@ -20,14 +22,35 @@ from hotplate.text import clean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hotplate.events.event import Event
     from hotplate.events.log import EventLog
     from hotplate.report.artifacts import Artifacts
     from hotplate.report.html import RunReport
     from hotplate.report.terminal import Progress
     from hotplate.stacks.template import Template
     from hotplate.trial.trial import Trial
-    from hotplate.verdict.stages import Stage
+    from hotplate.verdict.stages import Mark, Stage
     from hotplate.verdict.verdict import Subject, Verdict
+
+LOST_ONCE = "the machine was lost, which says nothing about the image; trying once more"
+
+
+class Follower(Protocol):
+    """Who is told what a case does; a context manager for as long as its machines run."""
+
+    def __enter__(self) -> Follower: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def say(self, text: str) -> None:
+        """Take a sentence on what is going on."""
+
+    def reached(self, mark: Mark, server: str) -> None:
+        """Take a stage that was reached, and the server's name where there are several."""
+
+
+Follow = Callable[["Mapping[Stage, float]", "EventLog"], Follower]
+"""Makes a follower of what is expected: seconds from power-on to each stage in earlier runs."""
 
 
 class CaseRun:
@@ -35,12 +58,24 @@ class CaseRun:
 
     :param args: the words of the command.
     :param interrupts: end what an image is tested by, and nothing that is written about it.
+    :param follow: makes who follows it; by default the terminal does.
+    :param begun: called with the folder of the case when it is there.
     """
 
-    def __init__(self, args: argparse.Namespace, case: Case, interrupts: Interrupts) -> None:
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        case: Case,
+        interrupts: Interrupts,
+        *,
+        follow: Follow | None = None,
+        begun: Callable[[Path], None] = lambda _: None,
+    ) -> None:
         self.args = args
         self.case = case
         self.interrupts = interrupts
+        self._follow = follow or self._on_terminal
+        self._begun = begun
         self.settings = load_settings(case.arguments(args))
         self.options = load_cloud_options(args)
         self._artifacts: Artifacts | None = None
@@ -53,22 +88,27 @@ class CaseRun:
         """
         return self.case.template.load()
 
+    @property
+    def folder(self) -> Path | None:
+        """Where everything of the case is."""
+        return self._artifacts.folder if self._artifacts is not None else None
+
     def run(self) -> RunReport:
         """Run it; its verdict and its artifacts are there whatever happens."""
         from hotplate.events.log import EventLog
         from hotplate.report.artifacts import Artifacts
         from hotplate.report.html import RunReport
-        from hotplate.verdict.verdict import Subject, of_error
+        from hotplate.verdict.verdict import of_error
 
         began = time.monotonic()
-        image, template = str(self.case.image), self.case.template.source
-        subject = Subject(image=image, template=template, case=self.case.name)
+        subject = self.case.subject
         try:
             artifacts = Artifacts(self.settings.artifacts.absolute(), self.case.name)
         except HostError as error:
             return RunReport(of_error(error, subject, EventLog(), now=began), ())
         self._artifacts = artifacts
         artifacts.begin(subject)
+        self._begun(artifacts.folder)
         done = self._attempts(artifacts, subject)
         self.leave(artifacts, done)
         return done
@@ -85,16 +125,14 @@ class CaseRun:
 
     def _attempts(self, artifacts: Artifacts, subject: Subject) -> RunReport:
         """Test an image, once more if its machine was lost."""
+        from hotplate.events.log import EventLog
+
         done = self._attempt(artifacts.folder, subject)
         if done.verdict.outcome is not Outcome.LOST:
             return done
         lost = clean(done.verdict.reasons[-1])
         artifacts.write_json("first-try.json", done.verdict.to_json())
-        if not self.args.quiet:
-            print(
-                "the machine was lost, which says nothing about the image; trying once more "
-                f"({clean(lost)})"
-            )
+        self._follow({}, EventLog()).say(f"{LOST_ONCE} ({lost})")
         done = self._attempt(artifacts.folder / "second-try", subject)
         return replace(done, verdict=after_a_loss(done.verdict, lost))
 
@@ -138,20 +176,20 @@ class CaseRun:
         history = History(self.settings.cache / "history.json")
         key = f"{image.sha256()}-{template.source}"
         with (
-            _progress(self.args, history.expected(key), events) as progress,
+            self._follow(history.expected(key), events) as follower,
             Trial(
                 image,
                 template,
                 settings=self.settings,
                 folder=folder,
                 events=events,
-                say=progress.say,
-                on_reached=progress.reached,
+                say=follower.say,
+                on_reached=follower.reached,
                 options=self.options,
             ) as trial,
         ):
-            progress.say(f"image: {image.path} ({image.layout.value}, {image.format})")
-            progress.say(f"template: {template.source}")
+            follower.say(f"image: {image.path} ({image.layout.value}, {image.format})")
+            follower.say(f"template: {template.source}")
             verdict = trial.judge()
             if self.args.keep or (self.args.pause_on_fail and not verdict.passed):
                 _pause(trial, verdict)
@@ -173,6 +211,29 @@ class CaseRun:
             for disk in artifacts.folder.glob(f"**/servers/*/{DISK}"):
                 disk.unlink(missing_ok=True)
 
+    def _on_terminal(self, expected: Mapping[Stage, float], events: EventLog) -> Progress:
+        """Return the line on the terminal that follows one machine."""
+        from hotplate.report.terminal import Progress
+        from hotplate.verdict.stages import ORDER
+
+        progress = Progress(sys.stdout, stages=ORDER, expected=expected, quiet=self.args.quiet)
+
+        def powered(event: Event) -> None:
+            if event.kind == "power-on":
+                progress.powered(event.at)
+
+        events.subscribe(powered)
+        return progress
+
+
+def import_what_writes() -> None:
+    """Import what leaves a verdict before a signal may come.
+
+    An extension in C (PyYAML's) whose import was ended by one cannot be imported again.
+    """
+    for name in ("report.html", "report.terminal", "stacks.template", "testbed.qemu_compute"):
+        importlib.import_module(f"hotplate.{name}")
+
 
 def _keep_traceback(error: BaseException, folder: Path) -> None:
     """Show where an exception came from, and leave it with the run."""
@@ -181,18 +242,6 @@ def _keep_traceback(error: BaseException, folder: Path) -> None:
     text = "".join(traceback.format_exception(error))
     print(text, file=sys.stderr, end="")
     Folder(folder).write("traceback.txt", text)
-
-
-def _progress(
-    args: argparse.Namespace, expected: Mapping[Stage, float], events: EventLog
-) -> Progress:
-    """Return the line on the terminal that follows one machine."""
-    from hotplate.report.terminal import Progress
-    from hotplate.verdict.stages import ORDER
-
-    progress = Progress(sys.stdout, stages=ORDER, expected=expected, quiet=args.quiet)
-    events.subscribe(lambda event: progress.powered(event.at) if event.kind == "power-on" else None)
-    return progress
 
 
 def _pause(trial: Trial, verdict: Verdict) -> None:

@@ -15,6 +15,7 @@ from hotplate.errors import UsageError
 
 if TYPE_CHECKING:
     from hotplate.stacks.template import Template
+    from hotplate.verdict.verdict import Subject
 
 BUILTIN = "the built-in template"
 
@@ -66,6 +67,13 @@ class Case:
     image: Path
     template: TemplateChoice = TemplateChoice()
     settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def subject(self) -> Subject:
+        """What its verdict is on, before more is known of it."""
+        from hotplate.verdict.verdict import Subject
+
+        return Subject(image=str(self.image), template=self.template.source, case=self.name)
 
     def arguments(self, args: argparse.Namespace) -> argparse.Namespace:
         """Return the words of the command with the settings of this case among them."""
@@ -133,6 +141,18 @@ def labels(names: Sequence[str], longer: Sequence[str]) -> list[str]:
     return result
 
 
+def check(args: argparse.Namespace) -> None:
+    """Find a misspelt file before anything large is loaded.
+
+    :raises UsageError: when one is not there.
+    """
+    from hotplate.image.inspect import find
+
+    check_files([*args.templates, *args.environment])
+    for image in args.images:
+        find(image)
+
+
 def named(args: argparse.Namespace) -> list[Case]:
     """Return the cases that a command line names.
 
@@ -140,7 +160,7 @@ def named(args: argparse.Namespace) -> list[Case]:
     """
     from hotplate.image.inspect import find
 
-    check_files([*args.templates, *args.environment])
+    check(args)
     settings = {"datasource": args.datasources, "firmware": args.firmwares}
     return table(
         [find(each) for each in args.images],

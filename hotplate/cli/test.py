@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,11 @@ from hotplate.cli.arguments import (
     load_cloud_options,
     load_settings,
 )
-from hotplate.cli.case_run import CaseRun
-from hotplate.cli.cases import Case, named
+from hotplate.cli.case_run import CaseRun, import_what_writes
+from hotplate.cli.cases import Case, check, named
 from hotplate.cli.interrupts import Interrupts
-from hotplate.errors import HostError, Outcome
+from hotplate.cli.side_by_side import CaseEnd, SideBySide, how_many
+from hotplate.errors import HostError, Outcome, UsageError
 from hotplate.text import clean
 
 if TYPE_CHECKING:
@@ -73,6 +74,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fail a run in which anything was noticed: failed units, tracebacks, refused or "
         "repeated signals, outputs that were not sent",
     )
+    parser.add_argument(
+        "-j",
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="run so many cases side by side; by default as many as processors and memory allow",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print the verdict only")
     parser.add_argument(
         "--keep",
@@ -90,20 +98,12 @@ def run(args: argparse.Namespace) -> int:
 
     # What was left by an earlier command goes first, whatever is wrong with this one.
     ResultFiles(args.junit, args.json, several=False).begin()
-    cases = named(args)
-    files = ResultFiles(args.junit, args.json, several=len(cases) > 1)
+    check(args)
     with Interrupts() as interrupts:
-        _import_what_writes()
-        return TestCommand(args, files, interrupts).run(cases)
-
-
-def _import_what_writes() -> None:
-    """Import what leaves a verdict before a signal may come.
-
-    An extension in C (PyYAML's) whose import was ended by one cannot be imported again.
-    """
-    for name in ("report.html", "report.terminal", "stacks.template", "testbed.qemu_compute"):
-        importlib.import_module(f"hotplate.{name}")
+        import_what_writes()
+        cases = named(args)
+        files = ResultFiles(args.junit, args.json, several=len(cases) > 1)
+        return TestCommand(args, cases, files=files, interrupts=interrupts).run()
 
 
 class TestCommand:
@@ -117,66 +117,154 @@ class TestCommand:
     __test__ = False
 
     def __init__(
-        self, args: argparse.Namespace, files: ResultFiles, interrupts: Interrupts
+        self,
+        args: argparse.Namespace,
+        cases: Sequence[Case],
+        *,
+        files: ResultFiles,
+        interrupts: Interrupts,
     ) -> None:
         self.args = args
+        self.cases = cases
         self.files = files
         self.interrupts = interrupts
         self.settings = load_settings(args)
         # Wrong options are wrong for all of them.
         load_cloud_options(args)
-        self.runs: list[RunReport] = []
+        self.jobs, self.why = self._how_many()
+        self.runs: dict[str, RunReport] = {}
         self.problems: list[int] = []
 
-    def run(self, cases: list[Case]) -> int:
-        """Run one case after the other; returns the exit status."""
-        for case in cases:
-            if len(cases) > 1:
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Those that there are, in the order of the cases."""
+        return [self.runs[each.name].verdict for each in self.cases if each.name in self.runs]
+
+    def run(self) -> int:
+        """Run the cases; returns the exit status."""
+        if self.jobs > 1:
+            self._side_by_side()
+        else:
+            self._one_by_one()
+        if len(self.cases) > 1:
+            self._write_matrix()
+        return max([each.exit_status for each in self.verdicts] + self.problems)
+
+    def _how_many(self) -> tuple[int, str]:
+        """Return how many cases run at a time, and why so many.
+
+        :raises UsageError: when a person is asked for something in the midst of them.
+        """
+        waits = self.args.keep or self.args.pause_on_fail
+        if self.args.jobs is None:
+            if waits:
+                return 1, ""
+            return how_many(len(self.cases), self.settings)
+        if self.args.jobs < 1:
+            raise UsageError(f"-j {self.args.jobs} is too small; expected cases, at least 1")
+        if waits and self.args.jobs > 1:
+            raise UsageError("--keep and --pause-on-fail wait for you at each case", hint="-j 1")
+        return min(self.args.jobs, len(self.cases)), "by -j"
+
+    def _one_by_one(self) -> None:
+        for case in self.cases:
+            if len(self.cases) > 1:
                 print(f"case: {clean(case.name)}", flush=True)
-            self._run(case)
-            if self.runs[-1].verdict.outcome is Outcome.USAGE:
+            verdict = self._run_here(case)
+            if verdict.outcome is Outcome.USAGE:
                 # Something in the command is wrong, and to be mended first.
                 break
-        if len(cases) > 1:
-            self._write_matrix(cases)
-        return max([each.verdict.exit_status for each in self.runs] + self.problems)
 
-    def _run(self, case: Case) -> None:
-        """Run a case, and tell of it."""
+    def _side_by_side(self) -> None:
+        from hotplate.report.board import Board
+
+        board = Board(sys.stdout, quiet=self.args.quiet)
+        if not self.args.quiet:
+            board.say([f"{len(self.cases)} cases, {self.jobs} at a time ({self.why})"])
+
+        def on_end(end: CaseEnd) -> None:
+            self._remember(end.case, end.verdict, end.folder)
+            if end.complaint:
+                print(clean(end.complaint), file=sys.stderr, end="")
+            board.end(end.case.name, self._lines(end))
+            self._say_usage(end.verdict)
+            if end.verdict.outcome is Outcome.USAGE:
+                runner.more = False
+
+        runner = SideBySide(
+            self.args, self.jobs, interrupts=self.interrupts, board=board, on_end=on_end
+        )
+        runner.run(self.cases)
+        if self.interrupts.came:
+            self._give_up([each for each in self.cases if each.name not in self.runs])
+
+    def _give_up(self, cases: Sequence[Case]) -> None:
+        """Leave a verdict for those that a signal kept from being begun."""
+        for case in cases:
+            case_run = CaseRun(self.args, case, self.interrupts)
+            done = case_run.run()
+            self._remember(case, done.verdict, case_run.folder)
+            case_run.write_report(done)
+        if cases and not self.args.quiet:
+            print(f"not begun: {', '.join(clean(each.name) for each in cases)}")
+
+    def _run_here(self, case: Case) -> Verdict:
+        """Run a case in this process, and tell of it."""
         began = time.monotonic()
         case_run = CaseRun(self.args, case, self.interrupts)
         done = case_run.run()
-        self.runs.append(done)
-        self._write_files()
-        self._show(done.verdict, time.monotonic() - began)
+        self._remember(case, done.verdict, case_run.folder)
+        end = CaseEnd(case, done.verdict, case_run.folder, time.monotonic() - began)
+        print("".join(f"{line}\n" for line in self._lines(end)), end="", flush=True)
+        self._say_usage(done.verdict)
         case_run.write_report(done)
+        return done.verdict
+
+    def _remember(self, case: Case, verdict: Verdict, folder: Path | None) -> None:
+        """Keep a verdict, and write those that there are."""
+        from hotplate.report.html import RunReport
+
+        page = f"{folder.name}/report.html" if folder else ""
+        self.runs[case.name] = RunReport(verdict, (), page=page)
+        self._write_files()
 
     def _write_files(self) -> None:
         """After each case: during the next one the host may be found to lack something."""
         try:
-            self.files.write([each.verdict for each in self.runs])
+            self.files.write(self.verdicts)
         except HostError as error:
             self.problems.append(error.exit_status)
             print(f"hotplate test: {error}", file=sys.stderr)
 
-    def _show(self, verdict: Verdict, seconds: float) -> None:
+    def _lines(self, end: CaseEnd) -> list[str]:
+        """Return what is said of a case that has ended; its last line tells most."""
         from hotplate.report.terminal import summary
 
+        verdict = end.verdict
         if verdict.outcome is Outcome.USAGE:
-            print(f"hotplate test: {clean(verdict.reasons[-1])}", file=sys.stderr)
-            return
+            return []
         *lines, last = summary(verdict).splitlines()
         if not self.args.quiet:
-            lines.append(f"({seconds:.0f} s in all)")
-        print("\n".join([*lines, last]), flush=True)
+            lines.append(f"({end.seconds:.0f} s in all)")
+        if self.jobs > 1:
+            last = f"{clean(end.case.name)}: {last}"
+            heading = f"case: {clean(end.case.name)}"
+            return [f"{last} ({end.seconds:.0f} s)"] if verdict.passed else [heading, *lines, last]
+        return [*lines, last]
 
-    def _write_matrix(self, cases: list[Case]) -> None:
+    def _say_usage(self, verdict: Verdict) -> None:
+        if verdict.outcome is Outcome.USAGE:
+            print(f"hotplate test: {clean(verdict.reasons[-1])}", file=sys.stderr)
+
+    def _write_matrix(self) -> None:
         """Leave the report of all cases, and say in a line how many passed."""
         from hotplate.report.artifacts import Folder
         from hotplate.report.html import matrix
 
         folder = Folder(self.settings.artifacts.absolute())
-        path = folder.write(MATRIX, matrix(self.runs))
-        passed = sum(each.verdict.passed for each in self.runs)
-        what = "images" if len({each.image for each in cases}) == len(cases) else "cases"
-        print(f"{passed} of {len(cases)} {what} passed; all of them: {path or folder.problem}")
+        runs = [self.runs[each.name] for each in self.cases if each.name in self.runs]
+        path = folder.write(MATRIX, matrix(runs))
+        passed = sum(each.passed for each in self.verdicts)
+        several = len({each.image for each in self.cases}) == len(self.cases)
+        what = f"{len(self.cases)} {'images' if several else 'cases'}"
+        print(f"{passed} of {what} passed; all of them: {path or folder.problem}")

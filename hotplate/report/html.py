@@ -44,11 +44,15 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class RunReport:
-    """One run of a matrix, as :func:`matrix` shows it."""
+    """One run of a matrix, as :func:`matrix` shows it.
+
+    :param page: the run's own report, relative to the matrix; "" when there is none.
+    """
 
     verdict: Verdict
     events: tuple[Event, ...]
     screenshot: bytes | None = None
+    page: str = ""
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,7 @@ class _Run:
     def __init__(self, number: int, run: RunReport) -> None:
         verdict = run.verdict
         self.number = number
+        self.page = run.page
         self.verdict = verdict
         self.kind = _word(verdict.passed)
         self.reasons = verdict.reasons[:-1] if verdict.diagnosis else verdict.reasons

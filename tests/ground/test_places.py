@@ -13,6 +13,7 @@ ELSEWHERE = {
     "children/reaper": "children/test_keeper.py",
     "cli/arguments": "cli/test_command.py",
     "cli/build": "cli/test_build_verb.py",
+    "cli/case_process": "cli/test_side_by_side.py",
     "cli/case_run": "cli/test_whose_fault.py",
     "cli/down": "cli/test_up.py",
     "cli/hook": "hookkit/test_run.py",

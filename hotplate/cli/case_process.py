@@ -1,0 +1,129 @@
+"""A case in a process of its own: what of it runs there, and what it says to the command.
+
+Heat is a part of the process that runs a case: whatever becomes of one, no other is touched by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from hotplate.children.keeper import FIRST_CHILD_FD
+from hotplate.cli.case_run import CaseRun, import_what_writes
+from hotplate.cli.cases import Case
+from hotplate.cli.interrupts import Interrupts
+from hotplate.cli.output import guarded
+
+if TYPE_CHECKING:
+    from hotplate.events.event import Event
+    from hotplate.events.log import EventLog
+    from hotplate.verdict.stages import Mark, Stage
+    from hotplate.verdict.verdict import Verdict
+
+_BEGIN = (
+    "import os, sys; from multiprocessing.connection import Connection; "
+    f"channel = Connection({FIRST_CHILD_FD}); environment = channel.recv(); "
+    "os.execve(sys.executable, [sys.executable, *sys.argv[1:]], environment)"
+)
+"""Takes the environment of the command, which is too long for a request to the keeper."""
+
+_RUN = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from hotplate.cli import case_process; case_process.main()"
+)
+
+COMMAND = (
+    *(sys.executable, "-I", "-S", "-c", _BEGIN),
+    *("-P", "-c", _RUN, str(Path(__file__).resolve().parents[2])),
+)
+"""The program of a case.  It is sent the environment on its first descriptor, then the words of the
+command and the case; it sends what is below."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The case has a folder."""
+
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What the case is doing now, in a sentence."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The case has its verdict; all but the report is written."""
+
+    verdict: Verdict
+
+
+class _Relay:
+    """Sends what a case does to the command."""
+
+    def __init__(self, channel: Connection, events: EventLog) -> None:
+        self._channel = channel
+        self._start = time.monotonic()
+        events.subscribe(self._powered)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        """Send a sentence."""
+        send(self._channel, Doing(text))
+
+    def reached(self, mark: Mark, server: str) -> None:
+        """Send a stage, with the seconds from power-on."""
+        whose = f"{server}: " if server else ""
+        self.say(f"{whose}{mark.stage} after {max(0.0, mark.at - self._start):.0f} s")
+
+    def _powered(self, event: Event) -> None:
+        if event.kind == "power-on":
+            self._start = event.at
+
+
+def send(channel: Connection, message: object) -> None:
+    """Send a message; who has gone cannot be told anything."""
+    with contextlib.suppress(OSError):
+        channel.send(message)
+
+
+def main() -> None:
+    """Run the case that is sent."""
+    os.set_inheritable(FIRST_CHILD_FD, False)
+    channel: Connection = Connection(FIRST_CHILD_FD)
+    with channel, guarded(), Interrupts() as interrupts:
+        import_what_writes()
+        args, case = channel.recv()
+        _run(args, case, interrupts, channel)
+
+
+def _run(args: argparse.Namespace, case: Case, interrupts: Interrupts, channel: Connection) -> None:
+    def follow(_: Mapping[Stage, float], events: EventLog) -> _Relay:
+        return _Relay(channel, events)
+
+    case_run = CaseRun(
+        args,
+        case,
+        interrupts,
+        follow=follow,
+        begun=lambda folder: send(channel, Begun(folder)),
+    )
+    done = case_run.run()
+    send(channel, Ended(done.verdict))
+    case_run.write_report(done)

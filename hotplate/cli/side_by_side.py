@@ -1,0 +1,232 @@
+"""Cases side by side on this host, a process each."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotplate.children.keeper import Child, Keeper
+from hotplate.cli import case_process
+from hotplate.cli.cases import Case
+from hotplate.cli.interrupts import Interrupts
+from hotplate.errors import HostError, HotplateError, Interrupted, MachineLostError
+from hotplate.machine import admission
+from hotplate.settings import Settings
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
+
+if TYPE_CHECKING:
+    from hotplate.report.board import Board
+    from hotplate.verdict.verdict import Verdict
+
+CASE_MIB = 200
+"""What Heat and its neighbours need in the process of a case: 155 MiB, as measured, and some."""
+
+MOST_BYTES = 64 * 1024
+"""As much of what a process wrote besides is shown, the last of it."""
+
+ENDING_SECONDS = 60.0
+"""How long a case has for its end after a signal, before its process is killed."""
+
+
+def how_many(cases: int, settings: Settings) -> tuple[int, str]:
+    """Return how many cases may run side by side on this host, and why so many.
+
+    A guest that boots keeps one processor busy.
+    """
+    cores = len(os.sched_getaffinity(0))
+    need = settings.memory + admission.OVERHEAD_MIB + CASE_MIB
+    room = int(admission.host_mib() * admission.SHARE) // need
+    jobs = max(1, min(cases, cores, room))
+    return jobs, f"{cores} processors, and memory for {room} guests of {settings.memory} MiB"
+
+
+@dataclass(frozen=True)
+class CaseEnd:
+    """How a case ended.
+
+    :param folder: where everything of it is; None where it got none.
+    :param seconds: from its start, that of its process, to its end.
+    :param complaint: what its process wrote besides, such as a traceback.
+    """
+
+    case: Case
+    verdict: Verdict
+    folder: Path | None
+    seconds: float
+    complaint: str = ""
+
+
+@dataclass
+class _Running:
+    case: Case
+    child: Child
+    began: float
+    folder: Path | None = None
+    verdict: Verdict | None = None
+
+
+class SideBySide:
+    """Runs cases, so many at a time, each in a process that ends with this one.
+
+    :param board: shows what they are doing.
+    :param on_end: called with the end of each.
+    :ivar more: whether to begin further ones.
+    """
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        jobs: int,
+        *,
+        interrupts: Interrupts,
+        board: Board,
+        on_end: Callable[[CaseEnd], None],
+    ) -> None:
+        self.more = True
+        self._args = args
+        self._jobs = jobs
+        self._interrupts = interrupts
+        self._board = board
+        self._on_end = on_end
+        self._running: dict[Connection, _Running] = {}
+        self._ending: Deadline | None = None
+
+    def run(self, cases: Sequence[Case]) -> None:
+        """Run them; after a signal those that run come to their end, and no more are begun."""
+        waiting = deque(cases)
+        with Keeper() as keeper, tempfile.TemporaryDirectory(prefix="hotplate-") as directory:
+            while self._running or (waiting and self._goes_on):
+                while waiting and self._goes_on and len(self._running) < self._jobs:
+                    self._start(waiting.popleft(), keeper, Path(directory))
+                for channel in self._ready():
+                    self._take(channel)
+                self._board.draw()
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.more and not self._interrupts.came
+
+    def _start(self, case: Case, keeper: Keeper, directory: Path) -> None:
+        began = time.monotonic()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            channel = Connection(ours.detach())
+            handle, output = tempfile.mkstemp(dir=directory)
+            os.close(handle)
+            try:
+                child = keeper.spawn(
+                    case_process.COMMAND,
+                    directory=Path.cwd(),
+                    stderr=Path(output),
+                    fds=[theirs.fileno()],
+                )
+            except (HostError, MachineLostError) as error:
+                channel.close()
+                self._on_end(self._without_verdict(case, error, None, began))
+                return
+        case_process.send(channel, dict(os.environ))
+        case_process.send(channel, (self._args, case))
+        self._running[channel] = _Running(case, child, began)
+        self._board.begin(case.name)
+
+    def _ready(self) -> list[Connection]:
+        """Wait until one of them has something to say; none after a while, for the board."""
+        if self._ending is None:
+            try:
+                with self._interrupts.allowed():
+                    return self._wait(self._board.interval)
+            except Interrupted as error:
+                self._end_all(error.number)
+        assert self._ending is not None
+        ready = self._wait(min(self._ending.left, self._board.interval or ENDING_SECONDS))
+        if not ready and self._ending.passed:
+            for each in self._running.values():
+                each.child.send_signal(signal.SIGKILL)
+            return self._wait(None)
+        return ready
+
+    def _wait(self, seconds: float | None) -> list[Connection]:
+        ready = wait(list(self._running), seconds)
+        return [each for each in ready if isinstance(each, Connection)]
+
+    def _end_all(self, number: int) -> None:
+        """Ask all to end, by the signal that asked us."""
+        self._ending = Deadline(ENDING_SECONDS, "the cases to end")
+        for each in self._running.values():
+            each.child.send_signal(number)
+            self._board.doing(each.case.name, "ending")
+
+    def _take(self, channel: Connection) -> None:
+        running = self._running[channel]
+        try:
+            message = channel.recv()
+        except (EOFError, OSError):
+            self._end(channel, running)
+            return
+        if isinstance(message, case_process.Begun):
+            running.folder = message.folder
+        elif isinstance(message, case_process.Doing):
+            self._board.doing(running.case.name, message.text)
+        elif isinstance(message, case_process.Ended):
+            running.verdict = message.verdict
+
+    def _end(self, channel: Connection, running: _Running) -> None:
+        """Take the end of a process, which has closed its channel."""
+        channel.close()
+        del self._running[channel]
+        try:
+            status = running.child.wait(Deadline(10, "the process of a case to end"))
+        except DeadlineExceeded:
+            status = running.child.kill()
+        case, began = running.case, running.began
+        if running.verdict is None:
+            end = self._without_verdict(case, self._why(status), running.folder, began)
+        else:
+            seconds = time.monotonic() - began
+            end = CaseEnd(case, running.verdict, running.folder, seconds)
+        complaint = _tail(running.child.stderr)
+        # One that was ended before it could listen to signals says so at length.
+        self._on_end(end if self._ending else replace(end, complaint=complaint))
+
+    def _why(self, status: int) -> BaseException:
+        """Return why a process ended without a verdict."""
+        if self._interrupts.came:
+            return Interrupted(self._interrupts.came)
+        if status < 0:
+            name = signal.Signals(-status).name
+            return MachineLostError(f"the process of the case was ended by {name}", hint="dmesg")
+        return HotplateError(f"the process of the case ended with status {status} and no verdict")
+
+    def _without_verdict(
+        self, case: Case, error: BaseException, folder: Path | None, began: float
+    ) -> CaseEnd:
+        """Leave a verdict for a process that left none."""
+        from hotplate.events.log import EventLog
+        from hotplate.report.artifacts import Folder
+        from hotplate.verdict.verdict import of_error
+
+        now = time.monotonic()
+        where = str(folder or "")
+        verdict = of_error(error, case.subject, EventLog(), now=now, artifacts=where)
+        if folder is not None:
+            Folder(folder).write_json("verdict.json", verdict.to_json())
+        return CaseEnd(case, verdict, folder, now - began)
+
+
+def _tail(file: Path) -> str:
+    """Return the end of what a process wrote, and remove the file."""
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - MOST_BYTES))
+        text = stream.read().decode(errors="replace")
+    file.unlink()
+    return text

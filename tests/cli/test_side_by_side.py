@@ -1,0 +1,138 @@
+"""Cases side by side, a process each: what is shown, what is left, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import played_cases
+import pytest
+from played_cases import Played, runs, wait_until
+
+from hotplate import cli
+from hotplate.cli import side_by_side
+from hotplate.machine import admission
+from hotplate.settings import Settings
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Played:
+    return Played(tmp_path)
+
+
+def left_in(folder: str) -> dict[str, object]:
+    document: dict[str, object] = json.loads((Path(folder) / "verdict.json").read_text())
+    return document
+
+
+def test_a_fault_of_one_case_takes_no_other_with_it(played):
+    images = played.images(good="pass", dead="die", bad="fail", fine="pass")
+    done = played.run(*images, "-j", "2", "--json", "v.json", "--junit", "j.xml")
+    assert done.returncode == 4, done
+    verdicts = played.verdicts()
+    assert [*verdicts] == images
+    outcomes = [each["outcome"] for each in verdicts.values()]
+    assert outcomes == ["passed", "machine lost", "failed", "passed"]
+    dead = verdicts["dead.raw"]
+    assert dead["reasons"][0].startswith("the process of the case was ended by SIGKILL")
+    for each in verdicts.values():
+        assert left_in(each["artifacts"]) == each
+    suites = ET.parse(played.folder / "j.xml").getroot().findall("testsuite")
+    assert [each.get("name") for each in suites] == [f"hotplate {image}" for image in images]
+    lines = done.stdout.splitlines()
+    assert lines[0] == "4 cases, 2 at a time (by -j)"
+    assert "good.raw: plays pass" in lines
+    assert any(re.fullmatch(r"good\.raw: PASSED \(\d+ s\)", line) for line in lines)
+    assert "bad.raw: FAILED: the image is bad" in lines
+    page = played.folder / "artifacts" / "matrix.html"
+    assert lines[-1] == f"2 of 4 images passed; all of them: {page}"
+    links = re.findall(r'href="([^"#]+/report\.html)"', page.read_text())
+    assert len(links) == 4
+    there = [(page.parent / link).exists() for link in links]
+    assert there == [True, False, True, True]
+    # Each had a process of its own.
+    assert len({pid for name in ("good", "dead", "bad", "fine") for pid in played.tries(name)}) == 4
+
+
+def test_one_at_a_time_they_run_in_the_command_itself(played):
+    images = played.images(good="pass", bad="fail")
+    process = played.start(*images, "-j", "1", "--json", "v.json", "-q")
+    out, err = process.communicate(timeout=played_cases.SECONDS)
+    assert process.returncode == 1, err
+    assert [each["outcome"] for each in played.verdicts().values()] == ["passed", "failed"]
+    assert played.tries("good") == played.tries("bad") == [process.pid]
+    assert "case: bad.raw" in out
+
+
+def test_after_a_usage_error_no_other_is_begun(played):
+    images = played.images(first="usage", second="usage", third="pass")
+    done = played.run(*images, "-j", "2", "--json", "v.json")
+    assert done.returncode == 2
+    assert done.stderr == "hotplate test: that makes no sense\n" * 2
+    assert played.tries("third") == []
+
+
+@pytest.mark.parametrize(
+    ("number", "closed"), [(signal.SIGINT, False), (signal.SIGHUP, True)], ids=str
+)
+def test_a_signal_ends_all_of_them(played, number, closed):
+    images = played.images(good="pass", one="wait", two="wait", three="wait")
+    process = played.start(*images, "-j", "2", "--json", "v.json", "--junit", "j.xml")
+    if closed:
+        process.stdout.close()
+    wait_until(lambda: played.tries("one") and played.tries("two"))
+    process.send_signal(number)
+    if closed:
+        err = process.stderr.read()
+        process.wait(played_cases.SECONDS)
+    else:
+        out, err = process.communicate(timeout=played_cases.SECONDS)
+        assert "not begun: three.raw" in out
+        assert out.splitlines()[-1].startswith("1 of 4 images passed; ")
+    assert process.returncode == 128 + number
+    assert err == ""
+    outcomes = {name: each["outcome"] for name, each in played.verdicts().items()}
+    assert outcomes == {"good.raw": "passed"} | dict.fromkeys(images[1:], "interrupted")
+    for each in played.verdicts().values():
+        assert left_in(each["artifacts"]) == each
+    assert len(ET.parse(played.folder / "j.xml").getroot().findall("testsuite/testcase/error")) == 3
+    assert not any(map(runs, [*played.tries("one"), *played.tries("two")]))
+    assert played.tries("three") == []
+
+
+def test_none_outlives_the_command(played):
+    process = played.start(*played.images(one="wait", two="wait"), "-j", "2")
+    wait_until(lambda: played.tries("one") and played.tries("two"))
+    process.kill()
+    process.communicate(timeout=played_cases.SECONDS)
+    wait_until(lambda: not any(map(runs, [*played.tries("one"), *played.tries("two")])))
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("-j", "0"), "-j 0 is too small; expected cases, at least 1"),
+        (("-j", "2", "--keep"), "--keep and --pause-on-fail wait for you at each case"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(played, monkeypatch, capsys, words, problem):
+    monkeypatch.chdir(played.folder)
+    assert cli.main(["test", *played.images(one="pass", two="pass"), *words]) == 2
+    assert problem in capsys.readouterr().err
+    assert not (played.folder / "artifacts").exists()
+
+
+@pytest.mark.parametrize(
+    ("cases", "cores", "mib", "expected"),
+    [(8, 4, 64_000, 4), (3, 4, 64_000, 3), (8, 4, 4_500, 2), (8, 4, 1_000, 1), (8, 1, 64_000, 1)],
+)
+def test_so_many_as_processors_and_memory_allow(monkeypatch, cases, cores, mib, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr(admission, "host_mib", lambda: mib)
+    jobs, why = side_by_side.how_many(cases, Settings())
+    assert jobs == expected
+    assert why.startswith(f"{cores} processors, and memory for ")

@@ -1,0 +1,117 @@
+"""Cases that are played: each image is a file with a word that says how its run goes.
+
+The real command runs in real processes; what boots a machine in them is planted with a
+``sitecustomize``, which every Python loads that is started so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SECONDS = 120
+
+PLANT = """
+import os, signal
+from hotplate.cli import case_run
+from hotplate.errors import ImageError, MachineLostError, Outcome, UsageError
+from hotplate.verdict.verdict import Verdict
+
+def play(self, folder, events):
+    tries = self.case.image.with_suffix(".tries")
+    with tries.open("a") as stream:
+        stream.write(f"{os.getpid()}\\n")
+    word, _, more = self.case.image.read_text().partition(" ")
+    self._follow({}, events).say(f"plays {word}")
+    if word == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if word == "wait":
+        while True:
+            signal.pause()
+    if word == "lost" and len(tries.read_text().split()) <= int(more):
+        raise MachineLostError("the machine went away")
+    if word == "fail":
+        raise ImageError("the image is bad")
+    if word == "usage":
+        raise UsageError("that makes no sense")
+    return Verdict(
+        subject=self.case.subject,
+        outcome=Outcome.PASSED,
+        status="CREATE_COMPLETE",
+        reasons=(),
+        stages=(),
+        artifacts=str(folder),
+    )
+
+case_run.CaseRun._try = play
+"""
+
+
+class Played:
+    """``hotplate test`` in a folder with such images."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "planted").mkdir()
+        (folder / "planted" / "sitecustomize.py").write_text(PLANT)
+
+    def images(self, **words: str) -> list[str]:
+        """Write an image each, by name the word that it plays."""
+        for name, word in words.items():
+            (self.folder / f"{name}.raw").write_text(word)
+        return [f"{name}.raw" for name in words]
+
+    def tries(self, name: str) -> list[int]:
+        """The processes in which an image was tried."""
+        file = self.folder / f"{name}.tries"
+        return [int(each) for each in file.read_text().split()] if file.exists() else []
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Begin the command."""
+        path = os.pathsep.join([str(self.folder / "planted"), os.environ.get("PYTHONPATH", "")])
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "hotplate", "test", *words],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": path, "HOTPLATE_CACHE": str(self.folder / "cache")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=_default_signals,
+        )
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run the command to its end."""
+        process = self.start(*words)
+        out, err = process.communicate(timeout=SECONDS)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def verdicts(self, file: str = "v.json") -> dict[str, Any]:
+        """The verdicts that ``--json`` left, by case."""
+        return {each["case"]: each for each in json.loads((self.folder / file).read_text())}
+
+
+def _default_signals() -> None:
+    # Where the tests were started with & or nohup, SIGINT and SIGHUP are ignored.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def wait_until(what: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + SECONDS
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there."""
+    return Path(f"/proc/{pid}").exists()
