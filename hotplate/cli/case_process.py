@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -33,7 +33,7 @@ _BEGIN = (
     f"channel = Connection({FIRST_CHILD_FD}); environment = channel.recv(); "
     "os.execve(sys.executable, [sys.executable, *sys.argv[1:]], environment)"
 )
-"""Takes the environment of the command, which is too long for a request to the keeper."""
+"""Takes the environment of the command, which may be too long for a request to the keeper."""
 
 _RUN = (
     "import sys; sys.path.append(sys.argv[1]); "
@@ -45,7 +45,7 @@ COMMAND = (
     *("-P", "-c", _RUN, str(Path(__file__).resolve().parents[2])),
 )
 """The program of a case.  It is sent the environment on its first descriptor, then the words of the
-command and the case; it sends what is below."""
+command, the case and its losses; it sends what is below."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,13 @@ class Doing:
     """What the case is doing now, in a sentence."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Its machine was lost; it may be tried again."""
+
+    why: str
 
 
 @dataclass(frozen=True)
@@ -109,21 +116,31 @@ def main() -> None:
     channel: Connection = Connection(FIRST_CHILD_FD)
     with channel, guarded(), Interrupts() as interrupts:
         import_what_writes()
-        args, case = channel.recv()
-        _run(args, case, interrupts, channel)
+        args, case, losses = channel.recv()
+        case_run = _case_run(channel, args, case, interrupts, losses)
+        done = case_run.run()
+        send(channel, Ended(done.verdict))
+        case_run.write_report(done)
 
 
-def _run(args: argparse.Namespace, case: Case, interrupts: Interrupts, channel: Connection) -> None:
+def _case_run(
+    channel: Connection,
+    args: argparse.Namespace,
+    case: Case,
+    interrupts: Interrupts,
+    losses: Sequence[str],
+) -> CaseRun:
+    """Return the run of a case that sends what happens."""
+
     def follow(_: Mapping[Stage, float], events: EventLog) -> _Relay:
         return _Relay(channel, events)
 
-    case_run = CaseRun(
+    return CaseRun(
         args,
         case,
         interrupts,
         follow=follow,
         begun=lambda folder: send(channel, Begun(folder)),
+        losses=losses,
+        lost=lambda why: send(channel, Lost(why)),
     )
-    done = case_run.run()
-    send(channel, Ended(done.verdict))
-    case_run.write_report(done)

@@ -7,7 +7,7 @@ import importlib
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +60,8 @@ class CaseRun:
     :param interrupts: end what an image is tested by, and nothing that is written about it.
     :param follow: makes who follows it; by default the terminal does.
     :param begun: called with the folder of the case when it is there.
+    :param losses: why its machine, or its process, was lost before, one sentence each.
+    :param lost: called with why its machine was lost, each time.
     """
 
     def __init__(
@@ -70,12 +72,16 @@ class CaseRun:
         *,
         follow: Follow | None = None,
         begun: Callable[[Path], None] = lambda _: None,
+        losses: Sequence[str] = (),
+        lost: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.args = args
         self.case = case
         self.interrupts = interrupts
         self._follow = follow or self._on_terminal
         self._begun = begun
+        self._losses = [*losses]
+        self._lost = lost
         self.settings = load_settings(case.arguments(args))
         self.options = load_cloud_options(args)
         self._artifacts: Artifacts | None = None
@@ -124,17 +130,19 @@ class CaseRun:
             print(f"hotplate test: {self._artifacts.problem}", file=sys.stderr)
 
     def _attempts(self, artifacts: Artifacts, subject: Subject) -> RunReport:
-        """Test an image, once more if its machine was lost."""
+        """Test an image, and again when its machine was lost, as often as that is wanted."""
         from hotplate.events.log import EventLog
 
         done = self._attempt(artifacts.folder, subject)
-        if done.verdict.outcome is not Outcome.LOST:
-            return done
-        lost = clean(done.verdict.reasons[-1])
-        artifacts.write_json("first-try.json", done.verdict.to_json())
-        self._follow({}, EventLog()).say(f"{LOST_ONCE} ({lost})")
-        done = self._attempt(artifacts.folder / "second-try", subject)
-        return replace(done, verdict=after_a_loss(done.verdict, lost))
+        while done.verdict.outcome is Outcome.LOST and len(self._losses) < self.args.retry_lost:
+            why = clean(done.verdict.reasons[-1])
+            self._losses.append(why)
+            self._lost(why)
+            number = len(self._losses)
+            artifacts.write_json(f"{nth(number)}-try.json", done.verdict.to_json())
+            self._follow({}, EventLog()).say(f"{LOST_ONCE} ({why})")
+            done = self._attempt(artifacts.folder / f"{nth(number + 1)}-try", subject)
+        return replace(done, verdict=after_losses(done.verdict, self._losses))
 
     def _attempt(self, folder: Path, subject: Subject) -> RunReport:
         """Test an image once; what ends that by an exception is a verdict too."""
@@ -257,14 +265,26 @@ def _pause(trial: Trial, verdict: Verdict) -> None:
         access.pause(trial.testbed, running, trial.folder / "doors", say=say)
 
 
-def after_a_loss(verdict: Verdict, lost: str) -> Verdict:
-    """Return the verdict of a second try, which says what became of the first.
+def after_losses(verdict: Verdict, losses: Sequence[str]) -> Verdict:
+    """Return the verdict of a later try, which says what became of those before it.
 
-    :param lost: why the first one's machine was lost.
+    :param losses: why each of them lost its machine.
     """
-    facts = {**verdict.subject.facts, "first try": f"the machine was lost: {lost}"}
+    numbered = [(nth(number), why) for number, why in enumerate(losses, start=1)]
+    tries = {f"{which} try": f"the machine was lost: {why}" for which, why in numbered}
+    facts = {**verdict.subject.facts, **tries}
+    reasons = [f"a {which} try lost its machine: {why}" for which, why in numbered]
     return replace(
         verdict,
         subject=replace(verdict.subject, facts=facts),
-        reasons=(f"a first try lost its machine: {lost}", *verdict.reasons),
+        reasons=(*reasons, *verdict.reasons),
     )
+
+
+def nth(number: int) -> str:
+    """Return an ordinal number, from 1 on.
+
+    >>> [nth(number) for number in (1, 2, 4)]
+    ['first', 'second', '4th']
+    """
+    return ("first", "second", "third")[number - 1] if number <= 3 else f"{number}th"

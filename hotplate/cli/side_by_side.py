@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 
 from hotplate.children.keeper import Child, Keeper
 from hotplate.cli import case_process
+from hotplate.cli.case_run import LOST_ONCE, after_losses
 from hotplate.cli.cases import Case
 from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import HostError, HotplateError, Interrupted, MachineLostError
 from hotplate.machine import admission
 from hotplate.settings import Settings
+from hotplate.text import clean
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class _Running:
     case: Case
     child: Child
     began: float
+    losses: list[str]
     folder: Path | None = None
     verdict: Verdict | None = None
 
@@ -98,16 +101,17 @@ class SideBySide:
         self._interrupts = interrupts
         self._board = board
         self._on_end = on_end
+        self._waiting: deque[tuple[Case, list[str]]] = deque()
         self._running: dict[Connection, _Running] = {}
         self._ending: Deadline | None = None
 
     def run(self, cases: Sequence[Case]) -> None:
         """Run them; after a signal those that run come to their end, and no more are begun."""
-        waiting = deque(cases)
+        self._waiting.extend((case, []) for case in cases)
         with Keeper() as keeper, tempfile.TemporaryDirectory(prefix="hotplate-") as directory:
-            while self._running or (waiting and self._goes_on):
-                while waiting and self._goes_on and len(self._running) < self._jobs:
-                    self._start(waiting.popleft(), keeper, Path(directory))
+            while self._running or (self._waiting and self._goes_on):
+                while self._waiting and self._goes_on and len(self._running) < self._jobs:
+                    self._start(*self._waiting.popleft(), keeper, Path(directory))
                 for channel in self._ready():
                     self._take(channel)
                 self._board.draw()
@@ -116,7 +120,7 @@ class SideBySide:
     def _goes_on(self) -> bool:
         return self.more and not self._interrupts.came
 
-    def _start(self, case: Case, keeper: Keeper, directory: Path) -> None:
+    def _start(self, case: Case, losses: list[str], keeper: Keeper, directory: Path) -> None:
         began = time.monotonic()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -132,11 +136,11 @@ class SideBySide:
                 )
             except (HostError, MachineLostError) as error:
                 channel.close()
-                self._on_end(self._without_verdict(case, error, None, began))
+                self._on_end(self._without_verdict(case, error, None, began, losses=losses))
                 return
         case_process.send(channel, dict(os.environ))
-        case_process.send(channel, (self._args, case))
-        self._running[channel] = _Running(case, child, began)
+        case_process.send(channel, (self._args, case, losses))
+        self._running[channel] = _Running(case, child, began, losses)
         self._board.begin(case.name)
 
     def _ready(self) -> list[Connection]:
@@ -177,6 +181,8 @@ class SideBySide:
             running.folder = message.folder
         elif isinstance(message, case_process.Doing):
             self._board.doing(running.case.name, message.text)
+        elif isinstance(message, case_process.Lost):
+            running.losses.append(message.why)
         elif isinstance(message, case_process.Ended):
             running.verdict = message.verdict
 
@@ -190,13 +196,27 @@ class SideBySide:
             status = running.child.kill()
         case, began = running.case, running.began
         if running.verdict is None:
-            end = self._without_verdict(case, self._why(status), running.folder, began)
+            why = self._why(status)
+            end = self._without_verdict(case, why, running.folder, began, losses=running.losses)
+            if isinstance(why, MachineLostError) and self._again(running, str(why)):
+                return
         else:
             seconds = time.monotonic() - began
             end = CaseEnd(case, running.verdict, running.folder, seconds)
         complaint = _tail(running.child.stderr)
         # One that was ended before it could listen to signals says so at length.
         self._on_end(end if self._ending else replace(end, complaint=complaint))
+
+    def _again(self, running: _Running, why: str) -> bool:
+        """Let a case whose process was lost run again, if it may."""
+        from hotplate.verdict.verdict import one_line
+
+        if len(running.losses) >= self._args.retry_lost or not self.more:
+            return False
+        name = running.case.name
+        self._board.end(name, [clean(f"{name}: {LOST_ONCE} ({one_line(why)})")])
+        self._waiting.appendleft((running.case, [*running.losses, one_line(why)]))
+        return True
 
     def _why(self, status: int) -> BaseException:
         """Return why a process ended without a verdict."""
@@ -208,7 +228,13 @@ class SideBySide:
         return HotplateError(f"the process of the case ended with status {status} and no verdict")
 
     def _without_verdict(
-        self, case: Case, error: BaseException, folder: Path | None, began: float
+        self,
+        case: Case,
+        error: BaseException,
+        folder: Path | None,
+        began: float,
+        *,
+        losses: Sequence[str],
     ) -> CaseEnd:
         """Leave a verdict for a process that left none."""
         from hotplate.events.log import EventLog
@@ -218,6 +244,7 @@ class SideBySide:
         now = time.monotonic()
         where = str(folder or "")
         verdict = of_error(error, case.subject, EventLog(), now=now, artifacts=where)
+        verdict = after_losses(verdict, losses)
         if folder is not None:
             Folder(folder).write_json("verdict.json", verdict.to_json())
         return CaseEnd(case, verdict, folder, now - began)

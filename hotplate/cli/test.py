@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from hotplate.cli.arguments import (
     add_cloud_arguments,
@@ -19,6 +20,7 @@ from hotplate.cli.arguments import (
 from hotplate.cli.case_run import CaseRun, import_what_writes
 from hotplate.cli.cases import Case, check, named
 from hotplate.cli.interrupts import Interrupts
+from hotplate.cli.last_cases import LastCases
 from hotplate.cli.side_by_side import CaseEnd, SideBySide, how_many
 from hotplate.errors import HostError, Outcome, UsageError
 from hotplate.text import clean
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from hotplate.report.files import ResultFiles
     from hotplate.report.html import RunReport
     from hotplate.verdict.verdict import Verdict
+
+STREAM = "-"
+"""Given for a file, the standard output."""
 
 MATRIX = "matrix.html"
 """Beside the folders of the runs: the report of all cases of one command."""
@@ -48,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json",
         type=Path,
         metavar="FILE",
-        help="write the verdict as JSON; a list for several cases",
+        help="write the verdict as JSON, a list for several cases; - writes each as a line to "
+        "the standard output when its case ends, and what else is said to the standard error",
     )
     parser.add_argument(
         "--artifacts",
@@ -81,6 +87,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="run so many cases side by side; by default as many as processors and memory allow",
     )
+    parser.add_argument(
+        "--fail-fast", action="store_true", help="begin no case after one that did not pass"
+    )
+    parser.add_argument(
+        "--only-failed",
+        action="store_true",
+        help="leave out the cases that passed in the last command that had several",
+    )
+    parser.add_argument(
+        "--retry-lost",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run a case again whose machine was lost, at most N times (1)",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print the verdict only")
     parser.add_argument(
         "--keep",
@@ -96,14 +117,19 @@ def run(args: argparse.Namespace) -> int:
     """Run it; the exit status is the verdict's, and the highest of several."""
     from hotplate.report.files import ResultFiles
 
+    streams = str(args.json) == STREAM
+    file = None if streams else args.json
     # What was left by an earlier command goes first, whatever is wrong with this one.
-    ResultFiles(args.junit, args.json, several=False).begin()
+    ResultFiles(args.junit, file, several=False).begin()
     check(args)
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, contextlib.ExitStack() as stack:
         import_what_writes()
         cases = named(args)
-        files = ResultFiles(args.junit, args.json, several=len(cases) > 1)
-        return TestCommand(args, cases, files=files, interrupts=interrupts).run()
+        files = ResultFiles(args.junit, file, several=len(cases) > 1)
+        lines = sys.stdout if streams else None
+        if streams:
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        return TestCommand(args, cases, files=files, interrupts=interrupts, lines=lines).run()
 
 
 class TestCommand:
@@ -111,6 +137,8 @@ class TestCommand:
 
     :param files: where the verdicts go besides.
     :param interrupts: end what an image is tested by, and nothing that is written about it.
+    :param lines: where each verdict is written as a line of JSON; None for nowhere.
+    :ivar cases: those that are to run.
     """
 
     # Not a class of tests, whatever pytest takes its name for.
@@ -123,12 +151,16 @@ class TestCommand:
         *,
         files: ResultFiles,
         interrupts: Interrupts,
+        lines: TextIO | None = None,
     ) -> None:
         self.args = args
-        self.cases = cases
         self.files = files
         self.interrupts = interrupts
+        self.lines = lines
         self.settings = load_settings(args)
+        self.several = len(cases) > 1
+        self.last = LastCases(self.settings.artifacts.absolute())
+        self.cases = self._chosen(cases)
         # Wrong options are wrong for all of them.
         load_cloud_options(args)
         self.jobs, self.why = self._how_many()
@@ -142,13 +174,32 @@ class TestCommand:
 
     def run(self) -> int:
         """Run the cases; returns the exit status."""
-        if self.jobs > 1:
+        if not self.cases:
+            self._write_files()
+        elif self.jobs > 1:
             self._side_by_side()
         else:
             self._one_by_one()
-        if len(self.cases) > 1:
+        self._leave_out([each for each in self.cases if each.name not in self.runs])
+        if self.several and self.cases:
             self._write_matrix()
-        return max([each.exit_status for each in self.verdicts] + self.problems)
+        return max([each.exit_status for each in self.verdicts] + self.problems, default=0)
+
+    def _chosen(self, cases: Sequence[Case]) -> Sequence[Case]:
+        """Return the cases that are to run, and say why not the others."""
+        if not self.args.only_failed:
+            return cases
+        chosen = self.last.failed(cases)
+        why = "the others passed in the last run" if self.last.there else "no earlier run is known"
+        if not self.args.quiet:
+            print(f"{len(chosen)} of {len(cases)} cases run; {why}", flush=True)
+        return chosen
+
+    def _is_last(self, verdict: Verdict) -> bool:
+        """Whether no case is to be begun after this one has ended."""
+        # After a usage error something in the command is wrong, and to be mended first.
+        stops = self.args.fail_fast and not verdict.passed
+        return stops or verdict.outcome is Outcome.USAGE
 
     def _how_many(self) -> tuple[int, str]:
         """Return how many cases run at a time, and why so many.
@@ -168,11 +219,9 @@ class TestCommand:
 
     def _one_by_one(self) -> None:
         for case in self.cases:
-            if len(self.cases) > 1:
+            if self.several:
                 print(f"case: {clean(case.name)}", flush=True)
-            verdict = self._run_here(case)
-            if verdict.outcome is Outcome.USAGE:
-                # Something in the command is wrong, and to be mended first.
+            if self._is_last(self._run_here(case)):
                 break
 
     def _side_by_side(self) -> None:
@@ -188,19 +237,17 @@ class TestCommand:
                 print(clean(end.complaint), file=sys.stderr, end="")
             board.end(end.case.name, self._lines(end))
             self._say_usage(end.verdict)
-            if end.verdict.outcome is Outcome.USAGE:
+            if self._is_last(end.verdict):
                 runner.more = False
 
         runner = SideBySide(
             self.args, self.jobs, interrupts=self.interrupts, board=board, on_end=on_end
         )
         runner.run(self.cases)
-        if self.interrupts.came:
-            self._give_up([each for each in self.cases if each.name not in self.runs])
 
-    def _give_up(self, cases: Sequence[Case]) -> None:
-        """Leave a verdict for those that a signal kept from being begun."""
-        for case in cases:
+    def _leave_out(self, cases: Sequence[Case]) -> None:
+        """Say which were not begun; a signal that kept them from it leaves each a verdict."""
+        for case in cases if self.interrupts.came else ():
             case_run = CaseRun(self.args, case, self.interrupts)
             done = case_run.run()
             self._remember(case, done.verdict, case_run.folder)
@@ -222,10 +269,16 @@ class TestCommand:
 
     def _remember(self, case: Case, verdict: Verdict, folder: Path | None) -> None:
         """Keep a verdict, and write those that there are."""
+        from hotplate.report.artifacts import json_line
         from hotplate.report.html import RunReport
 
         page = f"{folder.name}/report.html" if folder else ""
         self.runs[case.name] = RunReport(verdict, (), page=page)
+        if self.lines is not None:
+            self.lines.write(json_line(verdict.to_json()))
+            self.lines.flush()
+        if self.several:
+            self.last.remember(case, verdict)
         self._write_files()
 
     def _write_files(self) -> None:

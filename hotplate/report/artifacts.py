@@ -67,6 +67,11 @@ def json_bytes(document: object, *, indent: int | None = 2) -> bytes:
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
+def json_line(document: object) -> str:
+    """Return a document as a line of JSON in ASCII, which every stream can write."""
+    return json.dumps(_finite(document), default=str) + "\n"
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)

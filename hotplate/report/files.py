@@ -55,7 +55,8 @@ class ResultFiles:
             documents.append((self.junit, junit.to_xml(verdicts)))
         if self.json is not None:
             listed = [each.to_json() for each in verdicts]
-            documents.append((self.json, json_bytes(listed if self.several else listed[0])))
+            single = len(listed) == 1 and not self.several
+            documents.append((self.json, json_bytes(listed[0] if single else listed)))
         problem: HostError | None = None
         for file, data in documents:
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotplate.cli.case_run import after_a_loss
+from hotplate.cli.case_run import after_losses
 from hotplate.errors import Outcome
 from hotplate.report.terminal import summary
 from hotplate.verdict.verdict import Subject, Verdict
@@ -19,7 +19,7 @@ def verdict(outcome: Outcome, *reasons: str) -> Verdict:
 
 
 def test_a_second_try_that_passes_has_passed_and_tells_of_the_first():
-    final = after_a_loss(verdict(Outcome.PASSED), "QEMU was killed")
+    final = after_losses(verdict(Outcome.PASSED), ["QEMU was killed"])
     assert final.passed
     assert final.exit_status == 0
     assert final.reasons == ("a first try lost its machine: QEMU was killed",)
@@ -31,6 +31,14 @@ def test_a_second_try_that_passes_has_passed_and_tells_of_the_first():
 
 
 def test_a_second_try_that_fails_fails():
-    final = after_a_loss(verdict(Outcome.FAILED, "Heat says CREATE_FAILED"), "QEMU was killed")
+    final = after_losses(verdict(Outcome.FAILED, "Heat says CREATE_FAILED"), ["QEMU was killed"])
     assert final.exit_status == 1
     assert len(final.reasons) == 2
+
+
+def test_each_of_several_losses_is_told():
+    final = after_losses(verdict(Outcome.LOST, "it went away"), ["a panic of QEMU", "killed"])
+    assert final.exit_status == 4
+    assert final.reasons[1:] == ("a second try lost its machine: killed", "it went away")
+    assert final.subject.facts["first try"] == "the machine was lost: a panic of QEMU"
+    assert final.subject.facts["second try"] == "the machine was lost: killed"

@@ -24,7 +24,7 @@ def played(tmp_path: Path) -> Played:
     return Played(tmp_path)
 
 
-def left_in(folder: str) -> dict[str, object]:
+def left_in(folder: str | Path) -> dict[str, object]:
     document: dict[str, object] = json.loads((Path(folder) / "verdict.json").read_text())
     return document
 
@@ -38,7 +38,9 @@ def test_a_fault_of_one_case_takes_no_other_with_it(played):
     outcomes = [each["outcome"] for each in verdicts.values()]
     assert outcomes == ["passed", "machine lost", "failed", "passed"]
     dead = verdicts["dead.raw"]
-    assert dead["reasons"][0].startswith("the process of the case was ended by SIGKILL")
+    assert dead["reasons"][0].startswith("a first try lost its machine: the process of the case")
+    assert dead["reasons"][1].startswith("the process of the case was ended by SIGKILL")
+    assert len(played.tries("dead")) == 2
     for each in verdicts.values():
         assert left_in(each["artifacts"]) == each
     suites = ET.parse(played.folder / "j.xml").getroot().findall("testsuite")
@@ -54,8 +56,51 @@ def test_a_fault_of_one_case_takes_no_other_with_it(played):
     assert len(links) == 4
     there = [(page.parent / link).exists() for link in links]
     assert there == [True, False, True, True]
-    # Each had a process of its own.
-    assert len({pid for name in ("good", "dead", "bad", "fine") for pid in played.tries(name)}) == 4
+    # Each try had a process of its own.
+    assert len({pid for name in ("good", "dead", "bad", "fine") for pid in played.tries(name)}) == 5
+
+
+def test_a_lost_machine_is_tried_again_at_most_so_often(played):
+    images = played.images(late="lost 2", never="lost 9")
+    done = played.run(*images, "-j", "2", "--retry-lost", "2", "--json", "v.json")
+    assert done.returncode == 4
+    late, never = played.verdicts().values()
+    assert (late["outcome"], never["outcome"]) == ("passed", "machine lost")
+    assert late["reasons"] == [
+        "a first try lost its machine: the machine went away",
+        "a second try lost its machine: the machine went away",
+    ]
+    assert len(played.tries("late")) == len(played.tries("never")) == 3
+    folder = Path(left_in(played.folder / "artifacts" / "last")["artifacts"])
+    assert folder.name == "third-try"
+    assert sorted(each.name for each in folder.parent.glob("*-try.json")) == [
+        "first-try.json",
+        "second-try.json",
+    ]
+    assert "late.raw: the machine was lost, which says nothing about the image" in done.stdout
+
+
+def test_verdicts_are_a_stream_of_lines(played):
+    process = played.start(*played.images(one="wait", good="pass"), "-j", "2", "--json", "-")
+    first = json.loads(process.stdout.readline())
+    assert (first["case"], first["outcome"]) == ("good.raw", "passed")
+    wait_until(lambda: played.tries("one"))
+    process.terminate()
+    out, err = process.communicate(timeout=played_cases.SECONDS)
+    assert process.returncode == 128 + signal.SIGTERM
+    (second,) = map(json.loads, out.splitlines())
+    assert (second["case"], second["outcome"]) == ("one.raw", "interrupted")
+    assert "one.raw: plays wait" in err
+    assert err.splitlines()[-1].startswith("1 of 2 images passed; ")
+
+
+def test_after_a_failure_no_other_is_begun_if_so_wanted(played):
+    images = played.images(first="fail", second="fail", third="pass")
+    done = played.run(*images, "-j", "2", "--fail-fast", "--json", "v.json")
+    assert done.returncode == 1
+    assert [*played.verdicts()] == images[:2]
+    assert "not begun: third.raw" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("0 of 3 images passed; ")
 
 
 def test_one_at_a_time_they_run_in_the_command_itself(played):

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = {
+    "hotplate.cli.case_run",
     "hotplate.cli.cases",
     "hotplate.cloud.http.addresses",
     "hotplate.cloud.neutron.allocation",
