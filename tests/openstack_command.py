@@ -37,7 +37,7 @@ for line in sys.stdin:
 
 
 class OpenStack:
-    """Runs ``openstack`` with a directory's ``clouds.yaml``; see :func:`in_directory`."""
+    """Runs ``openstack`` in a directory; see :func:`in_directory`."""
 
     def __init__(self, directory: Path, process: subprocess.Popen[str]) -> None:
         self.directory = directory
@@ -51,7 +51,7 @@ class OpenStack:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(
-            json.dumps(["--os-cloud", "hotplate", *arguments]),
+            json.dumps(arguments),
             file=self._process.stdin,
             flush=True,
         )
@@ -61,12 +61,16 @@ class OpenStack:
         if "json" not in arguments:
             return out + err
         # --wait prints the events first.
-        return json.loads(out[out.find("\n{") + 1 :])
+        starts = [at for sign in "[{" if (at := f"\n{out}".find(f"\n{sign}")) >= 0]
+        return json.loads(out[min(starts) :])
 
 
 @contextlib.contextmanager
-def in_directory(directory: Path) -> Iterator[OpenStack]:
-    """Have the command ready in a directory."""
+def in_directory(directory: Path, clouds: Path | None = None) -> Iterator[OpenStack]:
+    """Have the command ready in a directory, with no other settings than those of a cloud.
+
+    :param clouds: the ``clouds.yaml`` that has the cloud "hotplate"; by default the directory's.
+    """
     with subprocess.Popen(
         [sys.executable, "-c", FORKS],
         cwd=directory,
@@ -75,6 +79,8 @@ def in_directory(directory: Path) -> Iterator[OpenStack]:
             "HOME": str(directory),
             "LC_ALL": "C.UTF-8",
             "PYTHONWARNINGS": "ignore",
+            "OS_CLIENT_CONFIG_FILE": str(clouds or directory / "clouds.yaml"),
+            "OS_CLOUD": "hotplate",
         },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

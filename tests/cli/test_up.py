@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import signal
 import stat
 import subprocess
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 import tiny_disk
 import yaml
+from openstack_command import in_directory
 
 from hotplate.session.directory import SessionDirectory
 
@@ -93,33 +92,11 @@ def template(tmp_path) -> Path:
     return path
 
 
-def openstack_in(directory: Path, *words: str, status: int = 0):
-    """Run the real ``openstack`` with what ``up`` printed, and nothing else."""
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("openstack")), *words],
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(directory),
-            "LC_ALL": "C.UTF-8",
-            "PYTHONWARNINGS": "ignore",
-            "OS_CLIENT_CONFIG_FILE": str(directory / "clouds.yaml"),
-            "OS_CLOUD": "hotplate",
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    if "json" not in words:
-        return done.stdout + done.stderr
-    # With --wait the events come first.
-    starts = [at for sign in "[{" if (at := f"\n{done.stdout}".find(f"\n{sign}")) >= 0]
-    return json.loads(done.stdout[min(starts) :])
-
-
-@pytest.fixture
-def openstack(session):
-    return lambda *words, **given: openstack_in(session.directory, *words, **given)
+@pytest.fixture(scope="module")
+def openstack(session, tmp_path_factory):
+    clouds = session.directory / "clouds.yaml"
+    with in_directory(tmp_path_factory.mktemp("openstack"), clouds) as command:
+        yield command
 
 
 def test_it_says_how_to_reach_it(session):
@@ -218,6 +195,50 @@ def test_qemus_monitor_answers_for_a_server(session, openstack, tmp_path):
     assert hotplate("monitor", *where, "web", "info status").returncode == 2
 
 
+@pytest.mark.tool("qemu-system-x86_64")
+def test_a_server_by_the_openstack_command(openstack, tmp_path):
+    """As people type it: no Heat, a network of its own, a machine that is really switched."""
+    (image,) = openstack("image", "list", "-f", "json")
+    openstack("network", "create", "private", "-f", "json")
+    subnet = ("--network", "private", "--subnet-range", "10.20.0.0/24", "private-subnet")
+    openstack("subnet", "create", *subnet, "-f", "json")
+    (tmp_path / "user-data").write_text("#!/bin/sh\necho hello\n")
+    made = openstack(
+        *("server", "create", "--image", image["Name"], "--flavor", "m1.small"),
+        *("--network", "private", "--user-data", str(tmp_path / "user-data")),
+        *("--wait", "by-hand", "-f", "json"),
+    )
+    assert (made["status"], made["addresses"]) == ("ACTIVE", {"private": ["10.20.0.2"]})
+    openstack("server", "reboot", "--hard", "--wait", "by-hand")
+    console = openstack("console", "log", "show", "by-hand")
+    assert console.count("Booting from Hard Disk") == 2
+    openstack("server", "delete", "--wait", "by-hand")
+    assert openstack("server", "list", "-f", "json") == []
+
+
+@pytest.mark.tool("qemu-system-x86_64")
+def test_a_stack_with_a_server_is_handed_on(openstack, tmp_path):
+    template = tmp_path / "server.yaml"
+    properties = {"name": "kept", "image": "any", "flavor": "m1.small"}
+    resources = {"web": {"type": "OS::Nova::Server", "properties": properties}}
+    template.write_text(
+        yaml.safe_dump({"heat_template_version": "2018-08-31", "resources": resources})
+    )
+    openstack("stack", "create", "-t", str(template), "--wait", "--poll", "1", "first")
+    openstack("stack", "suspend", "--wait", "first")
+    (server,) = openstack("server", "list", "-f", "json")
+    assert server["Status"] == "SUSPENDED"
+    openstack("stack", "resume", "--wait", "first")
+    openstack("stack", "check", "--wait", "first")
+    abandoned = tmp_path / "abandoned.json"
+    openstack("stack", "abandon", "first", "--output-file", str(abandoned))
+    (kept,) = openstack("server", "list", "-f", "json")
+    assert (kept["ID"], kept["Status"]) == (server["ID"], "ACTIVE")
+    openstack("stack", "adopt", "--adopt-file", str(abandoned), "--wait", "second")
+    openstack("stack", "delete", "--yes", "--wait", "second")
+    assert openstack("server", "list", "-f", "json") == []
+
+
 def test_a_request_that_makes_no_sense_is_answered(session):
     directory = SessionDirectory(session.directory)
     for ask in ("nonsense", ""):
@@ -244,7 +265,8 @@ def test_what_is_kept_is_there_again(disk, tmp_path, template):
     assert status == 0, output
     assert "going down, and keeping what is there" in output
     with up(disk, directory, "-t", template) as session:
-        shown = openstack_in(directory, "stack", "output", "show", "hotplate", "word", "-f", "json")
+        with in_directory(tmp_path, directory / "clouds.yaml") as openstack:
+            shown = openstack("stack", "output", "show", "hotplate", "word", "-f", "json")
         assert shown["output_value"] == "kept"
         assert 'the stack "hotplate" is there already' in session.output
         done = hotplate("down", "--directory", directory, "--keep")
