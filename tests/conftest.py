@@ -34,8 +34,6 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
 
 # The helpers beside the tests (played_guest, tiny_disk) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
-# And so is the element lint, which is for who has this checkout.
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 SERVER = "0b9f9f0e-1c8a-4a38-8f2c-7a41a53c6a11"
 CONFIG = "5c9f8f66-0f50-4b80-b0c4-7d7f5a6f0b7e"

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from element_lint import Collection, lint
 
 from hotplate.image.plan import dib_elements_dir
+from hotplate.lint.elements import Collection, lint
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "hook"

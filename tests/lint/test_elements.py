@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from element_lint import Collection, lint
 
 from hotplate.image.plan import dib_elements_dir
+from hotplate.lint.elements import Collection, lint
 
 ROOT = Path(__file__).parents[2]
 
