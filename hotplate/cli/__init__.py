@@ -40,6 +40,7 @@ VERBS = {
     "inspect": "say what is in an image and what will not work, without booting it",
     "diff": "say what is different in two images, without booting them",
     "hook": "write a new hook, run one on this host, or hold it to the contract",
+    "lint": "say what is wrong with diskimage-builder elements",
     "cache": "list what is cached, or remove it",
     "doctor": "say what this host can do, and what to install",
 }

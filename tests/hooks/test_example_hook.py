@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hotplate.image.plan import dib_elements_dir
-from hotplate.lint.elements import Collection, lint
+from hotplate.lint.collection import Collection
+from hotplate.lint.elements import element_findings
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "hook"
@@ -74,7 +75,7 @@ def test_element_has_no_finding():
     collection = Collection(
         EXAMPLE / "elements", EXAMPLE / "hooks", (ROOT / "elements", dib_elements_dir())
     )
-    assert [str(finding) for finding in lint(collection)] == []
+    assert element_findings(collection) == []
 
 
 def test_element_brings_the_hook(tmp_path):

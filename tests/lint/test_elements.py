@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from hotplate.errors import UsageError
 from hotplate.image.plan import dib_elements_dir
-from hotplate.lint.elements import Collection, lint
-
-ROOT = Path(__file__).parents[2]
+from hotplate.lint.collection import Collection
+from hotplate.lint.elements import element_findings
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -27,7 +25,10 @@ def write(root: Path, files: dict[str, str]) -> Path:
 
 
 def messages(elements: Path, *, hooks: Path | None = None) -> list[str]:
-    return [str(finding) for finding in lint(Collection(elements, hooks, (dib_elements_dir(),)))]
+    """The findings as sentences; each has a mend, and a rule of this lint."""
+    findings = element_findings(Collection(elements, hooks, (dib_elements_dir(),)))
+    assert all(each.mend and each.rule.startswith("element/") for each in findings)
+    return [f"{each.file.relative_to(elements)}: {each.reason}" for each in findings]
 
 
 GOOD = {
@@ -98,11 +99,11 @@ MISTAKES = {
     "misspelt directory": ({"a/post-instal.d/50-x!": SCRIPT}, "no phase has this name"),
     "unknown file": ({"a/element-depz": "vm\n"}, "nothing reads a file of this name"),
     "dot in name": ({"a/install.d/50-x.sh!": SCRIPT}, "dib-run-parts runs only names"),
-    "no number": ({"a/install.d/x!": SCRIPT}, "no number of two digits"),
+    "no number": ({"a/install.d/x!": SCRIPT}, "counts as 0, so this runs"),
     "not executable": ({"a/install.d/50-x": SCRIPT}, "not executable, so it is not run"),
     "not executable, typed": ({"a/install.d/a-venv-install/50-x": SCRIPT}, "not executable"),
     "refresh not executable": ({"a/os-refresh-config/configure.d/50-x": SCRIPT}, "not executable"),
-    "environment name": ({"a/environment.d/x.bash": ""}, "expected two digits"),
+    "environment name": ({"a/environment.d/x.bash": ""}, "counts as 0, so this is read"),
     "same hook": (
         {"a/install.d/50-x!": SCRIPT, "b/install.d/50-x!": SCRIPT},
         'b/install.d/50-x: the element "a" brings "install.d/50-x" too',
@@ -129,6 +130,59 @@ MISTAKES = {
         'the group "g" is in "a" too',
     ),
 }
+
+
+NO_MISTAKES = {
+    "data in a phase, which a script there installs": {
+        "a/install.d/50-x!": "#!/bin/bash\ninstall -m 0755 $(dirname $0)/x.sh /usr/bin/x\n",
+        "a/install.d/x.sh!": SCRIPT,
+        "a/install.d/x.service": "[Unit]\n",
+    },
+    "more than two digits": {"a/cleanup.d/100-x!": SCRIPT},
+    "a directory of its own": {"a/udev.d/x": "", "a/yum.repos.d/x": "", "a/init.d/50-x": ""},
+    "one that a script names": {
+        "a/install.d/50-x!": "#!/bin/bash\ncp -r $_LIB/finalize.d /etc\n",
+        "a/finalize.d/x": "",
+    },
+    "two systems, of which an image has one": {
+        f"{name}/environment.d/{file}": "export DISTRO_NAME=x\n"
+        for name in "ab"
+        for file in ("10-name.bash", "11-yum.bash")
+    },
+    "data among programs": {"a/bin/words.txt": "one\n"},
+}
+
+
+@pytest.mark.parametrize("case", NO_MISTAKES)
+def test_what_looks_like_a_mistake_and_is_none(tmp_path: Path, case: str):
+    """Each is in diskimage-builder's own elements, or in tripleo-image-elements."""
+    assert messages(write(tmp_path, NO_MISTAKES[case])) == []
+
+
+LINES = {
+    "when": ({"a/package-installs.yaml": "y:\nx:\n  when: DIB_NOWHERE = 1\n"}, 3),
+    "package": ({"a/package-installs.yaml": "y:\nx:\n  fase: y\n"}, 2),
+    "json": ({"a/pkg-map": "{\n,}"}, 2),
+    "yaml": ({"a/svc-map": "x:\n  y: 1\n  y: 2\n"}, 3),
+    "dependency": ({"a/element-deps": "# why\nvm\nnone-such\n"}, 3),
+    "hook": ({"a/heat-config-hooks": "# why\nsalt\n"}, 2),
+    "a whole file": ({"a/install.d/50-x": SCRIPT}, None),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_the_line_is_named(tmp_path: Path, case: str):
+    files, line = LINES[case]
+    elements = write(tmp_path, files)
+    (finding,) = element_findings(Collection(elements, None, (dib_elements_dir(),)))
+    assert finding.line == line
+
+
+def test_a_page_that_is_no_text_is_named(tmp_path: Path):
+    elements = write(tmp_path, {"a/element-deps": "vm\n"})
+    (elements / "a" / "pkg-map").write_bytes(b"\xff\xfe")
+    (finding,) = element_findings(Collection(elements, None, (dib_elements_dir(),)))
+    assert "no text in UTF-8" in finding.reason
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -169,63 +223,17 @@ def test_a_directory_link_at_the_top_is_followed_by_diskimage_builder(tmp_path: 
     assert messages(elements) == []
 
 
-def run_tool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / "tools" / "element-lint", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_our_own_elements_are_clean():
-    done = run_tool()
-    assert done.returncode == 0, done.stdout
-
-
-def test_the_command_reports_and_fails(tmp_path: Path):
-    elements = write(tmp_path, {"a/elements-deps": "vm\n"})
-    done = run_tool(str(elements))
-    assert done.returncode == 1
-    assert done.stdout.startswith("a/elements-deps: ")
-
-
-def test_wrong_usage(tmp_path: Path):
-    assert run_tool(str(tmp_path / "none")).returncode == 2
-
-
-def run_lint(directory: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / "tools" / "element-lint", directory],
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_elements_elsewhere_may_depend_on_ours_and_use_our_programs(tmp_path: Path):
+def test_an_element_by_itself(tmp_path: Path):
     elements = write(
-        tmp_path,
-        {
-            "mine/README.rst": "mine\n",
-            "mine/element-deps": "heat-config\nvm\n",
-            "mine/heat-config-hooks": "mine script.py\n",
-        },
+        tmp_path, {"a/element-deps": "b\n", "b/elements-deps": "", "b/install.d/x": ""}
     )
-    done = run_lint(elements)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    alone = Collection.at(elements / "a", hooks=None, others=())
+    assert ([*alone.elements], element_findings(alone)) == ([elements / "a"], [])
 
 
-def test_a_mistake_in_them_is_reported_too(tmp_path: Path):
-    elements = write(
-        tmp_path,
-        {"mine/element-deps": "heat-confgi\n", "mine/heat-config-hooks": "mine none.py\n"},
-    )
-    done = run_lint(elements)
-    assert done.returncode == 1
-    assert 'there is no element "heat-confgi"' in done.stdout
-    assert 'there is no program "none.py"' in done.stdout
-
-
-def test_the_line_of_the_page_on_hooks_finds_nothing():
-    """docs/writing-hooks.rst has it."""
-    assert run_lint(ROOT / "docs" / "examples" / "hook" / "elements").returncode == 0
+@pytest.mark.parametrize(
+    ("path", "sentence"), [("none", "is not a directory"), (".", "neither an element nor")]
+)
+def test_where_no_element_is(tmp_path: Path, path: str, sentence: str):
+    with pytest.raises(UsageError, match=sentence):
+        Collection.at(tmp_path / path, hooks=None, others=())

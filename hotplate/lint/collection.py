@@ -1,0 +1,222 @@
+"""A directory of diskimage-builder elements, and how its files are read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hotplate.errors import UsageError
+from hotplate.lint.finding import LintFinding
+
+PHASES = (
+    *("root.d", "extra-data.d", "pre-install.d", "install.d", "post-install.d", "post-root.d"),
+    *("block-device.d", "pre-finalise.d", "finalise.d", "cleanup.d"),
+)
+"""The directories whose scripts diskimage-builder runs."""
+
+KNOWN_DIRECTORIES = frozenset((*PHASES, "environment.d"))
+
+KNOWN_FILES = (
+    r"README\.rst|element-deps|element-provides|package-installs\.(yaml|json)|pkg-map|svc-map"
+    r"|source-repository-[\w-]+|block-device-(default|[\w-]+)\.yaml|no-final-image\S*"
+    r"|heat-config-hooks|__init__\.py"
+)
+"""Files at the top of an element that mean something, here or to diskimage-builder."""
+
+TEXT_LIMIT = 1 << 20
+"""Bytes of a file that is searched for names."""
+
+TEXTS_LIMIT = 1000
+"""Files of an element that are searched for names."""
+
+_NO_SIGN = {"README.rst", "__init__.py"}
+"""Files of an element that a directory of elements has as well."""
+
+
+@dataclass
+class Collection:
+    """The elements under one directory, and the others that they may name.
+
+    :param directory: in which the elements lie.
+    :param hooks: the directory of programs that ``heat-config-hooks`` names; None for any.
+    :param others: directories of other elements that may be depended on.
+    :param only: the one element of the directory that is looked at; None for all.
+    """
+
+    directory: Path
+    hooks: Path | None = None
+    others: tuple[Path, ...] = ()
+    only: Path | None = None
+    elements: list[Path] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.elements = [self.only] if self.only else list(element_directories(self.directory))
+
+    @classmethod
+    def at(cls, path: Path, *, hooks: Path | None, others: tuple[Path, ...]) -> Collection:
+        """Return what a path is: one element, or a directory of them.
+
+        :raises UsageError: when it is neither.
+        """
+        path = path.resolve()
+        if not path.is_dir():
+            raise UsageError(f'"{path}" is not a directory; expected one with elements')
+        if is_element(path):
+            return cls(path.parent, hooks, others, only=path)
+        if not any(is_element(each) for each in element_directories(path)):
+            raise UsageError(
+                f'"{path}" is neither an element nor a directory of elements',
+                hint="name the directory whose folders are elements: hotplate lint elements",
+            )
+        return cls(path, hooks, others)
+
+    @property
+    def path(self) -> Path:
+        """The element, or the directory with all of them."""
+        return self.only or self.directory
+
+    def names(self) -> set[str]:
+        """Return the names of all elements that can be depended on, and what they provide."""
+        names: set[str] = set()
+        for directory in (self.directory, *self.others):
+            for element in directory.iterdir():
+                if element.is_dir():
+                    names.add(element.name)
+                    names.update(words(element / "element-provides"))
+        return names
+
+    @cached_property
+    def texts(self) -> Mapping[Path, Mapping[Path, str]]:
+        """The text of each element's files but for its pages, to see what names what."""
+        return {element: dict(_texts(element)) for element in self.elements}
+
+    def names_file(self, element: Path, name: str, *, besides: Path) -> bool:
+        """Return True when another file of an element has a file's name in it."""
+        pattern = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
+        texts = self.texts[element].items()
+        return any(pattern.search(text) for path, text in texts if not path.is_relative_to(besides))
+
+
+def element_directories(directory: Path) -> Iterator[Path]:
+    """Yield the directories in a directory that may be elements, sorted."""
+    for path in sorted(directory.iterdir()):
+        if path.is_dir() and not path.name.startswith((".", "__")):
+            yield path
+
+
+def is_element(path: Path) -> bool:
+    """Return True for a directory that has what an element has at its top."""
+    for child in path.iterdir():
+        if child.is_dir():
+            sign = child.name in KNOWN_DIRECTORIES
+        else:
+            sign = child.name not in _NO_SIGN and bool(re.fullmatch(KNOWN_FILES, child.name))
+        if sign:
+            return True
+    return False
+
+
+def _texts(element: Path) -> Iterator[tuple[Path, str]]:
+    paths = (path for path in sorted(element.rglob("*")) if path.is_file())
+    for path, _ in zip(paths, range(TEXTS_LIMIT), strict=False):
+        if not path.name.startswith("README"):
+            with path.open("rb") as stream:
+                yield path, stream.read(TEXT_LIMIT).decode("utf-8", "replace")
+
+
+def words(file: Path) -> list[str]:
+    """Return the words of a file such as element-deps, none if there is no file."""
+    if not file.is_file():
+        return []
+    return [word for line in file.read_text().splitlines() for word in uncommented(line).split()]
+
+
+def uncommented(line: str) -> str:
+    """Return a line up to its comment."""
+    return line.partition("#")[0]
+
+
+def line_with(file: Path, pattern: str) -> int | None:
+    """Return the number of the first line in which a pattern is; None when it is in none."""
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((number for number, line in enumerate(lines, 1) if re.search(pattern, line)), None)
+
+
+class DataError(ValueError):
+    """A file of data that cannot be read, or has a key twice.
+
+    :ivar line: where, from 1; None when that is not known.
+    """
+
+    def __init__(self, reason: str, mend: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.mend = mend
+        self.line = line
+
+
+_TWICE = "put both under one key, or remove one"
+
+
+def _unique_pairs(pairs: list[tuple[object, object]]) -> dict[object, object]:
+    result: dict[object, object] = {}
+    for key, value in pairs:
+        if key in result:
+            raise DataError(f'the key "{key}" appears twice, and the last one wins', _TWICE)
+        result[key] = value
+    return result
+
+
+class _UniqueLoader(yaml.SafeLoader):
+    """YAML, where a key that appears twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                continue  # SafeLoader has a sentence about it
+            if key in seen:
+                reason = f'the key "{key}" appears twice, and the last one wins'
+                raise DataError(reason, _TWICE, key_node.start_mark.line + 1)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def load(file: Path) -> Any:
+    """Return a JSON or YAML file; pkg-map has JSON in it, and svc-map YAML.
+
+    :raises DataError: it is neither, or has a key twice.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"this is no text in UTF-8: {error.reason}", "write it in UTF-8") from error
+    if file.suffix in (".yaml", ".yml") or file.name == "svc-map":
+        return _yaml(text)
+    try:
+        return json.loads(text, object_pairs_hook=_unique_pairs)
+    except json.JSONDecodeError as error:
+        raise DataError(f"this is not JSON: {error.msg}", "mend its JSON", error.lineno) from error
+
+
+def _yaml(text: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_UniqueLoader)  # noqa: S506  a SafeLoader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = f"this is not YAML: {' '.join(str(error).split())}"
+        raise DataError(reason, "mend its YAML", mark.line + 1 if mark else None) from error
+
+
+def finding(
+    path: Path, rule: str, reason: str, mend: str, *, line: int | None = None
+) -> LintFinding:
+    """Return a finding of the element lint."""
+    return LintFinding(path, f"element/{rule}", reason, mend, line)

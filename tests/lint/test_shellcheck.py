@@ -1,0 +1,75 @@
+"""shellcheck over elements: what it finds, and what it cannot read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hotplate.lint.collection import Collection
+from hotplate.lint.finding import LintFinding, NotRun
+from hotplate.lint.programs import Programs
+from hotplate.lint.shellcheck import shellcheck_findings
+
+needed = pytest.mark.skipif(
+    shutil.which("shellcheck") is None, reason='"shellcheck" is not on this host'
+)
+
+
+def look(
+    elements: Path, files: dict[str, str], severity: str = "error"
+) -> tuple[list[LintFinding], list[NotRun]]:
+    for name, text in files.items():
+        path = elements / "a" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return shellcheck_findings(Collection(elements), Programs.of(os.environ), severity=severity)
+
+
+@needed
+def test_a_defect_by_its_line(tmp_path: Path):
+    (finding,), _ = look(tmp_path, {"install.d/50-x": "#!/bin/bash\nset -e\nls $@\n"})
+    assert (finding.file.name, finding.line, finding.rule) == ("50-x", 3, "shellcheck/SC2068")
+    assert "disable=SC2068" in finding.mend
+
+
+@needed
+def test_what_is_of_taste_is_asked_for(tmp_path: Path):
+    files = {"install.d/50-x": "#!/bin/sh\nexport X=$(id)\necho $X\n"}
+    assert look(tmp_path, files) == ([], [])
+    rules = {each.rule for each in look(tmp_path, files, "info")[0]}
+    assert {"shellcheck/SC2155", "shellcheck/SC2086"} <= rules
+
+
+@needed
+def test_an_environment_file_is_bash(tmp_path: Path):
+    (finding,), _ = look(tmp_path, {"environment.d/10-x.bash": "export X=1\necho $@\n"})
+    assert finding.rule == "shellcheck/SC2068"
+
+
+@needed
+def test_what_bash_can_read_is_no_finding(tmp_path: Path):
+    """So are seven of diskimage-builder's own scripts."""
+    text = "#!/bin/bash\neval declare -A x=($(cat /x))\necho ${x[*]}\n"
+    findings, (unread,) = look(tmp_path, {"root.d/50-x": text})
+    assert (findings, unread.reason) == ([], "it cannot read line 2")
+
+
+@needed
+def test_what_neither_can_read_is_one(tmp_path: Path):
+    findings, not_run = look(tmp_path, {"root.d/50-x": "#!/bin/bash\nif true; then\n"})
+    assert (bool(findings), not_run) == (True, [])
+    assert all(each.rule.startswith("shellcheck/SC1") for each in findings)
+
+
+@needed
+def test_other_programs_are_not_its(tmp_path: Path):
+    assert look(tmp_path, {"bin/x": "#!/usr/bin/python3\nls $@\n", "y": "ls $@\n"}) == ([], [])
+
+
+def test_it_is_said_when_it_is_not_there(tmp_path: Path):
+    programs = Programs(path=str(tmp_path), home="/")
+    _, (not_run,) = shellcheck_findings(Collection(tmp_path), programs, severity="error")
+    assert (not_run.lint, "apt-get install" in not_run.reason) == ("shellcheck", True)
