@@ -23,6 +23,7 @@ from hotplate.cli.interrupts import Interrupts
 from hotplate.cli.last_cases import LastCases
 from hotplate.cli.side_by_side import CaseEnd, SideBySide, how_many
 from hotplate.errors import HostError, Outcome, UsageError
+from hotplate.shard import Shard
 from hotplate.text import clean
 
 if TYPE_CHECKING:
@@ -96,6 +97,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave out the cases that passed in the last command that had several",
     )
     parser.add_argument(
+        "--shard", metavar="hash:M/N", help="run the M-th of N parts, chosen by the case's name"
+    )
+    parser.add_argument(
         "--retry-lost",
         type=int,
         default=1,
@@ -130,6 +134,17 @@ def run(args: argparse.Namespace) -> int:
         if streams:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         return TestCommand(args, cases, files=files, interrupts=interrupts, lines=lines).run()
+
+
+def shard_of(text: str) -> Shard:
+    """Return the shard that is meant.
+
+    :raises UsageError: when it is not of the form.
+    """
+    try:
+        return Shard.parse(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 class TestCommand:
@@ -186,13 +201,21 @@ class TestCommand:
         return max([each.exit_status for each in self.verdicts] + self.problems, default=0)
 
     def _chosen(self, cases: Sequence[Case]) -> Sequence[Case]:
-        """Return the cases that are to run, and say why not the others."""
-        if not self.args.only_failed:
-            return cases
-        chosen = self.last.failed(cases)
-        why = "the others passed in the last run" if self.last.there else "no earlier run is known"
-        if not self.args.quiet:
-            print(f"{len(chosen)} of {len(cases)} cases run; {why}", flush=True)
+        """Return the cases that are to run, and say why not the others.
+
+        :raises UsageError: when the shard is not of the form.
+        """
+        chosen, why = cases, []
+        if self.args.shard:
+            shard = shard_of(self.args.shard)
+            chosen = [each for each in cases if shard.has(each.name)]
+            why.append(f"this is the shard {self.args.shard}")
+        if self.args.only_failed:
+            chosen = self.last.failed(chosen)
+            others = "the others passed in the last run"
+            why.append(others if self.last.there else "no earlier run is known")
+        if why and not self.args.quiet:
+            print(f"{len(chosen)} of {len(cases)} cases run; {'; '.join(why)}", flush=True)
         return chosen
 
     def _is_last(self, verdict: Verdict) -> bool:

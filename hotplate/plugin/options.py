@@ -8,12 +8,13 @@ after that, and before pytest reads the command line for good.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
+from hotplate.shard import Shard
 
 GROUP = "hotplate"
 REQUIRE = "hotplate_require_image"
@@ -131,17 +132,17 @@ def value(config: pytest.Config, name: str) -> Any:
     return config.getoption(f"hotplate_{name.replace('-', '_')}")
 
 
-def shard(config: pytest.Config) -> tuple[int, int] | None:
-    """Return the part to run and the number of parts, or None for all.
+def shard(config: pytest.Config) -> Shard | None:
+    """Return the part to run, or None for all.
 
     :raises pytest.UsageError: when it is not of the form.
     """
     if not (text := value(config, "shard")):
         return None
-    match = re.fullmatch(r"hash:(\d+)/(\d+)", text)
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise pytest.UsageError(f'--shard "{text}" is not of the form hash:M/N with 1 <= M <= N')
-    return int(match[1]), int(match[2])
+    try:
+        return Shard.parse(text)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def requires_image(config: pytest.Config) -> bool:

@@ -15,7 +15,6 @@ restored copy.  Several ``--image`` options run each test on each image.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -104,14 +103,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what belongs to another shard."""
     if not (chosen := options.shard(config)):
         return
-    part, parts = chosen
     start = config.invocation_params.dir
     mine: list[pytest.Item] = []
     others: list[pytest.Item] = []
     for item in items:
         name = _group(item) or _name(item, start)
-        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
-        (mine if number % parts == part - 1 else others).append(item)
+        (mine if chosen.has(name) else others).append(item)
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = mine

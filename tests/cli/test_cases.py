@@ -14,7 +14,10 @@ import tiny_disk
 from hotplate import cli
 from hotplate.cli import cases
 from hotplate.cli.arguments import load_settings
+from hotplate.cli.interrupts import Interrupts
+from hotplate.cli.test import TestCommand
 from hotplate.errors import UsageError
+from hotplate.report.files import ResultFiles
 
 REFUSED = """
 heat_template_version: 2018-08-31
@@ -88,6 +91,20 @@ def test_a_word_that_is_no_data_source_is_refused(folder, capsys):
 def test_what_is_not_there_is_refused_before_anything_runs(folder, words, problem):
     with pytest.raises(UsageError, match=problem):
         named(*words)
+
+
+def test_each_case_is_in_one_shard(folder, monkeypatch):
+    words = ("web.raw", "db.raw", "--datasource", "ec2,nocloud", "--firmware", "bios,uefi")
+    table = named(*words)
+    chosen = []
+    for part in (1, 2):
+        args = cli._parser(["test"]).parse_args(["test", *words, "--shard", f"hash:{part}/2"])
+        files = ResultFiles(None, None, several=True)
+        chosen.append(TestCommand(args, table, files=files, interrupts=Interrupts()).cases)
+    assert all(chosen)
+    assert sorted(each.name for part in chosen for each in part) == sorted(
+        each.name for each in table
+    )
 
 
 @pytest.mark.slow

@@ -160,6 +160,7 @@ def test_none_outlives_the_command(played):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
+        (("--shard", "1/2"), '--shard "1/2" is not of the form hash:M/N with 1 <= M <= N'),
         (("-j", "0"), "-j 0 is too small; expected cases, at least 1"),
         (("-j", "2", "--keep"), "--keep and --pause-on-fail wait for you at each case"),
     ],

@@ -18,6 +18,7 @@ HERE = {
     "hotplate.cloud.nova.network",
     "hotplate.hookkit.contract_file",
     "hotplate.hookkit.run",
+    "hotplate.shard",
     "hotplate.text",
     "hotplate.trial.subject",
 }

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "hotplate"
-GROUND = {"", "errors", "paths", "settings", "locks", "host_tools", "text"}
+GROUND = {"", "errors", "paths", "settings", "locks", "host_tools", "shard", "text"}
 """The package itself and the modules that are loose in it, which everybody may import."""
 FLOORS = 7
 
