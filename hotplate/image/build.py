@@ -22,6 +22,7 @@ from hotplate import __version__, locks, paths
 from hotplate.errors import HostError, HotplateError, ImageError, UsageError
 from hotplate.host_tools import package_of
 from hotplate.image import base_cache, output, supervise
+from hotplate.image import manifest as manifests
 from hotplate.image import mirrors as mirrors_module
 from hotplate.image import plan as plan_module
 from hotplate.image.base_cache import BaseCache
@@ -283,6 +284,7 @@ class Build:
         import importlib.metadata
 
         return {
+            "format": manifests.FORMAT,
             "image": self.request.image.name,
             "release": self.plan.environment["DIB_RELEASE"],
             "arch": self.request.arch,

@@ -1,9 +1,6 @@
 """NAME.manifest.json, which a build leaves beside its image: what is in it, and which files it is.
 
-Keys: ``image``, ``sha256`` and ``bytes`` of the image file; ``beside``, the SHA-256 of ``vmlinuz``
-and ``initrd`` of a partition image; ``release``, ``arch``, ``layout``, ``groups``,
-``install_type``; ``elements``, each with a hash of its files; ``packages`` as ``name=version``;
-``built``, ``seconds``, ``steps``, ``hotplate`` and ``diskimage-builder``.
+Its keys are those of the JSON schema ``manifest.schema.json``, which is beside this file.
 """
 
 from __future__ import annotations
@@ -19,12 +16,28 @@ from hotplate.image.checksum import sha256_of
 
 SUFFIX = ".manifest.json"
 SUFFIXES = (".qcow2", ".raw")
+FORMAT = 1
+"""Of what a build writes; another one when a key changes its meaning or goes.  A manifest without
+one is of a hotplate before 0.1.0, and has the other keys of format 1."""
 
 
 def path_for(image: Path) -> Path:
     """Where the manifest of an image is."""
     stem = image.with_suffix("") if image.suffix in SUFFIXES else image
     return stem.with_name(stem.name + SUFFIX)
+
+
+def schema() -> dict[str, Any]:
+    """Return the schema of a manifest, by JSON Schema's draft 2020-12."""
+    document: dict[str, Any] = json.loads(
+        Path(__file__).with_name("manifest.schema.json").read_text(encoding="utf-8")
+    )
+    return document
+
+
+def is_readable(document: Mapping[str, Any]) -> bool:
+    """Return True for a manifest in a format that is read here."""
+    return bool(document.get("format", FORMAT) == FORMAT)
 
 
 def read(image: Path) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class Manifest(StrEnum):
 
     FITS = "fits"
     OTHER = "is of another file, and not used"
+    UNREADABLE = "has a format that this hotplate does not read, and is not used"
     NONE = "none"
 
 
@@ -159,6 +160,8 @@ def _manifest(image: Path, checksums: Path | None) -> tuple[Manifest, dict[str, 
         return Manifest.NONE, {}
     if document.get("sha256") != sha256_of(image, checksums):
         return Manifest.OTHER, {}
+    if not manifest.is_readable(document):
+        return Manifest.UNREADABLE, {}
     return Manifest.FITS, document
 
 

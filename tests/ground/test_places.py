@@ -95,7 +95,6 @@ ELSEWHERE = {
     "hookkit/traces": "hookkit/test_check.py",
     "image/chain": "image/test_inspect.py",
     "image/checksum": "image/test_inspect.py",
-    "image/manifest": "image/test_output.py",
     "image/offset_partitioning": "elements/test_block_device.py",
     "image/overlay": "image/test_qcow2.py",
     "inspection/nbd": "inspection/test_disk.py",

@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from hotplate.image import supervise
 from hotplate.image.inspect import Image
+from hotplate.image.manifest import schema
 from hotplate.image.plan import Layout
 
 pytestmark = [
@@ -110,6 +112,7 @@ def test_an_image_with_its_kernel_log_and_manifest(builder: Builder):
     manifest = json.loads((builder.out / "image.manifest.json").read_text())
     assert manifest["sha256"] == image.sha256()
     assert len(manifest["elements"]["fake-os"]) == 64
+    Draft202012Validator(schema()).validate(manifest)
     assert builder.leftovers() == []
 
 

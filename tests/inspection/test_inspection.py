@@ -42,6 +42,15 @@ def test_a_manifest_of_another_file_is_not(good, make_disk):
         assert inspection.built == {}
 
 
+def test_a_manifest_in_a_later_format_is_not(good, make_disk):
+    path = make_disk(good)
+    leave_manifest(path, hashlib.sha256(path.read_bytes()).hexdigest())
+    file = path.with_name(f"{path.stem}.manifest.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2}))
+    with inspected(path) as inspection:
+        assert (inspection.manifest, inspection.built) == (Manifest.UNREADABLE, {})
+
+
 def test_elements_are_read_from_the_image_where_there_is_no_manifest(good, write, make_disk):
     write(good, "usr/share/heat-config/manifest.json", '{"elements": ["vm", "heat-config"]}')
     with inspected(make_disk(good)) as inspection:

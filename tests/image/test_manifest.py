@@ -1,0 +1,89 @@
+"""The manifest's schema: what a build writes is what it says, and nothing else passes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from hotplate.image import manifest, output
+from hotplate.image.build import Build
+from hotplate.image.plan import BuildRequest, Layout
+
+SCHEMA = Draft202012Validator(manifest.schema())
+
+
+def leave(staging: Path, image: Path) -> None:
+    """Leave what disk-image-create does."""
+    shutil.copyfile(image, staging / "image.qcow2")
+    for suffix in output.BESIDE:
+        (staging / f"image.{suffix}").write_text(suffix)
+    listing = staging / "image.d" / "dib-manifests" / "dib-manifest-dpkg-web"
+    listing.parent.mkdir(parents=True)
+    packages = [{"package": "adduser", "version": "3.134"}, {"package": "git", "version": "1:2-1"}]
+    listing.write_text(json.dumps({"packages": packages}))
+
+
+@pytest.fixture
+def written(tmp_path: Path, make_image: Any) -> Any:
+    """Does what is left of a build when disk-image-create has ended; returns the manifest."""
+
+    def write(layout: Layout) -> dict[str, Any]:
+        (tmp_path / "out").mkdir()
+        request = BuildRequest(
+            output=tmp_path / "out" / "web.qcow2",
+            cache=tmp_path,
+            layout=layout,
+            groups=("script", "puppet"),
+        )
+        build = Build(request, {})
+        build.progress.feed("2026-11-23 10:00:00.000 | Running hooks from /tmp/x/root.d")
+        build.progress.feed("2026-11-23 10:00:01.000 | Expanded element dependencies to: base vm")
+        with output.staging(request) as staging:
+            leave(staging, make_image("made.qcow2", {}))
+            output.publish(request, staging, build._manifest(staging, datetime.now(UTC)))
+        return manifest.read(request.image)
+
+    return write
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_what_a_build_writes_is_what_the_schema_says(written: Any, layout: Layout):
+    document = written(layout)
+    assert list(SCHEMA.iter_errors(document)) == []
+    assert document["elements"].keys() == {"base", "vm"}
+    assert document["packages"] == ["adduser=3.134", "git=1:2-1"]
+    assert ("beside" in document) is (layout is Layout.PARTITION)
+    # And the other way round: each key that is written has its line in the schema.
+    assert document.keys() <= manifest.schema()["properties"].keys()
+
+
+SPOILED: dict[str, dict[str, Any]] = {
+    "another format": {"format": 2},
+    "no format": {"format": None},
+    "a path": {"image": "../web.qcow2"},
+    "no hash": {"sha256": "abc"},
+    "no time": {"built": "yesterday"},
+    "no kernel": {"beside": None},
+    "another file beside it": {"beside": {"shadow": "0" * 64}},
+    "an element without a hash": {"elements": {"vm": ""}},
+    "a package without a version": {"packages": ["adduser"]},
+}
+
+
+@pytest.mark.parametrize("case", SPOILED)
+def test_what_is_not_so_does_not_pass(written: Any, case: str):
+    good = written(Layout.PARTITION)
+    spoiled = {key: each for key, each in (good | SPOILED[case]).items() if each is not None}
+    assert not SCHEMA.is_valid(spoiled)
+
+
+def test_one_of_before_is_read_and_one_of_later_is_not():
+    assert manifest.is_readable({"image": "web.qcow2"})
+    assert manifest.is_readable({"format": manifest.FORMAT})
+    assert not manifest.is_readable({"format": manifest.FORMAT + 1})
