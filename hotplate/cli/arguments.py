@@ -20,6 +20,7 @@ from hotplate.settings import (
 
 if TYPE_CHECKING:
     from hotplate.cloud.options import CloudOptions
+    from hotplate.image.inspect import Image
     from hotplate.stacks.template import Template
 
 
@@ -85,6 +86,34 @@ def add_template_arguments(
         default=[],
         metavar="NAME=VALUE",
         help="a parameter of the template; may be given several times",
+    )
+
+
+def add_image_argument(parser: argparse.ArgumentParser) -> None:
+    """Add what gives the cloud more images than the one under test."""
+    parser.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        dest="named_images",
+        metavar="NAME=PATH",
+        help="one more image, which a template's image: picks by this name; may be given several "
+        "times; with it, the name of IMAGE is that of its file, and no other name is good",
+    )
+
+
+def load_named_images(args: argparse.Namespace, settings: Settings) -> dict[str, Image]:
+    """Return the images that :func:`add_image_argument` gives names to.
+
+    :raises UsageError: for a name that is given twice, or a file that is not there.
+    :raises ImageError: for one that cannot be booted.
+    """
+    from hotplate.image import named
+
+    return named.open_all(
+        named.parse(args.named_images),
+        allow_backing=settings.allow_backing,
+        checksums=settings.cache / "checksums",
     )
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from hotplate.cli.arguments import load_cloud_options, load_settings
+from hotplate.cli.arguments import load_cloud_options, load_named_images, load_settings
 from hotplate.cli.cases import Case
 from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import HostError, Outcome, is_unforeseen
@@ -194,6 +194,7 @@ class CaseRun:
                 say=follower.say,
                 on_reached=follower.reached,
                 options=self.options,
+                others=load_named_images(self.args, self.settings),
             ) as trial,
         ):
             follower.say(f"image: {image.path} ({image.layout.value}, {image.format})")

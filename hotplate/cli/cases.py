@@ -146,11 +146,13 @@ def check(args: argparse.Namespace) -> None:
 
     :raises UsageError: when one is not there.
     """
+    from hotplate.image import named
     from hotplate.image.inspect import find
 
     check_files([*args.templates, *args.environment])
     for image in args.images:
         find(image)
+    named.parse(args.named_images)
 
 
 def named(args: argparse.Namespace) -> list[Case]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from hotplate.cli.arguments import (
     add_cloud_arguments,
+    add_image_argument,
     add_machine_arguments,
     add_template_arguments,
     load_cloud_options,
@@ -48,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a qcow2 or raw image; of several, and of several templates, firmwares and data "
         "sources, each is tested with each",
     )
+    add_image_argument(parser)
     add_template_arguments(parser, without="a built-in one that deploys a script", several=True)
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
     parser.add_argument(

@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "image", type=Path, metavar="IMAGE", help="what every server boots: a qcow2 or raw image"
     )
+    arguments.add_image_argument(parser)
     arguments.add_template_arguments(
         parser, without="no stack is created: use openstack stack create"
     )
@@ -42,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
     checksums = settings.cache / "checksums"
     image = Image.open(args.image, allow_backing=settings.allow_backing, checksums=checksums)
+    others = arguments.load_named_images(args, settings)
 
     from hotplate.session import up
 
@@ -58,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
         settings=settings,
         options=lambda key: arguments.load_cloud_options(args, public_key=key),
         say=say,
+        others=others,
     ) as session:
         if template is not None:
             session.create(template)

@@ -140,6 +140,13 @@ class Cloud:
         self.networking = Networking(self.store, project=project)
         self.granted = TakenForGranted(self.networking, project=project)
         networked = self._compute.networked
+        self.images = Images(
+            self.store,
+            self.directory / "images",
+            session=options.images,
+            owner=project,
+            by_name=options.images_by_name,
+        )
         self.servers = Servers(
             self.store,
             self._compute,
@@ -149,6 +156,7 @@ class Cloud:
             request_limit=options.request_limit,
             public_key=options.public_key,
             ports=ServerPorts(self.networking, project=project) if networked else None,
+            image_refusal=self.images.refusal,
         )
         self.metadata = metadata_service.Metadata(
             self.servers,
@@ -160,7 +168,9 @@ class Cloud:
         self.identity.addresses = Addresses(self._host)
         keystone_backend.use(self.identity)
         self._exit.callback(keystone_backend.use, None)
-        cloud_backend.use(cloud_backend.Used(self._host, self.granted, networked))
+        cloud_backend.use(
+            cloud_backend.Used(self._host, self.granted, networked, self.images.refusal)
+        )
         self._exit.callback(cloud_backend.use, cloud_backend.Used())
 
         self._serving = Serving(
@@ -190,12 +200,6 @@ class Cloud:
             self.queues,
             self.identity,
             secret=self.store.setting("zaqar_key", secrets.token_hex(32)),
-        )
-        self.images = Images(
-            self.store,
-            self.directory / "images",
-            session=options.images,
-            owner=self.identity.owner.project_id,
         )
         self._apps["glance"] = glance_api.app(self.images, self.identity)
         self._apps["neutron"] = neutron_api.app(self.networking, self.identity)

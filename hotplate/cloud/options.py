@@ -26,6 +26,7 @@ class CloudOptions:
     :param public_key: the OpenSSH public key of each key pair that a template names and nobody
         made.
     :param images: the images of the host's that Glance has from the start.
+    :param images_by_name: a server boots the one of them that it names, and no other name is good.
     """
 
     signature_ttl: int = 0
@@ -38,3 +39,4 @@ class CloudOptions:
     threads: int = 16
     public_key: str = ""
     images: tuple[SessionImage, ...] = ()
+    images_by_name: bool = False

@@ -58,6 +58,13 @@ OPTIONS = (
         many=True,
     ),
     Option(
+        "cloud-image",
+        "one more image, which the image: of a template picks by this name; may be given several "
+        "times",
+        "NAME=PATH",
+        many=True,
+    ),
+    Option(
         "require-image",
         "fail when a test needs an image and none is given, instead of skipping the test; also "
         f"as {REQUIRE} in pytest's configuration",

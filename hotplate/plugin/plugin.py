@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -294,6 +294,15 @@ def image(request: pytest.FixtureRequest, hotplate_settings: Settings) -> Image:
         )
 
 
+@pytest.fixture(scope="session")
+def cloud_images(pytestconfig: pytest.Config) -> Mapping[str, Path]:
+    """Return more images by name, which templates pick; a repository may have its own fixture."""
+    from hotplate.image import named
+
+    with one_sentence():
+        return named.parse(options.value(pytestconfig, "cloud-image"))
+
+
 def _folder(config: pytest.Config) -> Path:
     """Return the folder of this run in the artifacts; made by the first to ask for it.
 
@@ -324,8 +333,12 @@ def _say(config: pytest.Config, text: str) -> None:
 
 @pytest.fixture(scope="session")
 def _supply(
-    request: pytest.FixtureRequest, image: Image, hotplate_settings: Settings
+    request: pytest.FixtureRequest,
+    image: Image,
+    hotplate_settings: Settings,
+    cloud_images: Mapping[str, Path],
 ) -> Iterator[ServerPool]:
+    from hotplate.image import named
     from hotplate.plugin.pool import open_pool
 
     with contextlib.ExitStack() as owned:
@@ -337,6 +350,11 @@ def _supply(
                     _folder(request.config),
                     cold=options.value(request.config, "cold"),
                     say=lambda text: _say(request.config, text),
+                    others=named.open_all(
+                        cloud_images,
+                        allow_backing=hotplate_settings.allow_backing,
+                        checksums=hotplate_settings.cache / "checksums",
+                    ),
                 )
             )
         yield pool

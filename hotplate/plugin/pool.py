@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +75,7 @@ def open_pool(
     *,
     cold: bool,
     say: Callable[[str], None],
+    others: Mapping[str, Image] | None = None,
 ) -> Iterator[ServerPool]:
     """Open the cloud of an image on its warm state, which is made when it is not there.
 
@@ -83,11 +84,14 @@ def open_pool(
     :param folder: where a folder for it is made.
     :param cold: boot each server, and use no state.
     :param say: called with sentences on what takes long.
+    :param others: more images by name; see :class:`~hotplate.testbed.testbed.Testbed`.
     """
     with contextlib.ExitStack() as owned:
         for last_try in (False, True):
             directory = Path(tempfile.mkdtemp(prefix=f"{image.path.stem}-", dir=folder))
-            testbed = Testbed(image, settings=settings, directory=directory, events=EventLog())
+            testbed = Testbed(
+                image, settings=settings, directory=directory, events=EventLog(), others=others
+            )
             if cold:
                 pool = ServerPool(owned.enter_context(testbed), None)
                 break

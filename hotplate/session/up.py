@@ -6,10 +6,10 @@ import contextlib
 import json
 import shlex
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, UsageError
@@ -44,6 +44,7 @@ class Up:
     :param settings: with ``keep``, the state stays when the session ends.
     :param options: takes CloudOptions that name the key; see :meth:`SessionDirectory.public_key`.
     :param say: called with what happens, in sentences and lines to paste.
+    :param others: more images by name; see :class:`~hotplate.testbed.testbed.Testbed`.
     :raises UsageError: when a session runs in the directory, or it is that of another image.
     """
 
@@ -55,8 +56,10 @@ class Up:
         settings: Settings,
         options: Callable[[str], CloudOptions],
         say: Callable[[str], None],
+        others: Mapping[str, Image] | None = None,
     ) -> None:
         self.image = image
+        self.others = others or {}
         self.directory = directory
         self.keep = settings.keep
         self.events = EventLog()
@@ -81,6 +84,7 @@ class Up:
                     directory=self.directory.path,
                     events=self.events,
                     options=self._options(self.directory.public_key()),
+                    others=self.others,
                 )
             )
             self._doors = Access(self.testbed, self.directory)
@@ -149,10 +153,30 @@ class Up:
             raise UsageError(
                 f'the session in "{self.directory.path}" needs its image at "{about["image"]}"'
             )
+        if about:
+            self._check_others(about)
+        mine["others"] = self._others_as_they_are()
         # What was kept once is not lost by a kill.
         mine["keep"] = self.keep or bool(about)
         self.directory.write(ABOUT, json.dumps(mine, indent=2) + "\n")
         return bool(about)
+
+    def _others_as_they_are(self) -> dict[str, dict[str, str]]:
+        return {
+            name: {"image": str(each.path), "sha256": each.sha256()}
+            for name, each in self.others.items()
+        }
+
+    def _check_others(self, about: Mapping[str, Any]) -> None:
+        """Refuse a session that is resumed with other images besides than it had."""
+        before = about.get("others") or {}
+        if before != self._others_as_they_are():
+            words = [f"--image {name}={each['image']}" for name, each in before.items()]
+            raise UsageError(
+                f'the session in "{self.directory.path}" was started with '
+                f"{' '.join(words) or 'no --image'}, and those as they were then",
+                hint=f"use those, or discard the session: rm -r {self.directory.path}",
+            )
 
     def _write_files(self) -> None:
         self.directory.write(self.directory.clouds_yaml.name, self.testbed.cloud.clouds_yaml())

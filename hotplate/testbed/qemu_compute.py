@@ -32,6 +32,7 @@ from hotplate.machine.config import ARCHITECTURES, Firmware, MachineConfig
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Wiring
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
+from hotplate.testbed.boot_images import BootImages
 from hotplate.testbed.segments import Segments
 from hotplate.testbed.server import Server
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline
@@ -78,6 +79,7 @@ class QemuCompute:
     ``BUILD`` until there is, and keeps nobody else waiting.
 
     :param image: what every server boots, whatever image its template names.
+    :param others: more images by name; with them a server boots the one that it names.
     :param directory: each server gets a folder of its own in it.
     :param networks: where the networks between servers have their folders; without it each server
         is by itself, whatever ports it has.
@@ -94,8 +96,9 @@ class QemuCompute:
         directory: Path,
         events: EventLog,
         networks: Path | None = None,
+        others: Mapping[str, Image] | None = None,
     ) -> None:
-        self.image = image
+        self.images = BootImages(image, others)
         self.settings = settings
         self.directory = directory
         self.events = events
@@ -120,7 +123,8 @@ class QemuCompute:
         """Start a server on an overlay of the image."""
         self.events.add(user_data.describe(spec.user_data), server=spec.id)
         with self._remembered(spec):
-            self._begin(_Start(spec, services, self.image.overlay, secrets.token_hex(16)))
+            image = self.images.of(spec.image)
+            self._begin(_Start(spec, services, image.overlay, secrets.token_hex(16)))
 
     def go_on(self, spec: ServerSpec, services: GuestServices) -> None:
         """Switch on a server that an earlier session left, from its own disk.
@@ -417,8 +421,9 @@ class QemuCompute:
 
     def _config(self, start: _Start, directory: Path) -> MachineConfig:
         spec, disk = start.spec, start.disk(directory)
+        image = self.images.of(spec.image)
         append = ""
-        if self.image.kernel is not None:
+        if image.kernel is not None:
             console = ARCHITECTURES[self.arch].console
             append = f"root=/dev/vda ro console=tty0 console={console},115200"
             append = f"{append} {self.settings.append}".rstrip()
@@ -436,10 +441,10 @@ class QemuCompute:
             backing=tuple(
                 (link.path, link.format) for link in qcow2.chain(disk, allow_backing=True)[1:]
             ),
-            kernel=self.image.kernel,
-            initrd=self.image.initrd,
+            kernel=image.kernel,
+            initrd=image.initrd,
             append=append,
-            firmware=self._firmware(),
+            firmware=self._firmware(image),
             arch=self.arch,
             memory_mib=self.settings.memory,
             cpus=self.settings.cpus or self.accelerator.cpus,
@@ -458,11 +463,11 @@ class QemuCompute:
         wanted = self.settings.wiring
         return wiring.choose(PORTS, wanted="" if wanted is WiringChoice.AUTO else wanted.value)
 
-    def _firmware(self) -> Firmware:
+    def _firmware(self, image: Image) -> Firmware:
         wanted = self.settings.firmware
         if wanted is FirmwareChoice.AUTO:
             # Of the others only UEFI tells a guest by SMBIOS where it is.
-            bios = self.arch == "x86_64" and self.image.bios_bootable
+            bios = self.arch == "x86_64" and image.bios_bootable
             return Firmware.BIOS if bios else Firmware.UEFI
         return Firmware(wanted.value)
 

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from hotplate.cloud.cloud import Cloud
-from hotplate.cloud.glance.images import SessionImage
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import MachineLostError
 from hotplate.events.log import EventLog
@@ -21,7 +21,6 @@ from hotplate.settings import Settings, WiringChoice
 from hotplate.testbed import descriptors
 from hotplate.testbed.qemu_compute import QemuCompute
 from hotplate.testbed.server import Server
-from hotplate.text import clean_line
 
 
 class Testbed:
@@ -33,6 +32,8 @@ class Testbed:
             testbed.cloud.heat().stacks.create(...)
 
     :param directory: for everything that this run writes.
+    :param others: more images by name; with them a server boots the one that its template names,
+        and without them ``image`` is meant by every name.
     :param networks: attach servers to the networks of their ports; not where the settings choose a
         wiring, by which each server is by itself.
     """
@@ -48,6 +49,7 @@ class Testbed:
         directory: Path,
         events: EventLog,
         options: CloudOptions | None = None,
+        others: Mapping[str, Image] | None = None,
         networks: bool = True,
     ) -> None:
         self.image = image
@@ -56,9 +58,8 @@ class Testbed:
         self.events = events
         options = options or CloudOptions()
         lift_limits = options.lift_limits or settings.lift_limits
-        name = clean_line(image.path.stem)
-        shown = SessionImage(name, image.path, image.format, image.virtual_size)
-        self._options = replace(options, lift_limits=lift_limits, images=(shown,))
+        self._options = replace(options, lift_limits=lift_limits)
+        self._others = others
         networked = networks and settings.wiring is WiringChoice.AUTO
         self._networks = directory / "networks" if networked else None
         self._owned = ExitStack()
@@ -72,13 +73,16 @@ class Testbed:
                 directory=self.directory / "servers",
                 events=self.events,
                 networks=self._networks,
+                others=self._others,
             )
+            images = self.compute.images
+            options = replace(self._options, images=images.shown(), images_by_name=images.by_name)
             self.cloud = owned.enter_context(
                 Cloud(
                     directory=self.directory / "cloud",
                     compute=self.compute,
                     events=self.events,
-                    options=self._options,
+                    options=options,
                 )
             )
             # Servers end before the cloud that they talk to.

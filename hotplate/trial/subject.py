@@ -28,6 +28,8 @@ def subject_of(
         "accelerator": f"{accelerator.name} ({accelerator.reason})",
         "datasource": testbed.settings.datasource.value,
     }
+    if testbed.compute.images.by_name and testbed.servers:
+        facts["images"] = images_of(testbed)
     if server is not None:
         machine = server.machine
         facts["network"] = f"{machine.wiring.name} ({machine.wiring.reason})"
@@ -40,6 +42,14 @@ def subject_of(
         server=server.spec.name if server else "",
         stand_ins=(*stand_ins, *([NO_LIMITS] if testbed.cloud.options.lift_limits else ())),
         facts=facts,
+    )
+
+
+def images_of(testbed: Testbed) -> str:
+    """Return which server ran which image."""
+    images = testbed.compute.images
+    return "; ".join(
+        f'{each.spec.name} ran "{images.name_of(each.spec.image)}"' for each in testbed.servers
     )
 
 

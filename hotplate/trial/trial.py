@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -47,6 +47,7 @@ PICTURE_SECONDS = 45.0
 class Trial:
     """One image, one template, one stack; a context manager.
 
+    :param others: more images by name; see :class:`~hotplate.testbed.testbed.Testbed`.
     :param folder: the run's own folder in the artifacts.
     :param say: called with what is going on, in sentences.
     :param on_reached: called with each stage as it is reached, and the server's name.
@@ -63,8 +64,10 @@ class Trial:
         say: Callable[[str], None],
         on_reached: Callable[[Mark, str], None],
         options: CloudOptions | None = None,
+        others: Mapping[str, Image] | None = None,
     ) -> None:
         self.image = image
+        self.others = others
         self.template = template
         self.settings = settings
         self.folder = folder
@@ -86,6 +89,7 @@ class Trial:
                     directory=self.folder,
                     events=self.events,
                     options=self._options,
+                    others=self.others,
                 )
             )
             accelerator = self.testbed.accelerator
@@ -119,6 +123,7 @@ class Trial:
         if as_wanted := end.status == self.template.expect_status:
             # Heat waits for signals only, and says COMPLETE of a server that was switched on.
             self._watch.until(self._nothing_is_due)
+        self.testbed.compute.images.check()
         result = self._result(stack, end)
         problems = self._look_into_guests(result) if as_wanted else []
         self._ask_guests(result)

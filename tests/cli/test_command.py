@@ -31,7 +31,9 @@ def test_each_verb_explains_itself(verb):
     assert "usage: hotplate" in done.stdout
 
 
-@pytest.mark.parametrize("words", [(), ("nonsense",), ("test",), ("--frobnicate",)])
+@pytest.mark.parametrize(
+    "words", [(), ("nonsense",), ("test",), ("--frobnicate",), ("test", __file__, "--image", "web")]
+)
 def test_wrong_usage_is_2_and_no_traceback(words):
     done = hotplate(*words)
     assert done.returncode == 2

@@ -271,6 +271,9 @@ def test_what_is_kept_is_there_again(disk, tmp_path, template):
         assert 'the stack "hotplate" is there already' in session.output
         done = hotplate("down", "--directory", directory, "--keep")
         assert done.stdout == f'ended; its state is in "{directory}"\n'
+    done = hotplate("up", disk, "--directory", directory, "--image", f"db={disk}")
+    assert done.returncode == 2
+    assert "was started with no --image, and those as they were then" in done.stderr
     other = tiny_disk.make(tmp_path / "other.raw")
     other.write_bytes(other.read_bytes()[:-1] + b"x")
     done = hotplate("up", other, "--directory", directory)

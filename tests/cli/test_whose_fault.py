@@ -31,6 +31,13 @@ REFUSED = {
     "heat_template_version": "2018-08-31",
     "resources": {"it": {"type": "OS::No::Such::Thing"}},
 }
+NAMELESS = {
+    "heat_template_version": "2018-08-31",
+    "resources": {
+        "web": {"type": "OS::Nova::Server", "properties": {"image": "tiny", "flavor": "any"}},
+        "front": {"type": "OS::Nova::Server", "properties": {"image": "front", "flavor": "any"}},
+    },
+}
 
 
 @dataclass
@@ -44,6 +51,7 @@ class Command:
         (self.folder / "empty.raw").touch()
         (self.folder / "good.yaml").write_text(yaml.safe_dump(GOOD))
         (self.folder / "refused.yaml").write_text(yaml.safe_dump(REFUSED))
+        (self.folder / "nameless.yaml").write_text(yaml.safe_dump(NAMELESS))
         (self.folder / "broken.yaml").write_text("resources: [")
         # What an earlier run left: of none of it a word may stay.
         (self.folder / "junit.xml").write_text("<stale/>")
@@ -129,6 +137,10 @@ CASES = {
     "a template that is none": (
         (["tiny.raw", "-t", "broken.yaml"], "", "", {}),
         (1, "failed", "failure", '"broken.yaml"'),
+    ),
+    "an image that the template names and that is not there": (
+        (["tiny.raw", "--image", "db=tiny.raw", "-t", "nameless.yaml"], "", "", {}),
+        (1, "failed", "failure", 'there is no image "front" to boot; there are "tiny", "db"'),
     ),
     "more memory than there is": (
         (["tiny.raw", "--memory", "100000000"], "", "", {}),

@@ -132,7 +132,6 @@ ELSEWHERE = {
     "testbed/qemu_compute": "trial/test_expected.py",
     "timing/host_speed": "timing/test_deadline.py",
     "trial/guest_probe": "trial/test_watch.py",
-    "trial/subject": "trial/test_expected.py",
     "trial/trial": "trial/test_expected.py",
     "verdict/deployment_track": "verdict/test_tracker.py",
     "verdict/detectors": "verdict/test_diagnosis.py",

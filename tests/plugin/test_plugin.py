@@ -46,7 +46,7 @@ def names(project, *options: str) -> list[str]:
 def test_the_options_explain_themselves(project):
     done = project.runpytest_subprocess("--help")
     text = done.stdout.str()
-    for option in ("image", "cold", "keep", "pause-on-fail", "artifacts", "shard"):
+    for option in ("image", "cloud-image", "cold", "keep", "pause-on-fail", "artifacts", "shard"):
         assert f" --{option}" in text
         assert f" --hotplate-{option}" in text
     assert "--hotplate-require-image" in text
@@ -220,6 +220,28 @@ def test_without_an_image_what_needs_one_is_skipped_with_the_reason(project):
     done = project.runpytest_subprocess("-rs")
     done.assert_outcomes(passed=1, skipped=2)
     done.stdout.fnmatch_lines(["*it tests an image, but no --image was given*"])
+
+
+def test_more_images_are_given_by_name_or_by_a_fixture(project, tmp_path, raw_image):
+    raw_image(project.path / "db.raw")
+    project.makepyfile(
+        test_option="def test_it(cloud_images):\n    assert [*cloud_images] == ['db', 'web']\n",
+        test_fixture="""
+            import pytest
+
+            @pytest.fixture(scope="session")
+            def cloud_images():
+                return {"mine": "db.raw"}
+
+            def test_it(cloud_images):
+                assert [*cloud_images] == ["mine"]
+        """,
+    )
+    words = ("--cloud-image", "db=db.raw", "--hotplate-cloud-image=web=db.raw")
+    project.runpytest_subprocess(*words).assert_outcomes(passed=2)
+    done = project.runpytest_subprocess("--cloud-image=db=db.raw", "--cloud-image=db=db.raw")
+    assert done.ret == 2
+    done.stdout.fnmatch_lines(['*the image name "db" is given twice*'])
 
 
 @pytest.mark.parametrize("how", ["option", "ini"])

@@ -9,10 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tiny_disk
 
 from hotplate.errors import HostError, MachineLostError
 from hotplate.events.kinds import MachineExit
 from hotplate.events.log import EventLog
+from hotplate.image.inspect import Image
 from hotplate.settings import AcceleratorChoice, Settings
 from hotplate.testbed.qemu_compute import QemuCompute
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
@@ -62,7 +64,7 @@ class PlayedMachine:
 @pytest.fixture
 def compute(tmp_path: Any) -> QemuCompute:
     return QemuCompute(
-        SimpleNamespace(arch="x86_64"),  # type: ignore[arg-type]
+        Image.open(tiny_disk.make(tmp_path / "tiny.raw")),
         settings=Settings(accelerator=AcceleratorChoice.TCG, cache=tmp_path),
         directory=tmp_path,
         events=EventLog(),

@@ -21,6 +21,8 @@ Values: TypeAlias = dict[str, Any]
 IMAGES = 500
 """How many images there may be."""
 CHUNK = 1 << 20
+UNDER_TEST = "the image under test"
+"""What templates of hotplate's own call the first image of a session, whatever its name is."""
 
 
 class GlanceError(Exception):
@@ -52,17 +54,36 @@ class SessionImage:
         return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.name}.image.hotplate"))
 
 
+def no_such_image(name: str, images: Iterable[SessionImage]) -> str:
+    """Return what is said to who asks for an image that no server can boot.
+
+    >>> no_such_image("db", [SessionImage("web", Path("web.raw"), "raw")])
+    'there is no image "db" to boot; there are "web"'
+    """
+    names = ", ".join(f'"{each.name}"' for each in images)
+    return f'there is no image "{name}" to boot; there are {names}'
+
+
 class Images:
     """The images of one cloud.
 
     :param directory: where uploaded data goes; made when it is needed.
     :param session: images that are there from the start; nobody can change or remove them.
     :param owner: the project they belong to.
+    :param by_name: servers boot the image of the session that they name, and no other name is
+        good; without it every name is.
     """
 
     def __init__(
-        self, store: Store, directory: Path, *, session: Iterable[SessionImage], owner: str
+        self,
+        store: Store,
+        directory: Path,
+        *,
+        session: Iterable[SessionImage],
+        owner: str,
+        by_name: bool = False,
     ) -> None:
+        self._by_name = by_name
         self._store = store
         self._directory = directory
         self._session = {image.id: image for image in session}
@@ -98,6 +119,17 @@ class Images:
         if image["id"] in self._session:
             return self._session[image["id"]].path
         return self._file(image["id"]) if image["status"] == "active" else None
+
+    def refusal(self, reference: str) -> str:
+        """Return why no server can boot an image, a sentence; "" when one can.
+
+        :param reference: a name or an id.
+        """
+        session = self._session.values()
+        good = {"", UNDER_TEST, *self._session, *(each.name for each in session)}
+        if not self._by_name or reference in good:
+            return ""
+        return no_such_image(reference, session)
 
     # -- what changes --------------------
 

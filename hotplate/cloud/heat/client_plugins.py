@@ -32,11 +32,13 @@ class Used:
     :param host: service -> its URL.
     :param granted: makes what templates take for granted of Neutron.
     :param networked: servers have ports of Neutron.
+    :param image_refusal: says why no server can boot an image, "" when one can.
     """
 
     host: Mapping[str, str] = field(default_factory=dict)
     granted: TakenForGranted | None = None
     networked: bool = False
+    image_refusal: Callable[[str], str] = lambda _: ""
 
 
 _use = Used()
@@ -109,17 +111,29 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
         return not _use.networked or bool(super().check_interface_detach(server_id, port_id))
 
 
+class _NoSuchImageError(client_exception.EntityMatchNotFound):  # type: ignore[misc]
+    """No server can boot an image; says why."""
+
+    msg_fmt = "%(sentence)s"
+
+
 class GlancePlugin(glance.GlanceClientPlugin):  # type: ignore[misc]
-    """Real glanceclient over loopback; a name that it does not have is the image under test."""
+    """Real glanceclient over loopback; a name that it does not have is the image under test.
+
+    Where images are meant by their names, those that no server can boot are refused.
+    """
 
     def get_image(self, image_identifier: str) -> Any:
         try:
-            return super().get_image(image_identifier)
+            image = super().get_image(image_identifier)
         except client_exception.EntityMatchNotFound:
             # Every server boots the image under test, whatever its template calls it.
-            return SimpleNamespace(
+            image = SimpleNamespace(
                 id=image_identifier, name=image_identifier, status="active", min_ram=0, min_disk=0
             )
+        if sentence := _use.image_refusal(image.id):
+            raise _NoSuchImageError(sentence=sentence)
+        return image
 
 
 class _NetworkOfAny(str):

@@ -11,7 +11,7 @@ from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas, server_views
 from hotplate.cloud.nova.flavors import flavor
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_create import check_metadata, public_keys, user_data
+from hotplate.cloud.nova.server_create import bootable, check_metadata, public_keys, user_data
 from hotplate.cloud.nova.servers import Action, ServerRecord, Servers, UserDataTooLargeError
 from hotplate.cloud.nova.servers_api import find
 from hotplate.errors import MachineLostError, sentence_of
@@ -170,7 +170,7 @@ class ActionsApi:
         return Answer(202, {"server": shown})
 
     def _rebuild_changes(self, asked: dict[str, Any]) -> dict[str, Any]:
-        changes: dict[str, Any] = {"image": asked["imageRef"]}
+        changes: dict[str, Any] = {"image": bootable(self._servers, asked["imageRef"])}
         changes |= {name: asked[name] for name in ("name", "metadata") if name in asked}
         if "user_data" in asked:
             changes["user_data"] = user_data(asked["user_data"])

@@ -107,7 +107,7 @@ class CreateApi:
             id=str(uuid.uuid4()),
             name=name,
             user_data=user_data(asked.get("user_data")),
-            image=_image(asked),
+            image=bootable(self._servers, _image(asked)),
             flavor=str(asked["flavorRef"]),
             key_name=key_name,
             public_keys=public_keys(self._servers, key_name),
@@ -154,6 +154,16 @@ def check_metadata(metadata: dict[str, str]) -> None:
 def first(value: Any) -> Any:
     """Return the first of a list, or what is no list."""
     return value[0] if isinstance(value, list) and value else value
+
+
+def bootable(servers: Servers, image: str) -> str:
+    """Return an image that is named.
+
+    :raises HttpError: 400, when it cannot be booted.
+    """
+    if refusal := servers.image_refusal(image):
+        raise HttpError(400, refusal)
+    return image
 
 
 def _image(asked: dict[str, Any]) -> str:

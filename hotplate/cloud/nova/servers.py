@@ -114,6 +114,7 @@ class Servers:
     :param services: what ``compute`` needs for their guests.
     :param public_key: what every key pair stands for that nobody made.
     :param ports: gives servers their ports; None where the guests have none.
+    :param image_refusal: says why an image cannot be booted, "" when it can.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Servers:
         request_limit: int,
         public_key: str = "",
         ports: Interfaces | None = None,
+        image_refusal: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._store = store
         self._compute = compute
@@ -136,6 +138,7 @@ class Servers:
         self._request_limit = request_limit
         self._public_key = public_key
         self._ports = ports
+        self.image_refusal = image_refusal
         self._lock = threading.Lock()
 
     def check_size(self, spec: ServerSpec) -> None:

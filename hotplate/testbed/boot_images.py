@@ -1,0 +1,106 @@
+"""What the servers of a testbed boot: one image for all, or each the image that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from hotplate.cloud.glance.images import UNDER_TEST, SessionImage, no_such_image
+from hotplate.errors import UsageError
+from hotplate.image.inspect import Image
+from hotplate.text import clean_line
+
+_Stamp: TypeAlias = tuple[int, ...]
+
+
+class BootImages:
+    """The images of a testbed.
+
+    :param image: the image under test; its name is that of its file, without the suffix.
+    :param others: more images by name.  Without them ``image`` stands for every name.
+    :raises UsageError: when a name is given twice, or the images are for several processors.
+    """
+
+    def __init__(self, image: Image, others: Mapping[str, Image] | None = None) -> None:
+        self.by_name = bool(others)
+        name = clean_line(image.path.stem)
+        if name in (others or {}):
+            raise UsageError(
+                f'the image name "{name}" is given twice: it is that of "{image.path}" too'
+            )
+        self._images = {name: image, **(others or {})}
+        for other, each in self._images.items():
+            if each.arch != image.arch:
+                raise UsageError(
+                    f'the images "{name}" ({image.arch}) and "{other}" ({each.arch}) are for two '
+                    "processors, and one cloud has one"
+                )
+        self._default = name
+        self._stamps = {path: _stamp(path) for each in self._images.values() for path in _of(each)}
+
+    def shown(self) -> tuple[SessionImage, ...]:
+        """Return them as Glance has them from the start, the image under test first."""
+        return tuple(
+            SessionImage(name, each.path, each.format, each.virtual_size)
+            for name, each in self._images.items()
+        )
+
+    def name_of(self, reference: str) -> str:
+        """Return the name of the image that a server names.
+
+        :param reference: a name or an id.
+        :raises UsageError: when there is none.
+        """
+        if not self.by_name or reference in ("", UNDER_TEST):
+            return self._default
+        shown = self.shown()
+        for each in shown:
+            if reference in (each.id, each.name):
+                return each.name
+        raise UsageError(no_such_image(reference, shown))
+
+    def of(self, reference: str) -> Image:
+        """Return the image that a server names; see :meth:`name_of`.
+
+        :raises UsageError: when there is none, or it has changed since it was opened.
+        """
+        image = self._images[self.name_of(reference)]
+        for path in _of(image):
+            if _stamp(path) != self._stamps[path]:
+                raise _changed(path)
+        return image
+
+    def check(self) -> None:
+        """Refuse to judge servers whose image was written to under them.
+
+        One that was replaced by another file is still there for who has it open.
+
+        :raises UsageError: says which.
+        """
+        for path, before in self._stamps.items():
+            now = _stamp(path)
+            if now != before and now[:2] == before[:2]:
+                raise _changed(path)
+
+
+def _of(image: Image) -> list[Path]:
+    """Return the files of an image."""
+    behind = [link.path for link in image.chain]
+    return [each for each in (image.path, image.kernel, image.initrd, *behind) if each is not None]
+
+
+def _stamp(path: Path) -> _Stamp:
+    """Return what changes when a file is written to or replaced; nothing when it is gone."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return ()
+    return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+def _changed(path: Path) -> UsageError:
+    return UsageError(
+        f'the image file "{path}" was changed while it is in use',
+        hint="start again, and build to another file meanwhile",
+    )

@@ -1,0 +1,65 @@
+"""What a server boots: the one image, or that of its name; and an image that changes meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny_disk
+
+from hotplate.errors import UsageError
+from hotplate.image.inspect import Image
+from hotplate.testbed.boot_images import BootImages
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Image:
+    return Image.open(tiny_disk.make(tmp_path / "web.raw"))
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Image:
+    return Image.open(tiny_disk.make(tmp_path / "second.raw"))
+
+
+def test_one_image_stands_for_every_name(web: Image) -> None:
+    images = BootImages(web)
+    assert not images.by_name
+    assert images.of("cirros") is images.of("") is web
+    assert [each.name for each in images.shown()] == ["web"]
+
+
+def test_with_several_each_is_meant_by_its_name_or_id(web: Image, db: Image) -> None:
+    images = BootImages(web, {"db": db})
+    assert images.of("db") is images.of(images.shown()[1].id) is db
+    assert images.of("web") is images.of("the image under test") is images.of("") is web
+    with pytest.raises(UsageError, match='no image "second" to boot; there are "web", "db"'):
+        images.of("second")
+
+
+def test_what_cannot_be_is_refused(web: Image, db: Image) -> None:
+    with pytest.raises(UsageError, match='the image name "web" is given twice: it is that of "/'):
+        BootImages(web, {"web": db})
+    with pytest.raises(UsageError, match=r'"web" \(x86_64\) and "db" \(aarch64\) are for two'):
+        BootImages(web, {"db": replace(db, arch="aarch64")})
+
+
+def test_an_image_that_was_written_to_is_neither_booted_nor_judged(web: Image, db: Image) -> None:
+    images = BootImages(web, {"db": db})
+    images.check()
+    with db.path.open("ab") as stream:
+        stream.write(b"more")
+    assert images.of("web") is web
+    with pytest.raises(UsageError, match=r'"/.*/second.raw" was changed while it is in use'):
+        images.of("db")
+    with pytest.raises(UsageError, match=r"second\.raw"):
+        images.check()
+
+
+def test_one_that_was_replaced_is_there_for_those_who_run(web: Image, tmp_path: Path) -> None:
+    images = BootImages(web)
+    tiny_disk.make(tmp_path / "new.raw").replace(web.path)
+    images.check()
+    with pytest.raises(UsageError, match="was changed"):
+        images.of("any")
