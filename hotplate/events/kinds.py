@@ -215,6 +215,8 @@ class ServerBoot(EventFacts):
     """Heat asked for a server.
 
     :param name: of the server, ``stack`` and ``resource`` what Heat has it for.
+    :param ports: for each the ``network_id``, the name of the ``network``, the ``cidr`` of its
+        subnet, and the ``addresses``.
     """
 
     KIND = "boot"
@@ -223,6 +225,7 @@ class ServerBoot(EventFacts):
     stack: str | None = None
     resource: str | None = None
     user_data_bytes: int = 0
+    ports: tuple[dict[str, object], ...] | list[dict[str, object]] = ()
 
 
 @dataclass(frozen=True, slots=True)

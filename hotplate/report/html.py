@@ -18,7 +18,8 @@ from markupsafe import Markup
 
 from hotplate.events import classify
 from hotplate.events.event import Event
-from hotplate.report import timeline, treemap
+from hotplate.events.topology import of_events
+from hotplate.report import timeline, topology, treemap
 from hotplate.report.artifacts import redacted
 from hotplate.report.picture import Picture
 from hotplate.text import clean
@@ -215,6 +216,7 @@ class _Run:
             (server.name, each) for server in verdict.servers for each in server.deployments
         ]
         self.outputs = [(name, _text(each)) for name, each in sorted(verdict.outputs.items())]
+        self.topology = topology.draw(of_events(run.events))
         self.screenshot = _screenshot(run)
         asked = [event for event in run.events if classify.is_request(event)]
         self.asked = len(asked)

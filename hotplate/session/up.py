@@ -17,6 +17,7 @@ from hotplate.events.classify import STACK_TYPE
 from hotplate.events.event import Event
 from hotplate.events.kinds import MachineExit, ServerWaiting, StackResource, StartFault
 from hotplate.events.log import EventLog
+from hotplate.events.topology import Topology
 from hotplate.image.inspect import Image
 from hotplate.session.access import Access
 from hotplate.session.control import Control
@@ -67,6 +68,7 @@ class Up:
         self._options = options
         self._say = say
         self._went_on = False
+        self._topology = ""
         self._started = False
         self._owned = ExitStack()
 
@@ -93,6 +95,7 @@ class Up:
             self._write_files()
             for problem in self.testbed.go_on() if self._went_on else []:
                 self._say(problem)
+            self._tell_topology()
             self._started = True
             self._owned = owned.pop_all()
         return self
@@ -219,6 +222,8 @@ class Up:
             name = f"{change.stack}/{change.resource}"
             what = f'stack "{change.stack}"' if change.type == STACK_TYPE else name
             self._say(f"{what}: {change.action}_{change.status}{reason}")
+            if change.type == STACK_TYPE:
+                self._tell_topology()
         elif event.kind == "power-on":
             server = self.testbed.server(event.server)
             if server is not None:
@@ -231,6 +236,16 @@ class Up:
             self._say(f"a server cannot be started, and its image is not to blame: {fault.message}")
         elif waiting := ServerWaiting.of(event):
             self._say(f'server "{waiting.name}": {waiting.text}')
+
+    def _tell_topology(self) -> None:
+        """Say who is on which network, where that has changed since it was said last."""
+        topology = Topology()
+        for server in self.testbed.servers:
+            spec = server.spec
+            topology.add(spec.id, spec.name, [port.shown() for port in spec.ports])
+        if (text := str(topology)) not in ("", self._topology):
+            self._say(text)
+            self._topology = text
 
     # -- what others ask -------------------------------------------------------------------------
 

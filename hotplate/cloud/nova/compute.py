@@ -69,6 +69,15 @@ class ServerPort:
         }
         return cls(**{**value, **lists})
 
+    def shown(self) -> dict[str, object]:
+        """Return it as an event has it; see :class:`~hotplate.events.kinds.ServerBoot`."""
+        return {
+            "network_id": self.network_id,
+            "network": self.network_name,
+            "cidr": self.addresses[0].cidr if self.addresses else "",
+            "addresses": [each.address for each in self.addresses],
+        }
+
 
 @dataclass(frozen=True)
 class ServerSpec:

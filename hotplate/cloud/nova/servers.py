@@ -208,6 +208,7 @@ class Servers:
                 stack=spec.stack_name,
                 resource=spec.resource_name,
                 user_data_bytes=len(spec.user_data),
+                ports=[port.shown() for port in spec.ports],
             ),
             server=spec.id,
         )

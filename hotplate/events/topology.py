@@ -1,0 +1,74 @@
+"""Which servers are on which networks, with which addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hotplate.events.event import Event
+from hotplate.events.kinds import ServerBoot
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A server's port on a network.
+
+    :param server: the server's id.
+    """
+
+    server: str
+    addresses: tuple[str, ...]
+
+
+@dataclass
+class Network:
+    """A network that servers are on.
+
+    :param cidr: its subnet, of the first server that is on it.
+    """
+
+    name: str
+    cidr: str
+    ports: list[Attachment] = field(default_factory=list)
+
+
+@dataclass
+class Topology:
+    """Networks by their ids, and servers (id and name), in the order of the servers' start."""
+
+    networks: dict[str, Network] = field(default_factory=dict)
+    servers: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, server: str, name: str, ports: Iterable[Mapping[str, object]]) -> None:
+        """Add a server.
+
+        :param server: its id.
+        :param ports: as :class:`~hotplate.events.kinds.ServerBoot` has them.
+        """
+        self.servers.append((server, name))
+        for port in ports:
+            network = self.networks.setdefault(
+                str(port["network_id"]), Network(str(port["network"]), str(port["cidr"]))
+            )
+            listed = port["addresses"]
+            addresses = tuple(map(str, listed)) if isinstance(listed, (list, tuple)) else ()
+            network.ports.append(Attachment(server, addresses))
+
+    def __str__(self) -> str:
+        """Return a line for each network, with who is on it; "" where nobody is on any."""
+        names = dict(self.servers)
+        return "\n".join(
+            f"network {each.name} {each.cidr}: "
+            + ", ".join(" ".join((names[port.server], *port.addresses)) for port in each.ports)
+            for each in self.networks.values()
+        )
+
+
+def of_events(events: Iterable[Event]) -> Topology:
+    """Return the topology of the servers that were asked for in a run."""
+    # One that is rebuilt is asked for again.
+    booted = {each.server: boot for each in events if (boot := ServerBoot.of(each))}
+    topology = Topology()
+    for server, boot in booted.items():
+        topology.add(server, boot.name, boot.ports)
+    return topology

@@ -1,0 +1,117 @@
+"""The networks of a run as a picture: a line for each, and the servers hang from those they are on.
+
+A template draws it; here is only where everything goes, in the picture's units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hotplate.events.topology import Network, Topology
+
+MARGIN = 12
+BETWEEN_NETWORKS = 44
+BETWEEN_SERVERS = 190
+LEAST_WIDTH = 1180
+BOX = 30
+MOST_SERVERS = 24
+MOST_NETWORKS = 24
+"""Of more than these a picture shows nothing; they are counted."""
+LETTERS = 24
+"""As many letters of a server's name fit into its box."""
+COLOURS = 4
+"""Networks have so many colours in turn; see the style."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A network: a line from left to right.
+
+    :param tone: the number of its colour.
+    """
+
+    label: str
+    y: int
+    tone: int
+
+
+@dataclass(frozen=True)
+class PortLine:
+    """What a server hangs from its network by."""
+
+    label: str
+    x: int
+    top: int
+    tone: int
+
+
+@dataclass(frozen=True)
+class Box:
+    """A server; ``title`` is its whole name."""
+
+    label: str
+    title: str
+    x: int
+    width: int
+
+
+@dataclass
+class Drawing:
+    """All of it; ``more`` counts the servers and networks that are left out, "" when none is."""
+
+    width: int
+    height: int
+    base: int
+    lines: list[Line] = field(default_factory=list)
+    cables: list[PortLine] = field(default_factory=list)
+    boxes: list[Box] = field(default_factory=list)
+    more: str = ""
+
+
+def draw(topology: Topology) -> Drawing | None:
+    """Return where everything goes; None where no server is on a network."""
+    networks = [*topology.networks.values()][:MOST_NETWORKS]
+    if not networks:
+        return None
+    servers = topology.servers[:MOST_SERVERS]
+    base = MARGIN + BETWEEN_NETWORKS * len(networks) + 12
+    width = max(LEAST_WIDTH, 2 * MARGIN + BETWEEN_SERVERS * len(servers))
+    drawing = Drawing(width, base + BOX + MARGIN, base, more=_left_out(topology))
+    for number, network in enumerate(networks):
+        _add_line(drawing, number, network)
+    for number, (identity, name) in enumerate(servers):
+        _add_server(drawing, number, name, _ports(networks, identity))
+    return drawing
+
+
+def _left_out(topology: Topology) -> str:
+    counts = (
+        (len(topology.servers) - MOST_SERVERS, "servers"),
+        (len(topology.networks) - MOST_NETWORKS, "networks"),
+    )
+    return " and ".join(f"{count} {what}" for count, what in counts if count > 0)
+
+
+def _add_line(drawing: Drawing, number: int, network: Network) -> None:
+    y = MARGIN + 16 + BETWEEN_NETWORKS * number
+    drawing.lines.append(Line(f"{network.name} {network.cidr}", y, number % COLOURS))
+
+
+def _ports(networks: list[Network], identity: str) -> list[tuple[int, str]]:
+    """Return the number of the network of each of a server's ports, and the addresses there."""
+    return [
+        (number, " ".join(port.addresses))
+        for number, network in enumerate(networks)
+        for port in network.ports
+        if port.server == identity
+    ]
+
+
+def _add_server(drawing: Drawing, number: int, name: str, ports: list[tuple[int, str]]) -> None:
+    left, width = MARGIN + BETWEEN_SERVERS * number, BETWEEN_SERVERS - 16
+    short = name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
+    drawing.boxes.append(Box(short, name, left, width))
+    for place, (network, addresses) in enumerate(ports):
+        line = drawing.lines[network]
+        x = left + 14 + place * (width - 28) // max(1, len(ports))
+        drawing.cables.append(PortLine(addresses, x, line.y, line.tone))

@@ -1,0 +1,42 @@
+"""Who is on which network, by the events of a run."""
+
+from __future__ import annotations
+
+from hotplate.events.kinds import ServerBoot
+from hotplate.events.log import EventLog
+from hotplate.events.topology import of_events
+
+
+def port(network: int, *addresses: str) -> dict[str, object]:
+    return {
+        "network_id": f"network-{network}",
+        "network": "lan",
+        "cidr": f"10.0.{network}.0/24",
+        "addresses": list(addresses),
+    }
+
+
+def test_servers_are_listed_by_the_networks_that_they_are_on():
+    events = EventLog()
+    events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.5", "10.0.0.6")]), server="1")
+    events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.7"), port(1, "10.0.1.7")]), server="2")
+    events.add(ServerBoot(name="alone"), server="3")
+    topology = of_events(events)
+    assert str(topology) == (
+        "network lan 10.0.0.0/24: web 10.0.0.5 10.0.0.6, web 10.0.0.7\n"
+        "network lan 10.0.1.0/24: web 10.0.1.7"
+    )
+    assert [name for _, name in topology.servers] == ["web", "web", "alone"]
+
+
+def test_one_that_is_rebuilt_is_there_once():
+    events = EventLog()
+    events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.5")]), server="1")
+    events.add(ServerBoot(name="front", ports=[port(0, "10.0.0.5")]), server="1")
+    assert str(of_events(events)) == "network lan 10.0.0.0/24: front 10.0.0.5"
+
+
+def test_without_ports_there_is_none():
+    events = EventLog()
+    events.add(ServerBoot(name="web"), server="1")
+    assert str(of_events(events)) == ""

@@ -1,0 +1,70 @@
+"""Where the networks, the servers and their addresses are in the picture."""
+
+from __future__ import annotations
+
+from hotplate.events.kinds import ServerBoot
+from hotplate.events.topology import Topology
+from hotplate.report import html, topology
+
+
+def port(network: int, address: str) -> dict[str, object]:
+    return {
+        "network_id": f"network-{network}",
+        "network": f"lan-{network}",
+        "cidr": f"10.0.{network}.0/24",
+        "addresses": [address],
+    }
+
+
+def test_each_server_hangs_from_its_networks():
+    drawn = Topology()
+    drawn.add("1", "web", [port(0, "10.0.0.5")])
+    drawn.add("2", "a-database-with-a-rather-long-name", [port(0, "10.0.0.6"), port(1, "10.0.1.6")])
+    drawn.add("3", "alone", [])
+    picture = topology.draw(drawn)
+    lan_0, lan_1 = picture.lines
+    assert lan_0.label == "lan-0 10.0.0.0/24"
+    web, database, alone = picture.boxes
+    assert (database.label, database.title) == (
+        "a-database-with-a-rathe…",
+        "a-database-with-a-rather-long-name",
+    )
+    hung = {each.label: each for each in picture.cables}
+    assert {label: each.top for label, each in hung.items()} == {
+        "10.0.0.5": lan_0.y,
+        "10.0.0.6": lan_0.y,
+        "10.0.1.6": lan_1.y,
+    }
+    for label, box in (("10.0.0.5", web), ("10.0.0.6", database), ("10.0.1.6", database)):
+        assert box.x < hung[label].x < box.x + box.width
+    assert lan_0.y < lan_1.y < picture.base < picture.height
+    assert alone.x + alone.width < picture.width
+    assert picture.more == ""
+
+
+def test_no_picture_without_a_network():
+    drawn = Topology()
+    drawn.add("1", "web", [])
+    assert topology.draw(drawn) is None
+
+
+def test_a_large_one_is_bounded_and_says_so():
+    drawn = Topology()
+    for number in range(30):
+        drawn.add(str(number), f"web-{number}", [port(number, f"10.0.{number}.5")])
+    picture = topology.draw(drawn)
+    assert (len(picture.boxes), len(picture.lines)) == (24, 24)
+    assert picture.more == "6 servers and 6 networks"
+
+
+def test_it_stands_in_the_report(passed):
+    passed.events.add(ServerBoot(name="<b>web", ports=[port(0, "10.0.0.5")]), server="1")
+    verdict = passed.result("CREATE_COMPLETE", image="a.qcow2", facts={})
+    text = html.report(verdict, passed.events)
+    svg = text[text.index('<svg class="topology"') :]
+    svg = svg[: svg.index("</svg>")]
+    assert "lan-0 10.0.0.0/24" in svg
+    assert ">10.0.0.5<" in svg
+    assert "&lt;b&gt;web" in svg
+    assert "<b>" not in svg
+    assert "topology" not in html.report(verdict, []).split("</style>")[1]
