@@ -217,10 +217,20 @@ class _Run:
         ]
         self.outputs = [(name, _text(each)) for name, each in sorted(verdict.outputs.items())]
         self.topology = topology.draw(of_events(run.events))
+        self.together = _together(run)
         self.screenshot = _screenshot(run)
         asked = [event for event in run.events if classify.is_request(event)]
         self.asked = len(asked)
         self.requests = _requests(run.events, asked[-REQUESTS:])
+
+
+def _together(run: RunReport) -> Markup:
+    """Return a timeline with a band for each server, "" where there is one server alone."""
+    names = {each.id: each.name for each in run.verdict.servers}
+    if len(names) < 2 or not run.events:
+        return Markup("")
+    # The picture escapes by itself.
+    return Markup(Picture(timeline.build_together(run.events, names)).svg())  # noqa: S704
 
 
 class _Server:

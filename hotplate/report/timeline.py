@@ -6,7 +6,7 @@ The model of the report's picture; times are seconds from power-on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -256,6 +256,37 @@ def build(events: Iterable[Event], server: str) -> Timeline:
     first = min([0.0, *(span.start for span in spans)])
     last = max([1.0, *(span.stop for span in spans)])
     return Timeline(lanes, _flags(mine, server, start), first, last)
+
+
+def build_together(events: Iterable[Event], servers: Mapping[str, str]) -> Timeline:
+    """Return the timeline of several servers: a band for each, from stage to stage.
+
+    :param servers: their names by their Nova ids, in the order of the bands.
+    """
+    seen = [*events]
+    powers = [e.at for e in seen if e.source == "machine" and e.kind == "power-on"]
+    start = min(powers, default=seen[0].at if seen else 0.0)
+    end = max((e.at for e in seen if e.server in servers), default=start) - start
+    lanes = [
+        Lane(name, "guest", _band([e for e in seen if classify.concerns(e, server)], server, start))
+        for server, name in servers.items()
+    ]
+    return Timeline(lanes, [], 0.0, max(1.0, end))
+
+
+def _band(events: list[Event], server: str, start: float) -> list[Span]:
+    """Return a server's way from power-on: what it was about to reach, and its hooks."""
+    builder = _Builder(start)
+    for event in events:
+        builder.see(event)
+    builder.close()
+    powers = [e.at for e in events if e.source == "machine" and e.kind == "power-on"]
+    before = (powers[0] if powers else start) - start
+    spans = []
+    for stage, at in sorted(_flags(events, server, start), key=lambda flag: flag[1]):
+        spans.append(Span(before, at, stage, Tone.GUEST, f"on its way to: {stage}"))
+        before = at
+    return [*spans, *(each for each in builder.lanes["hooks"] if each.end is not None)]
 
 
 def _flags(events: list[Event], server: str, start: float) -> list[tuple[str, float]]:

@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import zlib
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -343,3 +344,37 @@ def test_the_page_lets_no_script_run(passed, browser, tmp_path):
     text = html.report(verdict_of(passed), passed.events)
     page.write_text(text.replace("</main>", '</main><script>document.title="ran"</script>'))
     assert "<title>passed: a.qcow2</title>" in browser(page, "--dump-dom")
+
+
+OTHER = "7d0c3a52-5d7e-4d0f-9b7b-0f5a5f0c2f10"
+
+
+def two_servers(passed):
+    """A run like any other, and a second server whose power was on later."""
+    emit = passed.events.emit
+    emit("machine", "power-on", server=OTHER, pid=4712, restored=False)
+    emit("console", "line", server=OTHER, text="[    0.000000] Linux version 6.1.0")
+    emit("console", "line", server=OTHER, text="Welcome to Debian GNU/Linux 12 (bookworm)!")
+    for word, more in (("started", ""), ("finished", " status=7")):
+        text = f"heat-config: {word} id=1 group=script name=page{more}"
+        emit("console", "line", server=OTHER, text=text)
+    (server,) = verdict_of(passed).servers
+    return server, replace(server, id=OTHER, name="client")
+
+
+def test_the_timeline_of_several_servers_has_a_band_for_each(passed):
+    first, second = two_servers(passed)
+    together = timeline.build_together(passed.events, {first.id: "web", OTHER: "client"})
+    web, client = together.lanes
+    assert (web.title, client.title) == ("web", "client")
+    assert web.spans[0].start == 0
+    assert client.spans[0].start > web.spans[0].start
+    assert {"booted", "network up"} <= {span.label for span in web.spans}
+    assert {str(span.tone) for span in client.spans} == {"guest", "bad"}
+    for span in (*web.spans, *client.spans):
+        assert 0 <= span.start <= span.end <= together.last
+    one, two = verdict_of(passed), replace(verdict_of(passed), servers=(first, second))
+    assert "from the first power-on" not in html.report(one, passed.events)
+    text = html.report(two, passed.events)
+    parsed(text)
+    assert "from the first power-on" in text
