@@ -41,6 +41,7 @@ VERBS = {
     "diff": "say what is different in two images, without booting them",
     "hook": "write a new hook, run one on this host, or hold it to the contract",
     "lint": "say what is wrong with diskimage-builder elements",
+    "elements-path": "print where hotplate's elements are, for disk-image-create",
     "cache": "list what is cached, or remove it",
     "doctor": "say what this host can do, and what to install",
 }
@@ -52,7 +53,7 @@ EPILOG += "  128+N  interrupted by the signal N\n"
 
 
 def _verb(name: str) -> ModuleType:
-    return importlib.import_module(f"hotplate.cli.{name}")
+    return importlib.import_module(f"hotplate.cli.{name.replace('-', '_')}")
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
