@@ -10,10 +10,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotplate.cli.arguments import check_files
-from hotplate.errors import UsageError
-
 if TYPE_CHECKING:
+    from hotplate.stacks.expect import Expected
     from hotplate.stacks.template import Template
     from hotplate.verdict.verdict import Subject
 
@@ -25,11 +23,20 @@ class TemplateChoice:
     """What one case deploys.
 
     :param path: a template, or a file with one and what is expected of it; None for the built-in.
+    :param name: what it is called in the names of cases; "" for the name of the file.
+    :param expected: what is expected of it, in place of what its file says.
     """
 
     path: Path | None = None
     environments: tuple[Path, ...] = ()
     parameters: Mapping[str, object] = field(default_factory=dict)
+    name: str = ""
+    expected: Expected | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return self.name or self.file.name
 
     @property
     def source(self) -> str:
@@ -52,7 +59,8 @@ class TemplateChoice:
 
         if self.path is None:
             return template.builtin()
-        return expect.load(self.path, parameters=self.parameters, environments=self.environments)
+        loaded = expect.load(self.path, parameters=self.parameters, environments=self.environments)
+        return expect.with_expected(loaded, self.expected) if self.expected else loaded
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,7 @@ def table(
     """
     called = [
         labels([each.name for each in images], [str(each) for each in images]),
-        labels([each.file.name for each in templates], [each.source for each in templates]),
+        labels([each.label for each in templates], [each.source for each in templates]),
     ]
     several = len(templates) > 1
     cases = []
@@ -139,44 +147,3 @@ def labels(names: Sequence[str], longer: Sequence[str]) -> list[str]:
         times[label] += 1
         result.append(label if times[label] == 1 else f"{label} ({times[label]})")
     return result
-
-
-def check(args: argparse.Namespace) -> None:
-    """Find a misspelt file before anything large is loaded.
-
-    :raises UsageError: when one is not there.
-    """
-    from hotplate.image import named
-    from hotplate.image.inspect import find
-
-    check_files([*args.templates, *args.environment])
-    for image in args.images:
-        find(image)
-    named.parse(args.named_images)
-
-
-def named(args: argparse.Namespace) -> list[Case]:
-    """Return the cases that a command line names.
-
-    :raises UsageError: for a file that is not there, and for words that make no sense together.
-    """
-    from hotplate.image.inspect import find
-
-    check(args)
-    settings = {"datasource": args.datasources, "firmware": args.firmwares}
-    return table(
-        [find(each) for each in args.images],
-        _templates(args),
-        {name: values for name, values in settings.items() if values},
-    )
-
-
-def _templates(args: argparse.Namespace) -> list[TemplateChoice]:
-    from hotplate.stacks.template import parse_parameters
-
-    parameters = parse_parameters(args.parameter)
-    if not args.templates and (parameters or args.environment):
-        raise UsageError("-P and -e need a template", hint="-t TEMPLATE")
-    environments = tuple(args.environment)
-    chosen = [TemplateChoice(each, environments, parameters) for each in args.templates]
-    return chosen or [TemplateChoice()]

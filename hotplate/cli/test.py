@@ -19,9 +19,10 @@ from hotplate.cli.arguments import (
     load_settings,
 )
 from hotplate.cli.case_run import CaseRun, import_what_writes
-from hotplate.cli.cases import Case, check, named
+from hotplate.cli.cases import Case
 from hotplate.cli.interrupts import Interrupts
 from hotplate.cli.last_cases import LastCases
+from hotplate.cli.named import check, named
 from hotplate.cli.side_by_side import CaseEnd, SideBySide, how_many
 from hotplate.errors import HostError, Outcome, UsageError
 from hotplate.shard import Shard
@@ -44,12 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "images",
         type=Path,
-        nargs="+",
+        nargs="*",
         metavar="IMAGE",
         help="a qcow2 or raw image; of several, and of several templates, firmwares and data "
         "sources, each is tested with each",
     )
     add_image_argument(parser)
+    parser.add_argument(
+        "-f",
+        "--file",
+        type=Path,
+        metavar="RUN_FILE",
+        help="a YAML file with images, templates, data sources and firmwares; what is named on the "
+        "command line takes the place of what it names",
+    )
     add_template_arguments(parser, without="a built-in one that deploys a script", several=True)
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
     parser.add_argument(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,28 @@ def read(path: Path) -> Document:
         raise TemplateError(
             f'the template "{path}" cannot be read as YAML or JSON: {" ".join(str(error).split())}'
         ) from error
+
+
+@dataclass(frozen=True)
+class Composed:
+    """What is in a YAML file, with the lines that it stands in.
+
+    :param root: None for an empty file.
+    :param plain: makes JSON types of a part of it.
+    """
+
+    root: yaml.Node | None
+    plain: Callable[[yaml.Node], Any]
+
+
+def compose(path: Path) -> Composed:
+    """Read a YAML file for who says what is wrong with it line by line.
+
+    :raises OSError: and ValueError, and YAMLError, when it cannot be read.
+    """
+    loader = _Loader(path.read_text(encoding="utf-8"))
+    root = loader.get_single_node()
+    return Composed(root, lambda node: loader.construct_object(node, deep=True))
 
 
 def _parse(path: Path, text: str) -> Document:

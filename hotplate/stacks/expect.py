@@ -278,9 +278,13 @@ def load(
         loaded = templates.make(path, inner, parameters=named, environments=files)
     else:
         raise _wrong(path, "template", inner, "the name of a file, or a template")
+    return replace(with_expected(loaded, expected), source=str(path))
+
+
+def with_expected(template: Template, expected: Expected) -> Template:
+    """Return a template of which that is expected."""
     return replace(
-        loaded,
-        source=str(path),
+        template,
         expect=expected.of_outputs,
         expect_guest=expected.of_guest if expected.guest else None,
         expect_status=expected.status,

@@ -13,6 +13,7 @@ import tiny_disk
 
 from hotplate import cli
 from hotplate.cli import cases
+from hotplate.cli import named as naming
 from hotplate.cli.arguments import load_settings
 from hotplate.cli.interrupts import Interrupts
 from hotplate.cli.test import TestCommand
@@ -37,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def named(*words: str) -> list[cases.Case]:
-    return cases.named(cli._parser(["test"]).parse_args(["test", *words]))
+    return naming.named(cli._parser(["test"]).parse_args(["test", *words]))
 
 
 def test_one_case_is_called_after_its_image(folder):
@@ -57,7 +58,7 @@ def test_the_cases_are_the_product_of_what_is_named(folder):
 
 def test_the_settings_of_a_case_are_those_of_its_run(folder):
     args = cli._parser(["test"]).parse_args(["test", "web.raw", "--datasource", "ec2,nocloud"])
-    loaded = [load_settings(each.arguments(args)).datasource.value for each in cases.named(args)]
+    loaded = [load_settings(each.arguments(args)).datasource.value for each in naming.named(args)]
     assert loaded == ["ec2", "nocloud"]
 
 

@@ -21,6 +21,7 @@ ELSEWHERE = {
     "cli/hook_new": "hookkit/test_new.py",
     "cli/host_probes": "cli/test_doctor.py",
     "cli/interrupts": "cli/test_what_stays.py",
+    "cli/named": "cli/test_cases.py",
     "cli/monitor": "cli/test_pause.py",
     "cli/output": "cli/test_whose_fault.py",
     "cli/shell": "booted/test_up.py",

@@ -1,0 +1,68 @@
+"""What the command line of ``hotplate test`` and its run file name, as cases."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hotplate.cli.arguments import check_files
+from hotplate.cli.cases import Case, TemplateChoice, table
+from hotplate.errors import UsageError
+
+
+def check(args: argparse.Namespace) -> None:
+    """Find a misspelt file before anything large is loaded.
+
+    :raises UsageError: when one is not there, or no image is named.
+    """
+    from hotplate.image import named as named_images
+    from hotplate.image.inspect import find
+
+    check_files([*args.templates, *args.environment, *([args.file] if args.file else [])])
+    if not args.images and not args.file:
+        raise UsageError("no image is named", hint="hotplate test IMAGE, or -f RUN_FILE")
+    for image in args.images:
+        find(image)
+    named_images.parse(args.named_images)
+
+
+def named(args: argparse.Namespace) -> list[Case]:
+    """Return the cases that a command line names, with its run file if it has one.
+
+    What the command line names takes the place of what the file does.
+
+    :raises UsageError: for a file that is not there, and for words that make no sense together.
+    """
+    # Loaded here: what reads YAML is not needed for --help.
+    from hotplate.cli import run_file
+    from hotplate.image.inspect import find
+
+    check(args)
+    file = run_file.read(args.file) if args.file else run_file.RunFile()
+    images = [find(each) for each in args.images] or file.images
+    if not images:
+        raise UsageError(f'the run file "{args.file}" names no image', hint="images: [web.qcow2]")
+    given = {"datasource": args.datasources, "firmware": args.firmwares}
+    settings = {**file.settings, **{name: words for name, words in given.items() if words}}
+    return table(images, _templates(args, file.templates), settings)
+
+
+def _templates(
+    args: argparse.Namespace, in_file: Sequence[TemplateChoice]
+) -> Sequence[TemplateChoice]:
+    """Return the templates; the parameters and environments of the command line are for all."""
+    from hotplate.stacks.template import parse_parameters
+
+    parameters = parse_parameters(args.parameter)
+    chosen = [TemplateChoice(each) for each in args.templates] or in_file
+    if not chosen and (parameters or args.environment):
+        raise UsageError("-P and -e need a template", hint="-t TEMPLATE")
+    return [
+        replace(
+            each,
+            environments=(*each.environments, *args.environment),
+            parameters={**each.parameters, **parameters},
+        )
+        for each in chosen
+    ] or [TemplateChoice()]
