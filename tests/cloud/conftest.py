@@ -17,7 +17,8 @@ from hotplate.cloud.options import CloudOptions
 from hotplate.events.log import EventLog
 from hotplate.timing.deadline import Deadline, retry
 
-# The helpers beside the tests (wire_guest) are imported by name.
+# The helpers beside the tests are imported by name, also where pytest is not (test_cloud).
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from openstack_command import OpenStack, in_directory
