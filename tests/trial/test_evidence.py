@@ -33,6 +33,7 @@ def testbed(passed):
         image=SimpleNamespace(path="web.qcow2"),
         cloud=SimpleNamespace(options=CloudOptions(lift_limits=True)),
         settings=Settings(),
+        compute=SimpleNamespace(images=SimpleNamespace(by_name={})),
         accelerator=Accelerator("tcg", "max", 1, (), "there is no KVM"),
     )
 

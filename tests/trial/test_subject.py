@@ -62,8 +62,11 @@ def test_an_image_that_is_written_to_ends_the_run(play: Any, tmp_path: Path) -> 
 
     from played_guest import Guest
 
+    with_agent = template(web="any")
+    with_agent["resources"]["web"]["properties"]["user_data_format"] = "SOFTWARE_CONFIG"
     with pytest.raises(UsageError, match="was changed while it is in use"):
-        play(template(web="any"), Guest(on_user_data=spoil))
+        # A poll is waited for, which the guest begins when it is through with its user data.
+        play(with_agent, Guest(on_user_data=spoil))
 
 
 @pytest.fixture
