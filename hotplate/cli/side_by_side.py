@@ -112,7 +112,8 @@ class SideBySide:
             while self._running or (self._waiting and self._goes_on):
                 while self._waiting and self._goes_on and len(self._running) < self._jobs:
                     self._start(*self._waiting.popleft(), keeper, Path(directory))
-                for channel in self._ready():
+                # None runs where none could begin.
+                for channel in self._ready() if self._running else ():
                     self._take(channel)
                 self._board.draw()
 
@@ -125,16 +126,17 @@ class SideBySide:
         ours, theirs = socket.socketpair()
         with theirs:
             channel = Connection(ours.detach())
-            handle, output = tempfile.mkstemp(dir=directory)
-            os.close(handle)
             try:
+                handle, output = tempfile.mkstemp(dir=directory)
+                os.close(handle)
                 child = keeper.spawn(
                     case_process.COMMAND,
                     directory=Path.cwd(),
                     stderr=Path(output),
                     fds=[theirs.fileno()],
                 )
-            except (HostError, MachineLostError) as error:
+            except (HostError, MachineLostError, OSError) as error:
+                # Such as a full disk, which is no reason to end those that run.
                 channel.close()
                 self._on_end(self._without_verdict(case, error, None, began, losses=losses))
                 return

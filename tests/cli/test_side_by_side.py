@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import signal
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
 
 import played_cases
 import pytest
@@ -15,6 +17,8 @@ from played_cases import Played, runs, wait_until
 
 from hotplate import cli
 from hotplate.cli import side_by_side
+from hotplate.cli.cases import Case
+from hotplate.errors import Outcome
 from hotplate.machine import admission
 from hotplate.settings import Settings
 
@@ -58,6 +62,24 @@ def test_a_fault_of_one_case_takes_no_other_with_it(played):
     assert there == [True, False, True, True]
     # Each try had a process of its own.
     assert len({pid for name in ("good", "dead", "bad", "fine") for pid in played.tries(name)}) == 5
+
+
+def test_a_disk_that_is_full_ends_what_cannot_begin_and_nothing_else(monkeypatch):
+    def full(**_: object) -> tuple[int, str]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    ends: list[side_by_side.CaseEnd] = []
+    runner = side_by_side.SideBySide(
+        SimpleNamespace(),
+        2,
+        interrupts=SimpleNamespace(came=0),
+        board=SimpleNamespace(draw=lambda: None),
+        on_end=ends.append,
+    )
+    monkeypatch.setattr(side_by_side.tempfile, "mkstemp", full)
+    runner.run([Case(name, Path(name)) for name in ("a.raw", "b.raw")])
+    assert [each.case.name for each in ends] == ["a.raw", "b.raw"]
+    assert [each.verdict.outcome for each in ends] == [Outcome.HOST, Outcome.HOST]
 
 
 def test_a_lost_machine_is_tried_again_at_most_so_often(played):
