@@ -1,6 +1,7 @@
 """Sphinx configuration.
 
-The pages of the elements are made from their README.rst, the tables of the verdict from its code.
+The pages of the elements are made from their README.rst; ``generated.py`` has what other pages have
+of the sources.
 """
 
 from __future__ import annotations
@@ -11,27 +12,22 @@ import pkgutil
 import re
 import sys
 import textwrap
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import generated  # noqa: E402
 
 import hotplate  # noqa: E402
-from hotplate.hookkit.contract import LINES  # noqa: E402
-from hotplate.hookkit.contract_file import ROLES  # noqa: E402
-from hotplate.verdict.console_patterns import PATTERNS  # noqa: E402
-from hotplate.verdict.rules import RULES  # noqa: E402
-from hotplate.verdict.stages import STAGES  # noqa: E402
 
 project = "hotplate"
 author = "The hotplate developers"
 copyright = "The hotplate developers, Apache-2.0"
 version = release = hotplate.__version__
-extensions = ["sphinx.ext.autodoc"]
-autodoc_member_order = "bysource"
-autodoc_typehints = "description"
 exclude_patterns = ["_build", "_tables", "examples"]
 html_copy_source = False
 html_theme = "alabaster"
@@ -70,74 +66,35 @@ def _write_element_pages() -> None:
         else:
             text += _uses(element)
         (pages / f"{name}.rst").write_text(text)
-    index = "Elements\n========\n\n.. toctree::\n   :maxdepth: 1\n\n"
-    (pages / "index.rst").write_text(index + "".join(f"   {name}\n" for name in names))
 
 
 _write_element_pages()
 
 
-def _sentence(text: str) -> str:
-    """Text of the code as a sentence of a page, with nothing that reStructuredText takes as its."""
-    escaped = re.sub(r"([*`|\\])", r"\\\1", text)
-    return f"{escaped[:1].upper()}{escaped[1:]}."
-
-
-def _write_table(name: str, heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+def _write_table(name: str) -> None:
     """docs/_tables/<name>.rst: a table for a page to include."""
-    lines = [".. list-table::", "   :header-rows: 1", ""]
-    for row in (heads, *rows):
-        for number, cell in enumerate(row):
-            mark = "     - " if number else "   * - "
-            lines += textwrap.wrap(
-                cell, 99, initial_indent=mark, subsequent_indent="       ", break_on_hyphens=False
-            )
     folder = HERE / "_tables"
     folder.mkdir(exist_ok=True)
-    (folder / f"{name}.rst").write_text("\n".join(lines) + "\n")
+    (folder / f"{name}.rst").write_text(generated.table(name))
 
 
-_write_table(
-    "contract",
-    ("Line", "What holds", "What to do about a hook that fails"),
-    ((f"``{line.name}``", _sentence(line.sentence), _sentence(line.mend)) for line in LINES),
-)
-_write_table(
-    "roles",
-    ("Config", "What it has to do"),
-    ((f"``{name}``", _sentence(what)) for name, what in ROLES.items()),
-)
-_write_table(
-    "stages",
-    ("Stage", "What to look at when it is not reached"),
-    ((row.stage.value, _sentence(row.look)) for row in STAGES),
-)
-_write_table(
-    "faults",
-    ("Fault", "Stage", "What to look at or do"),
-    (
-        (f"``{rule.fault}``", rule.stage.value if rule.stage else "any", _sentence(rule.advice))
-        for rule in RULES
-    ),
-)
-_write_table(
-    "console",
-    ("Pattern", "The console shows that ...", "What to do", "Gives up"),
-    (
-        (
-            f"``{row.name}``",
-            _sentence(row.reason),
-            _sentence(row.advice),
-            "yes" if row.fatal else "no",
-        )
-        for row in PATTERNS
-    ),
-)
+for table in ("contract", "roles"):
+    _write_table(table)
 
 
 def setup(app: Any) -> None:
     """Take a reference for good when it names something that there is, on a page or not."""
     app.connect("missing-reference", _that_there_is)
+    app.connect("doctree-read", _link_to_elements)
+
+
+def _link_to_elements(app: Any, doctree: nodes.document) -> None:
+    """Lead links to the README of an element, which a forge follows, to its page."""
+    del app
+    for each in doctree.findall(nodes.reference):
+        readme = re.fullmatch(r"\.\./elements/([\w-]+)/README\.rst", each.get("refuri", ""))
+        if readme is not None:
+            each["refuri"] = f"elements/{readme[1]}.html"
 
 
 def _that_there_is(app: Any, env: Any, node: Any, contnode: Any) -> Any:

@@ -1,0 +1,451 @@
+"""What the pages have of the sources: tables, examples, the reference.
+
+A page has it between two comments, so that it is whole wherever it is read::
+
+    .. generated: table stages
+    .. generated: end
+
+``python docs/generated.py`` writes what is between them; ``tests/ground/test_generated_docs.py``
+holds that it is current.  The words after the colon are a key of :data:`MAKERS` and its arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+sys.path.insert(0, str(ROOT))
+
+from hotplate import cli  # noqa: E402
+from hotplate.hookkit.contract import LINES  # noqa: E402
+from hotplate.hookkit.contract_file import ROLES  # noqa: E402
+from hotplate.plugin.options import OPTIONS  # noqa: E402
+from hotplate.settings import Settings  # noqa: E402
+from hotplate.verdict.console_patterns import PATTERNS  # noqa: E402
+from hotplate.verdict.rules import RULES  # noqa: E402
+from hotplate.verdict.stages import STAGES  # noqa: E402
+
+WIDTH = 99
+BLOCK = re.compile(
+    r"^\.\. generated: (?!end$)(?P<words>[^\n]+)\n.*?^\.\. generated: end$",
+    re.MULTILINE | re.DOTALL,
+)
+OPTION = re.compile(r"(?<![\w`./-])(--?[a-z][a-z-]*[a-z]|-[a-zA-Z])(?![\w`])")
+Rows = Iterable[tuple[str, ...]]
+
+
+def stale() -> list[str]:
+    """Return the pages whose generated parts are not what the sources say now."""
+    return [page.name for page in pages() if filled(page.read_text()) != page.read_text()]
+
+
+def pages() -> list[Path]:
+    """Return all pages that are written by hand."""
+    return sorted(HERE.glob("*.rst"))
+
+
+def filled(text: str) -> str:
+    """Return a page with everything that is generated made anew."""
+
+    def made(match: re.Match[str]) -> str:
+        name, *arguments = match["words"].split()
+        body = MAKERS[name](*arguments).strip("\n")
+        return f".. generated: {match['words']}\n\n{body}\n\n.. generated: end"
+
+    return BLOCK.sub(made, text)
+
+
+# -- reStructuredText ----------------------------------------------------------------------------
+
+
+def sentence(text: str) -> str:
+    """Return a text of the code as a sentence, with nothing that the markup takes as its own."""
+    return f"{text[:1].upper()}{escaped(text[1:])}."
+
+
+def escaped(text: str) -> str:
+    """Return a text as it is to be read, with its options as literals."""
+    return OPTION.sub(r"``\1``", re.sub(r"([*`|\\])", r"\\\1", re.sub(r"_(?=\W|$)", r"\_", text)))
+
+
+def literal(text: str) -> str:
+    return f"``{text}``" if text else ""
+
+
+def title(text: str, line: str) -> str:
+    return f"{text}\n{line * len(text)}\n\n"
+
+
+def indented(text: str) -> str:
+    return textwrap.indent(text.strip("\n"), "    ") + "\n"
+
+
+def list_table(heads: tuple[str, ...], rows: Rows, *, widths: str = "") -> str:
+    """Return a table whose cells are one paragraph each."""
+    lines = [".. list-table::", "   :header-rows: 1"]
+    lines += [f"   :widths: {widths}", ""] if widths else [""]
+    for row in (heads, *rows):
+        for number, cell in enumerate(row):
+            mark = "     -" if number else "   * -"
+            wrapped = textwrap.wrap(cell, WIDTH - 7, break_on_hyphens=False, break_long_words=False)
+            lines.append(f"{mark} {wrapped[0]}" if wrapped else mark)
+            lines += [f"       {each}" for each in wrapped[1:]]
+    return "\n".join(lines) + "\n"
+
+
+# -- tables of the code, and examples ------------------------------------------------------------
+
+
+def table(name: str) -> str:
+    """Return one of the tables that the harness itself works with."""
+    heads, rows = TABLES[name]()
+    return list_table(heads, rows)
+
+
+TABLES: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
+    "contract": lambda: (
+        ("Line", "What holds", "What to do about a hook that fails"),
+        ((literal(line.name), sentence(line.sentence), sentence(line.mend)) for line in LINES),
+    ),
+    "roles": lambda: (
+        ("Config", "What it has to do"),
+        ((literal(name), sentence(what)) for name, what in ROLES.items()),
+    ),
+    "stages": lambda: (
+        ("Stage", "What to look at when it is not reached"),
+        ((row.stage.value, sentence(row.look)) for row in STAGES),
+    ),
+    "faults": lambda: (
+        ("Fault", "Stage", "What to look at or do"),
+        (
+            (literal(rule.fault), rule.stage.value if rule.stage else "any", sentence(rule.advice))
+            for rule in RULES
+        ),
+    ),
+    "console": lambda: (
+        ("Pattern", "The console shows that ...", "What to do", "Gives up"),
+        (
+            (
+                literal(row.name),
+                sentence(row.reason),
+                sentence(row.advice),
+                "yes" if row.fatal else "no",
+            )
+            for row in PATTERNS
+        ),
+    ),
+}
+
+
+def example(path: str, language: str) -> str:
+    """Return a file of ``docs/examples`` as a block of code."""
+    return f".. code-block:: {language}\n\n{indented((HERE / path).read_text())}"
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Return every verb with its options, and the options of the plug-in."""
+    parts = [_verb(name) for name in cli.VERBS]
+    rows = (
+        (
+            ", ".join(literal(_spelled(name, option.metavar)) for name in option_names(option)),
+            _capital(option.help),
+        )
+        for option in OPTIONS
+    )
+    parts.append(title("pytest", "-") + list_table(("Option", "What"), rows, widths="40 60"))
+    return "\n".join(parts)
+
+
+def option_names(option: object) -> list[str]:
+    name = getattr(option, "name")  # noqa: B009
+    return [f"--hotplate-{name}", *([f"--{name}"] if getattr(option, "short") else [])]  # noqa: B009
+
+
+def _verb(name: str) -> str:
+    parser = argparse.ArgumentParser(prog=f"hotplate {name}", add_help=False)
+    cli._verb(name).add_arguments(parser)
+    summary = cli.VERBS[name]
+    return title(f"hotplate {name}", "-") + _capital(summary) + ".\n\n" + _arguments(parser)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> str:
+    """What a command line takes, and the same of the verbs below it."""
+    plain = [each for each in parser._actions if not isinstance(each, argparse._SubParsersAction)]
+    rows = [(_names(each), _help(each)) for each in plain if each.dest != "help"]
+    text = list_table(("Argument", "What"), rows, widths="40 60") if rows else ""
+    for each in parser._actions:
+        if isinstance(each, argparse._SubParsersAction):
+            text += "\n".join(_below(each))
+    return text
+
+
+def _below(action: argparse._SubParsersAction[argparse.ArgumentParser]) -> Iterator[str]:
+    summaries = {each.dest: each.help or "" for each in action._choices_actions}
+    for name, parser in action.choices.items():
+        yield title(parser.prog, "~") + _capital(summaries[name]) + ".\n\n" + _arguments(parser)
+
+
+def _names(action: argparse.Action) -> str:
+    value = _value(action)
+    if not action.option_strings:
+        return literal(value)
+    return ", ".join(literal(_spelled(each, value)) for each in action.option_strings)
+
+
+def _spelled(name: str, value: str) -> str:
+    return f"{name} {value}" if value else name
+
+
+def _value(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return ""
+    if isinstance(action.metavar, str):
+        return action.metavar
+    if action.choices is not None:
+        return "{" + ",".join(map(str, action.choices)) + "}"
+    return action.dest.upper() if action.option_strings else action.dest
+
+
+def _help(action: argparse.Action) -> str:
+    return _capital((action.help or "") % vars(action))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + escaped(text[1:])
+
+
+# -- settings and variables ----------------------------------------------------------------------
+
+
+def settings() -> str:
+    """Return the settings of a run, with their defaults and variables."""
+    source = ROOT / "hotplate" / "settings.py"
+    classes = {
+        node.name: node
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    node = classes[Settings.__name__]
+    meanings = dict(_params(ast.get_docstring(node) or ""))
+    rows = []
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            name, kind = each.target.id, ast.unparse(each.annotation)
+            if name == "sources":
+                continue
+            if kind in classes:
+                meanings[name] = _of_choice(classes[kind])
+            rows.append((name, _default(name), meanings[name]))
+    return list_table(
+        ("Setting", "Variable", "Default", "Meaning"),
+        (
+            (literal(name), literal(f"HOTPLATE_{name.upper()}"), default, _capital(meaning))
+            for name, default, meaning in rows
+        ),
+        widths="15 25 20 40",
+    )
+
+
+def _default(name: str) -> str:
+    if name == "cache":
+        return literal("~/.cache/hotplate")
+    value = getattr(Settings(), name)
+    value = getattr(value, "value", value)
+    return literal(str(value).lower() if isinstance(value, bool) else str(value)) or "none"
+
+
+def _of_choice(node: ast.ClassDef) -> str:
+    """What a setting with a choice means: the docstring of its enumeration, and the words."""
+    words = [ast.literal_eval(each.value) for each in node.body if isinstance(each, ast.Assign)]
+    first = (ast.get_docstring(node) or "").rstrip(".")
+    return f"{' '.join(first.split())}: {', '.join(words)}"
+
+
+def _params(doc: str) -> Iterator[tuple[str, str]]:
+    """The ``:param name:`` fields of a docstring."""
+    for match in re.finditer(r"^:param (\w+): (.*(?:\n[ ]+.*)*)", doc, re.MULTILINE):
+        text = re.sub(r":\w+:`([^`]*)`", r"\1", " ".join(match[2].split()))
+        yield match[1], text.removesuffix(".").removesuffix("; see cache_dir")
+
+
+def build_variables() -> str:
+    """Return the variables that a build reads, from the pages of the elements."""
+    return list_table(
+        ("Variable", "Element", "Default", "What"),
+        (
+            (literal(name), readme_link(element), fields.get("Default", ""), _what(fields))
+            for name, element, fields in _documented()
+            if name.startswith("DIB_")
+        ),
+        widths="25 20 20 35",
+    )
+
+
+def server_variables() -> str:
+    """Return the variables that hooks and commands read on a server."""
+    described = {name: element for name, element, _ in _documented() if not name.startswith("DIB_")}
+    rows = []
+    for name, files in sorted(_read_in_guests().items()):
+        where = readme_link(described[name]) if name in described else ":doc:`hooks`"
+        rows.append((literal(name), ", ".join(map(literal, sorted(files))), where))
+    return list_table(("Variable", "Read by", "Described in"), rows, widths="35 35 30")
+
+
+def _what(fields: dict[str, str]) -> str:
+    need = fields.get("Required", "No")
+    return fields.get("Description", "") + ("" if need == "No" else f" Required: {need}.")
+
+
+def _documented() -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Each variable of each element's README: its name, the element, the fields below it."""
+    entry = re.compile(r"^((?:[A-Z]+_\w+(?:, )?)+)\n((?:  +.*\n)+)", re.MULTILINE)
+    for readme in sorted(ROOT.glob("elements/*/README.rst")):
+        for match in entry.finditer(readme.read_text() + "\n"):
+            parts = re.split(r"^  :(\w+):", match[2], flags=re.MULTILINE)[1:]
+            fields = {key: " ".join(text.split()) for key, text in zip(*[iter(parts)] * 2)}  # noqa: B905
+            for name in match[1].split(", "):
+                yield name, readme.parent.name, fields
+
+
+BETWEEN_PROGRAMS = {
+    *("HEAT_CONFIG_LIB", "HEAT_CONFIG_CAPTURE", "HEAT_AGENT_ROOT", "HEAT_CFN_INIT_METADATA"),
+    *("HEAT_METADATA_ADDRESS", "HEAT_CFN_NOVA_URL", "HEAT_SIGNAL"),
+}
+"""Set by one of our programs for another, or by tests; the last is no variable."""
+
+
+def _read_in_guests() -> dict[str, set[str]]:
+    names: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "hooks").rglob("*")):
+        if not path.is_file() or "__pycache__" in path.parts:
+            continue
+        if path.suffix != ".py" and b"python" not in path.read_bytes().partition(b"\n")[0]:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and re.fullmatch(r"(HEAT|SALT)_[A-Z_]+", text):
+                names.setdefault(text, set()).add(str(path.relative_to(ROOT / "hooks")))
+    return {name: files for name, files in names.items() if name not in BETWEEN_PROGRAMS}
+
+
+# -- elements ------------------------------------------------------------------------------------
+
+
+def elements() -> str:
+    """Return what there is, with what each brings along."""
+    rows = []
+    for readme in sorted(ROOT.glob("elements/*/README.rst")):
+        name = readme.parent.name
+        paragraph = readme.read_text().split("\n\n")[1]
+        first = re.match(r"(.*?[.:])(?=\s|$)", paragraph.strip(), re.DOTALL)
+        what = " ".join((first[1] if first else paragraph).split())
+        uses = readme.with_name("element-deps")
+        names = sorted(uses.read_text().split()) if uses.is_file() else []
+        rows.append((readme_link(name), what.rstrip(":"), ", ".join(map(literal, names))))
+    return list_table(("Element", "What it does", "Uses"), rows, widths="27 45 28")
+
+
+def readme_link(element: str) -> str:
+    """Return a link to an element's page that a forge can follow; conf.py makes it Sphinx's."""
+    return f"`{element} <../elements/{element}/README.rst>`__"
+
+
+# -- what a test can call ------------------------------------------------------------------------
+
+
+def fixtures() -> str:
+    """Return the fixtures of the pytest plug-in."""
+    tree = ast.parse((ROOT / "hotplate" / "plugin" / "plugin.py").read_text())
+    rows = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            marks = [each for each in map(ast.unparse, node.decorator_list) if "fixture" in each]
+            for mark in marks:
+                scope = re.search(r"scope='(\w+)'", mark)
+                doc = (ast.get_docstring(node) or "").partition("\n")[0]
+                rows.append((literal(node.name), scope[1] if scope else "function", plain(doc)))
+    return list_table(("Fixture", "Scope", "What"), rows, widths="25 15 60")
+
+
+def api(module: str, name: str) -> str:
+    """Return a class: what it is, and each public method with its docstring."""
+    source = (ROOT / Path(*module.split("."))).with_suffix(".py")
+    node = next(
+        each
+        for each in ast.parse(source.read_text()).body
+        if isinstance(each, ast.ClassDef) and each.name == name
+    )
+    text = title(name, "-") + f"``{module}.{name}``\n\n" + plain(ast.get_docstring(node) or "")
+    return text + "\n\n" + "\n".join(_method(each) for each in node.body if _is_public(each))
+
+
+def _is_public(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        and ast.get_docstring(node) is not None
+    )
+
+
+def _method(node: ast.stmt) -> str:
+    assert isinstance(node, ast.FunctionDef)
+    doc = plain(ast.get_docstring(node) or "")
+    return f"``{_signature(node)}``\n{indented(doc)}"
+
+
+def _signature(node: ast.FunctionDef) -> str:
+    """How it is called: names and defaults, without types."""
+    if any("property" in ast.unparse(each) for each in node.decorator_list):
+        return node.name
+    bare = ast.parse(ast.unparse(node.args).join(("def f(", "): ...")), mode="exec").body[0]
+    assert isinstance(bare, ast.FunctionDef)
+    given = bare.args
+    for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
+        if each is not None:
+            each.annotation = None
+    is_static = any(ast.unparse(each) == "staticmethod" for each in node.decorator_list)
+    given.args = given.args if is_static else given.args[1:]
+    return f"{node.name}({ast.unparse(given)})"
+
+
+def plain(doc: str) -> str:
+    """Return a docstring without roles and fields that Sphinx alone knows."""
+    doc = re.sub(r":\w+:`~?[\w.]*?(\w+)(\(\))?`", r"``\1``", doc)
+    doc = re.sub(r"^:param (\w+):", r":\1:", doc, flags=re.MULTILINE)
+    return re.sub(r"^:return:", ":returns:", doc, flags=re.MULTILINE)
+
+
+MAKERS: dict[str, Callable[..., str]] = {
+    "table": table,
+    "example": example,
+    "commands": commands,
+    "settings": settings,
+    "build-variables": build_variables,
+    "server-variables": server_variables,
+    "elements": elements,
+    "fixtures": fixtures,
+    "api": api,
+}
+
+
+def main() -> None:
+    """Write what is generated into its pages."""
+    for page in pages():
+        text = page.read_text()
+        if (new := filled(text)) != text:
+            page.write_text(new)
+            print(f"wrote {page.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""docs/generated.py: the pages have what the sources say, and are whole on a forge."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from hotplate.cli import VERBS
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+ONLY_SPHINX = re.compile(r"^\s*\.\. (literalinclude|include|auto\w+)::", re.MULTILINE)
+LATER = {"writing-hooks.rst"}
+"""Pages that still include what Sphinx alone includes."""
+
+
+@pytest.fixture(scope="module")
+def generated() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generated", DOCS / "generated.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    path = list(sys.path)
+    spec.loader.exec_module(module)
+    sys.path[:] = path
+    return module
+
+
+def test_the_pages_are_current(generated):
+    assert generated.stale() == [], "run: python docs/generated.py, and commit what it changes"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.rst")), ids=lambda page: page.name)
+def test_a_page_is_whole_on_a_forge(page):
+    assert bool(ONLY_SPHINX.search(page.read_text())) == (page.name in LATER)
+
+
+def test_a_change_of_the_sources_is_seen(generated):
+    page = (DOCS / "troubleshooting.rst").read_text()
+    assert "systemctl status os-collect-config" in page
+    spoiled = page.replace("systemctl status os-collect-config", "systemctl", 1)
+    assert generated.filled(spoiled) == page
+
+
+def test_every_verb_setting_fixture_element_and_variable_is_there(generated):
+    commands = (DOCS / "commands.rst").read_text()
+    assert [verb for verb in VERBS if f"\nhotplate {verb}\n" not in commands] == []
+    assert "``--pause-on-fail``" in commands and "\nhotplate hook check\n" in commands
+    settings = (DOCS / "settings.rst").read_text()
+    words = ("HOTPLATE_PATIENCE", "DIB_HEAT_PUPPET_PACKAGE", "HEAT_SCRIPT_WORKING")
+    assert [word for word in words if f"``{word}``" not in settings] == []
+    elements = (DOCS / "elements.rst").read_text()
+    folders = [path.parent.name for path in DOCS.parent.glob("elements/*/README.rst")]
+    assert [name for name in folders if f"`{name} <../elements/{name}/" not in elements] == []
+    assert "``booted_server``" in (DOCS / "api.rst").read_text()
+
+
+def test_a_table_escapes_what_the_markup_would_take(generated):
+    assert generated.sentence("look at *.cfg and --keep, not a`b") == (
+        "Look at \\*.cfg and ``--keep``, not a\\`b."
+    )
+
+
+def test_variables_of_elements_have_what_their_readme_says(generated):
+    rows = {name: (element, fields) for name, element, fields in generated._documented()}
+    element, fields = rows["DIB_HEAT_PUPPET_PACKAGE"]
+    assert element == "heat-config-puppet"
+    assert fields["Default"] == "the package of the distribution"
