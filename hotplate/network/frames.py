@@ -2,7 +2,7 @@
 
 As Neutron's port security has it: the port's own MAC address, and its own addresses as the sender
 in IPv4 and in ARP; no answers of a DHCP server.  Other protocols, IPv6 and VLANs among them, are
-not carried.
+not carried.  A router's port sends what comes from elsewhere, too (:class:`Beyond`).
 
 Source of the formats: IEEE 802.3, RFC 826 (ARP), RFC 791 (IPv4), RFC 2131 (DHCP).
 """
@@ -10,7 +10,8 @@ Source of the formats: IEEE 802.3, RFC 826 (ARP), RFC 791 (IPv4), RFC 2131 (DHCP
 from __future__ import annotations
 
 import struct
-from ipaddress import IPv4Address
+from collections.abc import Container
+from ipaddress import IPv4Address, IPv4Network
 
 LONGEST = 1514
 """Bytes of a frame whose packet has Ethernet's 1500, without a checksum."""
@@ -21,6 +22,23 @@ _NOBODY = bytes(4)
 _UDP = 17
 _DHCP_SERVER = b"\x00\x43"
 _DHCP_REQUEST = b"\x00\x44\x00\x43"
+
+
+class Beyond(Container[bytes]):
+    """The IPv4 addresses outside of a network, which a router's packets may come from.
+
+    >>> IPv4Address("10.0.1.5").packed in Beyond(IPv4Network("10.0.0.0/24"))
+    True
+    >>> IPv4Address("10.0.0.5").packed in Beyond(IPv4Network("10.0.0.0/24"))
+    False
+    """
+
+    def __init__(self, network: IPv4Network) -> None:
+        self._first = network.network_address.packed
+        self._last = network.broadcast_address.packed
+
+    def __contains__(self, address: object) -> bool:
+        return isinstance(address, bytes) and not self._first <= address <= self._last
 
 
 def datagram(
@@ -43,12 +61,15 @@ def datagram(
     return macs[1] + macs[0] + IPV4 + header + udp
 
 
-def refusal(frame: bytes, mac: bytes, addresses: frozenset[bytes]) -> str:
+def refusal(
+    frame: bytes, mac: bytes, addresses: frozenset[bytes], *, routed: Container[bytes] = ()
+) -> str:
     """Return why a port may not send a frame, one word; "" when it may.
 
     :param frame: from the destination's MAC address on.
     :param mac: the port's MAC address, six bytes.
     :param addresses: the port's IPv4 addresses, four bytes each.
+    :param routed: the addresses from which it hands packets on, a router's.
     """
     if not 14 <= len(frame) <= LONGEST:
         return "size"
@@ -56,7 +77,7 @@ def refusal(frame: bytes, mac: bytes, addresses: frozenset[bytes]) -> str:
         return "mac"
     kind = frame[12:14]
     if kind == IPV4:
-        return _refusal_of_ipv4(frame, addresses)
+        return _refusal_of_ipv4(frame, addresses, routed)
     if kind == ARP:
         return _refusal_of_arp(frame, mac, addresses)
     return "protocol"
@@ -72,7 +93,7 @@ def _refusal_of_arp(frame: bytes, mac: bytes, addresses: frozenset[bytes]) -> st
     return "" if sender in addresses or sender == _NOBODY else "address"
 
 
-def _refusal_of_ipv4(frame: bytes, addresses: frozenset[bytes]) -> str:
+def _refusal_of_ipv4(frame: bytes, addresses: frozenset[bytes], routed: Container[bytes]) -> str:
     header = 4 * (frame[14] & 0x0F) if len(frame) >= 34 else 0
     if header < 20 or frame[14] >> 4 != 4:
         return "protocol"
@@ -82,6 +103,6 @@ def _refusal_of_ipv4(frame: bytes, addresses: frozenset[bytes]) -> str:
         if len(ports) < 4:
             return "protocol"
     sender = frame[26:30]
-    if sender in addresses:
+    if sender in addresses or (sender != _NOBODY and sender in routed):
         return "dhcp" if ports[:2] == _DHCP_SERVER else ""
     return "" if sender == _NOBODY and ports == _DHCP_REQUEST else "address"

@@ -1,4 +1,4 @@
-"""The links of a segment's namespace: one pair of interfaces for each port.
+"""The links of a segment's namespace, and of a router's: one pair of interfaces for each port.
 
 Source: ip(8) of iproute2, packet(7), ethtool's ``ethtool.h``, the kernel's ``ip-sysctl``.
 """
@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 HOST = "h"
@@ -42,14 +42,35 @@ _ETH_P_ALL = 3
 SECONDS = 20.0
 
 
+_FORWARDING = {
+    "net/ipv4/ip_forward": "1",
+    # Who is answered elsewhere than where a packet came from did not send it (RFC 3704).
+    "net/ipv4/conf/all/rp_filter": "1",
+    "net/ipv4/conf/default/rp_filter": "1",
+    "net/ipv4/conf/default/accept_redirects": "0",
+    "net/ipv4/conf/default/accept_source_route": "0",
+    "net/ipv4/conf/all/accept_source_route": "0",
+}
+
+
 def prepare(program: str, metadata_address: str) -> None:
     """Make a new network namespace fit for a segment's services."""
-    for name, value in _SETTINGS.items():
+    _set(_SETTINGS)
+    run(program, ["link set dev lo up", f"address add {metadata_address}/32 dev lo"])
+
+
+def prepare_router(program: str) -> None:
+    """Make a new network namespace forward packets between its interfaces."""
+    _set({**_SETTINGS, **_FORWARDING})
+    run(program, ["link set dev lo up"])
+
+
+def _set(settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
         path = Path("/proc/sys") / name
         # A kernel may be without IPv6.
         if path.exists() or not name.startswith("net/ipv6/"):
             path.write_text(value)
-    run(program, ["link set dev lo up", f"address add {metadata_address}/32 dev lo"])
 
 
 def run(program: str, commands: Iterable[str]) -> None:
@@ -94,6 +115,23 @@ def add(program: str, number: int, *, services: str, at: str, guest: str, owns: 
             f"route add {address}/32 dev {host} src {own}",
             f"neighbour replace {address} lladdr {guest} dev {host} nud permanent",
         ]
+    run(program, commands)
+    finish_frames(host)
+
+
+def add_of_router(program: str, number: int, *, mac: str, at: str, mtu: int) -> None:
+    """Make a router's pair of interfaces.
+
+    :param at: its address with the length of the network's prefix.
+    :param mtu: bytes of a packet on that network.
+    """
+    host, switch = f"{HOST}{number}", f"{SWITCH}{number}"
+    commands = [
+        f"link add name {host} address {mac} mtu {mtu} type veth peer name {switch}",
+        f"link set dev {switch} arp off up",
+        f"link set dev {host} up",
+        f"address add {at} dev {host}",
+    ]
     run(program, commands)
     finish_frames(host)
 

@@ -54,15 +54,26 @@ class Port:
 
     :ivar listeners: by TCP port, a listening socket at the metadata address on which that machine's
         connections arrive, and nobody else's.
+    :ivar router: whether it is a router's, which has no listeners.
     """
 
-    def __init__(self, segment: Segment, number: int, lease: Lease, listeners: list[int]) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        number: int,
+        lease: Lease,
+        listeners: list[int],
+        *,
+        router: bool = False,
+    ) -> None:
         self.segment = segment
         self.number = number
         self.lease = lease
+        self.router = router
+        services = () if router else segment.services
         self.listeners = {
             port: socket.socket(fileno=descriptor)
-            for port, descriptor in zip(segment.services, listeners, strict=True)
+            for port, descriptor in zip(services, listeners, strict=True)
         }
         self.blocked = False
         self.delay = self.loss = 0.0
@@ -261,7 +272,7 @@ class Segment:
         """
         lease = Lease(mac.lower(), tuple(addresses), tuple(name.lower() for name in names))
         with self._lock:
-            self._check(lease)
+            self._check(lease, gateway=self.subnet.gateway)
             self._last += 1
             listeners = self.request(
                 "port",
@@ -272,6 +283,22 @@ class Segment:
             )
             port = self.ports[self._last] = Port(self, self._last, lease, listeners)
             self._write_tables()
+        return port
+
+    def router_port(self, *, mac: str, address: IPv4Address) -> Port:
+        """Make a port for a router, whose packets may come from outside of the subnet.
+
+        Neither DHCP nor anything else of the segment's own is behind it.
+
+        :param address: the router's own; that may be the gateway's.
+        :raises UsageError: see :meth:`port`.
+        """
+        lease = Lease(mac.lower(), (address,))
+        with self._lock:
+            self._check(lease, gateway=None)
+            self._last += 1
+            self.request("router_port", number=self._last, mac=lease.mac, address=str(address))
+            port = self.ports[self._last] = Port(self, self._last, lease, [], router=True)
         return port
 
     def remove(self, port: Port) -> None:
@@ -325,7 +352,7 @@ class Segment:
         return str(answer)
 
     def _write_tables(self) -> None:
-        leases = [port.lease for port in self.ports.values()]
+        leases = [port.lease for port in self.ports.values() if not port.router]
         self.request(
             "tables",
             hosts=dhcp.hosts(leases),
@@ -337,8 +364,11 @@ class Segment:
         if not self._closing and self._server is not None:
             self._on_exit(status, self._server.complaint())
 
-    def _check(self, lease: Lease) -> None:
-        """Refuse a port that cannot be."""
+    def _check(self, lease: Lease, *, gateway: IPv4Address | None) -> None:
+        """Refuse a port that cannot be.
+
+        :param gateway: an address that only a router may have.
+        """
         others = [port.lease for port in self.ports.values()]
         if len(others) >= MOST_PORTS:
             raise UsageError(f'the network "{self.name}" has {MOST_PORTS} ports and takes no more')
@@ -353,7 +383,7 @@ class Segment:
             raise UsageError(f"a port has at most {MOST_OF_A_PORT} addresses and as many names")
         if not lease.addresses or len({*lease.addresses}) < len(lease.addresses):
             raise UsageError("a port needs one address or several different ones")
-        taken = {self.subnet.server, self.subnet.gateway}
+        taken = {self.subnet.server, gateway}
         taken.update(address for other in others for address in other.addresses)
         for address in lease.addresses:
             if not _is_of(self.subnet.network, address):

@@ -2,7 +2,8 @@
 
 Addresses are not learned: each port's MAC address is fixed, so that a frame for nobody goes nowhere
 and a guest that was restored is reached before it has sent anything.  Each port has the segment's
-services behind a link of its own (``host``), by which they know it.
+services behind a link of its own (``host``), by which they know it; but a router's port has none,
+so that nobody asks them from elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from hotplate.network import frames
@@ -29,7 +30,8 @@ class Outlet:
 
     :param mac: six bytes.
     :param addresses: its IPv4 addresses, four bytes each.
-    :param host: where frames for the segment's services go and come from.
+    :param host: where frames for the segment's services go and come from; None for a router's.
+    :param routed: the addresses from which a router hands packets on.
     :param guest: the same for the machine's; None while none is plugged in.
     :param delay: seconds that a frame takes longer, each way.
     :param loss: the share of frames that are lost, each way.
@@ -40,8 +42,9 @@ class Outlet:
     number: int
     mac: bytes
     addresses: frozenset[bytes]
-    host: socket.socket
+    host: socket.socket | None
     guest: socket.socket | None = None
+    routed: Container[bytes] = ()
     blocked: bool = False
     delay: float = 0.0
     loss: float = 0.0
@@ -69,13 +72,13 @@ class Switch:
             frame = _receive(outlet.guest)
             if not frame:
                 return
-            reason = frames.refusal(frame, outlet.mac, outlet.addresses)
+            reason = frames.refusal(frame, outlet.mac, outlet.addresses, routed=outlet.routed)
             outlet.counts[f"refused: {reason}" if reason else "sent"] += 1
             if not reason:
                 self._forward(outlet, frame)
 
     def from_host(self, outlet: Outlet) -> None:
-        """Carry what the services have sent to a port."""
+        """Carry what the services have sent to a port; a router's has none."""
         for _ in range(BURST):
             frame = _receive(outlet.host)
             if not frame:
@@ -96,7 +99,7 @@ class Switch:
     def _forward(self, source: Outlet, frame: bytes) -> None:
         target = frame[:6]
         everyone = bool(target[0] & 1)
-        if everyone or target == self.mac:
+        if source.host is not None and (everyone or target == self.mac):
             self._send(frame, source, [source], to_host=True)
         for other in self.outlets.values():
             if other is not source and (everyone or target == other.mac):

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
 from hotplate.children import reaper
@@ -110,20 +110,30 @@ class Warden(reaper.Reaper):
         links.add(self.ip, number, services=self.services, at=self.at, guest=mac, owns=addresses)
         owned = frozenset(IPv4Address(each).packed for each in addresses)
         try:
-            outlet = Outlet(number, packed(mac), owned, links.tap(f"{links.SWITCH}{number}"))
+            host = links.tap(f"{links.SWITCH}{number}")
             for address, port in listen:
                 with links.listen(number, address, port) as listener:
                     out.append(os.dup(listener.fileno()))
         except OSError:
             links.remove(self.ip, number)
             raise
-        self.switch.outlets[number] = outlet
-        self.watch(outlet.host.fileno(), functools.partial(self.switch.from_host, outlet))
+        outlet = self.switch.outlets[number] = Outlet(number, packed(mac), owned, host)
+        self.watch(host.fileno(), functools.partial(self.switch.from_host, outlet))
+
+    def do_router_port(
+        self, _: list[int], __: list[int], *, number: int, mac: str, address: str
+    ) -> None:
+        """Make a router's port, which no services are behind."""
+        own = frozenset({IPv4Address(address).packed})
+        beyond = frames.Beyond(IPv4Interface(self.at).network)
+        self.switch.outlets[number] = Outlet(number, packed(mac), own, None, routed=beyond)
 
     def do_remove(self, _: list[int], __: list[int], *, number: int) -> None:
         """Remove a port, with whatever is plugged into it."""
         outlet = self.switch.outlets.pop(number)
         self._unplug(outlet)
+        if outlet.host is None:
+            return
         self.unwatch(outlet.host.fileno())
         outlet.host.close()
         links.remove(self.ip, number)

@@ -19,6 +19,7 @@ HERE = {
     "hotplate.cloud.nova.network",
     "hotplate.hookkit.contract_file",
     "hotplate.hookkit.run",
+    "hotplate.network.frames",
     "hotplate.shard",
     "hotplate.text",
     "hotplate.trial.subject",

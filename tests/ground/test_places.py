@@ -115,6 +115,7 @@ ELSEWHERE = {
     "machine/kvm_probe": "machine/test_accelerator.py",
     "network/links": "network/test_segment.py",
     "network/privileges": "network/test_segment.py",
+    "network/forwarder": "network/test_router.py",
     "network/warden": "network/test_segment.py",
     "paths": "image/test_plan.py",
     "plugin/options": "plugin/test_plugin.py",

@@ -56,10 +56,11 @@ class Station:
 
     def configure(self, address: str, *commands: str) -> None:
         """Take an address without DHCP, and the route to the metadata address."""
+        services = address.rpartition(".")[0] + ".2"
         lines = [
             "ip address flush dev eth0",
             f"ip address add {address}/24 dev eth0",
-            "ip route replace 169.254.169.254 via 10.0.0.2",
+            f"ip route replace 169.254.169.254 via {services}",
             *commands,
         ]
         status, text = self.run(" && ".join(lines))

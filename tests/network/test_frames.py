@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 from hypothesis import given
@@ -87,6 +87,26 @@ def test_nothing_passes_in_anothers_name(data: bytes, kind: bytes) -> None:
         sender = frame[26:30] if kind == frames.IPV4 else frame[28:32]
         assert sender in (ADDRESS.packed, NOBODY.packed)
     assert refusal(OTHER + OTHER + kind + data, MAC, OWNED) in ("mac", "size")
+
+
+BEYOND = frames.Beyond(IPv4Network("10.0.0.0/24"))
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (udp(), ""),
+        (udp(sender=IPv4Address("10.0.1.6")), ""),
+        (udp(sender=IPv4Address("10.0.0.0")), "address"),
+        (udp(sender=OTHERS), "address"),
+        (udp(sender=IPv4Address("10.0.0.255")), "address"),
+        (udp(sender=NOBODY), "address"),
+        (udp(sender=IPv4Address("10.0.1.6"), ports=(67, 68)), "dhcp"),
+        (arp(sender=IPv4Address("10.0.1.6")), "address"),
+    ],
+)
+def test_a_router_hands_on_what_comes_from_elsewhere(frame: bytes, reason: str) -> None:
+    assert refusal(frame, MAC, OWNED, routed=BEYOND) == reason
 
 
 def test_a_datagram_is_one_of_ipv4() -> None:

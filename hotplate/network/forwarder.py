@@ -1,0 +1,88 @@
+"""The helper process of one router: a namespace of its own that forwards between segments.
+
+Run by :class:`~hotplate.children.keeper.Keeper`; uses the standard library only, and goes when the
+harness goes.  The kernel answers at the router's addresses and forwards; this process carries the
+frames between its interfaces and the cables to the segments.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import sys
+
+from hotplate.children import reaper
+from hotplate.network import links
+from hotplate.network.frames import LONGEST
+from hotplate.network.privileges import enter_namespaces
+from hotplate.network.switch import BURST
+
+
+class Forwarder(reaper.Reaper):
+    """Answers a :class:`~hotplate.network.router.Router`."""
+
+    def __init__(self, control: socket.socket, harness: int) -> None:
+        super().__init__(control, harness)
+        self.ip = ""
+        self.ends: dict[int, tuple[socket.socket, socket.socket]] = {}
+
+    def do_open(self, _: list[int], __: list[int], *, ip: str) -> None:
+        """Enter namespaces of our own, in which packets are forwarded."""
+        enter_namespaces(self.user)
+        self.user = -1
+        self.ip = ip
+        links.prepare_router(ip)
+
+    def do_attach(
+        self, fds: list[int], _: list[int], *, number: int, mac: str, at: str, mtu: int
+    ) -> None:
+        """Make an interface on the cable that comes along.
+
+        :param at: its address with the length of the network's prefix.
+        """
+        links.add_of_router(self.ip, number, mac=mac, at=at, mtu=mtu)
+        try:
+            inside = links.tap(f"{links.SWITCH}{number}")
+        except OSError:
+            links.remove(self.ip, number)
+            raise
+        cable = socket.socket(fileno=fds.pop())
+        self.ends[number] = (inside, cable)
+        self.watch(inside.fileno(), functools.partial(_carry, inside, cable))
+        self.watch(cable.fileno(), functools.partial(_carry, cable, inside))
+
+    def do_detach(self, _: list[int], __: list[int], *, number: int) -> None:
+        """Remove an interface."""
+        for end in self.ends.pop(number):
+            self.unwatch(end.fileno())
+            end.close()
+        links.remove(self.ip, number)
+
+    def do_routes(
+        self, _: list[int], __: list[int], *, old: list[str], new: list[tuple[str, str]]
+    ) -> None:
+        """Set the routes that are not an interface's own.
+
+        :param old: destinations that are no longer one's.
+        :param new: destination and next hop of each.
+        """
+        for to in old:
+            links.run(self.ip, [f"route flush exact {to}"])
+        links.run(self.ip, [f"route replace {to} via {by}" for to, by in new])
+
+
+def _carry(source: socket.socket, sink: socket.socket) -> None:
+    for _ in range(BURST):
+        try:
+            frame = source.recv(LONGEST + 1, socket.MSG_DONTWAIT)
+        except OSError:
+            return
+        try:
+            sink.send(frame, socket.MSG_DONTWAIT)
+        except OSError:
+            # Full, or nobody is there: as on a real wire.
+            continue
+
+
+if __name__ == "__main__":
+    reaper.main(sys.argv[1:], Forwarder)

@@ -1,0 +1,109 @@
+"""A router between segments: packets pass between them, and to nowhere else.
+
+It is a network namespace with an interface on each segment and forwarding switched on; the kernel
+there does what a router does (RFC 1812).  Nothing else is in it, so that there is no way out.  Each
+segment lets its own machines send in their own name only, and its router's port in nobody's of that
+segment, so that a sender beyond the router is who it says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network
+from typing import Self
+
+from hotplate.children.keeper import Keeper
+from hotplate.errors import HostError, MachineLostError
+from hotplate.host_tools import find_tool
+from hotplate.network.segment import SYSTEM_PROGRAMS, Port, Segment
+
+Route = tuple[IPv4Network, IPv4Address]
+"""A destination and the next hop to it."""
+
+
+class Router:
+    """A router between segments; a context manager that leaves nothing behind.
+
+    :param name: for people.
+
+    >>> with Router("gateway") as router:  # doctest: +SKIP
+    ...     router.attach(private, mac="fa:16:3e:00:00:01", address=IPv4Address("10.0.0.1"))
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.routes: tuple[Route, ...] = ()
+        self._keeper = Keeper("hotplate.network.forwarder")
+        self._ports: dict[int, Port] = {}
+        self._last = 0
+
+    def __enter__(self) -> Self:
+        ip = find_tool("ip", besides=SYSTEM_PROGRAMS)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._keeper)
+            self._ask("open", ip=ip)
+            stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the router and its ports."""
+        ports, self._ports = self._ports, {}
+        self._keeper.close()
+        for port in ports.values():
+            port.close()
+
+    def attach(self, segment: Segment, *, mac: str, address: IPv4Address) -> int:
+        """Give the router an interface on a segment; returns its number.
+
+        :raises UsageError: for an address that cannot be on that segment, or is taken.
+        :raises HostError: when the host cannot do it.
+        """
+        port = segment.router_port(mac=mac, address=address)
+        self._last += 1
+        try:
+            with port.plug() as cable:
+                self._ask(
+                    "attach",
+                    cable.fileno(),
+                    number=self._last,
+                    mac=port.mac,
+                    at=f"{address}/{segment.subnet.network.prefixlen}",
+                    mtu=segment.subnet.mtu,
+                )
+        except BaseException:
+            port.close()
+            raise
+        self._ports[self._last] = port
+        return self._last
+
+    def detach(self, number: int) -> None:
+        """Remove an interface; nothing happens when it is gone."""
+        port = self._ports.pop(number, None)
+        if port is None:
+            return
+        port.close()
+        # A helper that was killed has taken its interfaces with it.
+        with contextlib.suppress(MachineLostError):
+            self._ask("detach", number=number)
+
+    def set_routes(self, routes: Iterable[Route]) -> None:
+        """Set the routes beyond the segments that it is on.
+
+        :raises HostError: for a next hop that is on none of them.
+        """
+        wanted = tuple(routes)
+        if wanted == self.routes:
+            return
+        old = [str(to) for to, _ in self.routes if to not in {each for each, _ in wanted}]
+        self._ask("routes", old=old, new=[(str(to), str(by)) for to, by in wanted])
+        self.routes = wanted
+
+    def _ask(self, do: str, *fds: int, **arguments: object) -> None:
+        try:
+            self._keeper.request(do, fds, **arguments)
+        except OSError as error:
+            raise HostError(f'the router "{self.name}" cannot do "{do}": {error}') from error

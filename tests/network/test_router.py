@@ -1,0 +1,169 @@
+"""A router (router.py, forwarder.py) between real segments, with programs on their ports."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+import pytest
+from stations import Answerer, Station, mac, subnet
+
+from hotplate.errors import HostError, MachineLostError, UsageError
+from hotplate.network.router import Router
+from hotplate.network.segment import Segment
+
+pytestmark = [pytest.mark.tool("dnsmasq"), pytest.mark.tool("ip"), pytest.mark.tool("busybox")]
+
+
+class Lab:
+    """Two segments, a router between them and a machine on each: 10.0.0.5 and 10.0.1.5."""
+
+    def __init__(self, segments: list[Segment], router: Router, stations: list[Station]) -> None:
+        self.segments = segments
+        self.router = router
+        self.stations = stations
+        self.ports = [next(iter(each.ports.values())) for each in segments]
+
+    def attach(self, number: int) -> int:
+        address = IPv4Address(f"10.0.{number}.1")
+        return self.router.attach(self.segments[number], mac=mac(1, number), address=address)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, station) -> Iterator[Lab]:
+    segments, stations = [], []
+    with Router("gateway") as router:
+        for number in (0, 1):
+            gateway = IPv4Address(f"10.0.{number}.1")
+            segments.append(
+                Segment(
+                    f"net{number}",
+                    subnet(number, gateway=gateway),
+                    directory=tmp_path / str(number),
+                    services=(80,),
+                )
+            )
+        with segments[0], segments[1]:
+            for number, segment in enumerate(segments):
+                own, gateway = (IPv4Address(f"10.0.{number}.{each}") for each in (5, 1))
+                there = station(segment.port(mac=mac(5, number), addresses=[own]))
+                there.configure(str(own), f"ip route add default via {gateway}")
+                stations.append(there)
+            made = Lab(segments, router, stations)
+            made.attach(0)
+            made.attach(1)
+            yield made
+
+
+def pings(station: Station, address: str, *, options: str = "-c 2 -W 2") -> bool:
+    return station.run(f"busybox ping {options} {address}")[0] == 0
+
+
+def messages(station: Station) -> int:
+    """How many messages of ICMP have come to a station."""
+    return int(station.run("busybox awk '/^Icmp: [0-9]/ {print $2}' /proc/net/snmp")[1])
+
+
+def test_packets_pass_between_the_segments_and_the_gateways_answer(lab: Lab) -> None:
+    one, two = lab.stations
+    assert pings(one, "10.0.1.5")
+    assert pings(two, "10.0.0.5")
+    for address in ("10.0.0.1", "10.0.1.1"):
+        assert pings(one, address)
+    # One hop, and whole packets of Ethernet's size.
+    assert not pings(one, "10.0.1.5", options="-c 1 -W 1 -t 1")
+    assert pings(one, "10.0.1.5", options="-c 1 -W 2 -t 2 -s 1472")
+    # Who asks the metadata service is still known by its own link.
+    answerers = [Answerer(port, port.segment.name) for port in lab.ports]
+    assert [each.ask("169.254.169.254") for each in lab.stations] == ["net0", "net1"]
+    assert [each.senders for each in answerers] == [["10.0.0.5"], ["10.0.1.5"]]
+
+
+def test_a_server_beyond_the_router_is_used(lab: Lab) -> None:
+    one, two = lab.stations
+    two.run("(echo beyond | busybox nc -l -p 2300 >/dev/null 2>&1 &) ; sleep 0.3")
+    assert one.ask("10.0.1.5", 2300) == "beyond"
+
+
+def test_an_interface_goes_and_comes(lab: Lab) -> None:
+    one = lab.stations[0]
+    lab.router.detach(2)
+    lab.router.detach(2)
+    assert not pings(one, "10.0.1.5", options="-c 1 -W 1")
+    assert pings(one, "10.0.0.1")
+    lab.attach(1)
+    assert pings(one, "10.0.1.5")
+
+
+def test_nobody_is_another_across_the_router(lab: Lab) -> None:
+    """Not one of the far segment, not one of the near, not the router itself."""
+    one, two = lab.stations
+    assert pings(one, "10.0.1.5")
+    seen = messages(two)
+    for sender in ("10.0.1.6", "10.0.0.6", "10.0.1.1", "192.0.2.1"):
+        one.run(f"ip address add {sender}/32 dev eth0")
+        assert not pings(one, "10.0.1.5", options=f"-c 1 -W 1 -I {sender}")
+        one.run(f"ip address del {sender}/32 dev eth0")
+    assert lab.ports[0].counts()["refused: address"] >= 4
+    assert messages(two) == seen
+    # The services of a segment are its own machines' alone.
+    assert not pings(one, "10.0.1.2", options="-c 1 -W 1")
+
+
+def test_there_is_no_way_out(lab: Lab) -> None:
+    one = lab.stations[0]
+    with (
+        socket.create_server(("", 0)) as bystander,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
+    ):
+        # Says which address the host would send from; nothing is sent.
+        probe.connect(("192.0.2.1", 9))
+        port = bystander.getsockname()[1]
+        one.run("ip route del 169.254.169.254; ip route add 127.0.0.0/8 via 10.0.0.1")
+        for address in (probe.getsockname()[0], "10.0.0.1", "169.254.169.254", "192.0.2.1"):
+            assert one.ask(address, port, seconds=1) == ""
+
+
+def test_routes_beyond(lab: Lab) -> None:
+    one, two = lab.stations
+    far, by = IPv4Network("10.9.0.0/24"), IPv4Address("10.0.1.5")
+    two.run("ip address add 10.9.0.9/32 dev lo; ip link set lo up")
+    seen = messages(two)
+    lab.router.set_routes([(far, by)])
+    pings(one, "10.9.0.9", options="-c 1 -W 1")
+    assert messages(two) == seen + 1
+    lab.router.set_routes([])
+    pings(one, "10.9.0.9", options="-c 1 -W 1")
+    assert messages(two) == seen + 1
+    with pytest.raises(HostError, match='the router "gateway" cannot do "routes"'):
+        lab.router.set_routes([(far, IPv4Address("10.7.0.1"))])
+
+
+def test_addresses_that_cannot_be_are_refused(lab: Lab) -> None:
+    for address, sentence in (
+        ("10.0.0.5", "is taken"),
+        ("10.0.0.2", "is taken"),
+        ("10.0.1.9", "is not one of 10.0.0.0/24"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            lab.router.attach(lab.segments[0], mac=mac(9), address=IPv4Address(address))
+    with pytest.raises(UsageError, match=r'"10\.0\.0\.1" is taken'):
+        lab.segments[0].port(mac=mac(9), addresses=[IPv4Address("10.0.0.1")])
+
+
+def test_a_router_that_is_gone_leaves_its_segments(lab: Lab) -> None:
+    helper = lab.router._keeper._process
+    assert helper is not None
+    helper.send_signal(signal.SIGKILL)
+    helper.wait(10)
+    with pytest.raises(MachineLostError):
+        lab.router.attach(lab.segments[0], mac=mac(9), address=IPv4Address("10.0.0.9"))
+    lab.router.detach(1)
+    assert [len(each.ports) for each in lab.segments] == [1, 2]
+    lab.router.close()
+    assert [len(each.ports) for each in lab.segments] == [1, 1]
+    Answerer(lab.ports[0], "harness")
+    assert lab.stations[0].ask("169.254.169.254") == "harness"
