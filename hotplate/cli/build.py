@@ -16,6 +16,7 @@ from hotplate.cli.arguments import cache_of
 from hotplate.errors import UsageError
 from hotplate.image.build import Build, BuildError, BuildResult
 from hotplate.image.plan import MACHINES, BuildRequest, Kernel, Layout, Starts
+from hotplate.image.preflight import Preflight
 from hotplate.image.progress import BuildProgress
 
 TYPES = ("qcow2", "raw")
@@ -157,6 +158,11 @@ def request_from(args: argparse.Namespace) -> BuildRequest:
 def run(args: argparse.Namespace) -> int:
     """Build an image, or show how it would be built; return the exit status."""
     request = request_from(args)
+    preflight = Preflight(request, os.environ)
+    if args.dry_run:
+        preflight.check_request()
+    else:
+        preflight.check()
     build = Build(request, os.environ)
     if args.dry_run:
         print(build.plan.shell(str(request.name)))

@@ -63,11 +63,11 @@ class BaseCache:
             ) from error
         while True:
             fcntl.flock(self._lock, fcntl.LOCK_SH)
-            if self._good():
+            if self.is_good:
                 return self
             # Another build may be making it, or unpack the old one: wait for it, and look again.
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-            if not self._good():
+            if not self.is_good:
                 self.making = True
                 self.tarball.unlink(missing_ok=True)
                 self._mark.unlink(missing_ok=True)
@@ -97,7 +97,9 @@ class BaseCache:
             shutil.copyfile(self.tarball, temporary)
             temporary.replace(self.tarball)
 
-    def _good(self) -> bool:
+    @property
+    def is_good(self) -> bool:
+        """Whether it is there, whole, and not too old."""
         try:
             age = time.time() - self.tarball.stat().st_mtime
         except OSError:

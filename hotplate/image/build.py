@@ -188,12 +188,12 @@ class Build:
     def _supervise(
         self, program: str, staging: Path, log: Path, base: BaseCache
     ) -> tuple[int, deque[str]]:
-        tmp = Path(self.environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108  as mktemp(1) does
-        tmpfs_mib = _tmpfs_mib()
+        tmp = work_directory(self.environ)
+        in_memory = tmpfs_mib()
         check_space(staging.parent, OUTPUT_BYTES)
         if base.making:
             check_space(base.tarball.parent, CACHE_BYTES)
-        if not tmpfs_mib:
+        if not in_memory:
             check_space(tmp, SCRATCH_BYTES)
         config = {
             "argv": self.plan.argv("image", program=program),
@@ -203,7 +203,7 @@ class Build:
             | dict(self.plan.environment),
             "staging": str(staging),
             "work": str(tmp / f"{supervise.PREFIX}{_token()}"),
-            "tmpfs_mib": tmpfs_mib,
+            "tmpfs_mib": in_memory,
             "uid": os.geteuid(),
             "gid": os.getegid(),
         }
@@ -307,6 +307,17 @@ def check_host(elements: Iterable[str], environ: Mapping[str, str]) -> str:
     :param elements: the elements that are named on the line.
     :raises HostError: names what is missing and the command that installs it.
     """
+    program = find_program(environ)
+    check_tools(elements, environ)
+    check_root()
+    return program
+
+
+def find_program(environ: Mapping[str, str]) -> str:
+    """Return the path of ``disk-image-create``.
+
+    :raises HostError: when it is not installed.
+    """
     search = plan_module.child_environment(environ)["PATH"]
     program = shutil.which("disk-image-create", path=search)
     if program is None:
@@ -314,6 +325,16 @@ def check_host(elements: Iterable[str], environ: Mapping[str, str]) -> str:
             "disk-image-create was not found",
             hint=f"{sys.executable} -m pip install diskimage-builder",
         )
+    return program
+
+
+def check_tools(elements: Iterable[str], environ: Mapping[str, str]) -> None:
+    """Look for the programs that a build calls.
+
+    :param elements: those of the build, as far as they are known.
+    :raises HostError: names those that are missing and the command that installs them.
+    """
+    search = plan_module.child_environment(environ)["PATH"]
     tools = [*TOOLS, *(tool for each in elements for tool in ELEMENT_TOOLS.get(each, ()))]
     missing = [tool for tool in dict.fromkeys(tools) if shutil.which(tool, path=search) is None]
     if missing:
@@ -322,14 +343,23 @@ def check_host(elements: Iterable[str], environ: Mapping[str, str]) -> str:
             f"building needs {', '.join(missing)}, which this host does not have",
             hint=f"apt-get install {packages}",
         )
+
+
+def check_root() -> None:
+    """Look whether programs can be run as root.
+
+    :raises HostError: when they cannot.
+    """
     if os.geteuid() != 0:
+        if shutil.which("sudo") is None:
+            # It is named with the other programs.
+            return
         asked = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
         if asked.returncode != 0:
             raise HostError(
                 "building needs root, and sudo asks for a password",
                 hint="run this as root, or let sudo work without a password: sudo -v",
             )
-    return program
 
 
 def check_chef(request: BuildRequest, environ: Mapping[str, str]) -> None:
@@ -373,11 +403,16 @@ def check_arch(arch: str, environ: Mapping[str, str]) -> None:
         )
 
 
+def work_directory(environ: Mapping[str, str]) -> Path:
+    """Return where images are put together that are not in memory."""
+    return Path(environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108  as mktemp(1) does
+
+
 def _token() -> str:
     return secrets.token_hex(4)
 
 
-def _tmpfs_mib(meminfo: Path = Path("/proc/meminfo")) -> int:
+def tmpfs_mib(meminfo: Path = Path("/proc/meminfo")) -> int:
     """MiB of memory to build in, or 0 for the disk; by what is free, not by what there is."""
     match = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
     free = int(match.group(1)) // 1024 if match else 0

@@ -9,7 +9,7 @@ import hashlib
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -209,6 +209,88 @@ def check_release(release: str, *, scripts: Path = Path("/usr/share/debootstrap/
         )
 
 
+def is_debian(request: BuildRequest, path: tuple[Path, ...]) -> bool:
+    """Whether no element of the request brings an operating system of its own."""
+    elements = (find_element(name, path) for name in request.elements)
+    return not any(each is not None and provides_operating_system(each) for each in elements)
+
+
+def problems(
+    request: BuildRequest, *, elements_dir: Path, dib_elements: Path
+) -> Iterator[UsageError]:
+    """Yield what in a request makes no sense: paths, groups, elements, the release.
+
+    :param elements_dir: hotplate's elements.
+    :param dib_elements: diskimage-builder's own.
+    """
+    path = (*request.element_path, elements_dir)
+    everywhere = (*path, dib_elements)
+    for directory in request.element_path:
+        if not directory.is_dir():
+            yield UsageError(f'there is no directory "{directory}" (--element-path)')
+    for directory in (*request.element_path, request.cache):
+        if re.search(r"[\s:]", str(directory)):
+            yield UsageError(
+                f'"{directory}" has a space or a colon in it, which disk-image-create cannot take'
+            )
+    for group in request.groups:
+        if find_element(f"heat-config-{group}", everywhere) is None:
+            yield UsageError(
+                f'there is no element "heat-config-{group}" for the group "{group}"',
+                hint=DROPPED.get(group)
+                or f"groups with an element: {', '.join(groups_with_an_element(everywhere))}",
+            )
+    for name in request.elements:
+        if find_element(name, everywhere) is None:
+            yield UsageError(
+                f'there is no element "{name}" in "{":".join(map(str, path))}" or in '
+                "diskimage-builder",
+                hint="name its directory with --element-path",
+            )
+    yield from _missing_dependencies(request, everywhere)
+    if is_debian(request, everywhere):
+        try:
+            check_release(request.release)
+        except UsageError as error:
+            yield error
+
+
+def _missing_dependencies(request: BuildRequest, path: tuple[Path, ...]) -> Iterator[UsageError]:
+    """Yield an error for each element that is not there and that another one depends on.
+
+    By ``element-deps``, as diskimage-builder reads it (``diskimage_builder/element_dependencies``).
+    """
+    waiting = [*request.elements, *(f"heat-config-{group}" for group in request.groups)]
+    seen = {*waiting}
+    while waiting:
+        name = waiting.pop()
+        element = find_element(name, path)
+        for dependency in dependencies(element) if element else ():
+            if dependency in seen:
+                continue
+            seen.add(dependency)
+            waiting.append(dependency)
+            if find_element(dependency, path) is None and dependency not in provided(path):
+                yield UsageError(
+                    f'the element "{name}" needs the element "{dependency}", which is not there',
+                    hint="name its directory with --element-path",
+                )
+
+
+def provided(path: tuple[Path, ...]) -> set[str]:
+    """Return the names that elements provide in the place of one of that name."""
+    files = [file for directory in path for file in directory.glob("*/element-provides")]
+    return {name for file in files for name in file.read_text(encoding="utf-8").split()}
+
+
+def dependencies(element: Path) -> list[str]:
+    """Return the elements that an element names in its file ``element-deps``."""
+    try:
+        return (element / "element-deps").read_text(encoding="utf-8").split()
+    except OSError:
+        return []
+
+
 def make(
     request: BuildRequest, *, elements_dir: Path, dib_elements: Path, mirrors: Mirrors
 ) -> Plan:
@@ -218,40 +300,11 @@ def make(
     :param dib_elements: diskimage-builder's own.
     :raises UsageError: for an element or a group that is not there, or a path dib cannot take.
     """
+    for problem in problems(request, elements_dir=elements_dir, dib_elements=dib_elements):
+        raise problem
     path = (*request.element_path, elements_dir)
-    everywhere = (*path, dib_elements)
-    for directory in request.element_path:
-        if not directory.is_dir():
-            raise UsageError(f'there is no directory "{directory}" (--element-path)')
-    for directory in (*request.element_path, request.cache):
-        if re.search(r"[\s:]", str(directory)):
-            raise UsageError(
-                f'"{directory}" has a space or a colon in it, which disk-image-create cannot take'
-            )
-    wanted = [*request.elements]
-    for group in request.groups:
-        if find_element(f"heat-config-{group}", everywhere) is None:
-            raise UsageError(
-                f'there is no element "heat-config-{group}" for the group "{group}"',
-                hint=DROPPED.get(group)
-                or f"groups with an element: {', '.join(groups_with_an_element(everywhere))}",
-            )
-        wanted.append(f"heat-config-{group}")
-
-    systems = []
-    for name in wanted:
-        element = find_element(name, everywhere)
-        if element is None:
-            raise UsageError(
-                f'there is no element "{name}" in "{":".join(map(str, path))}" or in '
-                "diskimage-builder",
-                hint="name its directory with --element-path",
-            )
-        if provides_operating_system(element):
-            systems.append(name)
-    debian = not systems
-    if debian:
-        check_release(request.release)
+    wanted = [*request.elements, *(f"heat-config-{group}" for group in request.groups)]
+    debian = is_debian(request, (*path, dib_elements))
     release = ALIASES.get(request.release, request.release)
 
     elements: list[str] = [OPERATING_SYSTEM] if debian else []

@@ -1,0 +1,160 @@
+"""What is in a build's way is said before anything is fetched, all of it at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hotplate import cli
+from hotplate.errors import HostError, UsageError
+from hotplate.image import build, plan, preflight
+from hotplate.image.mirrors import Mirrors
+from hotplate.image.plan import BuildRequest
+from hotplate.image.preflight import Preflight, check_mirror, refuse
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> BuildRequest:
+    return BuildRequest(output=tmp_path / "web", cache=tmp_path / "cache", offline=True)
+
+
+@pytest.fixture
+def looks(request_, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    """A function that returns the sentences about a build; its base system is cached."""
+    monkeypatch.setattr(build, "tmpfs_mib", lambda: 0)
+    environ = {"TMPDIR": str(tmp_path)}
+
+    def look(*, cached: bool = True, **changes: object) -> list[str]:
+        cache = tmp_path / ("full" if cached else "empty")
+        changed = dataclasses.replace(request_, cache=cache, **changes)  # type: ignore[arg-type]
+        looked = Preflight(changed, environ)
+        if cached:
+            tarball = plan.base_tarball(changed, looked.mirrors)
+            tarball.parent.mkdir(parents=True, exist_ok=True)
+            tarball.touch()
+            tarball.with_name(f"{tarball.name}.whole").touch()
+        return [str(each) for each in looked.problems()]
+
+    return look
+
+
+def test_nothing_is_in_the_way_of_a_build_that_can_be(looks):
+    assert [each for each in looks() if "needs" not in each] == []
+
+
+def test_each_thing_in_the_way_is_named(looks, tmp_path, monkeypatch):
+    element = tmp_path / "elements" / "mine"
+    element.mkdir(parents=True)
+    (element / "element-deps").write_text("theirs\n")
+    monkeypatch.setitem(build.ELEMENT_TOOLS, "mine", ("no-such-tool",))
+    sentences = looks(
+        groups=("script", "cobol", "kubelet"),
+        elements=("mine", "gone"),
+        element_path=(element.parent, tmp_path / "nowhere"),
+        release="bookwurm",
+        arch="riscv64",
+        output=Path("/proc/image"),
+    )
+    text = "\n".join(sentences)
+    for part in (
+        f'no directory "{tmp_path}/nowhere"',
+        '"heat-config-cobol" for the group "cobol"',
+        '"heat-config-kubelet" for the group "kubelet"',
+        'no element "gone"',
+        'the element "mine" needs the element "theirs"',
+        'no Debian release "bookwurm"',
+        "no-such-tool",
+        "riscv64",
+        '"/proc" cannot be written to',
+    ):
+        assert part in text, part
+    assert len(sentences) == len(set(sentences))
+
+
+def test_chef_without_a_package_and_a_cache_without_a_base_system(looks):
+    assert any("needs Chef or Cinc" in each for each in looks(groups=("chef",)))
+    (sentence,) = [each for each in looks(cached=False) if "base system" in each]
+    assert "--offline keeps it from being fetched" in sentence
+
+
+def test_tools_of_elements_that_others_bring_are_looked_for(looks, monkeypatch):
+    monkeypatch.setitem(build.ELEMENT_TOOLS, "heat-config", ("no-such-tool",))
+    assert any("no-such-tool" in each for each in looks())
+
+
+def test_what_one_disk_has_to_hold_is_added_up(looks, monkeypatch):
+    usage = functools.partial(preflight.shutil._ntuple_diskusage, 1 << 40, 1 << 40)
+    needed = build.OUTPUT_BYTES + build.SCRATCH_BYTES
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: usage(needed))
+    assert not any("MB free" in each for each in looks())
+    (sentence,) = [each for each in looks(cached=False) if "MB free" in each]
+    assert f"at least {(needed + build.CACHE_BYTES) // 1_000_000} MB are needed" in sentence
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: usage(needed - 1))
+    assert any("MB free" in each for each in looks())
+
+
+def test_one_problem_is_what_it_is_and_several_are_one_list():
+    wrong, lacks = UsageError("a is wrong", hint="b"), HostError("c is missing", hint="d")
+    refuse([])
+    with pytest.raises(HostError) as one:
+        refuse([lacks])
+    assert one.value is lacks
+    with pytest.raises(UsageError) as several:
+        refuse([lacks, wrong])
+    assert str(several.value).splitlines() == [
+        "2 things are in the way of this build:",
+        *("  * c is missing", "    hint: d", "  * a is wrong", "    hint: b"),
+    ]
+    with pytest.raises(HostError):
+        refuse([lacks, lacks])
+
+
+def test_the_command_says_it_before_anything_is_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
+    words = ["build", "--group", "cobol,chef", "--release", "bookwurm"]
+    for more in ([], ["--dry-run"]):
+        assert cli.main([*words, *more]) == 2
+        err = capsys.readouterr().err
+        for part in ("3 things are in the way", "cobol", "Chef or Cinc", "bookwurm"):
+            assert part in err, part
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def mirror(tmp_path) -> Iterator[str]:
+    """A mirror that has bookworm only."""
+    folder = tmp_path / "mirror" / "dists" / "bookworm"
+    folder.mkdir(parents=True)
+    (folder / "InRelease").write_text("Suite: bookworm\n")
+    handler = functools.partial(
+        http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "mirror")
+    )
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.skipif(not preflight.APT_HELPER.is_file(), reason="needs apt's apt-helper")
+def test_a_mirror_is_asked_for_the_release(mirror, tmp_path, monkeypatch):
+    # apt takes the proxy of the host, also for the host itself.
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    config = tmp_path / "apt.conf"
+    config.write_text('Acquire::http::Proxy::127.0.0.1 "DIRECT";\n')
+    monkeypatch.setenv("APT_CONFIG", str(config))
+    check_mirror(Mirrors(mirror), "bookworm")
+    with pytest.raises(UsageError, match=f'"{mirror}" has no release "trixie"'):
+        check_mirror(Mirrors(mirror), "trixie")
+    with pytest.raises(HostError, match="cannot be asked"):
+        check_mirror(Mirrors("http://127.0.0.1:1"), "bookworm")
+    check_mirror(Mirrors("http://127.0.0.1:1"), "bookworm", helper=tmp_path / "none")
