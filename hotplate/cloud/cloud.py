@@ -129,6 +129,7 @@ class Cloud:
         from hotplate.cloud.neutron.networking import Networking
         from hotplate.cloud.neutron.taken_for_granted import TakenForGranted
         from hotplate.cloud.nova import metadata as metadata_service
+        from hotplate.cloud.nova.routing import Routing
         from hotplate.cloud.nova.server_ports import ServerPorts
 
         options = self.options
@@ -202,7 +203,12 @@ class Cloud:
             secret=self.store.setting("zaqar_key", secrets.token_hex(32)),
         )
         self._apps["glance"] = glance_api.app(self.images, self.identity)
-        self._apps["neutron"] = neutron_api.app(self.networking, self.identity)
+        neutron = neutron_api.app(self.networking, self.identity)
+        if networked:
+            routing = Routing(self.networking, self._compute)
+            routing.update()
+            neutron = routing.watching(neutron)
+        self._apps["neutron"] = neutron
         self._apps["nova"] = self._noticed(nova_api.app(self.servers, self.identity, self.store))
         self._apps["metadata"] = metadata_service.app(self.metadata, self.servers)
         # Heat asks these itself while it starts and works.
@@ -453,11 +459,14 @@ class Cloud:
         answer = client.stacks.get(stack, resolve_outputs=False)
         stood_in = stand_ins.not_there(self._engine.stood_in, networked=self._compute.networked)
         images = {image["id"] for image in self.images.all()}
+        resources = client.resources.list(answer.id, nested_depth=10)
         present = [
             StoodIn(resource.resource_type, resource.resource_name)
-            for resource in client.resources.list(answer.id, nested_depth=10)
+            for resource in resources
             if resource.resource_type in stood_in
         ]
+        if self._compute.networked:
+            present += [part for each in resources if (part := self._not_carried(each))]
         for server in self.servers.all():
             spec = server.spec
             if spec.stack_name != answer.stack_name:
@@ -468,6 +477,20 @@ class Cloud:
             if spec.key_name and not self.servers.has_keypair(spec.key_name):
                 present.append(StoodIn("key pair", spec.key_name))
         return sorted(set(present))
+
+    def _not_carried(self, resource: Any) -> StoodIn | None:
+        """Return the part of a router or a subnet that carries nothing; None for one that does."""
+        kind, record_id = resource.resource_type, resource.physical_resource_id or ""
+        records = self.networking.records
+        if kind == "OS::Neutron::Router":
+            router = records.get("routers", record_id)
+            if router and router["external_gateway_info"]:
+                return StoodIn(f"way out by {kind}", resource.resource_name)
+        if kind == "OS::Neutron::Subnet":
+            subnet = records.get("subnets", record_id)
+            if subnet and subnet["ip_version"] == 6:
+                return StoodIn(f"IPv6 of {kind}", resource.resource_name)
+        return None
 
     def copy_databases(self, directory: Path) -> None:
         """Write consistent copies of the databases to ``directory``, as a cloud starts from them.

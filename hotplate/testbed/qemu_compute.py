@@ -11,15 +11,22 @@ import json
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova import user_data
-from hotplate.cloud.nova.compute import GuestServices, ServerSpec
-from hotplate.errors import HostError, MachineLostError, Outcome, outcome_of, sentence_of
+from hotplate.cloud.nova.compute import GuestServices, RouterSpec, ServerSpec
+from hotplate.errors import (
+    HostError,
+    MachineLostError,
+    Outcome,
+    UsageError,
+    outcome_of,
+    sentence_of,
+)
 from hotplate.events.event import Event
 from hotplate.events.kinds import MachineExit, ServerWaiting, StartFault
 from hotplate.events.log import EventLog
@@ -193,6 +200,15 @@ class QemuCompute:
                 self.servers.pop(spec.id, None)
                 raise
             server.owned = owned.pop_all()
+
+    def route(self, routers: Sequence[RouterSpec]) -> None:
+        """Join the servers' networks by these routers, and by no others."""
+        if self.segments is None:
+            return
+        try:
+            self.segments.route(routers)
+        except (HostError, MachineLostError, UsageError) as error:
+            self._network_lost(error)
 
     def delete(self, server_id: str) -> None:
         """Cut a server's power and forget it; its folder stays."""
@@ -388,8 +404,8 @@ class QemuCompute:
             waiting=waiting,
         )
 
-    def _network_lost(self, error: MachineLostError) -> None:
-        """Let a run end whose servers lost their network: no image is to blame."""
+    def _network_lost(self, error: HostError | MachineLostError | UsageError) -> None:
+        """Let a run end whose servers lack a network or a router: no image is to blame."""
         with self._lock:
             if self._closed:
                 return

@@ -9,18 +9,19 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv4Network, ip_address
 from pathlib import Path
 
 from hotplate.cloud.http.addresses import PORTS
-from hotplate.cloud.nova.compute import PortAddress, ServerPort, ServerSpec
+from hotplate.cloud.nova.compute import PortAddress, RouterSpec, ServerPort, ServerSpec
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.machine import wiring
 from hotplate.machine.wiring import Cables, Wiring
 from hotplate.network.dhcp import METADATA_ADDRESS, Subnet
 from hotplate.network.segment import Port, Segment
+from hotplate.testbed.routers import RunningRouters
 
 MOST_INTERFACES = 8
 """As many ports may a server have: what QEMU is handed at its start is counted."""
@@ -37,6 +38,7 @@ class Segments:
         self.directory = directory
         self._on_loss = on_loss
         self._segments: dict[str, Segment] = {}
+        self._routers = RunningRouters()
         self._refusal = ""
         self._alone: set[str] = set()
         self._lock = threading.Lock()
@@ -61,9 +63,20 @@ class Segments:
                 link = owned.enter_context(Cables(ports, reason=_reason(spec, ports)))
             yield link
 
+    def route(self, routers: Sequence[RouterSpec]) -> None:
+        """Join the networks by these routers from now on.
+
+        :raises UsageError: for an address that a router cannot have.
+        :raises HostError: when the host cannot do it.
+        """
+        with self._lock:
+            self._routers.wanted = tuple(routers)
+            self._routers.keep_up(self._segments)
+
     def close(self) -> None:
         """End every network that is there still."""
         with self._lock:
+            self._routers.close()
             segments, self._segments = [*self._segments.values()], {}
         for segment in segments:
             segment.close()
@@ -71,15 +84,16 @@ class Segments:
     @contextlib.contextmanager
     def _attached(self, spec: ServerSpec, port: ServerPort) -> Iterator[Port]:
         """Make a port of a server's, on a network that may have to be made for it."""
-        with self._lock:
+        with self._lock, ExitStack() as owned:
             segment = self._segment(spec, port)
-            try:
-                made = segment.port(
+            owned.callback(self._close_unused, port.network_id)
+            made = owned.enter_context(
+                segment.port(
                     mac=port.mac, addresses=_addresses(segment, spec, port), names=port.names
                 )
-            except BaseException:
-                self._close_unused(port.network_id)
-                raise
+            )
+            self._routers.keep_up(self._segments)
+            owned.pop_all()
         try:
             yield made
         finally:
@@ -110,9 +124,13 @@ class Segments:
 
     def _close_unused(self, network_id: str) -> None:
         segment = self._segments.get(network_id)
-        if segment is not None and not segment.ports:
-            del self._segments[network_id]
-            segment.close()
+        if segment is None or not all(each.router for each in segment.ports.values()):
+            return
+        del self._segments[network_id]
+        # One that was killed is on no network any more.
+        with contextlib.suppress(MachineLostError):
+            self._routers.keep_up(self._segments)
+        segment.close()
 
     def _ended(self, name: str, status: int, words: str) -> None:
         why = f": {words}" if words else ""

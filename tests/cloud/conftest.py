@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hotplate.cloud.cloud import Cloud
-from hotplate.cloud.nova.compute import GuestServices, ServerSpec
+from hotplate.cloud.nova.compute import GuestServices, RouterSpec, ServerSpec
 from hotplate.cloud.options import CloudOptions
 from hotplate.events.log import EventLog
 from hotplate.timing.deadline import Deadline, retry
@@ -37,6 +37,7 @@ class RecordingCompute:
         self.consoles: dict[str, str] = {}
         self.on_boot: Callable[[ServerSpec], None] = lambda spec: None
         self.calls: list[tuple[str, str]] = []
+        self.routers: tuple[RouterSpec, ...] = ()
         self._lock = threading.Lock()
 
     def boot(self, spec: ServerSpec, services: GuestServices) -> None:
@@ -49,6 +50,9 @@ class RecordingCompute:
     def _note(self, call: str, server_id: str, state: str) -> None:
         self.calls.append((call, server_id))
         self.states[server_id] = (state, "")
+
+    def route(self, routers: Sequence[RouterSpec]) -> None:
+        self.routers = tuple(routers)
 
     def delete(self, server_id: str) -> None:
         self.calls.append(("delete", server_id))

@@ -101,6 +101,14 @@ def template(**more: Any) -> dict[str, Any]:
                 "subnetpool": {"get_resource": "pool"},
             },
         },
+        "six": {
+            "type": "OS::Neutron::Subnet",
+            "properties": {
+                "network": {"get_resource": "other"},
+                "ip_version": 6,
+                "cidr": "fd00:40::/64",
+            },
+        },
         "second": {"type": "OS::Neutron::Router"},
         "way": {
             "type": "OS::Neutron::RouterGateway",
@@ -131,8 +139,21 @@ def test_each_type_is_made_changed_and_removed(cloud: Any, stacks: Any, neutron:
     assert values["whole"]["tags"] == ["blue"]
     (floating,) = neutron.list_floatingips(floating_ip_address=values["floating"])["floatingips"]
     assert (floating["fixed_ip_address"], floating["status"]) == ("10.3.0.9", "ACTIVE")
-    kinds = {each.kind for each in cloud.stand_ins(stack_id)}
-    assert {"OS::Neutron::Router", "OS::Neutron::SecurityGroup"} <= kinds
+    stand_ins = {(each.kind, each.name) for each in cloud.stand_ins(stack_id)}
+    assert {
+        ("OS::Neutron::SecurityGroup", "group"),
+        ("OS::Neutron::RouterGateway", "way"),
+        ("way out by OS::Neutron::Router", "router"),
+        ("IPv6 of OS::Neutron::Subnet", "six"),
+    } <= stand_ins
+    # These are carried.
+    assert not stand_ins & {
+        ("OS::Neutron::Router", "router"),
+        ("OS::Neutron::RouterInterface", "leg"),
+        ("OS::Neutron::ExtraRouteSet", "extra"),
+        ("OS::Neutron::Subnet", "subnet"),
+        ("IPv6 of OS::Neutron::Subnet", "subnet"),
+    }
 
     changed = template()
     changed["resources"]["net"]["properties"] |= {"name": "renamed", "tags": ["red"]}

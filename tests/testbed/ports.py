@@ -5,7 +5,13 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from hotplate.cloud.nova.compute import PortAddress, ServerPort, ServerSpec
+from hotplate.cloud.nova.compute import (
+    PortAddress,
+    RouterInterface,
+    RouterSpec,
+    ServerPort,
+    ServerSpec,
+)
 
 NAMES = {0: "private", 1: "backend"}
 
@@ -32,3 +38,19 @@ def port(number: int, *, network: int = 0, **options: Any) -> ServerPort:
 def spec(name: str, *ports: ServerPort) -> ServerSpec:
     """A server of that name, which is that of its ports too."""
     return ServerSpec(id=str(uuid.uuid5(uuid.NAMESPACE_DNS, name)), name=name, ports=ports)
+
+
+def router(
+    *networks: int,
+    name: str = "router",
+    number: int = 1,
+    routes: tuple[tuple[str, str], ...] = (),
+) -> RouterSpec:
+    """A router with the address 10.0.NETWORK.NUMBER on each of these networks."""
+    interfaces = tuple(
+        RouterInterface(
+            f"network-{each}", f"fa:16:3e:01:{each:02x}:{number:02x}", f"10.0.{each}.{number}"
+        )
+        for each in networks
+    )
+    return RouterSpec(name, name, interfaces, routes)

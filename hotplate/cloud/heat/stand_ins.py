@@ -25,23 +25,31 @@ REAL = (
     "AWS::EC2::Instance",
     "AWS::IAM::",
 )
-#: What Neutron keeps, and nobody enforces: no packet passes a router or is stopped by a group.
+#: What Neutron keeps, and nobody enforces: no packet leaves the cloud or is stopped by a group.
 NOT_ENFORCED = frozenset(
     f"OS::Neutron::{name}"
     for name in (
-        "ExtraRoute",
-        "ExtraRouteSet",
         "FloatingIP",
         "FloatingIPAssociation",
-        "Router",
         "RouterGateway",
-        "RouterInterface",
         "SecurityGroup",
         "SecurityGroupRule",
     )
 )
 #: What a guest notices only where servers have ports of Neutron.
-LINKS = frozenset(f"OS::Neutron::{name}" for name in ("Net", "Port", "ProviderNet", "Subnet"))
+LINKS = frozenset(
+    f"OS::Neutron::{name}"
+    for name in (
+        "ExtraRoute",
+        "ExtraRouteSet",
+        "Net",
+        "Port",
+        "ProviderNet",
+        "Router",
+        "RouterInterface",
+        "Subnet",
+    )
+)
 #: What is for real, by the whole name.
 EXACTLY = NOT_ENFORCED | LINKS | {"OS::Neutron::Quota", "OS::Neutron::SubnetPool"}
 #: The constraints that Neutron is asked about; it has no resources of the other kinds.

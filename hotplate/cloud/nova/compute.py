@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -126,6 +126,32 @@ class ServerSpec:
         }
 
 
+@dataclass(frozen=True)
+class RouterInterface:
+    """Where a router is on a network.
+
+    :param mac: in lower case.
+    :param address: the router's own, IPv4.
+    """
+
+    network_id: str
+    mac: str
+    address: str
+
+
+@dataclass(frozen=True)
+class RouterSpec:
+    """A router between networks, as Neutron has it.
+
+    :param routes: destination and next hop of each route that is not an interface's own.
+    """
+
+    id: str
+    name: str
+    interfaces: tuple[RouterInterface, ...] = ()
+    routes: tuple[tuple[str, str], ...] = ()
+
+
 class GuestServices(Protocol):
     """What whoever runs a server needs of the cloud for its guest; the cloud is one."""
 
@@ -160,6 +186,12 @@ class Compute(Protocol):
 
     def boot(self, spec: ServerSpec, services: GuestServices) -> None:
         """Start the server, whose guest gets the cloud's services; raises to refuse it."""
+
+    def route(self, routers: Sequence[RouterSpec]) -> None:
+        """Join the networks of servers by these routers, and by no others.
+
+        Called where the servers are networked, each time that the routers change.
+        """
 
     def delete(self, server_id: str) -> None:
         """End the server and forget it."""

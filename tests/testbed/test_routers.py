@@ -1,0 +1,118 @@
+"""Routers between the networks of a testbed's servers: real ones, and no machine on them.
+
+That packets pass is in tests/network/test_router.py, and with guests in tests/booted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tiny_disk
+from ports import port, router, spec
+
+from hotplate.errors import HostError, MachineLostError, UsageError
+from hotplate.events.kinds import StartFault
+from hotplate.events.log import EventLog
+from hotplate.image.inspect import Image
+from hotplate.settings import AcceleratorChoice, Settings
+from hotplate.testbed.qemu_compute import QemuCompute
+from hotplate.testbed.segments import Segments
+
+pytestmark = [pytest.mark.tool("dnsmasq"), pytest.mark.tool("ip")]
+
+
+@pytest.fixture
+def networks(tmp_path: Path) -> Iterator[Segments]:
+    made = Segments(tmp_path, on_loss=lambda error: None)
+    yield made
+    made.close()
+
+
+def on(networks: Segments) -> dict[str, set[str]]:
+    """The networks on which each router is."""
+    return {
+        router_id: {segment.name for segment, _ in running.attached.values()}
+        for router_id, running in networks._routers._running.items()
+    }
+
+
+def test_a_router_is_where_its_networks_are(networks: Segments) -> None:
+    networks.route([router(0, 1)])
+    assert on(networks) == {}
+    with networks.wired(spec("web", port(5))):
+        assert on(networks) == {"router": {"private"}}
+        with networks.wired(spec("db", port(6, network=1))):
+            assert on(networks) == {"router": {"private", "backend"}}
+            with networks.wired(spec("other", port(6, network=2))):
+                assert on(networks) == {"router": {"private", "backend"}}
+        assert on(networks) == {"router": {"private"}}
+    assert on(networks) == {}
+    assert networks._segments == {}
+
+
+def test_routers_come_and_go_while_servers_run(networks: Segments) -> None:
+    with networks.wired(spec("db", port(6), port(6, network=1))):
+        networks.route([router(0, 1), router(0, name="second", number=3)])
+        assert on(networks) == {"router": {"private", "backend"}, "second": {"private"}}
+        networks.route([router(1)])
+        assert on(networks) == {"router": {"backend"}}
+        helper = networks._routers._running["router"].router._keeper.pid
+        networks.route([])
+        assert on(networks) == {}
+        assert not Path(f"/proc/{helper}").exists()
+        assert {len(each.ports) for each in networks._segments.values()} == {1}
+
+
+def test_routes_are_those_whose_next_hop_is_on_a_network_that_is_there(networks: Segments) -> None:
+    routes = (("10.9.0.0/24", "10.0.0.5"), ("10.8.0.0/24", "10.0.1.5"))
+    networks.route([router(0, 1, routes=routes)])
+    with networks.wired(spec("web", port(5))):
+        running = networks._routers._running["router"].router
+        assert [str(to) for to, _ in running.routes] == ["10.9.0.0/24"]
+        with networks.wired(spec("db", port(6, network=1))):
+            assert [str(to) for to, _ in running.routes] == ["10.9.0.0/24", "10.8.0.0/24"]
+        assert [str(to) for to, _ in running.routes] == ["10.9.0.0/24"]
+
+
+def test_one_that_cannot_be_refuses_the_server_and_leaves_no_network(networks: Segments) -> None:
+    networks.route([router(0, number=2)])
+    with pytest.raises(UsageError, match=r'the address "10\.0\.0\.2" is taken on "private"'):
+        networks.wired(spec("web", port(5))).__enter__()
+    assert networks._segments == {}
+
+
+def test_a_router_that_was_killed_lets_its_networks_end(networks: Segments) -> None:
+    networks.route([router(0, 1)])
+    with networks.wired(spec("web", port(5))):
+        helper = networks._routers._running["router"].router._keeper._process
+        assert helper is not None
+        helper.kill()
+        helper.wait(10)
+        with pytest.raises(MachineLostError):
+            networks.wired(spec("db", port(6, network=1))).__enter__()
+    assert networks._segments == {}
+
+
+@pytest.mark.tool("qemu-system-x86_64")
+def test_a_router_that_cannot_be_is_the_host_s_fault(
+    tmp_path: Path, networks: Segments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = Image.open(tiny_disk.make(tmp_path / "tiny.raw"))
+    settings = Settings(accelerator=AcceleratorChoice.TCG, cache=tmp_path)
+    compute = QemuCompute(image, settings=settings, directory=tmp_path, events=EventLog())
+    # By itself a server has no router.
+    compute.route([router(0)])
+    compute.segments = networks
+
+    def refuse(routers: object) -> None:
+        raise HostError("there is no room for a router")
+
+    monkeypatch.setattr(networks, "route", refuse)
+    compute.route([router(0)])
+    assert str(compute.fault) == "there is no room for a router"
+    faults = [fault for each in compute.events if (fault := StartFault.of(each))]
+    assert [(each.outcome, each.message) for each in faults] == [
+        ("host error", "there is no room for a router")
+    ]
