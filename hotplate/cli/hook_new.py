@@ -18,8 +18,8 @@ to edit are marked. Nothing that is there is overwritten.
 
 As written, the hook runs a shell on the config, or with --tool that program with
 --version; the inputs are environment variables, and an output is a file
-$heat_outputs_path.NAME. A hook in shell needs bash and jq, which its element
-brings.
+$heat_outputs_path.NAME. A hook in shell has a program that reads the deployment
+and answers, heat-hook, which is in each image that hotplate makes.
 """
 
 EPILOG = """\

@@ -106,20 +106,13 @@ def _files(hook: NewHook) -> Iterator[tuple[Path, str]]:
     yield hooks / hook.file, _filled(hook, f"hook.{hook.language.value}.in")
     kind = "tool" if hook.tool else "shell"
     yield hooks / f"{hook.stem}{SUFFIX}", _filled(hook, f"check-{kind}.yaml.in")
-    packages = _packages(hook)
-    yield element / "element-deps", "heat-config\n" + "package-installs\n" * bool(packages)
+    yield element / "element-deps", "heat-config\n" + "package-installs\n" * bool(hook.package)
     yield element / "heat-config-hooks", f"{hook.name} {hook.file}\n"
     yield element / "README.rst", _filled(hook, "README.rst.in")
-    if packages:
-        yield element / "package-installs.yaml", "".join(f"{each}:\n" for each in packages)
+    if hook.package:
+        yield element / "package-installs.yaml", f"{hook.package}:\n"
     yield tests / f"test_{hook.stem}_contract.py", _filled(hook, "contract.py.in")
     yield tests / f"test_{hook.stem}_boot.py", _filled(hook, "boot.py.in")
-
-
-def _packages(hook: NewHook) -> list[str]:
-    """Return what the image needs, in order; a hook in shell reads its JSON with jq."""
-    wanted = {hook.package} - {""}
-    return sorted(wanted | {"jq"} if hook.language is HookLanguage.SHELL else wanted)
 
 
 def _filled(hook: NewHook, skeleton: str) -> str:
@@ -131,7 +124,7 @@ def _filled(hook: NewHook, skeleton: str) -> str:
         "file": hook.file,
         "line": "=" * len(f"heat-config-{hook.name}"),
         "python_argument": '"--version"' if hook.tool else "file",
-        "shell_argument": "--version" if hook.tool else '"$file"',
+        "shell_argument": "--version" if hook.tool else '"${heat_config_file:?}"',
         "config": "" if hook.tool else r"echo hello\n",
     }
     text = (_SKELETON / skeleton).read_text(encoding="utf-8")

@@ -35,6 +35,7 @@ from hotplate.timing.deadline import DeadlineExceeded
 if TYPE_CHECKING:
     from hotplate.cloud.cloud import Cloud
     from hotplate.image.inspect import Image
+    from hotplate.plugin.hook_runs import HookRuns
     from hotplate.plugin.pool import ServerPool
     from hotplate.plugin.server import ServerUnderTest
     from hotplate.plugin.stack import StackUnderTest
@@ -455,3 +456,21 @@ def stack(_testbed: Testbed) -> Iterator[Callable[..., StackUnderTest]]:
     yield create
     for each in made:
         each.forget()
+
+
+@pytest.fixture
+def run_hook(pytestconfig: pytest.Config) -> Iterator[HookRuns]:
+    """Run a hook on this host, without a guest: ``run_hook("hooks/mine.py", "config").status``."""
+    from hotplate.hookkit.run import scratch_directory
+    from hotplate.plugin.hook_runs import HookRuns
+
+    with scratch_directory() as scratch:
+        yield HookRuns(scratch, pytestconfig.rootpath, os.environ)
+
+
+@pytest.fixture
+def hook_deployment() -> Callable[..., dict[str, Any]]:
+    """Make deployments as a hook reads them: ``hook_deployment("config", inputs={"a": 1})``."""
+    from hotplate.plugin.hook_runs import deployment
+
+    return deployment

@@ -57,7 +57,9 @@ def test_hooks_programs_and_packages_are_gathered(collection: Collection) -> Non
     collection.element("plain", None)
     collection.element("heat-config-tool", "# comment\n\ntool tool.py  # the hook\n")
     collection.element(
-        "heat-config", "bin tool.py /usr/local/bin/tool\nlib some_package\nlib other\n"
+        "heat-config",
+        "bin tool.py /usr/local/bin/tool\nbin tool.py /usr/libexec/heat-config/lib/tool\n"
+        "lib some_package\nlib other\n",
     )
     for package in ("some_package", "other"):
         (collection.hooks / package / "inner").mkdir(parents=True)
@@ -67,15 +69,16 @@ def test_hooks_programs_and_packages_are_gathered(collection: Collection) -> Non
     assert (result.returncode, result.stderr) == (0, "")
     assert [(entry["group"], entry["target"]) for entry in collection.index()] == [
         (None, "/usr/local/bin/tool"),
+        (None, "/usr/libexec/heat-config/lib/tool"),
         (None, "/usr/libexec/heat-config/lib/some_package"),
         (None, "/usr/libexec/heat-config/lib/other"),
         ("tool", "/usr/libexec/heat-config/hooks/tool"),
     ]
-    hook = collection.index()[3]
+    hook = collection.index()[4]
     stored = collection.result / str(hook["stored"])
     assert stored.read_text() == (collection.hooks / "tool.py").read_text()
     assert hook["sha256"] == hashlib.sha256(stored.read_bytes()).hexdigest()
-    package = collection.result / str(collection.index()[1]["stored"])
+    package = collection.result / str(collection.index()[2]["stored"])
     assert (package / "inner/module.py").read_text() == "X = 1\n"
 
 

@@ -50,8 +50,6 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_its_contract_test_passes_as_it_is(repository, capsys, case):
-    if "sh" in case and shutil.which("jq") is None:
-        pytest.skip('"jq" is not on this host')
     assert main(["hook", "new", "my-tool", *CASES[case]]) == 0
     # Only what is below a folder of ours is looked at: others change their files meanwhile.
     test = repository / "tests" / "test_my_tool_contract.py"
@@ -60,7 +58,7 @@ def test_its_contract_test_passes_as_it_is(repository, capsys, case):
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
     status, text = run(*pytest_, "--rootdir", repository, test, directory=repository)
     assert status == 0, text
-    assert "1 passed" in text
+    assert "2 passed" in text
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -142,5 +140,5 @@ def test_what_cannot_be_is_refused(tmp_path, name, more, sentence):
 def test_the_package_is_installed_in_the_image(tmp_path):
     write_new(NewHook("mine", "make", "make", HookLanguage.SHELL), tmp_path)
     element = tmp_path / "elements" / "heat-config-mine"
-    assert (element / "package-installs.yaml").read_text() == "jq:\nmake:\n"
+    assert (element / "package-installs.yaml").read_text() == "make:\n"
     assert (element / "element-deps").read_text().split() == ["heat-config", "package-installs"]

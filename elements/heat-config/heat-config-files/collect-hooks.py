@@ -143,7 +143,7 @@ def collect(elements, destination, hooks_directory):
                     raise BadDeclaration(f"element '{other}' already installs '{target}'")
                 claimed[target] = name
                 stored = f"{len(index):03}-{file}"
-                take = take_package if target.startswith(LIBRARY) else take_program
+                take = take_package if line.split()[0] == "lib" else take_program
                 digest = take(hooks / file, destination / stored)
             except BadDeclaration as error:
                 findings.append(f"{declaration}:{number}: {error}")
