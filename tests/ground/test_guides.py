@@ -1,0 +1,48 @@
+"""The guides keep step with what they are about."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hotplate.verdict.stages import ORDER
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+MIGRATION = {
+    "ends with a status other than 0": "hooks of your own",
+    "empty answer": "An empty\n       answer, or another exit status, is a failure",
+    "declared outputs": "outputs that no config declares",
+    "<id>.json": "heat-config rerun ID",
+    "HEAT_CONFIG_NOTIFY": "HEAT_CONFIG_NOTIFY",
+    "/var/lib/heat-config/heat-config-<group>/outputs": "$heat_outputs_path",
+    "Hiera 5": "hiera_version: 3",
+    "Zaqar's certificate": "ssl_certificate_validation",
+    "cannot be a file name": "longer than 200 bytes",
+    "--one-time": "--one-time",
+    "without a charset": "without a charset",
+    "five redirects": "five redirects",
+    "~/.netrc": "~/.netrc",
+    "control file": "control file",
+}
+"""A word of each row that is marked in the tables of differences, and what the migration has."""
+
+
+def test_the_guide_of_a_deployment_goes_through_the_stages_in_order():
+    titles = re.findall(r"^([a-z ]+)\n-{4,}$", (DOCS / "incomplete.rst").read_text(), re.MULTILINE)
+    assert titles == [stage.value for stage in ORDER]
+
+
+def test_each_row_that_may_need_a_change_is_in_the_migration():
+    rows = [
+        row
+        for page in ("hooks.rst", "agent.rst")
+        for row in re.findall(r"^ +(?:\* )?- † (.+(?:\n {7}.+)*)", (DOCS / page).read_text(), re.M)
+    ]
+    joined = [" ".join(row.split()) for row in rows]
+    assert [row for row in joined if not any(word in row for word in MIGRATION)] == []
+    assert [word for word in MIGRATION if not any(word in row for row in joined)] == []
+
+
+@pytest.mark.parametrize("text", MIGRATION.values())
+def test_the_migration_says_what_to_do(text):
+    assert text in (DOCS / "migration.rst").read_text()
