@@ -21,7 +21,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path.insert(0, str(ROOT))
+PICTURE = HERE / "loop.svg"
+sys.path[:0] = [str(HERE), str(ROOT)]
+
+import loop  # noqa: E402
 
 from hotplate import cli  # noqa: E402
 from hotplate.hookkit.contract import LINES  # noqa: E402
@@ -42,8 +45,10 @@ Rows = Iterable[tuple[str, ...]]
 
 
 def stale() -> list[str]:
-    """Return the pages whose generated parts are not what the sources say now."""
-    return [page.name for page in pages() if filled(page.read_text()) != page.read_text()]
+    """Return what is not as the sources say now: pages, the picture."""
+    names = [page.name for page in pages() if filled(page.read_text()) != page.read_text()]
+    current = PICTURE.is_file() and PICTURE.read_text() == loop.svg()
+    return names if current else [*names, PICTURE.name]
 
 
 def pages() -> list[Path]:
@@ -439,12 +444,13 @@ MAKERS: dict[str, Callable[..., str]] = {
 
 
 def main() -> None:
-    """Write what is generated into its pages."""
+    """Write what is generated into its pages, and the picture."""
     for page in pages():
         text = page.read_text()
         if (new := filled(text)) != text:
             page.write_text(new)
             print(f"wrote {page.name}")
+    PICTURE.write_text(loop.svg())
 
 
 if __name__ == "__main__":

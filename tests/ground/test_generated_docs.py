@@ -5,10 +5,12 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 
 from hotplate.cli import VERBS
+from hotplate.verdict.stages import Stage
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ONLY_SPHINX = re.compile(r"^\s*\.\. (literalinclude|include|auto\w+)::", re.MULTILINE)
@@ -54,6 +56,15 @@ def test_every_verb_setting_fixture_element_and_variable_is_there(generated):
     folders = [path.parent.name for path in DOCS.parent.glob("elements/*/README.rst")]
     assert [name for name in folders if f"`{name} <../elements/{name}/" not in elements] == []
     assert "``booted_server``" in (DOCS / "api.rst").read_text()
+
+
+def test_the_picture_of_the_loop_has_every_stage_for_light_and_dark(generated):
+    picture = ElementTree.fromstring(generated.PICTURE.read_text())
+    texts = [each.text for each in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert [text for text in texts if text in set(Stage)] == list(Stage)
+    light, dark = generated.loop.STYLE.split("@media (prefers-color-scheme: dark)")
+    painted = {*re.findall(r"^ +(\.?\w+) \{.*#", light, re.MULTILINE)}
+    assert painted == {*re.findall(r"^ +(\.?\w+) \{.*#", dark, re.MULTILINE)}
 
 
 def test_a_table_escapes_what_the_markup_would_take(generated):
