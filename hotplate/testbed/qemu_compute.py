@@ -40,7 +40,7 @@ from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Wiring
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
 from hotplate.testbed.boot_images import BootImages
-from hotplate.testbed.segments import Segments
+from hotplate.testbed.segments import Segments, check
 from hotplate.testbed.server import Server
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline
 
@@ -231,6 +231,29 @@ class QemuCompute:
         """Switch a server on again, from its disk."""
         self._server(server_id).machine.start()
         self._state[server_id] = ("ACTIVE", "")
+
+    def replug(self, spec: ServerSpec, services: GuestServices) -> None:
+        """Give a server that is off other interfaces; its disk stays as it is.
+
+        :raises UsageError: when it runs, or cannot have these.
+        """
+        server = self._server(spec.id)
+        if self.status(spec.id)[0] != "SHUTOFF":
+            raise UsageError(
+                f'the server "{spec.name}" runs, and keeps its interfaces until it is off'
+            )
+        check(spec)
+        start = _Start(spec, services, lambda at: at / DISK, server.nonce, server.directory)
+        server.close()
+        try:
+            memory = ExitStack()
+            memory.enter_context(self._reserved(Deadline(0, _wish(spec))))
+            with self._assemble(start, memory):
+                """It is switched on when somebody asks for that."""
+        except BaseException as error:
+            self.servers.pop(spec.id, None)
+            self._set_state(spec.id, "ERROR", str(error))
+            raise
 
     def suspend(self, server_id: str) -> None:
         """Stop a server's processors."""

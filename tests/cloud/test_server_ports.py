@@ -213,12 +213,22 @@ def test_a_server_that_cannot_be_started_leaves_no_port(
     assert len(neutron.list_ports(device_owner="compute:nova")["ports"]) <= before
 
 
+STOP_FIRST = "while it runs: its interfaces are plugged in before its start; stop it first"
+
+
 def test_interfaces_come_and_go(cloud: Any, neutron: Any, nova: Any, boot: Any, lan: Any) -> None:
     server = boot()
+    with pytest.raises(nova_failures.Conflict, match=STOP_FIRST):
+        nova.servers.interface_attach(server, None, lan["id"], "10.5.0.30")
+    with pytest.raises(nova_failures.Conflict, match=STOP_FIRST):
+        nova.servers.interface_detach(server, spec_of(cloud, server).ports[0].id)
+    assert neutron.list_ports(network_id=lan["id"])["ports"] == []
+    nova.servers.stop(server)
     made = nova.servers.interface_attach(server, None, lan["id"], "10.5.0.30")
     assert made.fixed_ips[0]["ip_address"] == "10.5.0.30"
     assert nova.servers.get(server.id).networks["lan"] == ["10.5.0.30"]
     assert [each.network_name for each in spec_of(cloud, server).ports] == ["hotplate", "lan"]
+    assert cloud._compute.specs[server.id].ports == spec_of(cloud, server).ports
     assert len(nova.servers.interface_list(server)) == 2
     with pytest.raises(nova_failures.ClientException, match="still in use"):
         nova.servers.interface_attach(server, made.port_id, None, None)
@@ -379,13 +389,20 @@ def test_what_nova_refuses_is_the_stack_s_reason(
     assert words in stacks.wait(made, "CREATE_FAILED", seconds=60).stack_status_reason
 
 
-def test_a_server_s_networks_are_changed(stacks: Any, neutron: Any) -> None:
+def test_a_server_s_networks_are_changed_while_it_is_off(
+    stacks: Any, nova: Any, compute: Any
+) -> None:
     template = stack_of(
         {"networks": ["web", "networks"]}, net=NET, subnet=SUBNET, web=server(networks=ON_NET)
     )
     made = stacks.create(template)
     stacks.wait(made, "CREATE_COMPLETE", seconds=60)
     template["resources"]["web"] = server(networks=[{"network": "hotplate"}])
+    stacks.client.stacks.update(made, template=template)
+    reason = stacks.wait(made, "UPDATE_FAILED", seconds=60).stack_status_reason
+    assert "while it runs: its interfaces are plugged in before its start" in reason
+    (server_id,) = (each.id for each in nova.servers.list() if each.id in compute.specs)
+    nova.servers.stop(server_id)
     stacks.client.stacks.update(made, template=template)
     stacks.wait(made, "UPDATE_COMPLETE", seconds=60)
     networks = stacks.outputs(made)["networks"]

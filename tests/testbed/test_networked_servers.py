@@ -230,9 +230,25 @@ def test_the_crash_of_one_leaves_the_other(cloud: Cloud) -> None:
     cloud.compute.stop(DB.id)
     assert not cloud.pings(WEB, "10.0.0.6", count=1)
     assert cloud.who_asks(WEB) == WEB.id
+    replugged(cloud)
     cloud.compute.start(DB.id)
     cloud.attach(DB)
     assert both_ways(cloud)
+    assert "10.0.1.9/24" in cloud.run(DB, "ip -4 -o address")
+    with pytest.raises(UsageError, match='"db" runs, and keeps its interfaces until it is off'):
+        cloud.compute.replug(DB, cloud.services)
+
+
+def replugged(cloud: Cloud) -> None:
+    """Give the second server, which is off, another port in the place of its second one."""
+    order = [*cloud.compute.servers]
+    many = spec("db", *(port(6, network=each) for each in range(9)))
+    with pytest.raises(UsageError, match="has 9 ports"):
+        cloud.compute.replug(many, cloud.services)
+    other = spec("db", DB.ports[0], port(9, network=1, names=("db",)))
+    cloud.compute.replug(other, cloud.services)
+    assert [*cloud.compute.servers] == order
+    assert cloud.compute.status(DB.id) == ("SHUTOFF", "")
 
 
 def test_a_server_that_is_rebooted_is_on_its_networks_again(

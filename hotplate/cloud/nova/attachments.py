@@ -1,6 +1,6 @@
 """Interfaces and volumes that are attached to a server.
 
-A guest sees another interface at its next start; a server without ports keeps the one interface
+Interfaces come and go while a server is stopped; a server without ports keeps the one interface
 that it has.  There are no volumes: what Heat asks for is answered as Nova does, so that a template
 which attaches some goes on.
 """

@@ -202,6 +202,12 @@ class Compute(Protocol):
     def start(self, server_id: str) -> None:
         """Start a stopped server."""
 
+    def replug(self, spec: ServerSpec, services: GuestServices) -> None:
+        """Give a server that is ``SHUTOFF`` the ports of ``spec`` in the place of those it has.
+
+        Called where the servers are networked; raises to refuse it.
+        """
+
     def suspend(self, server_id: str) -> None:
         """Freeze the server."""
 

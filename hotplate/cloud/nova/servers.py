@@ -16,8 +16,10 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from hotplate.cloud.database.store import Store
+from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.nova.compute import Compute, GuestServices, ServerPort, ServerSpec
 from hotplate.cloud.nova.interfaces import Interface, Interfaces, Wanted, own_link
+from hotplate.errors import sentence_of
 from hotplate.events.kinds import ServerBoot
 from hotplate.events.log import EventLog
 
@@ -329,26 +331,53 @@ class Servers:
         return self._ports.shown(server.spec)
 
     def attach(self, server_id: str, wanted: Wanted) -> Interface:
-        """Give a server another interface, which its guest has at its next start.
+        """Give a server that is stopped another interface.
 
         A server without ports keeps the one interface that it has.
+
+        :raises HttpError: 409 for one that runs; what Nova answers to what Neutron refuses.
         """
         server = self.get(server_id)
         if self._ports is None or not server.has_ports:
             return own_link(server_id)
+        self._check_stopped(server_id, "attach_interface")
         port = self._ports.attach(wanted)
         spec = replace(server.spec, ports=(*server.spec.ports, port))
+        try:
+            self._compute.replug(spec, self._services)
+        except Exception as error:
+            self._ports.detach(spec, port.id)
+            raise HttpError(500, sentence_of(error)) from error
         self.change(server_id, spec)
         return next(each for each in self._ports.shown(spec) if each.port.id == port.id)
 
     def detach(self, server_id: str, port_id: str) -> None:
-        """Take an interface away from a server, which its guest notices at its next start."""
+        """Take an interface away from a server that is stopped.
+
+        :raises HttpError: 404 when it has none such, 409 for one that runs.
+        """
         server = self.get(server_id)
         if self._ports is None or not server.has_ports:
             return
-        self._ports.detach(server.spec, port_id)
+        if all(each.id != port_id for each in server.spec.ports):
+            raise HttpError(404, f"Port id {port_id} could not be found.")
+        self._check_stopped(server_id, "detach_interface")
         kept = tuple(each for each in server.spec.ports if each.id != port_id)
-        self.change(server_id, replace(server.spec, ports=kept))
+        spec = replace(server.spec, ports=kept)
+        try:
+            self._compute.replug(spec, self._services)
+        except Exception as error:
+            raise HttpError(500, sentence_of(error)) from error
+        self._ports.detach(server.spec, port_id)
+        self.change(server_id, spec)
+
+    def _check_stopped(self, server_id: str, what: str) -> None:
+        if self._compute.status(server_id)[0] != "SHUTOFF":
+            raise HttpError(
+                409,
+                f"Cannot '{what}' instance {server_id} while it runs: its interfaces are plugged "
+                "in before its start; stop it first (openstack server stop)",
+            )
 
     # -- what a guest keeps here --------------------
 
