@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a page with pictures of what takes the space as well",
     )
+    parser.add_argument(
+        "--exact",
+        action="store_true",
+        help="compare the times of files as well, and what is in each of them: for builds that are "
+        "to be reproducible",
+    )
     parser.add_argument("--strict", action="store_true", help="exit status 1 for a difference")
     parser.add_argument(
         "--allow-backing",
@@ -73,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         for each in (first, second):
             if each.contents is None:
                 raise HostError(each.unread)
-        comparison = compared(snapshot(first), snapshot(second))
+        comparison = compared(snapshot(first), snapshot(second), exact=args.exact)
         if args.html is not None:
             _write_page(args.html, as_document(comparison))
         if args.json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from hotplate.inspection.ext4 import Inode
@@ -73,11 +74,13 @@ class Comparison:
         return not any(parts) and not any(each.files for each in self.owners)
 
 
-def compared(first: Snapshot, second: Snapshot) -> Comparison:
+def compared(first: Snapshot, second: Snapshot, *, exact: bool = False) -> Comparison:
     """Return what is different in the second of two images.
 
     Of files their kind, mode, owner, size, and where a link leads to; and what is in those of the
     same size, but for those of one version of a package that have the same time as well.
+
+    :param exact: compare the times of all files too, and what is in each of them.
     """
     return Comparison(
         first,
@@ -87,7 +90,7 @@ def compared(first: Snapshot, second: Snapshot) -> Comparison:
         _differences(first.hooks, second.hooks),
         _differences(_names(first.services), _names(second.services)),
         _differences(first.users, second.users),
-        tuple(_owners(first, second)),
+        tuple(_owners(first, second, exact=exact)),
     )
 
 
@@ -109,11 +112,11 @@ def _how(name: str, before: Mapping[str, object], after: Mapping[str, object]) -
     return How.CHANGED if name in after else How.REMOVED
 
 
-def _owners(first: Snapshot, second: Snapshot) -> Iterator[OwnersFiles]:
+def _owners(first: Snapshot, second: Snapshot, *, exact: bool) -> Iterator[OwnersFiles]:
     """Yield the owners of files that differ, the one that grew or shrank most first."""
     files: dict[str, list[Difference]] = {}
     for path in sorted(first.files.keys() | second.files.keys()):
-        if difference := _file(path, first, second):
+        if difference := _file(path, first, second, exact=exact):
             owner = second.owners.get(path) or first.owners[path]
             files.setdefault(owner, []).append(difference)
     before, after = first.sizes(), second.sizes()
@@ -121,7 +124,7 @@ def _owners(first: Snapshot, second: Snapshot) -> Iterator[OwnersFiles]:
         yield OwnersFiles(owner, tuple(files[owner]), before.get(owner, 0), after.get(owner, 0))
 
 
-def _file(path: str, first: Snapshot, second: Snapshot) -> Difference | None:
+def _file(path: str, first: Snapshot, second: Snapshot, *, exact: bool) -> Difference | None:
     before, after = first.files.get(path), second.files.get(path)
     if before is None or after is None:
         return Difference(
@@ -129,9 +132,15 @@ def _file(path: str, first: Snapshot, second: Snapshot) -> Difference | None:
         )
     if _outside_of(before) != _outside_of(after):
         return Difference(path, How.CHANGED, _outside_of(before), _outside_of(after))
-    if _content_differs(path, first, second):
+    if _content_differs(path, first, second, exact=exact):
         return Difference(path, How.CHANGED, "", "other content")
+    if exact and before.modified != after.modified:
+        return Difference(path, How.CHANGED, _time(before), _time(after))
     return None
+
+
+def _time(inode: Inode) -> str:
+    return datetime.fromtimestamp(inode.modified, UTC).isoformat()
 
 
 def _outside_of(inode: Inode | None) -> str:
@@ -142,12 +151,14 @@ def _outside_of(inode: Inode | None) -> str:
     return f"{inode.mode:o} {inode.uid}:{inode.gid}{size}"
 
 
-def _content_differs(path: str, first: Snapshot, second: Snapshot) -> bool:
+def _content_differs(path: str, first: Snapshot, second: Snapshot, *, exact: bool) -> bool:
     before, after = first.files[path], second.files[path]
     one, other = first.contents.tree.file_system, second.contents.tree.file_system
     if before.is_link:
         return one.link(before) != other.link(after)
-    if not before.is_file or (before.modified == after.modified and _of_one(path, first, second)):
+    if not before.is_file:
+        return False
+    if not exact and before.modified == after.modified and _of_one(path, first, second):
         return False
     return one.read(before, COMPARED) != other.read(after, COMPARED)
 

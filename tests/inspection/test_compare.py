@@ -147,3 +147,25 @@ def test_a_file_with_two_names_takes_its_room_once(good, make_disk, write):
     os.link(path, good / "opt/one/b")
     with inspected(make_disk(good)) as inspection:
         assert snapshot(inspection).sizes()["/opt/one"] == 5000
+
+
+def test_times_and_all_contents_where_it_is_to_be_exact(good, other, make_disk):
+    os.utime(other / "etc/fstab", (1, 1))
+    # As a build that clamps its times leaves it: another file of one version, with the same time.
+    program = other / "usr/bin/puppet"
+    changed = program.stat().st_mtime_ns
+    program.write_text("#!/bin/no\n")
+    os.utime(program, ns=(changed, changed))
+    with (
+        inspected(make_disk(good, "a.raw")) as before,
+        inspected(make_disk(other, "b.raw")) as after,
+    ):
+        first, second = snapshot(before), snapshot(after)
+        assert compared(first, second).same
+        exact = compared(first, second, exact=True)
+    assert files(exact) == {
+        "no package": [("changed", "/etc/fstab")],
+        "puppet-agent": [("changed", "/usr/bin/puppet")],
+    }
+    (fstab,) = next(each.files for each in exact.owners if each.owner == "no package")
+    assert fstab.after == "1970-01-01T00:00:01+00:00"
