@@ -8,6 +8,7 @@ import platform
 import shutil
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
@@ -111,6 +112,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="where downloads and base systems are kept"
     )
+    parser.add_argument(
+        "--snapshot",
+        default="",
+        metavar="DATE",
+        help="install from this day or time of the archive (20251101, 20251101T120000Z); for hosts "
+        "whose mirror is an archive of snapshots, such as snapshot.debian.org (not tried)",
+    )
     parser.add_argument("--offline", action="store_true", help="use only what is cached")
     parser.add_argument(
         "--dry-run", action="store_true", help="print the disk-image-create line and stop"
@@ -152,7 +160,24 @@ def request_from(args: argparse.Namespace) -> BuildRequest:
         cloud_init=not args.no_cloud_init,
         offline=args.offline,
         size=args.size,
+        snapshot=args.snapshot,
+        epoch=source_date_epoch(os.environ),
     )
+
+
+def source_date_epoch(environ: Mapping[str, str]) -> int | None:
+    """Return what ``SOURCE_DATE_EPOCH`` says, None when it says nothing.
+
+    By https://reproducible-builds.org/specs/source-date-epoch/.
+
+    :raises UsageError: when it is no number of seconds.
+    """
+    text = environ.get("SOURCE_DATE_EPOCH", "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 32):
+        raise UsageError(f'SOURCE_DATE_EPOCH is "{text}"; expected seconds since 1970')
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -127,7 +127,7 @@ class Build:
 
     def __post_init__(self) -> None:
         release = plan_module.ALIASES.get(self.request.release, self.request.release)
-        self.mirrors = mirrors_module.of_this_host(release)
+        self.mirrors = mirrors_module.for_build(release, self.request.snapshot)
         self.dib_elements = plan_module.dib_elements_dir()
         check_chef(self.request, self.environ)
         self.plan: Plan = plan_module.make(

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hotplate.errors import UsageError
+
 STANDING_STILL = ("Acquire::Check-Valid-Until", "Acquire::Check-Date")
 """The options of apt that a host with a snapshot of the archive has switched off."""
 
@@ -50,6 +52,42 @@ class Mirrors:
             entries.append(("updates", self.updates, f"{release}-updates"))
             entries.append(("security", self.security, f"{release}-security"))
         return "\n".join(f"{name}:deb {uri} {suite} main" for name, uri, suite in entries if uri)
+
+
+SNAPSHOTS = re.compile(r"(?P<archive>.+/archive/[^/]+)/\d{8}T\d{6}Z")
+"""A place in an archive of snapshots, as snapshot.debian.org lays them out:
+``http://snapshot.debian.org/archive/debian/20251101T000000Z`` (its page "Usage")."""
+
+SNAPSHOT = re.compile(r"\d{8}T\d{6}Z")
+
+
+def at_snapshot(mirrors: Mirrors, snapshot: str) -> Mirrors:
+    """Return the places as they were at some time.
+
+    :param mirrors: those of the host, which have to be of an archive of snapshots.
+    :param snapshot: the time, such as ``20251101T000000Z``, or a day (``20251101``).
+    :raises UsageError: for another form, and where the host's mirrors have no snapshots.
+    """
+    stamp = f"{snapshot}T000000Z" if re.fullmatch(r"\d{8}", snapshot) else snapshot
+    if not SNAPSHOT.fullmatch(stamp):
+        raise UsageError(
+            f'the snapshot "{snapshot}" is not of the form 20251101T000000Z or 20251101'
+        )
+    places = {}
+    for name in ("main", "updates", "security"):
+        place = getattr(mirrors, name)
+        match = SNAPSHOTS.fullmatch(place)
+        if place and match is None:
+            raise UsageError(
+                f'the mirror "{place}" has no snapshots, by its address',
+                hint="name one in /etc/apt: http://snapshot.debian.org/archive/debian/"
+                f"{stamp} and its like",
+            )
+        places[name] = f"{match['archive']}/{stamp}" if match else ""
+    if not places["main"]:
+        raise UsageError("--snapshot is for the mirrors of a Debian host, and it names none")
+    still = tuple(f'{option} "false"' for option in STANDING_STILL)
+    return replace(mirrors, **places, options=still)
 
 
 def parse_list(text: str) -> Iterator[Source]:
@@ -147,6 +185,16 @@ def apt_options() -> tuple[str, ...]:
         return ()
     lines = (line.split() for line in done.stdout.splitlines())
     return tuple(f'{line[0]} "false"' for line in lines if line[1:] in (["false"], ["no"], ["0"]))
+
+
+def for_build(release: str, snapshot: str) -> Mirrors:
+    """Return the places that a build installs from.
+
+    :param snapshot: a time of the archive, "" for now.
+    :raises UsageError: see :func:`at_snapshot`.
+    """
+    mirrors = of_this_host(release)
+    return at_snapshot(mirrors, snapshot) if snapshot else mirrors
 
 
 def of_this_host(release: str) -> Mirrors:

@@ -6,9 +6,11 @@ A plan only adds to a line that a person could have typed; ``str(plan)`` is that
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shlex
 import sys
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -79,6 +81,9 @@ PASSED = (
 All of it reaches the scripts in the image too, so it is kept small.
 """
 
+UUIDS = uuid.UUID("2a4f6b0e-9d0c-4c9e-8f5e-6d1a9b7c3e21")
+"""The namespace of the UUIDs of file systems that have to be the same in each build."""
+
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -94,6 +99,8 @@ class BuildRequest:
     :param element_path: directories that are searched for elements before hotplate's own.
     :param size: GiB of the virtual disk; None fits it to the content.
     :param cache: directory of everything a later build can use again.
+    :param snapshot: a time of the archive, such as ``20251101T000000Z``; "" for how it is now.
+    :param epoch: seconds since 1970 that no file of the image is newer than; None for no such time.
     """
 
     output: Path
@@ -112,6 +119,8 @@ class BuildRequest:
     offline: bool = False
     size: int | None = None
     arch: str = "amd64"
+    snapshot: str = ""
+    epoch: int | None = None
 
     @property
     def name(self) -> Path:
@@ -337,6 +346,14 @@ def make(
             # Here it comes from the cache, and is there when the image is sized.
             packages.append("grub-pc")
         environment |= _debian(release, mirrors)
+    if request.epoch is not None:
+        elements.append("reproducible")
+        environment["SOURCE_DATE_EPOCH"] = str(request.epoch)
+        if request.layout is Layout.DISK:
+            named = "block-device-offset-mbr" if grub else "block-device-offset-efi"
+            environment["DIB_BLOCK_DEVICE_CONFIG"] = _block_device(
+                elements_dir / named / "block-device-default.yaml", request.epoch
+            )
     if request.image_type == "qcow2":
         options += ["--qemu-img-options", "compression_type=zstd"]
     if request.size is not None:
@@ -347,6 +364,25 @@ def make(
     if packages:
         options += ["-p", ",".join(packages)]
     return Plan(tuple(dict.fromkeys([*elements, *wanted])), tuple(options), environment)
+
+
+def _block_device(default: Path, epoch: int) -> str:
+    """Return the block device configuration of an element with a UUID for each ext4.
+
+    What boots the image names its file system by it.
+
+    :param default: the element's ``block-device-default.yaml``.
+    :param epoch: what the UUID is made of.
+    """
+    import yaml
+
+    nodes = yaml.safe_load(default.read_text(encoding="utf-8"))
+    for node in nodes:
+        for partition in node.get("offset_partitioning", {}).get("partitions", ()):
+            if partition["mkfs"]["type"] == "ext4":
+                name = f"{partition['name']} {epoch}"
+                partition["mkfs"]["uuid"] = str(uuid.uuid5(UUIDS, name))
+    return json.dumps(nodes)
 
 
 def _debian(release: str, mirrors: Mirrors) -> dict[str, str]:

@@ -39,6 +39,11 @@ class Preflight:
         self.environ = environ
         release = plan.ALIASES.get(request.release, request.release)
         self.mirrors = mirrors_module.of_this_host(release)
+        self._wrong_snapshot: list[HotplateError] = []
+        try:
+            self.mirrors = mirrors_module.for_build(release, request.snapshot)
+        except UsageError as error:
+            self._wrong_snapshot.append(error)
         self.release = release
         self._dib: Path | None = None
 
@@ -79,6 +84,7 @@ class Preflight:
             yield from plan.problems(
                 self.request, elements_dir=paths.elements_dir(), dib_elements=self._dib
             )
+        yield from self._wrong_snapshot
         yield from _of(lambda: build.check_chef(self.request, self.environ))
 
     def _tools(self) -> Iterator[HotplateError]:
@@ -105,9 +111,9 @@ class Preflight:
             groups = (f"heat-config-{group}" for group in self.request.groups)
             elements = [plan.OPERATING_SYSTEM] * debian + [*self.request.elements, *groups]
         for name in elements:
-            found_at = plan.find_element(name, path)
+            at = plan.find_element(name, path)
             # The list grows while it is read, by what is not in it yet.
-            more = plan.dependencies(found_at) if found_at else []
+            more = plan.dependencies(at) if at else []
             elements += [each for each in dict.fromkeys(more) if each not in elements]
         return elements
 

@@ -99,3 +99,14 @@ def test_a_terminal_sees_the_hook_that_runs(monkeypatch: pytest.MonkeyPatch):
     text = shown(Terminal(), monkeypatch)
     assert "... root.d/08-debootstrap" in text
     assert text.endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize(("text", "epoch"), [("", None), ("0", 0), ("1795305600", 1795305600)])
+def test_the_time_that_no_file_is_newer_than(text: str, epoch: int | None):
+    assert verb.source_date_epoch({"SOURCE_DATE_EPOCH": text}) == epoch
+
+
+@pytest.mark.parametrize("text", ["today", "-1", "1.5", "99999999999", "²"])
+def test_a_time_that_is_none_is_refused(text: str):
+    with pytest.raises(UsageError, match="expected seconds since 1970"):
+        verb.source_date_epoch({"SOURCE_DATE_EPOCH": text})

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from hotplate.errors import UsageError
 from hotplate.image.mirrors import (
     Mirrors,
     Source,
+    at_snapshot,
     choose,
     configured,
     host_codename,
@@ -128,3 +130,30 @@ def test_codename_of_debian_only(tmp_path: Path):
     release.write_text("ID=ubuntu\nVERSION_CODENAME=noble\n")
     assert host_codename(release) == ""
     assert host_codename(tmp_path / "none") == ""
+
+
+def test_places_as_they_were_at_some_time():
+    stamp = "20250520T000000Z"
+    host = Mirrors(
+        f"http://snap.example/archive/debian/{stamp}",
+        f"http://snap.example/archive/debian/{stamp}",
+        f"http://snap.example/archive/debian-security/{stamp}",
+    )
+    then = at_snapshot(host, "20251101")
+    assert then.main == "http://snap.example/archive/debian/20251101T000000Z"
+    assert then.security == "http://snap.example/archive/debian-security/20251101T000000Z"
+    assert then.options == ('Acquire::Check-Valid-Until "false"', 'Acquire::Check-Date "false"')
+    assert at_snapshot(host, "20251101T123000Z").updates.endswith("/20251101T123000Z")
+
+
+@pytest.mark.parametrize(
+    ("place", "snapshot", "sentence"),
+    [
+        ("http://snap.example/archive/debian/20250520T000000Z", "yesterday", "not of the form"),
+        ("http://one.example/debian", "20251101", '"http://one.example/debian" has no snapshots'),
+        ("", "20251101", "it names none"),
+    ],
+)
+def test_a_snapshot_that_cannot_be_had(place, snapshot, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        at_snapshot(Mirrors(place), snapshot)

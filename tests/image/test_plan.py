@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 from dataclasses import replace
@@ -236,3 +237,25 @@ def test_the_lines_of_the_pages_need_no_device_mapper(page: str):
     lines = [line.split() for line in text.splitlines() if "disk-image-create -o" in line]
     assert lines
     assert all("block-device-offset-mbr" in line for line in lines if "vm" in line)
+
+
+@pytest.mark.parametrize("firmware", Starts)
+def test_a_time_that_no_file_is_newer_than(tmp_path: Path, firmware: Starts):
+    dated = made(tmp_path, epoch=1795305600, firmware=firmware)
+    assert "reproducible" in dated.elements
+    assert dated.environment["SOURCE_DATE_EPOCH"] == "1795305600"
+    config = json.loads(dated.environment["DIB_BLOCK_DEVICE_CONFIG"])
+    (layout,) = [node["offset_partitioning"] for node in config if "offset_partitioning" in node]
+    parts = layout["partitions"]
+    (root,) = [each["mkfs"] for each in parts if each["mkfs"]["type"] == "ext4"]
+    assert dated == made(tmp_path, epoch=1795305600, firmware=firmware)
+    other = made(tmp_path, epoch=1, firmware=firmware).environment["DIB_BLOCK_DEVICE_CONFIG"]
+    assert root["uuid"] not in other
+    plain = made(tmp_path, firmware=firmware)
+    assert "reproducible" not in plain.elements
+    assert not {"SOURCE_DATE_EPOCH", "DIB_BLOCK_DEVICE_CONFIG"} & set(plain.environment)
+
+
+def test_a_partition_gets_its_uuid_from_diskimage_builder(tmp_path: Path):
+    dated = made(tmp_path, epoch=1, layout=Layout.PARTITION)
+    assert "DIB_BLOCK_DEVICE_CONFIG" not in dated.environment

@@ -1,0 +1,127 @@
+"""Builds with ``SOURCE_DATE_EPOCH``: the last step on a small tree, and two real builds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotplate import paths
+
+HOOK = paths.elements_dir() / "reproducible/cleanup.d/99-zz-reproducible"
+EPOCH = 1_700_000_000
+DAY = EPOCH // 86400
+OLD = EPOCH - 1000
+
+TEXTS = {
+    "etc/resolv.conf": "nameserver 192.0.2.1\n",
+    "etc/resolv.conf.ORIG": "nameserver 192.0.2.2\n",
+    "etc/shadow": f"root:*:{DAY + 9}:0:99999:7:::\nme:*:{DAY - 9}:0:99999:7:::\nno:!::::::\n",
+    "etc/shadow-": "root\n",
+    "etc/machine-id": "0123456789abcdef0123456789abcdef\n",
+    "etc/dib-manifests/dib_environment": (
+        'declare -x DIB_IMAGE_CACHE="/a"\ndeclare -x DIB_RELEASE="trixie"\n'
+    ),
+    "root/install.log": "x",
+    "tmp/left": "x",
+    "usr/old": "x",
+    "usr/new": "x",
+    "var/cache/ldconfig/aux-cache": "x",
+    "var/log/apt/history.log": "Start-Date: today\n",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    for name, text in TEXTS.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "usr/link").symlink_to("new")
+    os.utime(root / "usr/old", (OLD, OLD))
+    return root
+
+
+def finish(root: Path, **environment: str) -> None:
+    """Run the hook in a mount namespace of its own, as a build does."""
+    subprocess.run(
+        ["unshare", "--mount", "--", HOOK],
+        env={**os.environ, "TARGET_ROOT": str(root), **environment},
+        check=True,
+        timeout=60,
+    )
+
+
+def state(root: Path) -> dict[str, tuple[int, str]]:
+    """Everything below a directory: times, and what is in it."""
+    listed = {}
+    for path in [root, *sorted(root.rglob("*"))]:
+        text = path.read_text() if path.is_file() and not path.is_symlink() else ""
+        listed[str(path.relative_to(root))] = (int(path.lstat().st_mtime), text)
+    return listed
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for mounts")
+
+
+@needs_root
+def test_no_file_is_newer_and_what_differs_is_gone(tree: Path):
+    finish(tree, SOURCE_DATE_EPOCH=str(EPOCH))
+    left = state(tree)
+    times = {time for time, _ in left.values()}
+    assert times == {EPOCH, OLD}
+    assert left["usr/old"][0] == OLD
+    assert not {"etc/shadow-", "root/install.log", "tmp/left", "etc/resolv.conf.ORIG"} & set(left)
+    assert "var/cache/ldconfig/aux-cache" not in left
+    texts = {name: text for name, (_, text) in left.items()}
+    assert texts["etc/resolv.conf"] == TEXTS["etc/resolv.conf.ORIG"]
+    assert texts["etc/shadow"].splitlines() == [
+        f"root:*:{DAY}:0:99999:7:::",
+        f"me:*:{DAY - 9}:0:99999:7:::",
+        "no:!::::::",
+    ]
+    assert texts["etc/machine-id"] == texts["var/log/apt/history.log"] == ""
+    assert texts["etc/dib-manifests/dib_environment"] == 'declare -x DIB_RELEASE="trixie"\n'
+
+
+@needs_root
+def test_nothing_is_done_without_a_time(tree: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    before = state(tree)
+    finish(tree)
+    assert state(tree) == before
+
+
+@pytest.mark.long
+@pytest.mark.root
+@pytest.mark.builds
+@pytest.mark.network
+@pytest.mark.tool("debootstrap")
+@pytest.mark.tool("qemu-img")
+def test_two_builds_have_the_same_files(tmp_path: Path):
+    images = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        images.append(tmp_path / name / "web.qcow2")
+        command = [sys.executable, "-m", "hotplate", "build", "--release", "trixie"]
+        subprocess.run(
+            [*command, "-o", images[-1]],
+            env={**os.environ, "SOURCE_DATE_EPOCH": "1795305600"},
+            check=True,
+            timeout=1800,
+        )
+    done = subprocess.run(
+        [sys.executable, "-m", "hotplate", "diff", "--exact", "--strict", "--json", *images],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    comparison = json.loads(done.stdout)
+    assert comparison["owners"] == []
+    assert comparison["same"], comparison
+    assert done.returncode == 0
