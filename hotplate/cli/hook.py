@@ -6,19 +6,16 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from hotplate.cli import hook_check, hook_new
+from hotplate.cli.hook_arguments import add_deployment_arguments, pairs, read_config
 from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import Interrupted, Outcome, UsageError
 from hotplate.hookkit.changes import ROOTS
 from hotplate.hookkit.findings import findings
 from hotplate.hookkit.run import HookTask, run_hook
 from hotplate.hookkit.show import as_document, as_text
-
-CONFIG_LIMIT = 16 << 20
-"""Bytes of a config."""
 
 ACTIONS = ("CREATE", "UPDATE", "DELETE", "SUSPEND", "RESUME")
 
@@ -107,24 +104,7 @@ def _add_run(run_parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the deployment's group (default: the file's name without its suffix, - for _)",
     )
-    for name, text in (
-        ("input", "an input, of type String"),
-        ("option", "an option of the config"),
-    ):
-        run_parser.add_argument(
-            f"--{name}",
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help=f"{text}; may be given several times",
-        )
-    run_parser.add_argument(
-        "--output",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a declared output; may be given several times",
-    )
+    add_deployment_arguments(run_parser)
     run_parser.add_argument(
         "--action", choices=ACTIONS, default="CREATE", help="what Heat does (default: CREATE)"
     )
@@ -181,45 +161,13 @@ def _task(args: argparse.Namespace) -> HookTask:
             raise UsageError(f'the directory "{root}" does not exist')
     return HookTask(
         args.hook,
-        _config(args.config),
+        read_config(args.config),
         group=args.group,
-        inputs=_pairs("--input", args.input),
+        inputs=pairs("--input", args.input),
         outputs=tuple(dict.fromkeys(args.output)),
-        options=_pairs("--option", args.option),
+        options=pairs("--option", args.option),
         action=args.action,
         timeout=args.timeout,
         environ=os.environ,
         roots=tuple(each.resolve() for each in args.changes_in) if args.changes_in else ROOTS,
     )
-
-
-def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    """Return names and values; what has no name may be a secret, and is not quoted."""
-    pairs = {}
-    for number, each in enumerate(given, 1):
-        name, equals, value = each.partition("=")
-        if not (name and equals):
-            raise UsageError(f"{option} number {number} is not NAME=VALUE")
-        pairs[name] = value
-    return pairs
-
-
-def _config(name: str) -> str:
-    """Return a config as text.
-
-    :raises UsageError: when it cannot be read.
-    """
-    try:
-        if name == "-":
-            data = sys.stdin.buffer.read(CONFIG_LIMIT + 1)
-        else:
-            with Path(name).open("rb") as stream:
-                data = stream.read(CONFIG_LIMIT + 1)
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise UsageError(f'the config "{name}" is not text in UTF-8') from None
-    except OSError as error:
-        raise UsageError(f'the config "{name}" cannot be read: {error.strerror}') from error
-    if len(data) > CONFIG_LIMIT:
-        raise UsageError(f'the config "{name}" is larger than {CONFIG_LIMIT >> 20} MiB')
-    return text

@@ -17,6 +17,7 @@ ELSEWHERE = {
     "cli/case_run": "cli/test_whose_fault.py",
     "cli/down": "cli/test_up.py",
     "cli/hook": "hookkit/test_run.py",
+    "cli/hook_arguments": "hookkit/test_run.py",
     "cli/hook_check": "hookkit/test_check.py",
     "cli/hook_new": "hookkit/test_new.py",
     "cli/host_probes": "cli/test_doctor.py",
