@@ -6,9 +6,15 @@ import argparse
 import contextlib
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hotplate.cli import arguments
+from hotplate.errors import UsageError
 from hotplate.session.directory import find
+
+if TYPE_CHECKING:
+    from hotplate.settings import Settings
+    from hotplate.stacks.template import Template
 from hotplate.text import clean
 
 
@@ -29,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="keep stacks and disks when the session ends, for the next hotplate up",
     )
+    parser.add_argument(
+        "--restored",
+        action="store_true",
+        help="begin with one server that is restored in seconds, as in pytest: agent idle, polling "
+        "twice a second; the first time, the image is booted for that",
+    )
     arguments.add_machine_arguments(parser)
     arguments.add_cloud_arguments(parser)
 
@@ -38,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     settings = arguments.load_settings(args)
     arguments.load_cloud_options(args)
     template = arguments.load_template(args)
+    if args.restored:
+        _check_restored(settings, template)
 
     from hotplate.image.inspect import Image
 
@@ -61,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
         options=lambda key: arguments.load_cloud_options(args, public_key=key),
         say=say,
         others=others,
+        restored=args.restored,
     ) as session:
         if template is not None:
             session.create(template)
@@ -68,3 +83,17 @@ def run(args: argparse.Namespace) -> int:
         session.run()
         say("going down" + (", and keeping what is there" if session.keep else ""))
     return 0
+
+
+def _check_restored(settings: Settings, template: Template | None) -> None:
+    """Check that nothing else is asked for that does not go with ``--restored``.
+
+    :raises UsageError: names it.
+    """
+    if template is not None:
+        raise UsageError(
+            "--restored begins with a server of its own, and without a stack of yours",
+            hint="leave out --template, and create the stack with openstack stack create",
+        )
+    if settings.keep:
+        raise UsageError("a restored server cannot be kept", hint="leave out --keep")

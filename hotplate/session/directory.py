@@ -34,9 +34,11 @@ from hotplate.timing.deadline import Deadline, retry
 
 ABOUT = "session.json"
 DOWN = "down"
+FIRST_BOOT = "first-boot"
+"""Where the boot is that a warm state is made of."""
 OURS = (
     *("cloud", "servers", "networks", "clouds.yaml", "ssh-key", "ssh-key.pub", "ssh-config"),
-    *(CONTROL, ABOUT),
+    *(CONTROL, ABOUT, FIRST_BOOT),
 )
 """All that is ever made in a session's directory; nothing else is removed."""
 

@@ -6,13 +6,13 @@ import contextlib
 import json
 import shlex
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
 from hotplate.cloud.options import CloudOptions
-from hotplate.errors import HotplateError, UsageError
+from hotplate.errors import HotplateError, MachineLostError, UsageError
 from hotplate.events.classify import STACK_TYPE
 from hotplate.events.event import Event
 from hotplate.events.kinds import MachineExit, ServerWaiting, StackResource, StartFault
@@ -21,12 +21,14 @@ from hotplate.events.topology import Topology
 from hotplate.image.inspect import Image
 from hotplate.session.access import Access
 from hotplate.session.control import Control
-from hotplate.session.directory import ABOUT, DOWN, SessionDirectory
+from hotplate.session.directory import ABOUT, DOWN, FIRST_BOOT, SessionDirectory
 from hotplate.settings import Settings
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
+from hotplate.testbed import warm_state
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
+from hotplate.testbed.warm_state import WarmState
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 STACK_NAME = "hotplate"
@@ -46,6 +48,7 @@ class Up:
     :param options: takes CloudOptions that name the key; see :meth:`SessionDirectory.public_key`.
     :param say: called with what happens, in sentences and lines to paste.
     :param others: more images by name; see :class:`~hotplate.testbed.testbed.Testbed`.
+    :param restored: begin with a server that is restored from the image's warm state.
     :raises UsageError: when a session runs in the directory, or it is that of another image.
     """
 
@@ -58,6 +61,7 @@ class Up:
         options: Callable[[str], CloudOptions],
         say: Callable[[str], None],
         others: Mapping[str, Image] | None = None,
+        restored: bool = False,
     ) -> None:
         self.image = image
         self.others = others or {}
@@ -67,6 +71,7 @@ class Up:
         self._settings = settings
         self._options = options
         self._say = say
+        self._restored = restored
         self._went_on = False
         self._topology = ""
         self._started = False
@@ -79,6 +84,7 @@ class Up:
             self._control = owned.enter_context(Control(self.directory, self._answer))
             # Before Control is left, which tells who waits that all is over.
             owned.callback(self._forget)
+            state = owned.enter_context(self._warm_state()) if self._restored else None
             self.testbed = owned.enter_context(
                 Testbed(
                     self.image,
@@ -93,6 +99,8 @@ class Up:
             owned.callback(self._shut_down)
             owned.callback(self.events.subscribe(self._tell))
             self._write_files()
+            if state is not None:
+                state.restore(self.testbed)
             for problem in self.testbed.go_on() if self._went_on else []:
                 self._say(problem)
             self._tell_topology()
@@ -135,6 +143,30 @@ class Up:
         )
 
     # -- start and end ---------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _warm_state(self) -> Iterator[WarmState]:
+        """Find or make the image's warm state, and have its database for the cloud.
+
+        :raises UsageError: when an earlier session is to be resumed, which has its own servers.
+        """
+        if self._went_on:
+            raise UsageError(
+                f'in "{self.directory.path}" is a session that was kept, with servers of its own',
+                hint="resume it without --restored, or discard it: rm -r "
+                f"{shlex.quote(str(self.directory.path))}",
+            )
+        state = warm_state.find_or_make(
+            self.image, self._settings, directory=self.directory.path / FIRST_BOOT, say=self._say
+        )
+        with state.in_use():
+            try:
+                state.lend_database(self.directory.path / "cloud")
+                yield state
+            except MachineLostError:
+                # The next one makes it again.
+                warm_state.discard(state)
+                raise
 
     def _check_image(self) -> bool:
         """Return whether an earlier session is resumed; note which image this one is of."""
@@ -252,6 +284,8 @@ class Up:
     def _answer(self, request: dict[str, object]) -> tuple[object, list[int]]:
         ask = request["ask"]
         if ask == DOWN:
+            if request["keep"] and self._restored:
+                raise UsageError("a restored server cannot be kept", hint="leave out --keep")
             self.keep = self.keep or bool(request["keep"])
             self._control.end()
             return self.keep, []

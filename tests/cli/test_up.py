@@ -274,11 +274,26 @@ def test_what_is_kept_is_there_again(disk, tmp_path, template):
     done = hotplate("up", disk, "--directory", directory, "--image", f"db={disk}")
     assert done.returncode == 2
     assert "was started with no --image, and those as they were then" in done.stderr
+    done = hotplate("up", disk, "--directory", directory, "--restored")
+    assert done.returncode == 2
+    assert "is a session that was kept, with servers of its own" in done.stderr
     other = tiny_disk.make(tmp_path / "other.raw")
     other.write_bytes(other.read_bytes()[:-1] + b"x")
     done = hotplate("up", other, "--directory", directory)
     assert done.returncode == 2
     assert "is of another image" in done.stderr
+
+
+def test_a_restored_server_goes_alone(disk, tmp_path, template):
+    where = ("--directory", tmp_path / "up", "--restored")
+    for words, sentence in (
+        (("--keep",), "a restored server cannot be kept"),
+        (("-t", template), "--restored begins with a server of its own"),
+    ):
+        done = hotplate("up", disk, *where, *words)
+        assert done.returncode == 2
+        assert sentence in done.stderr
+    assert not (tmp_path / "up").exists()
 
 
 def test_one_that_was_killed_leaves_nothing_in_the_way(disk, tmp_path):
