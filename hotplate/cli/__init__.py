@@ -39,7 +39,7 @@ VERBS = {
     "monitor": "run a command in the QEMU monitor of a server of hotplate up",
     "inspect": "say what is in an image and what will not work, without booting it",
     "diff": "say what is different in two images, without booting them",
-    "hook": "write a new hook, run one on this host, or hold it to the contract",
+    "hook": "write a hook, hold it to the contract, run it here or push it into a guest",
     "lint": "say what is wrong with diskimage-builder elements",
     "elements-path": "print where hotplate's elements are, for disk-image-create",
     "cache": "list what is cached, or remove it",

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from hotplate.cli import hook_check, hook_new
+from hotplate.cli import hook_check, hook_new, hook_push
 from hotplate.cli.hook_arguments import add_deployment_arguments, pairs, read_config
 from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import Interrupted, Outcome, UsageError
@@ -78,6 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             hook_new.EPILOG,
             hook_new.add_arguments,
         ),
+        (
+            "push",
+            "put a hook into a running guest, and try it there",
+            hook_push.ABOUT,
+            hook_push.EPILOG,
+            hook_push.add_arguments,
+        ),
     ):
         fill(
             actions.add_parser(
@@ -127,7 +134,7 @@ def _add_run(run_parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what was asked for; return the exit status."""
-    verbs = {"run": _run, "check": hook_check.run, "new": hook_new.run}
+    verbs = {"run": _run, "check": hook_check.run, "new": hook_new.run, "push": hook_push.run}
     return verbs[args.hook_verb](args)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hotplate.hookkit.changes import LISTED
@@ -56,13 +56,7 @@ def _lines(task: HookTask, report: HookReport, listed: Sequence[HookFinding]) ->
     state = "COMPLETE" if report.status == 0 else "FAILED"
     yield f"hook     {task.hook}, group {task.group_name}, {task.action}, {report.seconds:.1f} s"
     yield f"result   {state}, deploy_status_code {report.status}"
-    for name in ("deploy_stdout", "deploy_stderr"):
-        yield from _block(name, str(report.answer[name]))
-    for name in sorted(report.answer.keys() - OWN_NAMES):
-        value = report.answer[name]
-        yield from _block(
-            f"output {clean_line(name)}", value if isinstance(value, str) else json.dumps(value)
-        )
+    yield from answer_lines(report.answer)
     if report.log:
         yield from _block("the hook's log (its stderr)", report.log)
     if report.left_running:
@@ -72,6 +66,17 @@ def _lines(task: HookTask, report: HookReport, listed: Sequence[HookFinding]) ->
         yield "findings none"
     for number, each in enumerate(listed, 1):
         yield f"finding {number}: {clean_line(str(each))}"
+
+
+def answer_lines(answer: Mapping[str, object]) -> Iterator[str]:
+    """Yield what a hook has answered: its two texts, and its outputs."""
+    for name in ("deploy_stdout", "deploy_stderr"):
+        yield from _block(name, str(answer.get(name) or ""))
+    for name in sorted(answer.keys() - OWN_NAMES):
+        value = answer[name]
+        yield from _block(
+            f"output {clean_line(name)}", value if isinstance(value, str) else json.dumps(value)
+        )
 
 
 def _block(title: str, text: str) -> Iterator[str]:

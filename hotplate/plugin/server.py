@@ -14,6 +14,7 @@ from hotplate.events import classify
 from hotplate.guest.base import COMMAND_SECONDS, CommandResult
 from hotplate.guest.driver import WAIT_SECONDS, Driver
 from hotplate.guest.testinfra_backend import testinfra_host
+from hotplate.hookkit.push import Pushed, hook_file, push_command, pushed
 from hotplate.machine.console import Console
 from hotplate.session import access
 from hotplate.stacks.deployment import Config, Deployment, DeploymentSpec
@@ -199,6 +200,22 @@ class ServerUnderTest(Driver):
         :raises CommandError: when it cannot be read.
         """
         return self._server.shell().copy_out(source)
+
+    def push_hook(self, hook: Path, *, group: str = "") -> Pushed:
+        """Put a hook from the host where the guest's runner takes it from, over one that is there.
+
+        >>> print(server.push_hook(hooks / "tmpfiles.py"))  # doctest: +SKIP
+        /usr/libexec/heat-config/hooks/tmpfiles
+
+        :param hook: its file.
+        :param group: of the deployments that it is for; by default the file's name without its
+            suffix, with ``-`` for ``_``.
+        :raises UsageError: when the file cannot be a hook.
+        :raises ImageError: when the guest did not take it, as when it has no runner of hooks.
+        """
+        file = hook_file(hook, group)
+        done = self._server.shell().run(push_command(file), stdin=file.data)
+        return pushed(file, done.rc, done.stdout)
 
     def journal(self, unit: str = "os-collect-config") -> str:
         """Return the journal of this boot of a unit; of everything with ``""``."""

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import sys
@@ -15,10 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hotplate.errors import HotplateError, MachineLostError, UsageError
+from hotplate.errors import HotplateError, ImageError, MachineLostError, UsageError
 from hotplate.session.channel import in_memory
 from hotplate.session.control import Control
 from hotplate.session.directory import ABOUT, SessionDirectory
+from hotplate.stacks.deployment import Deployment, DeploymentSpec
 from hotplate.testbed.server import SSH_PORT, Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
@@ -57,6 +59,9 @@ class Access:
                 float(request["timeout"]),
                 request["descriptors"],
             )
+        if ask == "deploy":
+            (handed,) = request["descriptors"]
+            return self._deploy(self._server(str(request["server"])), json.loads(_whole(handed)))
         if ask == "monitor":
             return self._monitor(self._server(str(request["server"])), str(request["command"]))
         raise UsageError(f'the session does not know what "{ask}" is')
@@ -124,6 +129,30 @@ class Access:
                 str(error), hint=f"see what it does: tail {server.machine.console.path}"
             ) from error
         return done.rc, [in_memory(done.stdout), in_memory(done.stderr)]
+
+    def _deploy(self, server: Server, wanted: dict[str, Any]) -> tuple[object, list[int]]:
+        """Deploy a config by Heat, and wait for its end; no stack of it is left.
+
+        :param wanted: the fields of :class:`DeploymentSpec` that are not its defaults, and
+            ``timeout`` in seconds.
+        :return: its status; as a file, JSON of ``reason`` and ``outputs``.
+        :raises ImageError: when it has not ended in time.
+        """
+        seconds = float(wanted.pop("timeout"))
+        deployment = Deployment(self.testbed.cloud, server.spec.id, DeploymentSpec(**wanted))
+        try:
+            deployment.wait(seconds=seconds)
+            status = deployment.status
+            about = {"reason": deployment.reason, "outputs": deployment.outputs}
+        except DeadlineExceeded as error:
+            name = server.machine.config.name
+            raise ImageError(
+                f"the deployment has not ended: {error}",
+                hint=self.directory.command("shell", name, "heat-config status"),
+            ) from error
+        finally:
+            deployment.forget()
+        return status, [in_memory(json.dumps(about).encode())]
 
     def _monitor(self, server: Server, command: str) -> tuple[object, list[int]]:
         """Return what QEMU's monitor for people says to a command (QMP: human-monitor-command)."""

@@ -18,6 +18,7 @@ HERE = {
     "hotplate.cloud.nova.flavors",
     "hotplate.cloud.nova.network",
     "hotplate.hookkit.contract_file",
+    "hotplate.hookkit.push",
     "hotplate.hookkit.run",
     "hotplate.network.frames",
     "hotplate.shard",

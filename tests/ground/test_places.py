@@ -20,6 +20,7 @@ ELSEWHERE = {
     "cli/hook_arguments": "hookkit/test_run.py",
     "cli/hook_check": "hookkit/test_check.py",
     "cli/hook_new": "hookkit/test_new.py",
+    "cli/hook_push": "hookkit/test_push.py",
     "cli/host_probes": "cli/test_doctor.py",
     "cli/interrupts": "cli/test_what_stays.py",
     "cli/named": "cli/test_cases.py",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from played_guest import PlayedMachine
+from played_guest import Guest, PlayedMachine
 
 from hotplate.cloud.options import CloudOptions
+from hotplate.session.channel import in_memory
 from hotplate.session.directory import SessionDirectory
 from hotplate.session.up import Up
 from hotplate.settings import Settings
@@ -70,3 +73,40 @@ def test_who_is_on_which_network_is_said_when_a_stack_is_complete(
     address = r"[0-9.]+"
     assert re.fullmatch(rf"network front {address}/\d+: web {address}, db {address}", front)
     assert re.fullmatch(rf"network back {address}/\d+: db {address}", back)
+
+
+@pytest.mark.parametrize(("number", "status"), [(0, "COMPLETE"), (3, "FAILED")])
+def test_a_config_is_deployed_to_a_server_and_nothing_of_it_stays(
+    play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, status: str
+) -> None:
+    answer = {"deploy_stdout": "hello", "deploy_status_code": number, "made": "this"}
+    guest = Guest(answers={"deployment": answer})
+    monkeypatch.setattr(PlayedMachine, "role", staticmethod(lambda _name: guest))
+    given = {"accelerator": "tcg", "memory": 128, "wiring": "namespace", "cache": tmp_path / "c"}
+    settings = Settings.load(given, environ={}, directory=tmp_path)
+    properties = {"image": "any", "flavor": "any", "user_data_format": "SOFTWARE_CONFIG"}
+    resources = {"web": {"type": "OS::Nova::Server", "properties": properties}}
+    template = {"heat_template_version": "2018-08-31", "resources": resources}
+    wanted = {"group": "mine", "config": "x", "outputs": ["made"], "timeout": 60}
+    with Up(
+        play.image,
+        directory=SessionDirectory(tmp_path / "up"),
+        settings=settings,
+        options=lambda key: CloudOptions(public_key=key),
+        say=lambda _: None,
+    ) as up:
+        up.create(Template(source="a test", template=template))
+        is_on = up.events.wait(lambda event: event.kind == "power-on", seconds=60)
+        assert is_on is not None
+        handed = in_memory(json.dumps(wanted).encode())
+        request: dict[str, object] = {"ask": "deploy", "server": "", "descriptors": [handed]}
+        ended, (file,) = up._answer(request)
+        os.close(handed)
+        with os.fdopen(file, "rb") as stream:
+            about = json.loads(stream.read())
+        assert ended == status
+        assert about["outputs"]["deploy_stdout"] == "hello"
+        assert about["outputs"]["made"] == "this"
+        heat = up.testbed.cloud.heat()
+        left = [each for each in heat.stacks.list() if each.action != "DELETE"]
+        assert [each.stack_name for each in left] == ["hotplate"]

@@ -12,7 +12,7 @@ HOOK = Path(__file__).parents[1] / "hooks" / "tmpfiles.py"
 
 @pytest.fixture
 def ready(server):
-    server.copy_in(HOOK, "/usr/libexec/heat-config/hooks/tmpfiles", mode=0o755)
+    server.push_hook(HOOK)
     return server
 
 
