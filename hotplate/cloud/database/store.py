@@ -24,6 +24,10 @@ CREATE TABLE IF NOT EXISTS hotplate_trust (
 CREATE TABLE IF NOT EXISTS hotplate_server (id TEXT PRIMARY KEY, number INTEGER, spec TEXT,
     random_seed TEXT, password TEXT, created TEXT);
 CREATE TABLE IF NOT EXISTS hotplate_server_note (id TEXT PRIMARY KEY, notes TEXT);
+CREATE TABLE IF NOT EXISTS hotplate_action (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, server TEXT, action TEXT, request_id TEXT, user TEXT,
+    project TEXT, began REAL, ended REAL, error TEXT);
+CREATE INDEX IF NOT EXISTS hotplate_action_server ON hotplate_action (server);
 CREATE TABLE IF NOT EXISTS hotplate_server_group (
     id TEXT PRIMARY KEY, name TEXT, policy TEXT, rules TEXT);
 CREATE TABLE IF NOT EXISTS hotplate_keypair (

@@ -5,6 +5,7 @@ It listens for the host's clients alone; no guest has a way to it.
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -16,6 +17,7 @@ from hotplate.cloud.keystone.identity import Identity
 from hotplate.cloud.nova import flavors, microversions
 from hotplate.cloud.nova.attachments import AttachmentsApi
 from hotplate.cloud.nova.groups import Groups, GroupsApi
+from hotplate.cloud.nova.instance_actions import InstanceActions, InstanceActionsApi
 from hotplate.cloud.nova.keypairs import KeyPairsApi
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.quotas import QuotasApi
@@ -47,13 +49,14 @@ class NovaApi:
         self._guard = Guard(identity)
         self._identity = identity
         self._routes: Routes[Caller] = Routes()
-        groups = Groups(store)
+        groups, actions = Groups(store), InstanceActions(store)
         for part in (
             ServersApi(servers),
-            CreateApi(servers, groups),
-            ChangesApi(servers),
-            ActionsApi(servers),
-            AttachmentsApi(servers),
+            CreateApi(servers, groups, actions),
+            ChangesApi(servers, actions),
+            ActionsApi(servers, actions),
+            AttachmentsApi(servers, actions),
+            InstanceActionsApi(actions, servers),
             KeyPairsApi(servers),
             GroupsApi(groups, servers),
             QuotasApi(servers, groups),
@@ -73,8 +76,12 @@ class NovaApi:
             return self._versions(request)
         grant = self._guard.check(request)
         minor = microversions.asked_for(request)
-        caller = Caller(grant, minor, self._base)
-        headers = microversions.headers(minor)
+        caller = Caller(grant, minor, self._base, f"req-{uuid.uuid4()}")
+        headers = (
+            *microversions.headers(minor),
+            ("x-openstack-request-id", caller.request_id),
+            ("x-compute-request-id", caller.request_id),
+        )
         try:
             answer = self._routes.answer(_below_version(request, grant.project), caller)
         except HttpError as error:

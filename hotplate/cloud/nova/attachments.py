@@ -11,6 +11,7 @@ from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas
+from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.interfaces import Wanted
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.network import host_name
@@ -21,8 +22,9 @@ from hotplate.cloud.nova.servers_api import find
 class AttachmentsApi:
     """What is below ``/servers/{id}/os-interface`` and ``os-volume_attachments``."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, actions: InstanceActions) -> None:
         self._servers = servers
+        self._recorded = actions.recorded
 
     def add_to(self, routes: Routes[Caller]) -> None:
         """Answer for what is attached."""
@@ -49,23 +51,26 @@ class AttachmentsApi:
                 return Answer(body={"interfaceAttachment": each.attachment()})
         raise HttpError(404, f"No interface with port {port} is attached to {server.spec.id}.")
 
-    def _attach(self, request: Request, _caller: Caller) -> Answer:
+    def _attach(self, request: Request, caller: Caller) -> Answer:
         server = self._server(request)
         asked = schemas.read(request, schemas.INTERFACE)["interfaceAttachment"]
         entry = _entry(asked)
         wanted = Wanted(server.spec.id, host_name(server.spec.name), [entry])
-        shown = self._servers.attach(server.spec.id, wanted).attachment()
+        with self._recorded(server.spec.id, "attach_interface", caller):
+            shown = self._servers.attach(server.spec.id, wanted).attachment()
         if not server.has_ports and entry.get("port"):
             shown["port_id"] = entry["port"]
         return Answer(body={"interfaceAttachment": shown})
 
-    def _detach(self, request: Request, _caller: Caller) -> Answer:
-        self._servers.detach(self._server(request).spec.id, request.part("port"))
+    def _detach(self, request: Request, caller: Caller) -> Answer:
+        server_id = self._server(request).spec.id
+        with self._recorded(server_id, "detach_interface", caller):
+            self._servers.detach(server_id, request.part("port"))
         return Answer(202)
 
-    def _detach_volume(self, request: Request, _caller: Caller) -> Answer:
-        self._server(request)
-        return Answer(202)
+    def _detach_volume(self, request: Request, caller: Caller) -> Answer:
+        with self._recorded(self._server(request).spec.id, "detach_volume", caller):
+            return Answer(202)
 
     def _volumes(self, request: Request, _caller: Caller) -> Answer:
         self._server(request)
@@ -75,12 +80,13 @@ class AttachmentsApi:
         server_id, volume = self._server(request).spec.id, request.part("volume")
         raise HttpError(404, f"{volume} is not attached to {server_id}.")
 
-    def _attach_volume(self, request: Request, _caller: Caller) -> Answer:
+    def _attach_volume(self, request: Request, caller: Caller) -> Answer:
         server_id = self._server(request).spec.id
         asked = schemas.read(request, schemas.VOLUME)["volumeAttachment"]
         volume, device = asked["volumeId"], asked.get("device")
         shown = {"id": volume, "volumeId": volume, "serverId": server_id, "device": device}
-        return Answer(body={"volumeAttachment": shown})
+        with self._recorded(server_id, "attach_volume", caller):
+            return Answer(body={"volumeAttachment": shown})
 
 
 def _entry(asked: dict[str, Any]) -> dict[str, Any]:

@@ -26,11 +26,13 @@ class Caller:
 
     :param minor: the microversion is 2.``minor``.
     :param base: the URL of the API, ``http://127.0.0.1:8774/v2.1``.
+    :param request_id: Nova's name of the request.
     """
 
     grant: Grant
     minor: int
     base: str
+    request_id: str
 
     def since(self, minor: int) -> bool:
         """Whether the microversion is 2.``minor`` or newer."""

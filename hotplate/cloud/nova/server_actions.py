@@ -10,6 +10,7 @@ from typing import Any
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas, server_views
 from hotplate.cloud.nova.flavors import flavor
+from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_create import bootable, check_metadata, public_keys, user_data
 from hotplate.cloud.nova.servers import Action, ServerRecord, Servers, UserDataTooLargeError
@@ -52,6 +53,12 @@ CONSOLES = frozenset(
     }
 )
 
+READ_ONLY = frozenset({"os-getConsoleOutput"})
+"""They do nothing to a server, and are no instance action."""
+
+RECORDED_AS = {"os-start": "start", "os-stop": "stop", "forceDelete": "delete"}
+"""How they are called as instance actions, where not by their own names."""
+
 
 @dataclass(frozen=True)
 class _Call:
@@ -73,8 +80,9 @@ class _Call:
 class ActionsApi:
     """What changes the state of a server's machine."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, actions: InstanceActions) -> None:
         self._servers = servers
+        self._recorded = actions.recorded
         self._actions: dict[str, tuple[tuple[str, ...], Callable[[_Call], Answer]]] = {
             "os-start": (("SHUTOFF",), self._power("start")),
             "os-stop": (("ACTIVE", "ERROR"), self._power("stop")),
@@ -114,7 +122,10 @@ class ActionsApi:
         allowed, do = self._actions[name]
         self._check_state(server, name, allowed)
         try:
-            return do(_Call(body, caller, server))
+            if name in READ_ONLY:
+                return do(_Call(body, caller, server))
+            with self._recorded(server.spec.id, RECORDED_AS.get(name, name), caller):
+                return do(_Call(body, caller, server))
         except MachineLostError as error:
             raise HttpError(409, sentence_of(error)) from error
 

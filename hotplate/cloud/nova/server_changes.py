@@ -7,6 +7,7 @@ from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas, server_views
+from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_create import check_metadata
 from hotplate.cloud.nova.servers import ServerRecord, Servers
@@ -16,8 +17,9 @@ from hotplate.cloud.nova.servers_api import find
 class ChangesApi:
     """What changes a server without its machine, and what deletes it."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, actions: InstanceActions) -> None:
         self._servers = servers
+        self._actions = actions
 
     def add_to(self, routes: Routes[Caller]) -> None:
         """Answer what changes a server."""
@@ -52,8 +54,10 @@ class ChangesApi:
         shown = server_views.full(changed, status, caller, interfaces=interfaces)
         return Answer(body={"server": shown})
 
-    def _delete(self, request: Request, _caller: Caller) -> Answer:
-        self._servers.delete(self._server(request).spec.id)
+    def _delete(self, request: Request, caller: Caller) -> Answer:
+        server_id = self._server(request).spec.id
+        with self._actions.recorded(server_id, "delete", caller):
+            self._servers.delete(server_id)
         return Answer(204)
 
     # -- metadata --------------------

@@ -13,6 +13,7 @@ from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.groups import Groups
+from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.interfaces import Wanted
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.network import host_name
@@ -24,9 +25,10 @@ from hotplate.errors import sentence_of
 class CreateApi:
     """What makes servers."""
 
-    def __init__(self, servers: Servers, groups: Groups) -> None:
+    def __init__(self, servers: Servers, groups: Groups, actions: InstanceActions) -> None:
         self._servers = servers
         self._groups = groups
+        self._actions = actions
 
     def add_to(self, routes: Routes[Caller]) -> None:
         """Answer ``POST /servers``."""
@@ -46,7 +48,10 @@ class CreateApi:
             spec = self._spec(asked, hints, _name(asked["name"], number, count))
             groups = tuple(str(each.get("name")) for each in asked.get("security_groups") or [])
             wanted = Wanted(spec.id, host_name(spec.name), networks, groups)
-            with self._servers.ports_for(wanted) as ports:
+            with (
+                self._actions.recorded(spec.id, "create", caller),
+                self._servers.ports_for(wanted) as ports,
+            ):
                 if ports is None:
                     made.append(self.boot(spec, notes))
                 else:

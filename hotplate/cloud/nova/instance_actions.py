@@ -1,0 +1,259 @@
+"""What was done to a server, by whom and when (``os-instance-actions``).
+
+The names, fields and versions are those of ``nova/compute/instance_actions.py`` and
+``nova/api/openstack/compute/instance_actions.py``.  A record is made for each request that was
+accepted, and ends when the machine has been handed what was asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from sqlite3 import Row
+
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page
+from hotplate.cloud.nova.flavors import PAGE
+from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.server_views import HOST
+from hotplate.cloud.nova.servers import NoSuchServerError, Servers
+from hotplate.errors import sentence_of
+
+OF_A_SERVER = 1000
+"""How many actions of a server are kept: the newest."""
+IN_ALL = 20_000
+"""How many there are in all, those of deleted servers included."""
+DETAILS = 255
+"""Characters of an event's details, as in Nova's table."""
+
+EVENTS = {
+    "create": "compute__do_build_and_run_instance",
+    "delete": "compute_terminate_instance",
+    "start": "compute_start_instance",
+    "stop": "compute_stop_instance",
+    "pause": "compute_pause_instance",
+    "unpause": "compute_unpause_instance",
+    "suspend": "compute_suspend_instance",
+    "resume": "compute_resume_instance",
+    "reboot": "compute_reboot_instance",
+    "rebuild": "compute_rebuild_instance",
+    "resize": "compute_prep_resize",
+    "confirmResize": "compute_confirm_resize",
+    "revertResize": "compute_revert_resize",
+    "changePassword": "compute_set_admin_password",
+    "lock": "api_lock",
+    "unlock": "api_unlock",
+    "attach_interface": "compute_attach_interface",
+    "detach_interface": "compute_detach_interface",
+    "attach_volume": "compute_attach_volume",
+    "detach_volume": "compute_detach_volume",
+}
+"""Nova's name of an action -> the event in it; ours have one each."""
+
+UNFINISHED = ("BUILD", "REBOOT", "HARD_REBOOT")
+"""States of a server that its newest action is still at work in."""
+
+
+@dataclass(frozen=True)
+class InstanceAction:
+    """One action on a server.
+
+    :param ended: when its event ended, in seconds since the epoch; 0 while it goes on.
+    :param error: what went wrong, "" when nothing did.
+    """
+
+    server: str
+    action: str
+    request_id: str
+    user: str
+    project: str
+    began: float
+    ended: float
+    error: str
+
+    @classmethod
+    def of(cls, row: Row) -> InstanceAction:
+        """Return the action of a row of the table."""
+        return cls(*(row[name] for name in cls.__dataclass_fields__))
+
+    @property
+    def updated(self) -> float:
+        """When it was changed last, to the microsecond, as it is shown."""
+        return round(self.ended or self.began, 6)
+
+    def shown(self, caller: Caller) -> dict[str, object]:
+        """Return the action without its event."""
+        shown: dict[str, object] = {
+            "action": self.action,
+            "instance_uuid": self.server,
+            "request_id": self.request_id,
+            "user_id": self.user,
+            "project_id": self.project,
+            "start_time": _text(self.began),
+            "message": "Error" if self.error else None,
+        }
+        return shown | ({"updated_at": _text(self.updated)} if caller.since(58) else {})
+
+    def event(self, caller: Caller, *, unfinished: bool) -> dict[str, object]:
+        """Return its event, with the fields of the caller's version."""
+        over = bool(self.ended) and not unfinished
+        host_id = hashlib.sha224(f"{self.project}{HOST}".encode()).hexdigest()
+        event: dict[str, object] = {
+            "event": EVENTS[self.action],
+            "start_time": _text(self.began),
+            "finish_time": _text(self.ended) if over else None,
+            "result": ("Error" if self.error else "Success") if over else None,
+            "traceback": None,
+        }
+        if caller.since(62):
+            event |= {"host": HOST, "hostId": host_id}
+        return event | ({"details": self.error or None} if caller.since(84) else {})
+
+
+class InstanceActions:
+    """Keeps the actions on servers, also on those that are deleted; the newest of them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @contextmanager
+    def recorded(self, server_id: str, action: str, caller: Caller) -> Iterator[None]:
+        """Keep word of what the ``with`` block does to a server.
+
+        A request that is refused (an :class:`HttpError` below 500) is no action.
+
+        :param action: a name of :data:`EVENTS`.
+        """
+        began, by = time.time(), caller.grant
+        self._store.write(
+            "INSERT INTO hotplate_action "
+            "(server, action, request_id, user, project, began, ended, error) "
+            "VALUES (?, ?, ?, ?, ?, ?, 0, '')",
+            *(server_id, action, caller.request_id, by.user.id, by.project, began),
+        )
+        self._forget_old(server_id)
+        try:
+            yield
+        except HttpError as error:
+            if error.status < 500:
+                self._forget(server_id, caller.request_id)
+            self._end(server_id, caller.request_id, str(error))
+            raise
+        except Exception as error:
+            self._end(server_id, caller.request_id, sentence_of(error))
+            raise
+        self._end(server_id, caller.request_id, "")
+
+    def of(self, server_id: str) -> list[InstanceAction]:
+        """Return what was done to a server, the newest first."""
+        sql = "SELECT * FROM hotplate_action WHERE server = ? ORDER BY number DESC"
+        return [InstanceAction.of(row) for row in self._store.rows(sql, server_id)]
+
+    def _end(self, server_id: str, request_id: str, error: str) -> None:
+        self._store.write(
+            "UPDATE hotplate_action SET ended = ?, error = ? WHERE server = ? AND request_id = ?",
+            *(time.time(), error[:DETAILS], server_id, request_id),
+        )
+
+    def _forget(self, server_id: str, request_id: str) -> None:
+        self._store.write(
+            "DELETE FROM hotplate_action WHERE server = ? AND request_id = ?", server_id, request_id
+        )
+
+    def _forget_old(self, server_id: str) -> None:
+        self._store.write(
+            "DELETE FROM hotplate_action WHERE server = ? AND number <= (SELECT number FROM "
+            "hotplate_action WHERE server = ? ORDER BY number DESC LIMIT 1 OFFSET ?)",
+            *(server_id, server_id, OF_A_SERVER),
+        )
+        self._store.write(
+            "DELETE FROM hotplate_action WHERE number <= (SELECT number FROM "
+            "hotplate_action ORDER BY number DESC LIMIT 1 OFFSET ?)",
+            IN_ALL,
+        )
+
+
+class InstanceActionsApi:
+    """What is below ``/servers/{id}/os-instance-actions``."""
+
+    def __init__(self, actions: InstanceActions, servers: Servers) -> None:
+        self._actions = actions
+        self._servers = servers
+
+    def add_to(self, routes: Routes[Caller]) -> None:
+        """Answer for what was done to a server."""
+        routes.add("GET", "/servers/{id}/os-instance-actions", self._list)
+        routes.add("GET", "/servers/{id}/os-instance-actions/{request}", self._show)
+
+    def _list(self, request: Request, caller: Caller) -> Answer:
+        rows = self._of(request, caller)
+        if not caller.since(58):
+            return Answer(body={"instanceActions": [each.shown(caller) for each in rows]})
+        limit = request.number("limit", default=PAGE, most=PAGE)
+        rows, more = page(
+            _between(rows, request, caller),
+            lambda each: each.request_id,
+            limit=limit,
+            marker=request.one("marker"),
+        )
+        body: dict[str, object] = {"instanceActions": [each.shown(caller) for each in rows]}
+        if more and rows:
+            path = f"{caller.base}/servers/{request.part('id')}/os-instance-actions"
+            following = f"{path}?limit={limit}&marker={rows[-1].request_id}"
+            body["links"] = [{"rel": "next", "href": following}]
+        return Answer(body=body)
+
+    def _show(self, request: Request, caller: Caller) -> Answer:
+        rows, wanted = self._of(request, caller), request.part("request")
+        for place, each in enumerate(rows):
+            if each.request_id == wanted:
+                unfinished = place == 0 and self._at_work(each.server)
+                shown = each.shown(caller)
+                shown["events"] = [each.event(caller, unfinished=unfinished)]
+                return Answer(body={"instanceAction": shown})
+        raise HttpError(404, f"Action {wanted[:255]} not found")
+
+    def _of(self, request: Request, caller: Caller) -> list[InstanceAction]:
+        """Return the actions on a server, since 2.21 also on one that is deleted."""
+        server_id = request.part("id")
+        rows = self._actions.of(server_id)
+        if not (rows and caller.since(21)):
+            self._servers.get(server_id)
+        return rows
+
+    def _at_work(self, server_id: str) -> bool:
+        try:
+            return self._servers.status(server_id)[0] in UNFINISHED
+        except NoSuchServerError:
+            return False
+
+
+def _between(rows: list[InstanceAction], request: Request, caller: Caller) -> list[InstanceAction]:
+    """Return the actions that were changed in the time that is asked for."""
+    since = _time(request, "changes-since", 0.0)
+    before = _time(request, "changes-before", float("inf")) if caller.since(66) else float("inf")
+    if since > before:
+        raise HttpError(
+            400, "The value of changes-since must be less than or equal to changes-before."
+        )
+    return [each for each in rows if since <= each.updated <= before]
+
+
+def _time(request: Request, name: str, default: float) -> float:
+    text = request.one(name)
+    if not text:
+        return default
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise HttpError(400, f"Invalid input for query parameters {name}: '{text[:100]}'") from None
+
+
+def _text(moment: float) -> str:
+    """Return a time as Nova writes those of actions."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")

@@ -1,0 +1,195 @@
+"""What Nova notes of what is done to servers, asked by unmodified clients."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import openstack as openstack_sdk
+import pytest
+import requests
+from novaclient import client as nova_client
+from novaclient import exceptions as nova_exceptions
+from openstack_command import OpenStack
+from test_clients import owner_session
+
+from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.nova import instance_actions
+from hotplate.cloud.nova.microversions import NEWEST
+from hotplate.errors import MachineLostError
+
+
+@pytest.fixture(scope="module")
+def at(cloud: Cloud) -> Callable[[str], Any]:
+    """novaclient at a version."""
+    return lambda version: nova_client.Client(version, session=owner_session(cloud))
+
+
+@pytest.fixture(scope="module")
+def nova(at: Callable[[str], Any]) -> Any:
+    return at(f"2.{NEWEST}")
+
+
+@pytest.fixture
+def web(nova: Any) -> Iterator[Any]:
+    """A server that was made over the API."""
+    server = nova.servers.create(f"web-{uuid.uuid4()}", image="debian", flavor="1", nics="auto")
+    yield server
+    if server.id in {each.id for each in nova.servers.list()}:
+        server.delete()
+
+
+def names(nova: Any, server: Any) -> list[str]:
+    """The actions on a server, the oldest first."""
+    return [each.action for each in nova.instance_action.list(server)][::-1]
+
+
+def test_the_first_action_is_who_made_it(cloud: Cloud, nova: Any, web: Any) -> None:
+    (made,) = nova.instance_action.list(web)
+    assert (made.action, made.instance_uuid, made.message) == ("create", web.id, None)
+    assert (made.user_id, made.project_id) == (
+        cloud.credentials.user_id,
+        cloud.credentials.project_id,
+    )
+    # The request's own name, which Nova answers with and clients log.
+    assert made.request_id == web.request_ids[0]
+    (event,) = nova.instance_action.get(web, made.request_id).events
+    assert (event["event"], event["result"]) == ("compute__do_build_and_run_instance", "Success")
+    began, ended = (datetime.fromisoformat(event[key]) for key in ("start_time", "finish_time"))
+    assert began <= ended
+
+
+def test_each_action_by_its_name(nova: Any, web: Any) -> None:
+    for act in ("stop", "start", "pause", "unpause", "suspend", "resume", "reboot"):
+        getattr(web, act)()
+    web.rebuild("debian")
+    web.resize("2")
+    web.revert_resize()
+    web.resize("2")
+    web.confirm_resize()
+    web.lock()
+    web.unlock()
+    web.change_password("secret")
+    nova.volumes.create_server_volume(web.id, str(uuid.uuid4()))
+    web.stop()
+    port = web.interface_attach(None, None, None)
+    web.interface_detach(port.port_id)
+    wanted = "create stop start pause unpause suspend resume reboot rebuild resize revertResize "
+    wanted += "resize confirmResize lock unlock changePassword attach_volume stop "
+    assert names(nova, web) == f"{wanted}attach_interface detach_interface".split()
+    for each in nova.instance_action.list(web):
+        (event,) = nova.instance_action.get(web, each.request_id).events
+        assert event["event"] == instance_actions.EVENTS[each.action]
+
+
+def test_fields_come_with_their_versions(at: Callable[[str], Any], web: Any) -> None:
+    def shown(version: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        actions = at(version).instance_action
+        (listed,) = actions.list(web)
+        whole = actions.get(web, listed.request_id).to_dict()
+        return listed.to_dict(), whole["events"][0]
+
+    listed, event = shown("2.57")
+    assert "updated_at" not in listed
+    assert not {"host", "hostId", "details"} & set(event)
+    listed, event = shown("2.62")
+    assert listed["updated_at"] >= listed["start_time"]
+    assert {"host", "hostId"} < set(event)
+    assert shown("2.84")[1]["details"] is None
+
+
+def test_what_is_looked_at_or_refused_is_no_action(nova: Any, web: Any) -> None:
+    web.get_console_output()
+    for refused in (web.start, web.unpause, lambda: web.resize("1")):
+        with pytest.raises((nova_exceptions.Conflict, nova_exceptions.BadRequest)):
+            refused()
+    assert names(nova, web) == ["create"]
+
+
+def test_an_action_that_failed_says_why(
+    nova: Any, compute: Any, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_server_id: str) -> None:
+        raise MachineLostError("the machine is gone")
+
+    monkeypatch.setattr(compute, "stop", stop)
+    with pytest.raises(nova_exceptions.Conflict):
+        web.stop()
+    newest = nova.instance_action.list(web)[0]
+    assert (newest.action, newest.message) == ("stop", "Error")
+    (event,) = nova.instance_action.get(web, newest.request_id).events
+    assert event["result"] == "Error"
+    assert "the machine is gone" in event["details"]
+
+
+def test_an_action_goes_on_while_the_server_does(nova: Any, compute: Any, web: Any) -> None:
+    (made,) = nova.instance_action.list(web)
+    compute.states[web.id] = ("BUILD", "")
+    (event,) = nova.instance_action.get(web, made.request_id).events
+    assert (event["finish_time"], event["result"]) == (None, None)
+    compute.states[web.id] = ("ACTIVE", "")
+    (event,) = nova.instance_action.get(web, made.request_id).events
+    assert event["result"] == "Success"
+
+
+def test_of_a_server_that_is_deleted(nova: Any, at: Callable[[str], Any], web: Any) -> None:
+    web.delete()
+    assert names(nova, web) == ["create", "delete"]
+    with pytest.raises(nova_exceptions.NotFound, match="could not be found"):
+        at("2.20").instance_action.list(web)
+    with pytest.raises(nova_exceptions.NotFound, match="Instance nobody could not be found"):
+        nova.instance_action.list("nobody")
+    with pytest.raises(nova_exceptions.NotFound, match="Action req-none not found"):
+        nova.instance_action.get(web, "req-none")
+
+
+def test_pages_and_times(cloud: Cloud, nova: Any, web: Any) -> None:
+    for _ in range(2):
+        web.stop()
+        web.start()
+    whole = nova.instance_action.list(web)
+    first = nova.instance_action.list(web, limit=2)
+    rest = nova.instance_action.list(web, marker=first[-1].request_id)
+    assert [each.request_id for each in [*first, *rest]] == [each.request_id for each in whole]
+    # The SDK follows the links.
+    compute = openstack_sdk.connection.Connection(session=owner_session(cloud)).compute
+    compute.default_microversion = "2.84"
+    assert len(list(compute.server_actions(web.id, limit=2))) == 5
+    middle = f"{whole[2].updated_at}Z"
+    assert len(nova.instance_action.list(web, changes_since=middle)) == 3
+    assert len(nova.instance_action.list(web, changes_before=middle)) == 3
+    for query in ("changes-since=soon", "changes-since=2030-01-01&changes-before=2020-01-01"):
+        answer = requests.get(
+            f"{cloud.endpoints['nova']}/v2.1/servers/{web.id}/os-instance-actions?{query}",
+            headers={
+                "X-Auth-Token": owner_session(cloud).get_token(),
+                "OpenStack-API-Version": "compute 2.66",
+            },
+            timeout=10,
+        )
+        assert answer.status_code == 400, answer.text
+
+
+def test_the_newest_are_kept(nova: Any, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instance_actions, "OF_A_SERVER", 2)
+    web.stop()
+    web.start()
+    assert names(nova, web) == ["stop", "start"]
+    monkeypatch.setattr(instance_actions, "IN_ALL", 1)
+    other = nova.servers.create("other", image="debian", flavor="1", nics="auto")
+    assert names(nova, other) == ["create"]
+    assert names(nova, web) == []
+    other.delete()
+
+
+def test_the_openstack_command(openstack: OpenStack, web: Any) -> None:
+    web.stop()
+    listed = openstack("server", "event", "list", web.name, "-f", "json")
+    assert [each["Action"] for each in listed] == ["stop", "create"]
+    shown = openstack(
+        *("--os-compute-api-version", "2.84", "server", "event", "show"),
+        *(web.name, listed[0]["Request ID"], "-f", "json"),
+    )
+    assert (shown["action"], shown["events"][0]["result"]) == ("stop", "Success")
