@@ -33,6 +33,7 @@ from hotplate.cloud.http.addresses import (
 from hotplate.cloud.http.faults import Fault, Faults
 from hotplate.cloud.http.gateway import Front, Serving, WSGIApp
 from hotplate.cloud.http.limits import Quota
+from hotplate.cloud.http.proxy import Proxy
 from hotplate.cloud.keystone import api as keystone_api
 from hotplate.cloud.keystone import heat_backend as keystone_backend
 from hotplate.cloud.keystone.identity import Credentials, Identity
@@ -75,6 +76,8 @@ class Cloud:
         (``heat.log``); a cloud started on the same directory again resumes its stacks.
     :param compute: boots the servers.
     :param events: what every request, signal and change of a resource is written to.
+    :ivar proxy: the address of an ``http_proxy``, by which a client on the host reaches the
+        services at the addresses that guests have of them: those that Heat hands out for signals.
     """
 
     PORTS = PORTS
@@ -95,6 +98,8 @@ class Cloud:
         self._exit = ExitStack()
         self._apps: dict[str, WSGIApp] = {}
         self._host: dict[str, str] = {}
+        self._fronts: dict[str, Front] = {}
+        self.proxy = ""
         self._lock = threading.Lock()
         self.progress = patches.TaskWaker()
         self._labels = served.Labels()
@@ -253,6 +258,7 @@ class Cloud:
         for name in listeners:
             if name not in first:
                 self._exit.callback(self._serve(name, listeners[name], Side.HOST, ""))
+        self._serve_proxy()
 
     def _listen(self) -> dict[str, socket.socket]:
         """Return a loopback listener on a free port for each service but the metadata service."""
@@ -260,15 +266,33 @@ class Cloud:
         for name in SERVICES:
             if name in ("metadata",):
                 continue
-            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            self._exit.callback(listener.close)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", 0))
-            listener.listen(256)
+            listener = self._listener()
             scheme = "ws" if name == "zaqar-websocket" else "http"
             self._host[name] = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
             listeners[name] = listener
         return listeners
+
+    def _listener(self) -> socket.socket:
+        """Return a loopback listener on a free port."""
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._exit.callback(listener.close)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(256)
+        return listener
+
+    def _serve_proxy(self) -> None:
+        """Lead clients of the host to the addresses that guests have of the services."""
+        listener = self._listener()
+        self.proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        proxy = Proxy(
+            self._fronts,
+            self._host,
+            events=self.events,
+            faults=self.faults,
+            lift_limits=self.options.lift_limits,
+        )
+        self._exit.callback(self._serving.add(listener, proxy))
 
     # -- serving --------------------
 
@@ -302,6 +326,8 @@ class Cloud:
             faults=self.faults,
             quota=quota,
         )
+        if serving is None:
+            self._fronts[service] = front
         return (serving or self._serving).add(listener, front)
 
     def serve(

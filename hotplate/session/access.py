@@ -72,20 +72,29 @@ class Access:
         config = shlex.quote(str(self.directory.ssh_config))
         return (
             f"    ssh -F {config} {name}\n"
+            f"    openstack server ssh --private {shlex.quote(server.spec.name)}"
+            f" -- -F {config} -l root\n"
             f"    {self.directory.command('shell', name)}\n"
             f"    {self.directory.command('monitor', name)}\n"
             f"    tail -f {shlex.quote(str(server.machine.console.path))}"
         )
 
     def _server(self, name: str) -> Server:
-        """Return the server of that name or id; with no name the only one."""
+        """Return the server of that name, id or address; with no name the only one."""
         servers = self.testbed.servers
         if not name and len(servers) == 1:
             return servers[0]
         for server in servers:
             if name in (server.machine.config.name, server.spec.name, server.spec.id):
                 return server
+        there = [each for each in servers if name in self.testbed.addresses(each)]
+        if len(there) == 1:
+            return there[0]
         names = ", ".join(f'"{each.machine.config.name}"' for each in servers) or "none"
+        if there:
+            raise UsageError(
+                f'several servers have the address "{name}"', hint=f"name one of: {names}"
+            )
         raise UsageError(
             f'there is no server "{name}"' if name else "name one of the servers",
             hint=f"the servers are: {names}",

@@ -38,7 +38,7 @@ FIRST_BOOT = "first-boot"
 """Where the boot is that a warm state is made of."""
 OURS = (
     *("cloud", "servers", "networks", "clouds.yaml", "ssh-key", "ssh-key.pub", "ssh-config"),
-    *(CONTROL, ABOUT, FIRST_BOOT),
+    *("environment", CONTROL, ABOUT, FIRST_BOOT),
 )
 """All that is ever made in a session's directory; nothing else is removed."""
 
@@ -56,6 +56,11 @@ class SessionDirectory:
     def clouds_yaml(self) -> Path:
         """For the ``openstack`` command: ``OS_CLIENT_CONFIG_FILE``."""
         return self.path / "clouds.yaml"
+
+    @property
+    def environment(self) -> Path:
+        """For a shell to read (``. FILE``): the ``openstack`` command's settings, and the proxy."""
+        return self.path / "environment"
 
     @property
     def ssh_key(self) -> Path:
@@ -175,6 +180,20 @@ class SessionDirectory:
             f"    ProxyCommand {command} --connect %n\n"
             "    ProxyUseFdpass yes\n",
         )
+
+    def write_environment(self, proxy: str) -> None:
+        """Write what lets a shell and its programs reach the cloud.
+
+        :param proxy: the address of the one that leads to the addresses that guests have of it.
+        """
+        settings = {
+            "OS_CLIENT_CONFIG_FILE": str(self.clouds_yaml),
+            "OS_CLOUD": "hotplate",
+            "http_proxy": proxy,
+            "no_proxy": "127.0.0.1,localhost",
+        }
+        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
+        self.write(self.environment.name, "".join(lines))
 
     def remove(self) -> None:
         """Remove what sessions make; the directory too when nothing else is in it."""

@@ -139,6 +139,8 @@ class Up:
         return (
             f"export OS_CLIENT_CONFIG_FILE={file} OS_CLOUD=hotplate\n"
             "openstack stack list\n"
+            f". {shlex.quote(str(self.directory.environment))}    "
+            "# the same, and a proxy to the addresses that Heat hands to guests\n"
             f"{self.directory.command('down')}"
         )
 
@@ -215,6 +217,7 @@ class Up:
 
     def _write_files(self) -> None:
         self.directory.write(self.directory.clouds_yaml.name, self.testbed.cloud.clouds_yaml())
+        self.directory.write_environment(self.testbed.cloud.proxy)
         self.directory.write_ssh_config()
 
     def _forget(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.nova.servers import NoSuchServerError
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import MachineLostError
 from hotplate.events.log import EventLog
@@ -101,6 +102,15 @@ class Testbed:
     def server(self, server_id: str) -> Server | None:
         """Return the server that Nova knows by this id; None when there is none."""
         return self.compute.servers.get(server_id)
+
+    def addresses(self, server: Server) -> set[str]:
+        """Return the addresses that Nova shows of a server, fixed and floating."""
+        nova = self.cloud.servers
+        try:
+            interfaces = nova.interfaces(nova.get(server.spec.id))
+        except NoSuchServerError:
+            return set()
+        return {str(shown["addr"]) for each in interfaces for shown in each.addresses()}
 
     @property
     def accelerator(self) -> Accelerator:

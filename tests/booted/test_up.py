@@ -22,6 +22,7 @@ pytestmark = [
 
 BOOT_SECONDS = 600
 SERVER = "Web-Server"
+LOGIN = ("-l", "root")
 
 
 class Session:
@@ -58,8 +59,13 @@ class Session:
         )
 
     def openstack(self, *words: str):
+        """What the openstack command answers."""
+        return json.loads(self.typed(*words, "-f", "json"))
+
+    def typed(self, *words: str) -> str:
+        """What the openstack command prints."""
         done = subprocess.run(
-            [str(Path(sys.executable).with_name("openstack")), *words, "-f", "json"],
+            [str(Path(sys.executable).with_name("openstack")), *words],
             env={
                 "PATH": os.environ["PATH"],
                 "HOME": str(self.directory.parent),
@@ -72,7 +78,7 @@ class Session:
             timeout=120,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        return json.loads(done.stdout)
+        return done.stdout
 
     def output(self) -> str:
         """What this session has said so far; it must be running."""
@@ -152,4 +158,10 @@ def test_ssh_leads_to_the_guest(images, seeds, tmp_path, nothing_left):
             timeout=60,
         )
         assert (by_line.returncode, by_line.stdout) == (3, "root\n"), by_line.stderr
+        floating = session.openstack("floating", "ip", "create", "public")
+        session.typed("server", "add", "floating", "ip", SERVER, floating["floating_ip_address"])
+        for words in (["--private", SERVER], [SERVER]):
+            config = str(tmp_path / "up" / "ssh-config")
+            typed = session.typed("server", "ssh", *words, "--", "-F", config, *LOGIN, "id", "-un")
+            assert typed == "root\n"
         assert session.hotplate("down", timeout=300).returncode == 0

@@ -17,6 +17,7 @@ import yaml
 from openstack_command import in_directory
 
 from hotplate.session.directory import SessionDirectory
+from hotplate.timing.deadline import Deadline, retry
 
 pytestmark = [pytest.mark.slow, pytest.mark.tool("qemu-img")]
 
@@ -53,9 +54,15 @@ class Session:
         self.output = ""
 
     def wait_until_up(self) -> Session:
+        return self.wait_for("hotplate down")
+
+    def wait_for(self, beginning: str) -> Session:
+        """Until a line has been printed that begins so."""
+        if f"\n{beginning}" in f"\n{self.output}":
+            return self
         for line in self.process.stdout:
             self.output += line
-            if line.startswith("hotplate down"):
+            if line.startswith(beginning):
                 return self
         raise AssertionError(self.output)
 
@@ -105,9 +112,20 @@ def test_it_says_how_to_reach_it(session):
     assert f"hotplate down --directory {session.directory}\n" in session.output
 
 
+def test_a_shell_reads_how_to_reach_it(session):
+    """The openstack command, and by a proxy the addresses that Heat hands to guests."""
+    environment = session.directory / "environment"
+    assert f". {environment}  " in session.output
+    ask = "curl -s http://169.254.169.254:8004/ | grep -o versions; curl -s http://169.254.169.254/"
+    done = subprocess.run(
+        ["sh", "-c", f". {environment}; {ask}"], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.startswith("versions\nThe metadata service answers guests alone"), done
+
+
 def test_nobody_else_can_read_what_it_writes(session):
     assert stat.S_IMODE(session.directory.stat().st_mode) == 0o700
-    for name in ("clouds.yaml", "ssh-key", "ssh-config", "control", "session.json"):
+    for name in ("clouds.yaml", "environment", "ssh-key", "ssh-config", "control", "session.json"):
         assert stat.S_IMODE((session.directory / name).stat().st_mode) == 0o600, name
 
 
@@ -196,7 +214,7 @@ def test_qemus_monitor_answers_for_a_server(session, openstack, tmp_path):
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_a_server_by_the_openstack_command(openstack, tmp_path):
+def test_a_server_by_the_openstack_command(session, openstack, tmp_path):
     """As people type it: no Heat, a network of its own, a machine that is really switched."""
     (image,) = openstack("image", "list", "-f", "json")
     openstack("network", "create", "private", "-f", "json")
@@ -209,11 +227,18 @@ def test_a_server_by_the_openstack_command(openstack, tmp_path):
         *("--wait", "by-hand", "-f", "json"),
     )
     assert (made["status"], made["addresses"]) == ("ACTIVE", {"private": ["10.20.0.2"]})
+    # By its address too, as "openstack server ssh" has ssh ask for it.
+    done = hotplate("monitor", "--directory", session.directory, "10.20.0.2", "info status")
+    assert (done.returncode, done.stdout) == (0, "VM status: running\n"), done.stderr
     openstack("server", "reboot", "--hard", "--wait", "by-hand")
     console = openstack("console", "log", "show", "by-hand")
     assert console.count("Booting from Hard Disk") == 2
     openstack("server", "delete", "--wait", "by-hand")
     assert openstack("server", "list", "-f", "json") == []
+    # By its id it tells what was done to it, also after its end.
+    version = ("--os-compute-api-version", "2.21")
+    events = openstack(*version, "server", "event", "list", made["id"], "-f", "json")
+    assert [each["Action"] for each in events] == ["delete", "reboot", "create"]
 
 
 @pytest.mark.tool("qemu-system-x86_64")
@@ -304,6 +329,63 @@ def test_one_that_was_killed_leaves_nothing_in_the_way(disk, tmp_path):
     assert hotplate("down", "--directory", tmp_path / "up").returncode == 2
     with up(disk, tmp_path / "up"):
         assert hotplate("down", "--directory", tmp_path / "up").returncode == 0
+
+
+def family(pid: int) -> dict[tuple[int, str], str]:
+    """The processes below one: (pid, time of start) -> the program's name (proc(5))."""
+    parents, those = {}, {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(") ")
+            fields = rest.split()
+            parents[int(entry.name)] = int(fields[1])
+            those[int(entry.name)] = (fields[19], name)
+    below, those_to_see = {}, [pid]
+    for each in those_to_see:
+        those_to_see += [child for child, parent in parents.items() if parent == each]
+        below[each, those[each][0]] = those[each][1]
+    del below[pid, those[pid][0]]
+    return below
+
+
+def alive(process: tuple[int, str]) -> bool:
+    try:
+        text = Path(f"/proc/{process[0]}/stat").read_text()
+    except OSError:
+        return False
+    state, *fields = text.rpartition(") ")[2].split()
+    return state != "Z" and fields[18] == process[1]
+
+
+@pytest.mark.tool("qemu-system-x86_64")
+@pytest.mark.tool("dnsmasq")
+def test_a_kill_leaves_no_process_of_machines_on_a_network(disk, tmp_path):
+    """QEMU, the network's helper and dnsmasq end, and with them the namespaces they are in."""
+    template = tmp_path / "two.yaml"
+    machine = {
+        "type": "OS::Nova::Server",
+        "properties": {"image": "any", "flavor": "any", "networks": [{"network": "private"}]},
+    }
+    resources = {"web": machine, "db": machine}
+    template.write_text(
+        yaml.safe_dump({"heat_template_version": "2018-08-31", "resources": resources})
+    )
+    with up(disk, tmp_path / "up", "-t", template) as session:
+        session.wait_for("network private ")
+        those = family(session.process.pid)
+        session.process.kill()
+        session.end()
+    names = sorted(those.values())
+    assert [each for each in names if "qemu" in each] == ["qemu-system-x86"] * 2, names
+    assert "dnsmasq" in names
+
+    def all_ended(last: bool) -> bool | None:
+        left = [name for process, name in those.items() if alive(process)]
+        assert not (last and left), left
+        return not left or None
+
+    retry(all_ended, Deadline(10, "the processes to end"), every=0.05)
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
 def test_one_that_was_killed_is_not_gone_on_with_unless_it_was_to_be_kept(disk, tmp_path, template):

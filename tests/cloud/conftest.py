@@ -158,6 +158,14 @@ class Stacks:
 
         return retry(look, Deadline(seconds, status), every=0.05)
 
+    def wait_for_resource(self, stack_id: str, name: str, status: str) -> None:
+        def look(last: bool) -> bool | None:
+            state = self.client.resources.get(stack_id, name).resource_status
+            assert not last, f"{name} is {state}, not {status}"
+            return state == status or None
+
+        retry(look, Deadline(30, f"{name} to be {status}"), every=0.05)
+
     def outputs(self, stack_id: str) -> dict[str, Any]:
         stack = self.client.stacks.get(stack_id)
         return {output["output_key"]: output.get("output_value") for output in stack.outputs}

@@ -58,6 +58,7 @@ BORNE = {
     "nova": JSON_BODY,
     "neutron": JSON_BODY,
     "glance": 4 << 30,
+    "proxy": 16 << 20,
 }
 """The largest body that is taken at all, by service, for the answers are made in this process.
 Beyond what the service itself refuses; only Swift takes larger ones (:data:`SWIFT_OBJECT`),

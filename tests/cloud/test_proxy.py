@@ -1,0 +1,211 @@
+"""Signals by hand: curl and the real clients on the host, at the addresses that Heat hands out."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from heatclient import client as heat_client
+from keystoneauth1 import session
+from keystoneauth1.identity import v3
+from test_software_config import TEMPLATE, booted, inputs_of
+from zaqarclient.queues import client as zaqar_client
+
+from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.http import limits
+from hotplate.timing.deadline import Deadline, retry
+
+RESULT = {"deploy_stdout": "by hand", "deploy_status_code": 0, "result": "fine"}
+
+Curl = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def proxied(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the proxy in the environment, as ``hotplate up`` says, and no other."""
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("http_proxy", cloud.proxy)
+
+
+@pytest.fixture
+def curl(proxied: None) -> Curl:
+    """Runs curl, which writes the status below the body."""
+
+    def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = ["curl", "-sS", "-m", "20", "-w", "\n%{http_code}", *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def template(how: str) -> dict[str, Any]:
+    made = copy.deepcopy(TEMPLATE)
+    made["resources"]["deployment"]["properties"]["signal_transport"] = how
+    return made
+
+
+def by_curl(inputs: dict[str, Any]) -> None:
+    """Signal to the address in the deployment's inputs."""
+    subprocess.run(
+        [
+            *("curl", "-sSf", "-m", "20", "-X", inputs["deploy_signal_verb"]),
+            *("-H", "Content-Type: application/json", "--data-binary", json.dumps(RESULT)),
+            inputs["deploy_signal_id"],
+        ],
+        check=True,
+        capture_output=True,
+    )
+
+
+def with_credentials(inputs: dict[str, Any]) -> session.Session:
+    """Log in where the deployment's inputs say, with what they say."""
+    auth = v3.Password(
+        auth_url=inputs["deploy_auth_url"],
+        user_id=inputs["deploy_user_id"],
+        password=inputs["deploy_password"],
+        project_id=inputs["deploy_project_id"],
+    )
+    return session.Session(auth=auth)
+
+
+def by_heatclient(inputs: dict[str, Any]) -> None:
+    client = heat_client.Client("1", session=with_credentials(inputs))
+    client.resources.signal(inputs["deploy_stack_id"], inputs["deploy_resource_name"], RESULT)
+
+
+def by_zaqarclient(inputs: dict[str, Any]) -> None:
+    client = zaqar_client.Client(version=2, session=with_credentials(inputs))
+    queue = client.queue(inputs["deploy_queue_id"], auto_create=False)
+    queue.post({"ttl": 600, "body": RESULT})
+
+
+BY_HAND = {
+    "CFN_SIGNAL": by_curl,
+    "TEMP_URL_SIGNAL": by_curl,
+    "HEAT_SIGNAL": by_heatclient,
+    "ZAQAR_SIGNAL": by_zaqarclient,
+}
+
+
+@pytest.mark.usefixtures("proxied")
+@pytest.mark.parametrize("how", BY_HAND)
+def test_somebody_answers_for_a_server(cloud: Cloud, compute: Any, stacks: Any, how: str) -> None:
+    stack_id = stacks.create(template(how))
+    server_id = booted(stacks, compute, stack_id)
+    deployments = cloud.heat().software_deployments
+    (deployment,) = retry(
+        lambda _: deployments.metadata(server_id=server_id) or None,
+        Deadline(30, "the deployment to be handed out"),
+        every=0.05,
+    )
+    inputs = inputs_of(deployment)
+    assert inputs["deploy_signal_transport"] == how
+    BY_HAND[how](inputs)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
+    assert stacks.outputs(stack_id) == {"result": "fine", "stdout": "by hand", "status_code": 0}
+
+
+@pytest.mark.usefixtures("proxied")
+@pytest.mark.parametrize(
+    ("status", "ended"), [("SUCCESS", "CREATE_COMPLETE"), ("FAILURE", "CREATE_FAILED")]
+)
+def test_the_curl_cli_of_a_wait_condition(stacks: Any, status: str, ended: str) -> None:
+    stack_id = stacks.create(
+        {
+            "heat_template_version": "2018-08-31",
+            "resources": {
+                "handle": {"type": "OS::Heat::WaitConditionHandle"},
+                "condition": {
+                    "type": "OS::Heat::WaitCondition",
+                    "properties": {"handle": {"get_resource": "handle"}, "timeout": 60},
+                },
+            },
+            "outputs": {
+                "curl_cli": {"value": {"get_attr": ["handle", "curl_cli"]}},
+                "data": {"value": {"get_attr": ["condition", "data"]}},
+            },
+        }
+    )
+    stacks.wait_for_resource(stack_id, "handle", "CREATE_COMPLETE")
+    command = stacks.outputs(stack_id)["curl_cli"]
+    body = json.dumps({"status": status, "reason": "by hand", "data": "done", "id": "1"})
+    # As it is pasted into a shell.
+    answered = subprocess.run(
+        ["sh", "-c", f"{command} -sSf --data-binary '{body}'"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "204 No Content" in answered.stdout or "200 OK" in answered.stdout, answered.stdout
+    if ended == "CREATE_COMPLETE":
+        stacks.wait(stack_id, ended)
+        assert json.loads(stacks.outputs(stack_id)["data"]) == {"1": "done"}
+    else:
+        assert "by hand" in stacks.wait(stack_id, ended).stack_status_reason
+
+
+def test_a_handle_of_cloudformation(curl: Curl, stacks: Any) -> None:
+    stack_id = stacks.create(
+        {
+            "HeatTemplateFormatVersion": "2012-12-12",
+            "Resources": {
+                "Handle": {"Type": "AWS::CloudFormation::WaitConditionHandle"},
+                "Condition": {
+                    "Type": "AWS::CloudFormation::WaitCondition",
+                    "Properties": {"Handle": {"Ref": "Handle"}, "Timeout": "60"},
+                },
+            },
+            "Outputs": {"url": {"Value": {"Ref": "Handle"}}},
+        }
+    )
+    stacks.wait_for_resource(stack_id, "Handle", "CREATE_COMPLETE")
+    url = stacks.outputs(stack_id)["url"]
+    assert url.startswith("http://169.254.169.254:8000/v1/waitcondition/")
+    body = json.dumps({"Status": "SUCCESS", "Reason": "by hand", "Data": "done", "UniqueId": "1"})
+    changed = curl("-X", "PUT", "-H", "Content-Type: application/json", "-d", body, url + "x")
+    assert changed.stdout.endswith("403"), changed
+    sent = curl("-X", "PUT", "-H", "Content-Type: application/json", "-d", body, url)
+    assert sent.stdout.endswith("200"), sent
+    stacks.wait(stack_id, "CREATE_COMPLETE")
+
+
+@pytest.mark.usefixtures("proxied")
+def test_the_clients_of_the_host_work_on(cloud: Cloud) -> None:
+    assert cloud.heat().stacks.get is not None
+    assert isinstance(list(cloud.heat().stacks.list()), list)
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("http://169.254.169.254/latest/meta-data/", "The metadata service answers guests alone"),
+        ("http://example.invalid/", 'not to "example.invalid"'),
+        ("http://169.254.169.254:8774/", 'not to "169.254.169.254:8774"'),
+        ("http://127.0.0.1:1/", 'not to "127.0.0.1:1"'),
+    ],
+)
+def test_it_leads_nowhere_else(curl: Curl, url: str, sentence: str) -> None:
+    answer = curl(url)
+    assert answer.stdout.endswith("403"), answer
+    assert sentence in answer.stdout
+
+
+def test_it_makes_no_tunnel(curl: Curl, cloud: Cloud) -> None:
+    answer = curl("--proxytunnel", "http://169.254.169.254:8004/")
+    assert (answer.returncode, answer.stdout.strip()) == (56, "000"), answer
+    straight = curl("--noproxy", "*", cloud.proxy + "/v1/")
+    assert straight.stdout.endswith("403")
+
+
+def test_a_body_is_as_large_as_the_service_takes(curl: Curl) -> None:
+    url = "http://169.254.169.254:5000/v3/auth/tokens"
+    body = json.dumps({"auth": "x" * limits.KEYSTONE_BODY})
+    answer = curl("-H", "Expect:", "-X", "POST", "--data-binary", "@-", url, stdin=body)
+    assert answer.stdout.endswith("413"), answer
