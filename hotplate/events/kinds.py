@@ -132,6 +132,33 @@ class LinkChange(_OfMachine):
 
 
 @dataclass(frozen=True, slots=True)
+class LinkShape(_OfMachine):
+    """A machine's link to a network was made slow or lossy, or with neither good again.
+
+    :param delay: seconds, each way.
+    :param loss: a share, 0 to 1, each way.
+    """
+
+    KIND = "link-shape"
+    network: str = ""
+    delay: float = 0.0
+    loss: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPart(_OfMachine):
+    """A machine was parted from another on a network, or joined again.
+
+    :param other: the name of the other's server.
+    """
+
+    KIND = "link-part"
+    network: str = ""
+    other: str = ""
+    parted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class MachineReset(_OfMachine):
     """A machine was reset.
 

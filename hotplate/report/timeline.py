@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from hotplate.events import classify
 from hotplate.events.event import Event
-from hotplate.events.kinds import LinkChange, ServiceRequest, StackResource
+from hotplate.events.kinds import LinkChange, LinkPart, LinkShape, ServiceRequest, StackResource
 from hotplate.events.log import EventLog
 from hotplate.verdict import console_patterns
 from hotplate.verdict.tracker import StageTracker
@@ -198,9 +198,22 @@ class _Builder:
             self.begin("machine", "link", "link cut", Tone.BAD, text)
         elif link:
             self.finish("machine", "link")
+        elif shape := LinkShape.of(event):
+            self._state(
+                "slow or lossy link", f"shape {shape.network}", text, shape.delay or shape.loss
+            )
+        elif part := LinkPart.of(event):
+            key = f"part {part.other} {part.network}"
+            self._state(f"parted from {part.other}", key, text, part.parted)
         else:
             bad = event.kind in ("panic", "reset", "disk-error")
             self.moment("machine", event.kind, Tone.BAD if bad else Tone.PLAIN, text)
+
+    def _state(self, label: str, key: str, text: str, lasts: object) -> None:
+        """End what is shown of a link, and begin to show what it is from now on."""
+        self.finish("machine", key)
+        if lasts:
+            self.begin("machine", key, label, Tone.BAD, text)
 
     def _stack(self, event: Event) -> None:
         change = StackResource.of(event)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hotplate.cloud.nova.compute import ServerPort, ServerSpec
 from hotplate.errors import HostError, UsageError
+from hotplate.events.kinds import LinkPart, LinkShape
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Cables
 from hotplate.network.segment import Port
@@ -72,6 +73,7 @@ class Links:
         """
         for each in self._on(network):
             each.end.shape(delay=delay, loss=loss)
+            self._note(LinkShape(each.port.network_name, delay, loss))
 
     def part(self, other: Links, network: str = "") -> None:
         """Let no frame pass between two servers, on one network or on all that they share.
@@ -80,13 +82,22 @@ class Links:
         """
         for mine, theirs in self._needed(other, network):
             mine.end.part(theirs.end)
+            self._note_part(other, mine, parted=True)
 
     def join(self, other: Links, network: str = "") -> None:
         """Undo :meth:`part`."""
         for mine, theirs in self._needed(other, network):
             mine.end.join(theirs.end)
+            self._note_part(other, mine, parted=False)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _note_part(self, other: Links, link: _Link, *, parted: bool) -> None:
+        for one, two in ((self, other), (other, self)):
+            one._note(LinkPart(link.port.network_name, two._spec.name, parted))
+
+    def _note(self, facts: LinkShape | LinkPart) -> None:
+        self._machine.events.add(facts, server=self._spec.id)
 
     def _all(self) -> Iterator[_Link]:
         wiring = self._machine.wiring

@@ -378,3 +378,25 @@ def test_the_timeline_of_several_servers_has_a_band_for_each(passed):
     text = html.report(two, passed.events)
     parsed(text)
     assert "from the first power-on" in text
+
+
+def test_slow_links_and_partitions_are_bars_of_the_machine():
+    def machine(at: float, kind: str, **detail: object) -> Event:
+        return Event("machine", kind, "s", detail, at=at)
+
+    events = [
+        machine(0, "power-on"),
+        machine(1, "link-shape", network="lan", delay=0.2, loss=0.0),
+        machine(2, "link-shape", network="lan", delay=0.0, loss=0.5),
+        machine(2, "link-part", network="lan", other="db", parted=True),
+        machine(3, "link-shape", network="lan", delay=0.0, loss=0.0),
+        machine(4, "link-part", network="lan", other="db", parted=False),
+        machine(5, "link-part", network="lan", other="db", parted=False),
+    ]
+    lane = timeline.build(events, "s").lanes[0]
+    assert [(each.label, each.start, each.end) for each in lane.spans[1:]] == [
+        ("slow or lossy link", 1, 2),
+        ("slow or lossy link", 2, 3),
+        ("parted from db", 2, 4),
+    ]
+    assert "delay=0.2" in lane.spans[1].detail

@@ -21,7 +21,7 @@ from ports import port, spec
 
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import MachineLostError, UsageError
-from hotplate.events.kinds import LinkChange
+from hotplate.events.kinds import LinkChange, LinkPart, LinkShape
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.image.plan import Layout
@@ -193,11 +193,18 @@ def test_two_servers_are_parted_and_the_cloud_still_answers_both(cloud: Cloud, p
     assert cloud.who_asks(DB) == DB.id
     db.join(web, network="private")
     assert web.can_reach(db, ECHO)
+    parts = [(each.server, part) for each in cloud.events if (part := LinkPart.of(each))]
+    assert parts == [
+        (WEB.id, LinkPart("private", "db", parted=True)),
+        (DB.id, LinkPart("private", "web", parted=True)),
+        (DB.id, LinkPart("private", "web", parted=False)),
+        (WEB.id, LinkPart("private", "db", parted=False)),
+    ]
     with pytest.raises(UsageError, match='"db" and "db" share no network'):
         db.part(db)
 
 
-def test_a_link_is_slow_and_lossy_and_good_again(pair) -> None:
+def test_a_link_is_slow_and_lossy_and_good_again(cloud: Cloud, pair) -> None:
     web, db = pair
     web.shape("private", delay=0.4)
     shown = web.succeed(f"ping -c 2 -W 20 {db.address()}")
@@ -208,6 +215,12 @@ def test_a_link_is_slow_and_lossy_and_good_again(pair) -> None:
     assert web.can_reach(db, ECHO)
     with pytest.raises(UsageError, match="a loss is a share from 0 to 1, not 50"):
         web.shape(loss=50)
+    shapes = [shape for each in cloud.events if (shape := LinkShape.of(each))]
+    assert [(each.network, each.delay, each.loss) for each in shapes] == [
+        ("private", 0.4, 0.0),
+        ("private", 0.0, 1),
+        ("private", 0.0, 0.0),
+    ]
 
 
 def test_the_harness_connects_to_a_server(cloud: Cloud) -> None:
