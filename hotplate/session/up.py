@@ -81,10 +81,11 @@ class Up:
         with ExitStack() as owned:
             owned.enter_context(self.directory.claim())
             self._went_on = self._check_image()
+            # Before signals are the control socket's: an image's first boot takes minutes.
+            state = owned.enter_context(self._warm_state()) if self._restored else None
             self._control = owned.enter_context(Control(self.directory, self._answer))
             # Before Control is left, which tells who waits that all is over.
             owned.callback(self._forget)
-            state = owned.enter_context(self._warm_state()) if self._restored else None
             self.testbed = owned.enter_context(
                 Testbed(
                     self.image,
@@ -158,9 +159,14 @@ class Up:
                 hint="resume it without --restored, or discard it: rm -r "
                 f"{shlex.quote(str(self.directory.path))}",
             )
-        state = warm_state.find_or_make(
-            self.image, self._settings, directory=self.directory.path / FIRST_BOOT, say=self._say
-        )
+        first_boot = self.directory.path / FIRST_BOOT
+        try:
+            state = warm_state.find_or_make(
+                self.image, self._settings, directory=first_boot, say=self._say
+            )
+        except BaseException:
+            self._forget()
+            raise
         with state.in_use():
             try:
                 state.lend_database(self.directory.path / "cloud")
