@@ -29,7 +29,7 @@ from hotplate.hookkit.contract import LINE_NAMES
 ROLES = {
     "ok": "does something that succeeds, and prints @word@",
     "inputs": "prints @word@, and writes each input that is declared as an output to that output",
-    "fails": "fails, with @word@ among what it prints to stderr",
+    "fails": "fails, with @word@ among what it prints about that",
     "large": "prints @word@ and more than a megabyte to stdout",
     "binary": "prints @word@ and bytes that are not UTF-8 to stdout",
     "slow": "writes a line to the FIFO @ready@, then runs for ten minutes",

@@ -233,6 +233,13 @@ def test_a_config_of_the_command_line(make, check, tmp_path):
     assert "an empty deploy_stderr" in lines["failure"]["faults"][0]["reason"]
 
 
+def test_a_tool_may_say_on_stdout_why_it_fails(make, check, tmp_path):
+    bad = tmp_path / "bad.sh"
+    bad.write_text("echo @word@\nexit 1\n")
+    status, lines = check(make(GOOD), "--line=failure", f"--config=fails={bad}")
+    assert (status, lines["failure"]["state"]) == (0, "passed")
+
+
 def test_a_config_that_never_says_that_it_runs_is_named(make, check, tmp_path):
     slow = tmp_path / "slow.sh"
     slow.write_text("sleep 600\n")

@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "hook" / "hooks"
-TOOLS = {"apply_config": "os-apply-config"}
+TOOLS = {"apply_config": "os-apply-config", "ansible": "ansible", "puppet": "puppet"}
 """By the file of the hook: its tool, by the name of the marker ``tool``."""
 
-NOT_TRIED = {
+LONG = {"ansible", "puppet"}
+"""Those whose tool takes seconds to start, some fifteen times."""
+
+NOT_TRIED: dict[str, set[str]] = {
+    "ansible": {"binary-output"},
+    "cfn_init": set(),
+    "puppet": {"large-output", "binary-output"},
     "script": {"missing-tool"},
     "json_file": {"large-output", "binary-output", "missing-tool", "time-limit", "interruption"},
     "hiera": {"large-output", "binary-output", "missing-tool", "time-limit", "interruption"},
@@ -27,7 +33,11 @@ NOT_TRIED = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.tool(TOOLS[name])] if name in TOOLS else [])
+        pytest.param(
+            name,
+            marks=[pytest.mark.tool(TOOLS.get(name))] * (name in TOOLS)
+            + [pytest.mark.long] * (name in LONG),
+        )
         for name in NOT_TRIED
     ],
 )
@@ -40,7 +50,8 @@ def test_our_hook_keeps_to_the_contract(name, hooks_dir: Path, tmp_path: Path):
     command = [sys.executable, "-m", "hotplate", "hook", "check", "--json"]
     done = subprocess.run(
         [*command, "--changes-in", str(tmp_path), str(hook)],
-        env={**os.environ, "PATH": os.pathsep.join([os.environ["PATH"], beside])},
+        # cfn-init is a program of ours, beside the hooks.
+        env={**os.environ, "PATH": os.pathsep.join([os.environ["PATH"], beside, str(hooks_dir)])},
         capture_output=True,
         timeout=900,
         check=False,
