@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import shlex
 
-from heat_config import process
+from heat_config import forks, process
 
-from . import forks
 from .collect import boot, command, program
 
 TYPE_CHECKING = False

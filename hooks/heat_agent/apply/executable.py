@@ -11,9 +11,8 @@ import select
 import signal
 import time
 
-from heat_config import files, process
+from heat_config import files, forks, process
 
-from .. import forks
 from .errors import ApplyError
 
 SECONDS = 3600.0

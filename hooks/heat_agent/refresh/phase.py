@@ -12,9 +12,8 @@ import os
 import sys
 import time
 
-from heat_config import process
+from heat_config import forks, process
 
-from .. import forks
 from . import processes
 from .scripts import environment_files, scripts
 

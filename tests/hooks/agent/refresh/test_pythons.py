@@ -12,7 +12,7 @@ from .conftest import HOOKS, PYTHON, STAMPS
 DRIVER = f"""
 import sys
 sys.path.insert(0, {str(HOOKS)!r})
-from heat_agent import forks
+from heat_config import forks
 from heat_agent.apply import program
 from heat_agent.refresh.refresh import refresh
 # The scripts name /usr/bin/python3; the one of this test stands in for it.
