@@ -59,14 +59,14 @@ def _own(text: str) -> Optional[str]:
         program_path: Optional[str] = process.path_of(words[0]) if len(words) == 1 else None
         if program_path is None or os.path.realpath(program_path) != os.path.realpath(REFRESH):
             return None
-        return program_path if forks.fits(program_path) else None
+        return program_path if forks.fits(program_path, os.environ) else None
     except (OSError, ValueError):
         return None
 
 
 def _load() -> None:
     """Import what runs in forks; an import that fails there would fail here, too."""
-    from heat_config import runner  # noqa: F401
+    from heat_config import hook, runner  # noqa: F401
 
     from .apply import program as apply  # noqa: F401
     from .refresh import program as refresh  # noqa: F401

@@ -1,10 +1,11 @@
 """Run a hook, and find out how it ended, even if its runner was killed meanwhile."""
 
+import functools
 import os
 import select
 import time
 
-from . import capture, files, process, result, transport, values
+from . import capture, files, forks, process, result, transport, values
 
 POLL = 0.2
 
@@ -65,16 +66,7 @@ class Execution:
         try:
             files.write_all(stdin, values.encode(document).encode("ascii"))
             os.lseek(stdin, 0, os.SEEK_SET)
-            pid = process.spawn(
-                [path],
-                env=environment,
-                stdin=stdin,
-                stdout=self._streams[0].writer,
-                stderr=self._streams[1].writer,
-                session=True,
-                note=self._store.path(key, ".pid"),
-                umask=self._settings.umask,
-            )
+            pid = self._spawn(path, environment, stdin)
         except ValueError:
             return result.failure(
                 "The deployment holds a list or map that is nested too deeply to be passed on."
@@ -99,6 +91,21 @@ class Execution:
             process.end_group(pid, self._settings.kill_after, reap=False)
         self._pump.settle()
         return self._answer(status)
+
+    def _spawn(self, path, environment, stdin):
+        """Start the hook, a script in plain Python in a fork; return its process id."""
+        stdout, stderr = (stream.writer for stream in self._streams)
+        own = {
+            "session": True,
+            "note": self._store.path(self._record.key, ".pid"),
+            "umask": self._settings.umask,
+        }
+        if forks.fits(path, environment):
+            prepare = functools.partial(process.prepare, **own)
+            return forks.start(path, environment, (stdin, stdout, stderr), prepare)
+        return process.spawn(
+            [path], env=environment, stdin=stdin, stdout=stdout, stderr=stderr, **own
+        )
 
     def never_began(self):
         """Return whether the run was interrupted, in this boot, before its process began.

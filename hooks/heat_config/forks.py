@@ -12,8 +12,11 @@ import os
 import signal
 import sys
 
+from . import process
+
 INTERPRETER = "/usr/bin/python3"
 LINE = f"#!{INTERPRETER} -IS\n".encode()
+LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 INTERRUPTED = -1
 """No exit status: a Python that SIGINT interrupts ends by that signal."""
 
@@ -26,9 +29,15 @@ if TYPE_CHECKING:
     Streams = Optional[tuple[int, int, int]]
 
 
-def fits(path: str) -> bool:
-    """Whether the script at *path* may run in a fork of this process. Raises OSError."""
+def fits(path: str, environment: Mapping[str, str]) -> bool:
+    """Whether the script at *path* may run in a fork of this process. Raises OSError.
+
+    It may not where *environment* names another heat_config than the one that is loaded here.
+    """
     if not (sys.flags.isolated and sys.flags.no_site):
+        return False
+    library = environment.get("HEAT_CONFIG_LIB")
+    if library and os.path.realpath(library) != os.path.realpath(LIBRARY):
         return False
     with open(path, "rb") as stream:
         if stream.readline(len(LINE) + 1) != LINE:
@@ -36,27 +45,43 @@ def fits(path: str) -> bool:
     return os.path.realpath(sys.executable) == os.path.realpath(INTERPRETER)
 
 
-def start(path: str, environment: Mapping[str, str], streams: Streams = None) -> int:
+def start(
+    path: str,
+    environment: Mapping[str, str],
+    streams: Streams = None,
+    prepare: Callable[[], None] = process.prepare,
+) -> int:
     """Start the script at *path* in a fork; return its process id.
 
     *environment* is all of its environment; *streams* are the descriptors that become its standard
     input, output and error, by default those of this process. No other descriptor stays open.
+    *prepare* is called in the fork before anything else.
+
+    Raises OSError when there is no fork, and what *prepare* raises of that kind.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            status = _exit_status(lambda: _run(path, environment, streams))
-            status = _end(status)
-            if status == INTERRUPTED:
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
-                os.kill(os.getpid(), signal.SIGINT)
-        finally:
-            # Nothing of what this process does at its end happens here.
-            os._exit(status)
+
+    def child() -> None:
+        prepare()
+        _be(path, environment, streams)
+
+    pid: int = process.fork(child, path)
     return pid
+
+
+def _be(path: str, environment: Mapping[str, str], streams: Streams) -> None:
+    """Run the script, and end as a Python that has run it."""
+    status = 1
+    try:
+        status = _exit_status(lambda: _run(path, environment, streams))
+        status = _end(status)
+        if status == INTERRUPTED:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        # Nothing of what this process does at its end happens here.
+        os._exit(status)
 
 
 def _begin(environment: Mapping[str, str], streams: Streams) -> None:
@@ -67,6 +92,7 @@ def _begin(environment: Mapping[str, str], streams: Streams) -> None:
     _close_others()
     os.environ.clear()
     os.environ.update(environment)
+    _coerce_locale()
     _forget_exit_functions()
 
 
@@ -106,6 +132,31 @@ def _close_others() -> None:
     os.close(null)
 
 
+def _coerce_locale() -> None:
+    """Set LC_CTYPE, which programs inherit, where a Python that starts does so (PEP 538)."""
+    import _locale
+
+    if os.environ.get("LC_ALL"):
+        return
+    unknown: type[Exception] = vars(_locale)["Error"]
+    try:
+        name = _locale.setlocale(_locale.LC_CTYPE, "")
+    except unknown:
+        name = "C"
+    if name != "C":
+        return
+    for target in ("C.UTF-8", "C.utf8", "UTF-8"):
+        with contextlib.suppress(unknown):
+            os.environ["LC_CTYPE"] = _locale.setlocale(_locale.LC_CTYPE, target)
+            return
+
+
+def _name(path: str) -> None:
+    """Have the script's name where ps(1) shows a program's, as exec does."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "wb", buffering=0) as stream:
+        stream.write(os.fsencode(os.path.basename(path))[:15])
+
+
 def _forget_exit_functions() -> None:
     import atexit
 
@@ -124,6 +175,7 @@ def _run(path: str, environment: Mapping[str, str], streams: Streams) -> None:
     import types
 
     _begin(environment, streams)
+    _name(path)
     with open(path, "rb") as stream:
         # Without the __future__ of this file.
         code = compile(stream.read(), path, "exec", dont_inherit=True)

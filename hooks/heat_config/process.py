@@ -26,6 +26,20 @@ def spawn(argv, *, env, stdin, stdout, stderr, cwd=None, session=False, note=Non
 
     Raises OSError as exec does (FileNotFoundError when the program is not there).
     """
+
+    def become():
+        prepare(session, note, umask)
+        _become(argv, env, (stdin, stdout, stderr), cwd)
+
+    return fork(become, argv[0])
+
+
+def fork(child, name):
+    """Call *child* in a fork and return the fork's process id.
+
+    Waits until the child lets go of the descriptors that are not its own, with exec or otherwise.
+    Raises OSError, about *name*, when *child* does before that.
+    """
     reader, writer = os.pipe()
     try:
         pid = os.fork()
@@ -36,7 +50,7 @@ def spawn(argv, *, env, stdin, stdout, stderr, cwd=None, session=False, note=Non
     if pid == 0:
         try:
             os.close(reader)
-            _become(argv, env, (stdin, stdout, stderr), cwd, session, note, umask)
+            child()
         except OSError as error:
             os.write(writer, str(error.errno or errno.EIO).encode())
         except BaseException:
@@ -51,11 +65,12 @@ def spawn(argv, *, env, stdin, stdout, stderr, cwd=None, session=False, note=Non
     if report:
         os.waitpid(pid, 0)
         number = int(report)
-        raise OSError(number, os.strerror(number), argv[0])
+        raise OSError(number, os.strerror(number), name)
     return pid
 
 
-def _become(argv, env, streams, cwd, session, note, umask):
+def prepare(session=False, note=None, umask=None):
+    """Do in a child, before it is another program, what these arguments of spawn mean."""
     if session:
         os.setsid()
     if note is not None:
@@ -64,6 +79,9 @@ def _become(argv, env, streams, cwd, session, note, umask):
         os.close(descriptor)
     if umask is not None:
         os.umask(umask)
+
+
+def _become(argv, env, streams, cwd):
     for number in range(1, signal.NSIG):
         try:
             signal.signal(number, signal.SIG_DFL)

@@ -148,7 +148,7 @@ class _Child:
 
 
 def _start(path: str, environment: Mapping[str, str], streams: tuple[int, int, int]) -> int:
-    if forks.fits(path):
+    if forks.fits(path, environment):
         return forks.start(path, environment, streams)
     stdin, stdout, stderr = streams
     return int(

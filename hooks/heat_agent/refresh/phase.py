@@ -119,7 +119,7 @@ def _run_words(words: list[str], environment: Mapping[str, str], deadline: Optio
 
 def _start(path: str, environment: Mapping[str, str]) -> int:
     """Start the script at *path*; return its process id. Raises OSError."""
-    if forks.fits(path):
+    if forks.fits(path, environment):
         return forks.start(path, environment)
     try:
         return _spawn([path], environment)

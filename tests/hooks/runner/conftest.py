@@ -5,7 +5,6 @@ import os
 import signal
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,8 @@ from typing import Any
 import pytest
 
 HOOKS = Path(__file__).resolve().parents[3] / "hooks"
+PYTHON = "/usr/bin/python3"
+"""The one that our programs name: only in it do they run in forks of each other."""
 
 # Counts its runs, then does what the test wants: the config is the rest of the hook, in shell.
 SHELL_HOOK = """#!/bin/sh
@@ -215,7 +216,7 @@ class Guest:
     def metadata(self, *deployments: Any) -> None:
         self.document.write_text(json.dumps(list(deployments)))
 
-    def start(self, *, python: str = sys.executable) -> subprocess.Popen[bytes]:
+    def start(self, *, python: str = PYTHON) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [python, "-IS", str(HOOKS / "55-heat-config")],
             env=self.environment,
@@ -225,7 +226,7 @@ class Guest:
             start_new_session=True,
         )
 
-    def run(self, *, python: str = sys.executable, timeout: float = 60) -> Done:
+    def run(self, *, python: str = PYTHON, timeout: float = 60) -> Done:
         """Do one pass; it must not print a traceback, nor anything on stdout."""
         process = self.start(python=python)
         try:
@@ -240,7 +241,7 @@ class Guest:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-IS", str(HOOKS / "heat-config"), *arguments],
+            [PYTHON, "-IS", str(HOOKS / "heat-config"), *arguments],
             env=self.environment,
             capture_output=True,
             text=True,

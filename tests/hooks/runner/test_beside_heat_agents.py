@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import PYTHON
+
 pytestmark = pytest.mark.network
 
 HOOKS = Path(__file__).resolve().parents[3] / "hooks"
@@ -63,7 +65,7 @@ def both(request, guest, theirs, tmp_path):
     guest.state.mkdir(mode=0o700)
     if request.param == "ours":
         guest.real_hook("script", "script.py")
-        program = [sys.executable, "-IS", str(HOOKS / "55-heat-config")]
+        program = [PYTHON, "-IS", str(HOOKS / "55-heat-config")]
     else:
         hook = (theirs / "heat-config-script/install.d/hook-script.py").read_text()
         guest.hook("script", hook.replace("/usr/bin/env python3", sys.executable, 1))
@@ -140,7 +142,7 @@ def test_a_hook_of_ones_own_is_read_the_same(both, cfn, guest, printed, exit_sta
 def test_a_hook_has_string_inputs_as_text(both, cfn, guest):
     guest.hook(
         "own",
-        f"#!{sys.executable} -IS\nimport json, os, sys\nd = json.load(sys.stdin)\n"
+        f"#!{PYTHON} -IS\nimport json, os, sys\nd = json.load(sys.stdin)\n"
         "for i in d['inputs']: os.environ[i['name']] = i['value']\n"
         "print(json.dumps({'deploy_stdout': os.environ['port'], 'deploy_status_code': 0}))\n",
     )

@@ -6,11 +6,12 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from .conftest import PYTHON
 
 ROUNDS = 200
 
@@ -121,7 +122,7 @@ def cut_before(guest, step, *, verb="main()"):
         f"from heat_config import runner\nsys.exit(runner.{verb})\n"
     )
     done = subprocess.run(
-        [sys.executable, "-IS", str(program), str(step)],
+        [PYTHON, "-IS", str(program), str(step)],
         env=guest.environment,
         capture_output=True,
         timeout=60,

@@ -5,10 +5,11 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from .conftest import PYTHON
 
 RUNNER = Path(__file__).resolve().parents[3] / "hooks" / "55-heat-config"
 
@@ -76,7 +77,7 @@ def test_a_killed_hook_fails_with_its_output_so_far(guest, heat, cfn):
 def test_a_hook_that_is_stopped_runs_its_finally_clauses(guest, heat, cfn):
     guest.hook(
         "shell",
-        f"#!{sys.executable} -IS\nimport os, sys\n"
+        f"#!{PYTHON} -IS\nimport os, sys\n"
         "sys.path.insert(0, os.environ['HEAT_CONFIG_LIB'])\nfrom heat_config import hook\n"
         "@hook.main\ndef main(deployment):\n    try:\n"
         "        return hook.run(['sleep', '60'])\n"
@@ -97,7 +98,7 @@ def test_hooks_get_default_signal_dispositions_and_their_own_session(guest, heat
     )
     guest.metadata(cfn())
     process = subprocess.Popen(
-        [sys.executable, "-IS", str(RUNNER)],
+        [PYTHON, "-IS", str(RUNNER)],
         env=guest.environment,
         preexec_fn=_ignore_signals,
     )
@@ -112,9 +113,7 @@ def test_scripts_have_the_umask_of_the_unit_and_our_own_files_do_not(guest, heat
     made = guest.root / "srv" / "www"
     config = f"umask; mkdir -p {made}; echo hello >{made}/index.html"
     guest.metadata(cfn(config, group="script"))
-    process = subprocess.Popen(
-        [sys.executable, "-IS", str(RUNNER)], env=guest.environment, umask=umask
-    )
+    process = subprocess.Popen([PYTHON, "-IS", str(RUNNER)], env=guest.environment, umask=umask)
     assert process.wait(60) == 0
     assert heat.signals[0]["deploy_stdout"] == f"{umask:04o}\n"
     for directory in (made.parent, made):

@@ -4,12 +4,15 @@ import json
 import os
 import shutil
 import stat
-import sys
+import subprocess
 from pathlib import Path
 
 import pytest
 
-RUNNER = Path(__file__).resolve().parents[3] / "hooks" / "55-heat-config"
+from .conftest import PYTHON
+
+HOOKS = Path(__file__).resolve().parents[3] / "hooks"
+RUNNER = HOOKS / "55-heat-config"
 
 
 def test_a_deployment_runs_once_and_is_signalled_once(guest, heat, cfn):
@@ -122,7 +125,7 @@ def test_a_component_runs_the_config_of_the_action(guest, heat, cfn, action):
     guest.shell_hook("shell")
     guest.hook(
         "shell",
-        f"#!{sys.executable} -IS\nimport json, sys\nd = json.load(sys.stdin)\n"
+        f"#!{PYTHON} -IS\nimport json, sys\nd = json.load(sys.stdin)\n"
         "print(json.dumps({'deploy_stdout': d['config'] + d['group'], 'deploy_status_code': 0}))\n",
     )
     guest.metadata(cfn(config, group="component", action=action))
@@ -314,7 +317,7 @@ def test_inputs_of_type_string_are_text_for_every_hook(guest, heat, cfn):
     put them into an environment as they are; only null and maps are written another way."""
     guest.hook(
         "shell",
-        f"#!{sys.executable} -IS\nimport json, os, sys\nd = json.load(sys.stdin)\n"
+        f"#!{PYTHON} -IS\nimport json, os, sys\nd = json.load(sys.stdin)\n"
         "for i in d['inputs']: os.environ[i['name']] = i['value']\n"
         "print(json.dumps({'deploy_stdout': os.environ['port'] + os.environ['map'] + "
         "os.environ['none'] + os.environ['flag'], 'deploy_status_code': 0}))\n",
@@ -328,7 +331,7 @@ def test_inputs_of_type_string_are_text_for_every_hook(guest, heat, cfn):
 def test_inputs_of_other_types_keep_them(guest, heat, cfn):
     guest.hook(
         "shell",
-        f"#!{sys.executable} -IS\nimport json, sys\nd = json.load(sys.stdin)\n"
+        f"#!{PYTHON} -IS\nimport json, sys\nd = json.load(sys.stdin)\n"
         "print(json.dumps({'deploy_stdout': json.dumps(d['inputs'][:3]), "
         "'deploy_status_code': 0}))\n",
     )
@@ -585,3 +588,90 @@ def test_every_python_the_distributions_have(guest, heat, cfn, version):
     guest.metadata(cfn(), cfn(id="d-2", group="none"), cfn(id="d-3", options={"timeout": 5}))
     assert guest.run(python=str(python)).status == 0
     assert [body["deploy_status_code"] for body in heat.signals] == [0, 1, 0]
+
+
+PLAIN = "#!/usr/bin/python3 -IS\n"
+LOOK = """
+import os, signal, sys
+print(__name__, sys.argv == [__file__], sys.argv[0] == os.environ["HOOK"])
+print(sorted(n for n in signal.valid_signals() if signal.getsignal(n) == signal.SIG_IGN))
+print(signal.pthread_sigmask(signal.SIG_BLOCK, ()), oct(os.umask(0)), os.getcwd())
+print(sorted((n, v) for n, v in os.environ.items() if n not in ("HOOK", "HEAT_CONFIG_CAPTURE")))
+print([number for number in range(3, 64) if os.path.exists(f"/proc/self/fd/{number}")
+       and os.readlink(f"/proc/self/fd/{number}") != "/dev/null"])
+print(os.getsid(0) == os.getpgid(0) == os.getpid(), open("/proc/self/comm").read() == "look\\n")
+print(sys.stdin.read()[:1], sys.stdout.encoding)
+print("a warning", file=sys.stderr)
+sys.exit(int(os.environ["STATUS"]))
+"""
+
+
+@pytest.mark.parametrize("status", ["0", "3"])
+@pytest.mark.parametrize("locale", ["C", ""])
+def test_a_hook_in_plain_python_finds_in_a_fork_what_it_finds_in_a_python(
+    guest, heat, cfn, status, locale
+):
+    guest.settings.update(STATUS=status, LC_ALL=locale, HOOK=str(guest.hooks / "look"))
+    answers = []
+    for line in (PLAIN, "#!/usr/bin/python3 -ISu\n"):
+        guest.hook("look", line + LOOK)
+        guest.metadata(cfn(group="look", id=f"d-{len(answers)}"))
+        assert guest.run().status == 0
+        answers.append(heat.signals[-1])
+    assert answers[0] == answers[1]
+    assert "True" in answers[0]["deploy_stdout"]
+    assert "False" not in answers[0]["deploy_stdout"]
+
+
+@pytest.mark.parametrize(
+    ("line", "fork"),
+    [
+        (PLAIN, True),
+        ("#!/usr/bin/python3\n", False),
+        ("#!/usr/bin/env python3\n", False),
+    ],
+)
+def test_which_hooks_are_forks(guest, heat, cfn, line, fork):
+    guest.hook("look", line + "import sys; print('heat_config.runner' in sys.modules)")
+    guest.metadata(cfn(group="look"))
+    guest.run()
+    assert heat.signals[0]["deploy_stdout"] == f"{fork}\n"
+
+
+def test_a_hook_for_another_library_has_a_python_of_its_own(guest, heat, cfn, tmp_path):
+    package = tmp_path / "library" / "heat_config"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "hook.py").write_text("WHICH = 'another'\n")
+    driver = (
+        "import os, sys\n"
+        f"sys.path.insert(0, {str(HOOKS)!r})\n"
+        "from heat_config import runner\n"
+        f"os.environ['HEAT_CONFIG_LIB'] = {str(package.parent)!r}\n"
+        "sys.exit(runner.main())\n"
+    )
+    find = "import os, sys\nsys.path.insert(0, os.environ['HEAT_CONFIG_LIB'])\n"
+    guest.hook("look", PLAIN + find + "from heat_config import hook\nprint(hook.WHICH)\n")
+    guest.metadata(cfn(group="look"))
+    subprocess.run([PYTHON, "-IS", "-c", driver], env=guest.environment, timeout=60, check=True)
+    assert heat.signals[0]["deploy_stdout"] == "another\n"
+
+
+def test_a_hook_whose_process_cannot_be_noted_does_not_run(guest, heat, cfn):
+    """The note is how a runner after this one knows whether the hook still runs."""
+    guest.hook("look", PLAIN + f"open({str(guest.root / 'ran')!r}, 'w')\n")
+    guest.state.mkdir(mode=0o700)
+    driver = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(HOOKS)!r})\n"
+        "from heat_config import process, runner\n"
+        "def full(*_):\n"
+        "    raise OSError(28, 'No space left on device')\n"
+        "process.identity = full\n"
+        "sys.exit(runner.main())\n"
+    )
+    guest.metadata(cfn(group="look"))
+    subprocess.run([PYTHON, "-IS", "-c", driver], env=guest.environment, timeout=60, check=False)
+    assert not (guest.root / "ran").exists()
+    assert heat.signals[0]["deploy_status_code"] == 126
+    assert "No space left on device" in heat.signals[0]["deploy_stderr"]
