@@ -18,9 +18,7 @@ from typing import Any
 from docutils import nodes
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-
-import generated  # noqa: E402
+sys.path.insert(0, str(HERE.parent))
 
 import hotplate  # noqa: E402
 
@@ -28,7 +26,7 @@ project = "hotplate"
 author = "The hotplate developers"
 copyright = "The hotplate developers, Apache-2.0"
 version = release = hotplate.__version__
-exclude_patterns = ["_build", "_tables", "examples"]
+exclude_patterns = ["_build", "examples"]
 html_copy_source = False
 html_theme = "alabaster"
 html_theme_options = {"description": "Images that OpenStack Heat can configure"}
@@ -69,17 +67,6 @@ def _write_element_pages() -> None:
 
 
 _write_element_pages()
-
-
-def _write_table(name: str) -> None:
-    """docs/_tables/<name>.rst: a table for a page to include."""
-    folder = HERE / "_tables"
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name}.rst").write_text(generated.table(name))
-
-
-for table in ("contract", "roles"):
-    _write_table(table)
 
 
 def setup(app: Any) -> None:

@@ -397,7 +397,7 @@ def api(module: str, name: str) -> str:
 def _is_public(node: ast.stmt) -> bool:
     return (
         isinstance(node, ast.FunctionDef)
-        and not node.name.startswith("_")
+        and (not node.name.startswith("_") or node.name == "__call__")
         and ast.get_docstring(node) is not None
     )
 

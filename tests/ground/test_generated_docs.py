@@ -14,8 +14,6 @@ from hotplate.verdict.stages import Stage
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ONLY_SPHINX = re.compile(r"^\s*\.\. (literalinclude|include|auto\w+)::", re.MULTILINE)
-LATER = {"writing-hooks.rst"}
-"""Pages that still include what Sphinx alone includes."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +33,7 @@ def test_the_pages_are_current(generated):
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.rst")), ids=lambda page: page.name)
 def test_a_page_is_whole_on_a_forge(page):
-    assert bool(ONLY_SPHINX.search(page.read_text())) == (page.name in LATER)
+    assert not ONLY_SPHINX.search(page.read_text())
 
 
 def test_a_change_of_the_sources_is_seen(generated):
