@@ -1,6 +1,6 @@
-"""Two tiny guests as Nova's servers on networks: power, saved disks, and who is reached.
+"""Tiny guests as Nova's servers on networks: power, saved disks, and who is reached.
 
-They are booted once for all of these tests.  What needs no guest is in test_segments.py.
+Two are booted once for all of these tests.  What needs no guest is in test_segments.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import tiny_guest
-from ports import port, spec
+from ports import port, router, spec
 
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import MachineLostError, UsageError
@@ -40,6 +40,7 @@ pytestmark = [
 BOOT_SECONDS = 150
 ECHO = 2300
 WEB = spec("web", port(5, names=("web",)))
+LOG = spec("log", port(7, network=1, names=("log",)))
 DB = spec("db", port(6, names=("db",)), port(6, network=1, names=("db",)))
 
 
@@ -295,6 +296,20 @@ def test_one_that_is_deleted_leaves_the_other_and_comes_back(cloud: Cloud) -> No
     cloud.compute.go_on(DB, cloud.services)
     cloud.attach(DB)
     assert both_ways(cloud)
+
+
+def test_a_router_leads_to_a_server_of_another_network(cloud: Cloud) -> None:
+    cloud.boot(LOG)
+    for one, gateway in ((WEB, "10.0.0.1"), (LOG, "10.0.1.1")):
+        cloud.run(one, f"ip route replace default via {gateway}")
+    assert not cloud.pings(WEB, "10.0.1.7", count=1)
+    cloud.compute.route([router(0, 1)])
+    assert cloud.pings(WEB, "10.0.1.7")
+    assert cloud.pings(LOG, "10.0.0.5")
+    assert [cloud.who_asks(each) for each in (WEB, LOG)] == [WEB.id, LOG.id]
+    cloud.compute.route([])
+    assert not cloud.pings(WEB, "10.0.1.7", count=1)
+    cloud.compute.delete(LOG.id)
 
 
 def test_nothing_is_left_when_the_testbed_ends(cloud: Cloud) -> None:
