@@ -199,6 +199,8 @@ class CaseRun:
         ):
             follower.say(f"image: {image.path} ({image.layout.value}, {image.format})")
             follower.say(f"template: {template.source}")
+            if self.case.template.note:
+                follower.say(self.case.template.note)
             verdict = trial.judge()
             if self.args.keep or (self.args.pause_on_fail and not verdict.passed):
                 _pause(trial, verdict)
@@ -215,6 +217,9 @@ class CaseRun:
         artifacts.finish(done.verdict, done.events)
         artifacts.copy(self.case.template.file, "template.yaml")
         if "template" in vars(self):
+            if not self.case.template.is_file:
+                # A part of what is in the file was deployed.
+                artifacts.write_json("template.yaml", dict(self.template.template))
             artifacts.write_json("parameters.json", dict(self.template.parameters))
         if done.verdict.passed and not self.args.keep:
             for disk in artifacts.folder.glob(f"**/servers/*/{DISK}"):

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from hotplate.stacks.template import Template
     from hotplate.verdict.verdict import Subject
 
-BUILTIN = "the built-in template"
-
 
 @dataclass(frozen=True)
 class TemplateChoice:
@@ -25,6 +23,9 @@ class TemplateChoice:
     :param path: a template, or a file with one and what is expected of it; None for the built-in.
     :param name: what it is called in the names of cases; "" for the name of the file.
     :param expected: what is expected of it, in place of what its file says.
+    :param groups: those whose built-in cases are deployed, where there is no path.
+    :param there: all groups of the image, as far as they are known.
+    :param note: a sentence on what is not tried, and why; "" when everything is.
     """
 
     path: Path | None = None
@@ -32,6 +33,9 @@ class TemplateChoice:
     parameters: Mapping[str, object] = field(default_factory=dict)
     name: str = ""
     expected: Expected | None = None
+    groups: tuple[str, ...] = ()
+    there: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def label(self) -> str:
@@ -41,24 +45,33 @@ class TemplateChoice:
     @property
     def source(self) -> str:
         """The file it is read from, for people."""
-        return str(self.path or BUILTIN)
+        from hotplate.stacks import builtin
+
+        return str(self.path) if self.path else builtin.source(self.groups)
 
     @property
     def file(self) -> Path:
-        """The file it is read from."""
-        from hotplate.stacks.template import BUILTIN as FILE
+        """The file it is read from; of several built-in cases the one that they are parts of."""
+        from hotplate.stacks import builtin, template
 
-        return self.path or FILE
+        return self.path or (template.BUILTIN if self.is_file else builtin.FILE)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether what is deployed is a whole file."""
+        from hotplate.stacks import builtin
+
+        return self.path is not None or builtin.is_script(self.groups)
 
     def load(self) -> Template:
         """Read it.
 
         :raises UsageError: and TemplateError, see :func:`hotplate.stacks.expect.load`.
         """
-        from hotplate.stacks import expect, template
+        from hotplate.stacks import builtin, expect
 
         if self.path is None:
-            return template.builtin()
+            return builtin.of(self.groups, there=self.there)
         loaded = expect.load(self.path, parameters=self.parameters, environments=self.environments)
         return expect.with_expected(loaded, self.expected) if self.expected else loaded
 

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hotplate.cli.arguments import check_files
+from hotplate.cli.arguments import check_files, load_settings
+from hotplate.cli.builtin_cases import builtin_cases
 from hotplate.cli.cases import Case, TemplateChoice, table
 from hotplate.errors import UsageError
 
@@ -45,13 +46,24 @@ def named(args: argparse.Namespace) -> list[Case]:
         raise UsageError(f'the run file "{args.file}" names no image', hint="images: [web.qcow2]")
     given = {"datasource": args.datasources, "firmware": args.firmwares}
     settings = {**file.settings, **{name: words for name, words in given.items() if words}}
-    return table(images, _templates(args, file.templates), settings)
+    templates = _templates(args, file.templates)
+    if templates:
+        if args.groups:
+            raise UsageError("--group chooses built-in cases, and there is a template")
+        return table(images, templates, settings)
+    cases = table(images, [TemplateChoice()], settings)
+    chosen = builtin_cases(
+        images,
+        [name for words in args.groups for name in words.split(",") if name],
+        allow_backing=load_settings(args).allow_backing,
+    )
+    return [replace(each, template=chosen[each.image]) for each in cases]
 
 
 def _templates(
     args: argparse.Namespace, in_file: Sequence[TemplateChoice]
 ) -> Sequence[TemplateChoice]:
-    """Return the templates; the parameters and environments of the command line are for all."""
+    """Return those that are named; parameters and environments of the command line are for all."""
     from hotplate.stacks.template import parse_parameters
 
     parameters = parse_parameters(args.parameter)
@@ -65,4 +77,4 @@ def _templates(
             parameters={**each.parameters, **parameters},
         )
         for each in chosen
-    ] or [TemplateChoice()]
+    ]

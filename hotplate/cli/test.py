@@ -59,7 +59,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a YAML file with images, templates, data sources and firmwares; what is named on the "
         "command line takes the place of what it names",
     )
-    add_template_arguments(parser, without="a built-in one that deploys a script", several=True)
+    add_template_arguments(parser, without="the built-in cases of the image's groups", several=True)
+    parser.add_argument(
+        "--group",
+        dest="groups",
+        action="append",
+        default=[],
+        metavar="GROUP[,GROUP...]",
+        help="without a template, try these of the image's groups only; may be given several times",
+    )
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
     parser.add_argument(
         "--json",

@@ -176,15 +176,20 @@ class Contents:
         return self.packages.version_of(path).rpartition(" ")[2]
 
     @cached_property
-    def hooks(self) -> list[Hook]:
-        """The hooks, each of a group once."""
-        hooks: dict[str, Hook] = {}
+    def groups(self) -> dict[str, str]:
+        """The groups that have a hook -> the path of the hook that the runner takes."""
+        groups: dict[str, str] = {}
         for folder in HOOK_FOLDERS:
             for path in self.tree.paths(folder):
                 group = path.rpartition("/")[2]
                 if group != "__pycache__" and not group.startswith("."):
-                    hooks.setdefault(group, self._hook(group, path))
-        return list(hooks.values())
+                    groups.setdefault(group, path)
+        return groups
+
+    @cached_property
+    def hooks(self) -> list[Hook]:
+        """The hooks, each of a group once."""
+        return [self._hook(group, path) for group, path in self.groups.items()]
 
     def _hook(self, group: str, path: str) -> Hook:
         # Both names reach one hook.

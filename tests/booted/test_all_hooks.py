@@ -7,6 +7,8 @@ distribution has.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -65,6 +67,19 @@ class Witness:
 
 def readings_of_success() -> tuple[str, ...]:
     return ("received", "started", "finished", "signalled")
+
+
+def test_the_built_in_case_of_each_group_in_one_boot(all_hooks_trixie, tmp_path):
+    command = [sys.executable, "-m", "hotplate", "test", all_hooks_trixie, "--json", "v.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict = json.loads((tmp_path / "v.json").read_text())
+    listed = verdict["template"].removeprefix("the built-in cases of ").split(", ")
+    assert sorted(listed) == sorted(GROUPS)
+    assert len(verdict["servers"]) == 1
+    word = verdict["outputs"]["word"]
+    for group in ("puppet", "hiera", "salt", "ansible"):
+        assert verdict["outputs"][group] == f"{group} {word}"
 
 
 @pytest.mark.defect("K19")

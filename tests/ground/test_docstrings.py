@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = {
     "hotplate.cli.case_run",
     "hotplate.cli.cases",
+    "hotplate.stacks.builtin",
     "hotplate.cloud.glance.images",
     "hotplate.cloud.http.addresses",
     "hotplate.cloud.neutron.allocation",

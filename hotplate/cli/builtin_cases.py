@@ -1,0 +1,64 @@
+"""Which built-in cases an image is tested by where no template is named: those of its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotplate.cli.cases import TemplateChoice
+from hotplate.errors import HostError, ImageError, UsageError
+
+
+def builtin_cases(
+    images: Sequence[Path], groups: Sequence[str], *, allow_backing: bool = False
+) -> dict[Path, TemplateChoice]:
+    """Return for each image what is deployed on it.
+
+    :param groups: those that are wanted; none for all that an image has.
+    :param allow_backing: follow the names of backing files out of an image's directory.
+    :raises UsageError: for a group that an image does not have, or that has no built-in case.
+    """
+    return {image: _choice(image, groups, allow_backing=allow_backing) for image in images}
+
+
+def _choice(image: Path, groups: Sequence[str], *, allow_backing: bool) -> TemplateChoice:
+    # Loaded here: --help does without them.
+    from hotplate.inspection.inspection import groups_of
+    from hotplate.stacks import builtin
+
+    try:
+        there = groups_of(image, allow_backing=allow_backing)
+    except (ImageError, HostError) as error:
+        _check_cases(groups)
+        why = f"it cannot be looked into for its groups: {error.message}"
+        note = "" if groups else f"a script is all that is tried on the image, for {why}"
+        return TemplateChoice(groups=tuple(groups), note=note)
+    for each in groups:
+        if each not in there:
+            raise UsageError(
+                f'the image "{image.name}" has no hook for the group "{each}"',
+                hint=f"its groups: {', '.join(sorted(there)) or 'none'}",
+            )
+    _check_cases(groups)
+    able = builtin.testable(there)
+    if unable := [each for each in groups if each not in able]:
+        raise UsageError(
+            f'the built-in case of the group "{unable[0]}" needs the group "{builtin.SCRIPT}", '
+            f'which the image "{image.name}" does not have',
+            hint="hotplate test IMAGE -t TEMPLATE",
+        )
+    chosen = [each for each in able if each in groups or not groups]
+    others = sorted({*there} - {*able}) if not groups else []
+    note = f"no built-in case tries: {', '.join(others)} (-t TEMPLATE does)" if others else ""
+    return TemplateChoice(groups=tuple(chosen), there=tuple(there), note=note)
+
+
+def _check_cases(groups: Sequence[str]) -> None:
+    from hotplate.stacks import builtin
+
+    for each in groups:
+        if each not in builtin.GROUPS:
+            raise UsageError(
+                f'there is no built-in case for the group "{each}"',
+                hint=f"hotplate test IMAGE -t TEMPLATE; built in: {', '.join(builtin.GROUPS)}",
+            )

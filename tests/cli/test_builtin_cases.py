@@ -1,0 +1,120 @@
+"""``hotplate test IMAGE`` without a template: the built-in case of each group of the image."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import tiny_disk
+from played_guest import Guest, PlayedMachine
+
+from hotplate import cli
+from hotplate.cli import cases
+from hotplate.cli import named as naming
+from hotplate.errors import UsageError
+
+HOOKS = "usr/libexec/heat-config/hooks"
+PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    if shutil.which("mke2fs", path=PATH) is None:
+        pytest.skip("needs mke2fs on this host")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def image(folder: Path, name: str, *groups: str) -> Path:
+    """Make an image that has hooks, and nothing to boot."""
+    root = folder / f"{name}-root"
+    for each in ("etc", HOOKS):
+        (root / each).mkdir(parents=True)
+    for each in groups:
+        (root / HOOKS / each).write_text("#!/bin/sh\n")
+    path = folder / f"{name}.raw"
+    command = ["mke2fs", "-q", "-F", "-t", "ext4", "-d", root, path, "4M"]
+    subprocess.run(command, check=True, env={"PATH": PATH})
+    return path
+
+
+def named(*words: str) -> list[cases.Case]:
+    return naming.named(cli._parser(["test"]).parse_args(["test", *words]))
+
+
+def test_each_image_is_tested_by_its_own_groups(folder):
+    image(folder, "web", "script", "puppet", "of-your-own")
+    image(folder, "db", "salt")
+    tiny_disk.make(folder / "other.raw")
+    web, db, other = named("web.raw", "db.raw", "other.raw")
+    assert web.template.groups == ("script", "puppet")
+    assert web.subject.template == "the built-in cases of script, puppet"
+    assert web.template.note == "no built-in case tries: of-your-own (-t TEMPLATE does)"
+    assert db.template.groups == ("salt",)
+    assert set(db.template.load().template["resources"]) == {"server", "salt", "salt_config"}
+    assert other.template.groups == ()
+    assert "a script is all that is tried" in other.template.note
+    assert other.subject.template == "the built-in template"
+
+
+def test_groups_are_narrowed(folder):
+    image(folder, "web", "script", "puppet", "salt", "cfn-init")
+    (case,) = named("web.raw", "--group", "salt", "--group", "cfn-init,script")
+    assert case.template.groups == ("script", "salt", "cfn-init")
+    (case,) = named("web.raw", "--group", "cfn-init")
+    assert set(case.template.load().template["resources"]) == {
+        *("server", "cfn_init", "cfn_init_config", "files", "files_config"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "hint"),
+    [
+        (("--group", "chef"), '"web.raw" has no hook for the group "chef"', "of-mine, script"),
+        (("--group", "of-mine"), 'no built-in case for the group "of-mine"', "-t TEMPLATE"),
+        (("--group", "docker-cmd", "-t", "a.yaml"), "there is a template", ""),
+    ],
+)
+def test_a_group_that_cannot_be_tried_is_refused(folder, words, problem, hint):
+    image(folder, "web", "script", "of-mine")
+    (folder / "a.yaml").write_text("heat_template_version: 2018-08-31\n")
+    with pytest.raises(UsageError) as raised:
+        named("web.raw", *words)
+    assert problem in raised.value.message
+    assert hint in raised.value.hint
+
+
+def test_a_case_that_needs_another_group_is_refused(folder):
+    image(folder, "web", "docker-cmd")
+    with pytest.raises(UsageError, match='"docker-cmd" needs the group "script"'):
+        named("web.raw", "--group", "docker-cmd")
+    (case,) = named("web.raw")
+    assert case.template.groups == ()
+    assert "docker-cmd" in case.template.note
+
+
+def test_the_whole_command_with_a_played_guest(folder, play, monkeypatch, capsys):
+    image(folder, "web", "json-file", "hiera", "of-mine")
+    image(folder, "db", "hiera")
+    for name in ("web", "db"):
+        for suffix in ("vmlinuz", "initrd"):
+            (folder / f"{name}.{suffix}").write_bytes(b"played")
+    monkeypatch.setattr(PlayedMachine, "role", staticmethod(lambda name: Guest()))
+    machine = ["--accelerator", "tcg", "--wiring", "namespace", "--memory", "128"]
+    files = ["--json", "v.json", "--junit", "j.xml", "-j", "1"]
+    status = cli.main(["test", "web.raw", "db.raw", *machine, *files])
+    out = capsys.readouterr().out
+    assert status == 0, out
+    verdicts = json.loads((folder / "v.json").read_text())
+    templates = ["the built-in cases of hiera, json-file", "the built-in cases of hiera"]
+    assert [each["template"] for each in verdicts] == templates
+    assert "no built-in case tries: of-mine" in out
+    deployed = json.loads((Path(verdicts[0]["artifacts"]) / "template.yaml").read_text())
+    assert {"hiera", "json_file"} < set(deployed["resources"])
+    suites = ET.parse(folder / "j.xml").getroot().findall("testsuite")
+    names = [each.find("properties/property[@name='template']") for each in suites]
+    assert [each.get("value") for each in names if each is not None] == templates
