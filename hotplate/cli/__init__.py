@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -46,6 +47,9 @@ VERBS = {
     "doctor": "say what this host can do, and what to install",
 }
 
+EVERY = "every verb"
+"""Stands for all verbs, and can be none."""
+
 EPILOG = "exit status:\n" + "".join(
     f"  {status}      {meaning}\n" for status, meaning in EXIT_STATUSES.items()
 )
@@ -74,9 +78,14 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             epilog=EPILOG,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name == typed:
+        if typed in (name, EVERY):
             _verb(name).add_arguments(verb)
     return parser
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Return the parser with the arguments of all verbs, for what describes them."""
+    return _parser([EVERY])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,6 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the words after ``hotplate``; by default those that were typed.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     with guarded() as output:
         args = _parser(words).parse_args(words)
         status = _run(args)
@@ -95,6 +106,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"hotplate {args.verb}: {why}", file=sys.stderr)
         # The result of a test is that of the image, whoever could read of it.
         return status if args.verb == "test" else status or Outcome.HOST.exit_status
+
+
+def _complete() -> None:
+    """Answer a shell that asks what may follow; see argcomplete's documentation."""
+    from hotplate.cli.completion import complete, typed_words
+
+    line, point = os.environ.get("COMP_LINE", ""), os.environ.get("COMP_POINT", "0")
+    complete(_parser(typed_words(line, int(point))))
 
 
 def _run(args: argparse.Namespace) -> int:

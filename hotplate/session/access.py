@@ -48,6 +48,8 @@ class Access:
         :raises UsageError: when there is no such server, or no such thing to ask.
         """
         ask = request["ask"]
+        if ask == "servers":
+            return [each.machine.config.name for each in self.testbed.servers], []
         if ask == "server":
             return self._server(str(request["server"])).machine.config.name, []
         if ask == "connect":

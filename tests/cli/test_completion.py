@@ -1,0 +1,124 @@
+"""What a shell is offered when Tab is pressed, and the man page."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hotplate.cli import VERBS, completion
+from hotplate.session.access import Access
+from hotplate.session.control import Control
+from hotplate.session.directory import SessionDirectory
+
+ROOT = Path(__file__).resolve().parents[2]
+HOTPLATE = Path(sys.executable).with_name("hotplate")
+
+
+@pytest.fixture
+def offered(tmp_path):
+    """Press Tab behind a line; return what is offered, as the shell function of bash gets it."""
+
+    def press(line, cursor=None):
+        answer = tmp_path / "answer"
+        environ = {
+            **os.environ,
+            "_ARGCOMPLETE": "1",
+            "_ARGCOMPLETE_SHELL": "bash",
+            "_ARGCOMPLETE_IFS": "\n",
+            "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+            "COMP_LINE": line,
+            "COMP_POINT": str(len(line) if cursor is None else cursor),
+            "COMP_TYPE": "9",
+        }
+        work = tmp_path / "work"
+        work.mkdir(exist_ok=True)
+        (work / "web.qcow2").touch()
+        subprocess.run([HOTPLATE], env=environ, cwd=work, check=True, timeout=60)
+        return {each.strip() for each in answer.read_text().split("\n")}
+
+    return press
+
+
+@pytest.mark.parametrize(
+    ("line", "some", "none"),
+    [
+        ("hotplate ", set(VERBS), {"web.qcow2"}),
+        ("hotplate hook ", {"new", "run", "check"}, {"build"}),
+        ("hotplate inspect w", {"web.qcow2"}, {"--json"}),
+        ("hotplate test --pause", {"--pause-on-fail"}, {"--keep"}),
+        ("hotplate build --release t", {"trixie", "testing"}, {"bookworm", "web.qcow2"}),
+        ("hotplate build --group script,p", {"script,puppet"}, {"puppet"}),
+        ("hotplate build --package w", set(), {"web.qcow2"}),
+    ],
+)
+def test_what_may_follow(offered, line, some, none):
+    shown = offered(line)
+    assert some <= shown
+    assert not none & shown
+
+
+def test_the_servers_of_a_session(tmp_path):
+    machines = [
+        SimpleNamespace(machine=SimpleNamespace(config=SimpleNamespace(name=name)))
+        for name in ("web", "db")
+    ]
+    directory = SessionDirectory(tmp_path / "up")
+    typed = argparse.Namespace(directory=tmp_path / "up")
+    assert list(completion._servers(typed)) == []
+    with directory.claim():
+        access = Access(SimpleNamespace(servers=machines), directory)
+        names = []
+        with Control(directory, access.answer) as control:
+
+            def ask():
+                names.extend(completion._servers(typed))
+                control.end()
+
+            asking = threading.Thread(target=ask)
+            asking.start()
+            control.run()
+            asking.join(30)
+    assert names == ["web", "db"]
+
+
+def test_what_a_shell_needs_for_it_is_in_the_wheel(tmp_path):
+    script = ROOT / "docs" / "completion" / "hotplate"
+    path = f"{HOTPLATE.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f'. "{script}"; complete -p hotplate'],
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split()[-1:] == ["hotplate"], done.stderr
+    assert "-F" in done.stdout
+
+
+def test_help_does_not_load_what_completes():
+    code = "import sys, hotplate.cli as c; c._parser([]); sys.exit('argcomplete' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_the_man_page_has_each_verb():
+    page = (ROOT / "docs" / "man" / "hotplate.1").read_text().replace("\\-", "-")
+    missing = [verb for verb in VERBS if f"hotplate {verb}'" not in page]
+    assert missing == [], "run: python docs/manpage.py, and commit what it changes"
+
+
+def test_the_man_page_is_made_of_the_parser():
+    spec = importlib.util.spec_from_file_location("manpage", ROOT / "docs" / "manpage.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = module.page()
+    assert page.startswith('.TH HOTPLATE "1"\n')
+    # The parsers of verbs' own verbs are in it, too.
+    assert "changes\\-in" in page
