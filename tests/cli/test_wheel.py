@@ -1,0 +1,125 @@
+"""The wheel outside of a checkout: what a person gets from pip.
+
+In each run of CI the wheel is installed alone, beside the packages that are here already. What is
+long gets these from the package index as well, into an environment that was empty.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+
+
+def run(*words: str | Path, cwd: Path, seconds: float = 300) -> str:
+    """Run a program to its end with an environment of its own; return what it prints."""
+    path = f"{Path(words[0]).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+    kept = {name: text for name, text in os.environ.items() if name.startswith("PIP_")}
+    # The directory of each test is its home, but for what was fetched once.
+    kept |= {"XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))}
+    environ = {**kept, "PATH": path, "HOME": str(cwd), "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(
+        words, cwd=cwd, env=environ, capture_output=True, text=True, timeout=seconds
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The wheel, built from the source distribution as for a release, and that distribution."""
+    directory = tmp_path_factory.mktemp("dist")
+    build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", directory, ROOT)
+    assert "Successfully built" in run(*build, cwd=ROOT)
+    return sorted(directory.iterdir(), key=lambda path: path.suffix != ".whl")
+
+
+def beside_what_is_here(directory: Path, wheel: Path) -> None:
+    """Install the wheel alone; what it depends on is where this Python has it."""
+    venv.create(directory, with_pip=False)
+    run(*PIP, "--python", directory, "install", "-q", "--no-deps", wheel, cwd=directory)
+    (packages,) = directory.glob("lib/python3*/site-packages")
+    here = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    # A line of a .pth is a directory to import from; no .pth in there is read, so the checkout
+    # that is installed in there stays out.
+    (packages / "here.pth").write_text("\n".join(sorted(here)) + "\n")
+
+
+def with_all_it_needs(directory: Path, wheel: Path) -> None:
+    """Install the wheel and all that it depends on into an empty environment."""
+    venv.create(directory, with_pip=False)
+    # Compiling is a third of the time, and each module is imported a few times here at most.
+    words = ("install", "-q", "--no-compile", "--prefer-binary", wheel)
+    run(*PIP, "--python", directory, *words, cwd=directory, seconds=900)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        beside_what_is_here,
+        pytest.param(with_all_it_needs, marks=[pytest.mark.long, pytest.mark.network]),
+    ],
+    ids=lambda install: install.__name__,
+)
+def programs(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    distributions: list[Path],
+) -> Path:
+    """The programs of an environment that has the wheel."""
+    directory = tmp_path_factory.mktemp("environment")
+    request.param(directory, distributions[0])
+    return directory / "bin"
+
+
+def programs_below(directory: Path) -> Iterator[str]:
+    for path in directory.rglob("*"):
+        if path.is_file() and os.access(path, os.X_OK):
+            yield str(path.relative_to(directory))
+
+
+def test_what_is_published_is_in_order(distributions: list[Path], tmp_path: Path):
+    assert [path.suffix for path in distributions] == [".whl", ".gz"]
+    check = (sys.executable, "-m", "twine", "check", "--strict", *distributions)
+    assert "WARNING" not in run(*check, cwd=tmp_path)
+
+
+def test_what_is_installed_is_whole(programs: Path, tmp_path: Path):
+    hotplate = programs / "hotplate"
+    assert run(hotplate, "--version", cwd=tmp_path).startswith("hotplate ")
+    assert "NAME.manifest.json" in run(hotplate, "inspect", "--help", cwd=tmp_path)
+    for words, ours in (([], ROOT / "elements"), (["--hooks"], ROOT / "hooks")):
+        installed = Path(run(hotplate, "elements-path", *words, cwd=tmp_path).strip())
+        assert installed.is_relative_to(programs.parent)
+        assert sorted(programs_below(installed)) == sorted(programs_below(ours))
+    schema = "from hotplate.image import manifest as m; print(m.schema()['title'], m.__file__)"
+    printed = run(programs / "python", "-c", schema, cwd=tmp_path)
+    assert "NAME.manifest.json" in printed
+    assert f" {programs.parent}/" in printed
+    assert "--pause-on-fail" in run(programs / "python", "-m", "pytest", "--help", cwd=tmp_path)
+
+
+def test_a_new_hook_outside_of_a_checkout(programs: Path, tmp_path: Path):
+    hotplate = programs / "hotplate"
+    run(hotplate, "hook", "new", "my-tool", "--lang", "sh", cwd=tmp_path)
+    words = ["hook", "check", "--changes-in", tmp_path / "elements", "hooks/my_tool.sh"]
+    if any(programs.parent.glob("lib/python3*/site-packages/here.pth")):
+        # The whole contract is held by the long one.
+        words += ["--line", "answer"]
+    assert "0 failed" in run(hotplate, *words, cwd=tmp_path)
+    (tmp_path / "config").write_text("echo hello\n")
+    words = ["hook", "run", "--config", "config", "--changes-in", tmp_path / "tests"]
+    assert "COMPLETE" in run(hotplate, *words, "hooks/my_tool.sh", cwd=tmp_path)
+    assert "no findings in 1 elements" in run(hotplate, "lint", cwd=tmp_path)
+    tests = [programs / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    printed = run(*tests, "tests", "-k", "answers or deployed", cwd=tmp_path)
+    assert "1 passed, 1 skipped" in printed
