@@ -25,9 +25,6 @@ def typed_words(line: str, point: int) -> list[str]:
 
     :param line: what was typed, as bash has it in ``COMP_LINE``.
     :param point: where the cursor is in it, ``COMP_POINT``.
-
-    >>> typed_words("hotplate hook run hooks/mi", 26)
-    ['hook', 'run']
     """
     return line[:point].split()[1:] if line[:point].endswith(" ") else line[:point].split()[1:-1]
 
