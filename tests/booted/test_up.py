@@ -22,6 +22,8 @@ pytestmark = [
 
 BOOT_SECONDS = 600
 SERVER = "Web-Server"
+NAME = "Web Server"
+"""What Nova calls it; ssh takes no spaces."""
 LOGIN = ("-l", "root")
 
 
@@ -141,6 +143,11 @@ def test_a_guest_outlives_its_session(bookworm, seeds, tmp_path, nothing_left):
     assert not directory.exists()
 
 
+def outside(session: Session) -> set[str]:
+    """The networks that lead out."""
+    return {each["ID"] for each in session.openstack("network", "list", "--external")}
+
+
 @pytest.mark.long
 @pytest.mark.tool("ssh")
 def test_ssh_leads_to_the_guest(images, seeds, tmp_path, nothing_left):
@@ -158,9 +165,17 @@ def test_ssh_leads_to_the_guest(images, seeds, tmp_path, nothing_left):
             timeout=60,
         )
         assert (by_line.returncode, by_line.stdout) == (3, "root\n"), by_line.stderr
+        # A floating address needs a way from its network to the server's, as in Neutron.
+        (subnet,) = {
+            each["ID"]
+            for each in session.openstack("subnet", "list", "--ip-version", "4")
+            if each["Network"] not in outside(session)
+        }
+        session.typed("router", "create", "way-in", "--external-gateway", "public")
+        session.typed("router", "add", "subnet", "way-in", subnet)
         floating = session.openstack("floating", "ip", "create", "public")
-        session.typed("server", "add", "floating", "ip", SERVER, floating["floating_ip_address"])
-        for words in (["--private", SERVER], [SERVER]):
+        session.typed("server", "add", "floating", "ip", NAME, floating["floating_ip_address"])
+        for words in (["--private", NAME], [NAME]):
             config = str(tmp_path / "up" / "ssh-config")
             typed = session.typed("server", "ssh", *words, "--", "-F", config, *LOGIN, "id", "-un")
             assert typed == "root\n"
