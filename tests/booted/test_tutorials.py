@@ -1,0 +1,30 @@
+"""The tutorials of docs/, each command in its order, with one image for all four."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tutorial_page import Command, play, steps
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.long,
+]
+
+
+def test_the_tutorials_can_be_followed(tmp_path, nothing_left):
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    first = tmp_path / "tutorial-image"
+    for page in ("tutorial-image", "tutorial-hook", "tutorial-ci", "tutorial-template"):
+        directory = tmp_path / page
+        directory.mkdir()
+        if directory != first:
+            (directory / "web.qcow2").symlink_to(first / "web.qcow2")
+            (directory / "web.manifest.json").symlink_to(first / "web.manifest.json")
+        listed = steps(page)
+        assert any(isinstance(each, Command) for each in listed)
+        play(listed, directory, environment)
