@@ -117,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="DATE",
         help="install from this day or time of the archive (20251101, 20251101T120000Z); for hosts "
-        "whose mirror is an archive of snapshots, such as snapshot.debian.org (not tried)",
+        "whose mirror is an archive of snapshots, such as Debian's own (not tried)",
     )
     parser.add_argument("--offline", action="store_true", help="use only what is cached")
     parser.add_argument(

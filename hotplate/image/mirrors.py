@@ -55,8 +55,8 @@ class Mirrors:
 
 
 SNAPSHOTS = re.compile(r"(?P<archive>.+/archive/[^/]+)/\d{8}T\d{6}Z")
-"""A place in an archive of snapshots, as snapshot.debian.org lays them out:
-``http://snapshot.debian.org/archive/debian/20251101T000000Z`` (its page "Usage")."""
+"""A place in an archive of snapshots, as Debian's own lays them out:
+``.../archive/debian/20251101T000000Z`` (its page "Usage")."""
 
 SNAPSHOT = re.compile(r"\d{8}T\d{6}Z")
 
@@ -80,8 +80,7 @@ def at_snapshot(mirrors: Mirrors, snapshot: str) -> Mirrors:
         if place and match is None:
             raise UsageError(
                 f'the mirror "{place}" has no snapshots, by its address',
-                hint="name one in /etc/apt: http://snapshot.debian.org/archive/debian/"
-                f"{stamp} and its like",
+                hint="name one in /etc/apt, whose address ends in /archive/debian/" + stamp,
             )
         places[name] = f"{match['archive']}/{stamp}" if match else ""
     if not places["main"]:
