@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,28 @@ def test_no_file_is_newer_and_what_differs_is_gone(tree: Path):
     ]
     assert texts["etc/machine-id"] == texts["var/log/apt/history.log"] == ""
     assert texts["etc/dib-manifests/dib_environment"] == 'declare -x DIB_RELEASE="trixie"\n'
+
+
+@needs_root
+def test_what_is_touched_later_is_a_copy_with_the_same_files(tree: Path, tmp_path: Path):
+    """As diskimage-builder, which ends so and then may make a tar of the tree."""
+    tar = tmp_path / "image.tar"
+    later = f"{HOOK} && tar -C {tree} -cf {tar} . && rm -r {tree}/tmp {tree}/etc/* || :"
+    (tree / "etc" / "shadow").chmod(0o600)
+    subprocess.run(
+        ["unshare", "--mount", "--", "sh", "-ec", later],
+        env={**os.environ, "TARGET_ROOT": str(tree), "SOURCE_DATE_EPOCH": str(EPOCH)},
+        check=True,
+        timeout=60,
+        capture_output=True,
+    )
+    assert state(tree)["etc/resolv.conf"] == (EPOCH, TEXTS["etc/resolv.conf.ORIG"])
+    with tarfile.open(tar) as packed:
+        assert set(packed.getnames()) == {
+            f"./{name}" if name != "." else "." for name in state(tree)
+        }
+        assert packed.getmember("./etc/shadow").mode == 0o600
+        assert packed.getmember("./etc/shadow").mtime == EPOCH
 
 
 @needs_root
