@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hotplate.cli import VERBS, completion
+from hotplate.cli import VERBS, completion, whole_parser
 from hotplate.session.access import Access
 from hotplate.session.control import Control
 from hotplate.session.directory import SessionDirectory
@@ -112,6 +113,24 @@ def test_the_man_page_has_each_verb():
     page = (ROOT / "docs" / "man" / "hotplate.1").read_text().replace("\\-", "-")
     missing = [verb for verb in VERBS if f"hotplate {verb}'" not in page]
     assert missing == [], "run: python docs/manpage.py, and commit what it changes"
+
+
+def options(parser: argparse.ArgumentParser) -> set[str]:
+    """Every long option of a parser and of those of its verbs."""
+    names: set[str] = set()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            names |= {word for each in action.choices.values() for word in options(each)}
+        elif action.help != argparse.SUPPRESS:
+            names |= {word for word in action.option_strings if word.startswith("--")}
+    return names
+
+
+def test_the_man_page_has_each_option_and_no_other():
+    """By their names: each Python lays out the text in its own way."""
+    page = (ROOT / "docs" / "man" / "hotplate.1").read_text().replace("\\-", "-")
+    listed = set(re.findall(r"^\\fB(--[a-z-]+)|, \\fB(--[a-z-]+)", page, re.MULTILINE))
+    assert {one or two for one, two in listed} == options(whole_parser()) - {"--help"}
 
 
 def test_the_man_page_is_made_of_the_parser():
