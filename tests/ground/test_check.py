@@ -93,10 +93,10 @@ echo "+$workers" >> workers; sleep 0.3; echo "-$workers" >> workers"""
 
 @pytest.mark.parametrize(
     "lanes",
-    [("unit", "hooks", "cloud", "machine", "elements"), ("image", "slice"), ("image",)],
+    [("unit", "hooks", "cloud", "machine", "elements"), ("unit", "image", "slice"), ("image",)],
     ids=" ".join,
 )
-def test_no_more_than_four_workers_run_at_a_time(tmp_path: Path, lanes: tuple[str, ...]) -> None:
+def test_no_more_than_six_workers_run_at_a_time(tmp_path: Path, lanes: tuple[str, ...]) -> None:
     lay_out(tmp_path, **{".venv/bin/python": COUNT, ".venv/bin/git": "echo 1"})
     check(tmp_path, *lanes)
     running = peak = 0
@@ -104,7 +104,22 @@ def test_no_more_than_four_workers_run_at_a_time(tmp_path: Path, lanes: tuple[st
         running += int(line)
         peak = max(peak, running)
     assert running == 0
-    assert 2 <= peak <= 4
+    assert 2 <= peak <= 6
+
+
+LOG = """case "$*" in
+    *tests/elements*) echo elements began >> order; sleep 0.5; echo elements ended >> order ;;
+    *tests/booted*) echo image began >> order ;;
+esac"""
+
+
+def test_images_wait_for_the_elements_and_for_nothing_else(tmp_path: Path) -> None:
+    stand_ins = {".venv/bin/python": LOG, ".venv/bin/mypy": "sleep 3; echo types ended >> order"}
+    lay_out(tmp_path, **stand_ins, **{"tools/count-tests": "true"})
+    check(tmp_path, "types", "elements", "image")
+    assert (tmp_path / "order").read_text().splitlines() == [
+        *("elements began", "elements ended", "image began", "types ended"),
+    ]
 
 
 def test_what_runs_ends_with_it(tmp_path: Path) -> None:
