@@ -5,17 +5,16 @@ Planned before the rules of the verdict for them were written: see ``test_plante
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.booted.disks import mounted, root_offset
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
 
@@ -188,23 +187,6 @@ IN_AN_IMAGE = (
     ),
 )
 """Planted in the image, which is then booted and tested."""
-
-
-def root_offset(disk: Path) -> int:
-    """Where the largest partition begins, in bytes."""
-    done = subprocess.run(["sfdisk", "--json", disk], check=True, capture_output=True)
-    partitions = json.loads(done.stdout)["partitiontable"]["partitions"]
-    return max(partitions, key=lambda each: each["size"])["start"] * 512
-
-
-@contextlib.contextmanager
-def mounted(disk: Path, offset: int, where: Path) -> Iterator[Path]:
-    where.mkdir()
-    subprocess.run(["mount", "-o", f"loop,offset={offset}", disk, where], check=True)
-    try:
-        yield where
-    finally:
-        subprocess.run(["umount", where], check=True)
 
 
 def planted(image: Path, fault: UserFault, folder: Path) -> Path:

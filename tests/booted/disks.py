@@ -1,0 +1,49 @@
+"""An image's root file system, mounted here: to plant something in it, or to use its tools."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def root_offset(disk: Path) -> int:
+    """Where the largest partition begins, in bytes."""
+    done = subprocess.run(["sfdisk", "--json", disk], check=True, capture_output=True)
+    partitions = json.loads(done.stdout)["partitiontable"]["partitions"]
+    return max(partitions, key=lambda each: each["size"])["start"] * 512
+
+
+@contextlib.contextmanager
+def mounted(disk: Path, offset: int, where: Path) -> Iterator[Path]:
+    """Mount the file system at that offset of a raw disk, in bytes."""
+    where.mkdir()
+    subprocess.run(["mount", "-o", f"loop,offset={offset}", disk, where], check=True)
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", where], check=True)
+
+
+def in_root(root: Path, *command: str, stdin: str, seconds: float) -> str:
+    """Run a program of the image as root, without a network, and return what it prints.
+
+    :raises subprocess.CalledProcessError: when it fails.
+    """
+    scratch = "mount -t proc proc proc; for d in run tmp; do mount -t tmpfs none $d; done"
+    done = subprocess.run(
+        [
+            *("unshare", "--mount", "--pid", "--net", "--ipc", "--fork", "--kill-child"),
+            *("sh", "-euc", f'{scratch}; exec chroot . "$@"', "sh", *command),
+        ],
+        cwd=root,
+        env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "HOME": "/root"},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=True,
+    )
+    return done.stdout
