@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.settings import cache_dir
+from hotplate.image.inspect import Image
+from hotplate.plugin.pool import open_pool
+from hotplate.settings import Settings, cache_dir
 from hotplate.testbed import warm_state as warm
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
@@ -214,7 +216,6 @@ def test_a_server_can_be_broken_in_every_way_and_the_next_is_whole(run):
     run(test_breaking=BREAKING).assert_outcomes(passed=8)
 
 
-@pytest.mark.long
 def test_a_reboot(run):
     run(test_reboot=REBOOT).assert_outcomes(passed=1)
 
@@ -269,32 +270,63 @@ def test_two_workers_share_the_state(run):
     assert len(warm.states(cache_dir())) <= warm.KEPT
 
 
-@pytest.mark.long
 def test_each_test_boots_when_it_is_to_be_cold(run):
     done = run("--cold", test_ten=TEN.replace("range(10)", "range(2)"))
     done.assert_outcomes(passed=2)
     assert "to restore it" not in done.stderr.str()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("part", ["memory", "disk.qcow2", "server.json", "cloud/heat.db"])
-def test_a_damaged_state_is_made_anew_once_and_reported(run, tmp_path, monkeypatch, part):
-    first = run(test_ten=TEN.replace("range(10)", "range(1)"))
-    first.assert_outcomes(passed=1)
-    state = warm.states(cache_dir())[0].directory
+def settings() -> Settings:
+    """Those that a run of pytest has by itself."""
+    return Settings.load({}, environ=os.environ, directory=Path("/nonexistent"))
+
+
+@pytest.fixture
+def copied_state(trixie, tmp_path, monkeypatch) -> Path:
+    """A copy of the image's warm state, alone in a cache of its own that runs use from now on."""
+    made = warm.find_or_make(
+        Image.open(trixie), settings(), directory=tmp_path / "first-boot", say=print
+    )
+    state = made.directory
     copy = tmp_path / "cache" / "warm" / state.name
     shutil.copytree(state, copy, copy_function=os.link)
-    whole = (copy / part).read_bytes()
-    (copy / part).unlink()
-    (copy / part).write_bytes(whole[: len(whole) // 2])
     monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
+    return copy
+
+
+def halve(path: Path) -> None:
+    """Cut a file, which may have other names, in half."""
+    whole = path.read_bytes()
+    path.unlink()
+    path.write_bytes(whole[: len(whole) // 2])
+
+
+def test_a_damaged_state_is_made_anew_once_and_reported(run, copied_state):
+    halve(copied_state / "memory")
     done = run(test_ten=TEN.replace("range(10)", "range(2)"))
     done.assert_outcomes(passed=2)
     text = done.stdout.str() + done.stderr.str()
     assert text.count("booting the image once more") == 1
     assert "damaged" in text
-    done = run(test_ten=TEN.replace("range(10)", "range(2)"))
+    done = run(test_ten=TEN.replace("range(10)", "range(1)"))
     assert "booting" not in done.stdout.str() + done.stderr.str()
+
+
+@pytest.mark.parametrize("part", ["disk.qcow2", "server.json", "cloud/heat.db"])
+def test_each_part_of_a_state_is_seen_to_be_damaged(copied_state, trixie, tmp_path, part):
+    class BootsOnceMoreError(Exception):
+        pass
+
+    def say(sentence: str) -> None:
+        if "damaged" in sentence and sentence.endswith("; booting the image once more"):
+            raise BootsOnceMoreError
+
+    halve(copied_state / part)
+    with (
+        pytest.raises(BootsOnceMoreError),
+        open_pool(Image.open(trixie), settings(), tmp_path, cold=False, say=say),
+    ):
+        pass
 
 
 DELETES = """
@@ -313,13 +345,7 @@ DELETES = """
 """
 
 
-@pytest.mark.long
-def test_a_cache_that_is_deleted_under_a_run_is_a_sentence(run, tmp_path, monkeypatch):
-    run(test_ten=TEN.replace("range(10)", "range(1)")).assert_outcomes(passed=1)
-    state = warm.states(cache_dir())[0].directory
-    cache = tmp_path / "cache"
-    shutil.copytree(state, cache / "warm" / state.name, copy_function=os.link)
-    monkeypatch.setenv("HOTPLATE_CACHE", str(cache))
+def test_a_cache_that_is_deleted_under_a_run_is_a_sentence(run, copied_state):
     done = run(test_ten=DELETES)
     done.assert_outcomes(passed=1, errors=1)
     assert "was removed while it was used" in done.stdout.str()
