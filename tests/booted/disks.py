@@ -30,9 +30,14 @@ def mounted(disk: Path, offset: int, where: Path) -> Iterator[Path]:
 def in_root(root: Path, *command: str, stdin: str, seconds: float) -> str:
     """Run a program of the image as root, without a network, and return what it prints.
 
+    What it sets in ``/proc/sys`` is its own network's; the host's ``vm.swappiness`` is covered.
+
     :raises subprocess.CalledProcessError: when it fails.
     """
-    scratch = "mount -t proc proc proc; for d in run tmp; do mount -t tmpfs none $d; done"
+    scratch = (
+        "mount -t proc proc proc; for d in run tmp; do mount -t tmpfs none $d; done; "
+        "echo 60 >run/covered; mount --bind run/covered proc/sys/vm/swappiness"
+    )
     done = subprocess.run(
         [
             *("unshare", "--mount", "--pid", "--net", "--ipc", "--fork", "--kill-child"),
