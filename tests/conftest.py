@@ -32,8 +32,22 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
-# The helpers beside the tests (played_guest, tiny_disk) are imported by name.
+# The helpers beside the tests (played_guest, slices, tiny_disk) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long lane's tests into groups, before ``--shard`` asks for them."""
+    import slices
+
+    repository = Path(__file__).parents[1]
+    for item in items:
+        if item.get_closest_marker("long"):
+            name = f"{item.path.relative_to(repository)}::{item.nodeid.partition('::')[2]}"
+            if group := slices.group(name):
+                item.add_marker(pytest.mark.xdist_group(group), append=False)
+
 
 SERVER = "0b9f9f0e-1c8a-4a38-8f2c-7a41a53c6a11"
 CONFIG = "5c9f8f66-0f50-4b80-b0c4-7d7f5a6f0b7e"

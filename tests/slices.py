@@ -1,0 +1,81 @@
+"""Which sixth of the long lane a test is in; each run of CI takes the next one.
+
+Tests that need an image of their own are together, so that a slice builds few, and each slice takes
+about as much of the processors. What is not listed is where its name's hash falls.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from hotplate.shard import Shard
+
+SLICES: tuple[tuple[str, ...], ...] = (
+    (
+        "tests/booted/test_documented_examples.py",
+        "tests/booted/test_hostile_guest.py",
+        "tests/booted/test_networks.py",
+        "tests/booted/test_planted_in_images.py",
+    ),
+    (
+        "tests/booted/test_all_hooks.py",
+        "tests/booted/test_by_others.py::test_heats_own",
+        "tests/booted/test_seeds.py",
+        "tests/booted/test_up.py",
+    ),
+    (
+        "tests/booted/test_by_others.py::test_an_example",
+        "tests/booted/test_by_others.py::test_documented",
+        "tests/booted/test_by_others.py::test_examples",
+        "tests/booted/test_containers.py",
+        "tests/booted/test_many.py",
+        "tests/elements/test_image_contents.py",
+    ),
+    (
+        "tests/booted/test_new_hook.py",
+        "tests/booted/test_plugin_booted.py",
+        "tests/booted/test_transports.py",
+        "tests/booted/test_tutorials.py",
+        "tests/cli/test_wheel.py",
+    ),
+    (
+        "tests/booted/test_plain_dib.py",
+        "tests/booted/test_planted_boot_faults.py",
+        "tests/booted/test_planted_faults.py",
+        "tests/booted/test_planted_in_guests.py",
+        "tests/booted/test_planted_with_upstreams_agent.py",
+        "tests/booted/test_two_servers.py",
+        "tests/booted/test_upstreams_agent.py",
+        "tests/elements/test_reproducible.py",
+    ),
+    (
+        "tests/booted/test_booted_faults.py",
+        "tests/booted/test_by_others.py::test_an_element",
+        "tests/booted/test_by_others.py::test_elements",
+        "tests/booted/test_datasources.py",
+        "tests/booted/test_firmware.py",
+        "tests/booted/test_guest.py",
+        "tests/booted/test_kill.py",
+        "tests/hooks/test_contract.py",
+        "tests/testbed/test_xdist.py",
+    ),
+)
+"""The beginnings of the tests' names."""
+
+
+def group(name: str) -> str:
+    """Return the group for ``--shard`` that a test is in, "" for one that is not listed.
+
+    :param name: the test's, as seen from the repository.
+    """
+    for part, beginnings in enumerate(SLICES, 1):
+        if name.startswith(beginnings):
+            return group_of(part)
+    return ""
+
+
+def group_of(part: int) -> str:
+    """Return a name whose hash is in that part of as many as there are slices."""
+    shard = Shard(part, len(SLICES))
+    names = (f"slice {part}, name {number}" for number in itertools.count())
+    return next(name for name in names if shard.has(name))
