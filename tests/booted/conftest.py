@@ -163,8 +163,11 @@ def all_hooks_trixie(images) -> Path:
 
 
 @pytest.fixture(scope="module")
-def testbed_of(tmp_path_factory) -> Iterator[Callable[[Path], Testbed]]:
-    """Open the testbed of an image, which is there for all tests of a module."""
+def testbed_of(tmp_path_factory) -> Iterator[Callable[..., Testbed]]:
+    """Open the testbed of an image, which is there for all tests of a module.
+
+    Settings are named, as are more images (``others``).
+    """
     # Loaded here: it loads Heat, and most tests run the command.
     from hotplate.events.log import EventLog
     from hotplate.image.inspect import Image
@@ -173,12 +176,15 @@ def testbed_of(tmp_path_factory) -> Iterator[Callable[[Path], Testbed]]:
 
     with contextlib.ExitStack() as opened:
 
-        def make(image: Path) -> Testbed:
+        def make(
+            image: Path, *, others: Mapping[str, Image] | None = None, **settings: Any
+        ) -> Testbed:
             testbed = Testbed(
                 Image.open(image),
-                settings=Settings(),
+                settings=Settings(**settings),
                 directory=tmp_path_factory.mktemp("testbed"),
                 events=EventLog(),
+                others=others,
             )
             return opened.enter_context(testbed)
 
