@@ -24,12 +24,17 @@ class Attachment:
 class Network:
     """A network that servers are on.
 
-    :param cidr: its subnet, of the first server that is on it.
+    :param cidrs: its subnets that servers have an address of.
     """
 
     name: str
-    cidr: str
+    cidrs: list[str] = field(default_factory=list)
     ports: list[Attachment] = field(default_factory=list)
+
+    @property
+    def cidr(self) -> str:
+        """Its subnets in one line."""
+        return " ".join(self.cidrs)
 
 
 @dataclass
@@ -48,8 +53,10 @@ class Topology:
         self.servers.append((server, name))
         for port in ports:
             network = self.networks.setdefault(
-                str(port["network_id"]), Network(str(port["network"]), str(port["cidr"]))
+                str(port["network_id"]), Network(str(port["network"]))
             )
+            if (cidr := str(port["cidr"])) not in network.cidrs:
+                network.cidrs.append(cidr)
             listed = port["addresses"]
             addresses = tuple(map(str, listed)) if isinstance(listed, (list, tuple)) else ()
             network.ports.append(Attachment(server, addresses))

@@ -7,7 +7,7 @@ else.  Source of the options: dnsmasq(8) of dnsmasq 2.90.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 
@@ -31,7 +31,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Subnet:
-    """The addresses of a segment and what its DHCP server says of them.
+    """A range of a segment's addresses and what its DHCP server says of them.
 
     :param network: where the ports' addresses are.
     :param server: the address of the segment's own services; the route to the metadata address
@@ -54,13 +54,23 @@ class Subnet:
     mtu: int = ETHERNET_MTU
 
 
-def command(program: str, subnet: Subnet, *, interfaces: str, hosts: str, names: str) -> list[str]:
+def command(
+    program: str, subnets: Sequence[Subnet], *, interfaces: str, hosts: str, names: str
+) -> list[str]:
     """Return dnsmasq's command line.
 
+    :param subnets: one or more, which do not overlap; the domain is the first's.
     :param interfaces: where it serves, with ``*`` for any rest of a name.
     :param hosts: the file with :func:`hosts`, read again at a SIGHUP.
     :param names: the same with :func:`names`.
     """
+    domain = subnets[0].domain
+    handed_out = [
+        option
+        for number, subnet in enumerate(subnets)
+        if subnet.dhcp
+        for option in _handing_out(subnet, f"subnet{number}")
+    ]
     return [
         program,
         "--keep-in-foreground",
@@ -75,31 +85,39 @@ def command(program: str, subnet: Subnet, *, interfaces: str, hosts: str, names:
         f"--interface={interfaces}",
         "--except-interface=lo",
         f"--addn-hosts={names}",
-        f"--domain={subnet.domain}",
-        f"--local=/{subnet.domain}/",
-        *(_handing_out(subnet, hosts) if subnet.dhcp else ()),
+        f"--domain={domain}",
+        f"--local=/{domain}/",
+        *(_WITH_DHCP if handed_out else ()),
+        *([f"--dhcp-hostsfile={hosts}"] if handed_out else ()),
+        *handed_out,
     ]
 
 
-def _handing_out(subnet: Subnet, hosts: str) -> list[str]:
-    """Return the options of a network that has DHCP."""
+_WITH_DHCP = ("--dhcp-authoritative", "--leasefile-ro")
+
+
+def _handing_out(subnet: Subnet, tag: str) -> list[str]:
+    """Return the options of a subnet that has DHCP.
+
+    :param tag: marks who is given an address of this subnet; the options are for them alone.
+    """
     routes = [(IPv4Network((METADATA_ADDRESS, 32)), subnet.server), *subnet.routes]
     if subnet.gateway is not None:
         # Who takes this option does not look at the one for the router (RFC 3442).
         routes.append((IPv4Network("0.0.0.0/0"), subnet.gateway))
     static = ",".join(f"{network},{hop}" for network, hop in routes)
     servers = ",".join(str(each) for each in subnet.name_servers or (subnet.server,))
-    network = subnet.network
+    first, mask = subnet.network.network_address, subnet.network.netmask
+    options = [
+        f"router{f',{subnet.gateway}' if subnet.gateway else ''}",
+        f"classless-static-route,{static}",
+        f"dns-server,{servers}",
+        f"domain-search,{subnet.domain}",
+        *([f"mtu,{subnet.mtu}"] if subnet.mtu < ETHERNET_MTU else []),
+    ]
     return [
-        f"--dhcp-range={network.network_address},static,{network.netmask},{LEASE_SECONDS}s",
-        "--dhcp-authoritative",
-        "--leasefile-ro",
-        f"--dhcp-hostsfile={hosts}",
-        f"--dhcp-option=option:router{f',{subnet.gateway}' if subnet.gateway else ''}",
-        f"--dhcp-option=option:classless-static-route,{static}",
-        f"--dhcp-option=option:dns-server,{servers}",
-        f"--dhcp-option=option:domain-search,{subnet.domain}",
-        *([f"--dhcp-option=option:mtu,{subnet.mtu}"] if subnet.mtu < ETHERNET_MTU else []),
+        f"--dhcp-range=set:{tag},{first},static,{mask},{LEASE_SECONDS}s",
+        *(f"--dhcp-option=tag:{tag},option:{each}" for each in options),
     ]
 
 

@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 HOST = "h"
@@ -94,29 +94,35 @@ def run(program: str, commands: Iterable[str]) -> None:
         raise OSError(1, f"ip: {words or f'exit status {done.returncode}'}")
 
 
-def add(program: str, number: int, *, services: str, at: str, guest: str, owns: list[str]) -> None:
+def add(
+    program: str, number: int, *, services: str, guest: str, owns: Sequence[tuple[str, str]]
+) -> None:
     """Make a port's pair of interfaces.
 
     :param services: the MAC address of the segment's services.
-    :param at: their address with the length of its prefix.
     :param guest: the MAC address of the port.
-    :param owns: the addresses of the port.
+    :param owns: the addresses of the port, each with that of the services of its subnet, which has
+        the length of its prefix.
     """
     host, switch = f"{HOST}{number}", f"{SWITCH}{number}"
-    own = at.partition("/")[0]
     commands = [
         f"link add name {host} address {services} type veth peer name {switch}",
         f"link set dev {switch} arp off up",
         f"link set dev {host} up",
-        f"address add {at} dev {host} noprefixroute",
+        *(serve(number, at) for at in dict.fromkeys(at for _, at in owns)),
     ]
-    for address in owns:
+    for address, at in owns:
         commands += [
-            f"route add {address}/32 dev {host} src {own}",
+            f"route add {address}/32 dev {host} src {at.partition('/')[0]}",
             f"neighbour replace {address} lladdr {guest} dev {host} nud permanent",
         ]
     run(program, commands)
     finish_frames(host)
+
+
+def serve(number: int, at: str) -> str:
+    """Return what makes the services be at an address, with the length of its prefix, on a port."""
+    return f"address add {at} dev {HOST}{number} noprefixroute"
 
 
 def add_of_router(program: str, number: int, *, mac: str, at: str, mtu: int) -> None:

@@ -63,6 +63,7 @@ class Router:
         :raises HostError: when the host cannot do it.
         """
         port = segment.router_port(mac=mac, address=address)
+        subnet = segment.subnet_with(address) or segment.subnets[0]
         self._last += 1
         try:
             with port.plug() as cable:
@@ -71,8 +72,8 @@ class Router:
                     cable.fileno(),
                     number=self._last,
                     mac=port.mac,
-                    at=f"{address}/{segment.subnet.network.prefixlen}",
-                    mtu=segment.subnet.mtu,
+                    at=f"{address}/{subnet.network.prefixlen}",
+                    mtu=subnet.mtu,
                 )
         except BaseException:
             port.close()

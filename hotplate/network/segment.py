@@ -188,7 +188,7 @@ class Segment:
     """A private network between machines; a context manager that leaves nothing behind.
 
     :param name: for people.
-    :param subnet: its addresses, and what DHCP says of them.
+    :param subnet: its addresses, and what DHCP says of them; :meth:`add_subnet` adds more.
     :param directory: for ``dhcp.log``, what dnsmasq has to complain of.
     :param services: the TCP ports at 169.254.169.254 that the harness answers on.
     :param on_exit: called with dnsmasq's exit status and last words should it end by itself.
@@ -209,7 +209,8 @@ class Segment:
     ) -> None:
         _check_subnet(name, subnet)
         self.name = name
-        self.subnet = subnet
+        self.subnets: tuple[Subnet, ...] = (subnet,)
+        self._program = ""
         self.directory = directory
         self.services = tuple(services)
         self.mac = "02:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(5))
@@ -223,24 +224,12 @@ class Segment:
         self._last = 0
 
     def __enter__(self) -> Self:
-        ip, program = (find_tool(name, besides=SYSTEM_PROGRAMS) for name in TOOLS)
+        ip, self._program = (find_tool(name, besides=SYSTEM_PROGRAMS) for name in TOOLS)
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._keeper)
-            files = self._files = Path(self._open(ip))
+            self._files = Path(self._open(ip))
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._server = self._keeper.spawn(
-                dhcp.command(
-                    program,
-                    self.subnet,
-                    interfaces=f"{links.HOST}*",
-                    hosts=str(files / warden.HOSTS),
-                    names=str(files / warden.NAMES),
-                ),
-                directory=Path("/"),
-                stderr=self.directory / "dhcp.log",
-                on_exit=self._ended,
-                confine=True,
-            )
+            self._server = self._serve()
             stack.pop_all()
         return self
 
@@ -259,6 +248,31 @@ class Segment:
         if self._files.name:
             shutil.rmtree(self._files, ignore_errors=True)
 
+    def add_subnet(self, subnet: Subnet) -> None:
+        """Have one more range of addresses; who waits for DHCP meanwhile asks again by itself.
+
+        :raises UsageError: for one that cannot be, or overlaps another.
+        """
+        _check_subnet(self.name, subnet)
+        with self._lock:
+            for other in self.subnets:
+                if other.network.overlaps(subnet.network):
+                    raise UsageError(
+                        f'the network "{self.name}" has the addresses {other.network} already, '
+                        f"which {subnet.network} overlaps"
+                    )
+            self.request("subnet", at=_at(subnet))
+            self.subnets = (*self.subnets, subnet)
+            # dnsmasq reads its ranges at its start only.
+            before, self._server = self._server, None
+            if before is not None:
+                before.kill()
+            self._server = self._serve()
+
+    def subnet_with(self, address: IPv4Address) -> Subnet | None:
+        """Return the subnet that an address is of."""
+        return next((each for each in self.subnets if address in each.network), None)
+
     def port(
         self, *, mac: str, addresses: Sequence[IPv4Address], names: Sequence[str] = ()
     ) -> Port:
@@ -272,7 +286,7 @@ class Segment:
         """
         lease = Lease(mac.lower(), tuple(addresses), tuple(name.lower() for name in names))
         with self._lock:
-            self._check(lease, gateway=self.subnet.gateway)
+            self._check(lease, reserved={each.gateway for each in self.subnets})
             self._last += 1
             listeners = self.request(
                 "port",
@@ -295,7 +309,7 @@ class Segment:
         """
         lease = Lease(mac.lower(), (address,))
         with self._lock:
-            self._check(lease, gateway=None)
+            self._check(lease, reserved=set())
             self._last += 1
             self.request("router_port", number=self._last, mac=lease.mac, address=str(address))
             port = self.ports[self._last] = Port(self, self._last, lease, [], router=True)
@@ -333,14 +347,28 @@ class Segment:
         except OSError as error:
             raise HostError(f'the network "{self.name}" cannot do "{do}": {error}') from error
 
+    def _serve(self) -> Child:
+        return self._keeper.spawn(
+            dhcp.command(
+                self._program,
+                self.subnets,
+                interfaces=f"{links.HOST}*",
+                hosts=str(self._files / warden.HOSTS),
+                names=str(self._files / warden.NAMES),
+            ),
+            directory=Path("/"),
+            stderr=self.directory / "dhcp.log",
+            on_exit=self._ended,
+            confine=True,
+        )
+
     def _open(self, ip: str) -> str:
-        network = self.subnet.network
         try:
             answer = self._keeper.request(
                 "open",
                 ip=ip,
                 mac=self.mac,
-                at=f"{self.subnet.server}/{network.prefixlen}",
+                at=_at(self.subnets[0]),
                 metadata=str(METADATA_ADDRESS),
                 base=tempfile.gettempdir(),
             )[0]
@@ -356,7 +384,7 @@ class Segment:
         self.request(
             "tables",
             hosts=dhcp.hosts(leases),
-            names=dhcp.names(leases, self.subnet.domain),
+            names=dhcp.names(leases, self.subnets[0].domain),
             server=self._server.pid if self._server is not None else 0,
         )
 
@@ -364,10 +392,10 @@ class Segment:
         if not self._closing and self._server is not None:
             self._on_exit(status, self._server.complaint())
 
-    def _check(self, lease: Lease, *, gateway: IPv4Address | None) -> None:
+    def _check(self, lease: Lease, *, reserved: set[IPv4Address | None]) -> None:
         """Refuse a port that cannot be.
 
-        :param gateway: an address that only a router may have.
+        :param reserved: addresses that only a router may have.
         """
         others = [port.lease for port in self.ports.values()]
         if len(others) >= MOST_PORTS:
@@ -383,11 +411,13 @@ class Segment:
             raise UsageError(f"a port has at most {MOST_OF_A_PORT} addresses and as many names")
         if not lease.addresses or len({*lease.addresses}) < len(lease.addresses):
             raise UsageError("a port needs one address or several different ones")
-        taken = {self.subnet.server, gateway}
+        taken = {*reserved, *(each.server for each in self.subnets)}
         taken.update(address for other in others for address in other.addresses)
         for address in lease.addresses:
-            if not _is_of(self.subnet.network, address):
-                raise UsageError(f'the address "{address}" is not one of {self.subnet.network}')
+            subnet = self.subnet_with(address)
+            if subnet is None or not _is_of(subnet.network, address):
+                all_of_them = " and ".join(str(each.network) for each in self.subnets)
+                raise UsageError(f'the address "{address}" is not one of {all_of_them}')
             if address in taken:
                 raise UsageError(f'the address "{address}" is taken on "{self.name}"')
 
@@ -425,6 +455,11 @@ def _check_subnet(name: str, subnet: Subnet) -> None:
         raise UsageError(f'the network "{name}" cannot have the addresses {subnet.network}')
     if not DOMAIN.fullmatch(subnet.domain):
         raise UsageError(f'"{subnet.domain}" is not a domain of host names')
+
+
+def _at(subnet: Subnet) -> str:
+    """Return where the services are on a subnet, with the length of its prefix."""
+    return f"{subnet.server}/{subnet.network.prefixlen}"
 
 
 def _is_of(network: IPv4Network, address: IPv4Address) -> bool:

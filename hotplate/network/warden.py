@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
-from ipaddress import IPv4Address, IPv4Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 
 from hotplate.children import reaper
@@ -42,7 +42,8 @@ class Warden(reaper.Reaper):
         self.switch = Switch(b"")
         self.directory = Path()
         self.ip = ""
-        self.services = self.at = ""
+        self.services = ""
+        self.subnets: dict[IPv4Network, str] = {}
         self.own: socket.socket
 
     def run(self) -> None:
@@ -72,15 +73,25 @@ class Warden(reaper.Reaper):
         """
         enter_namespaces(self.user)
         self.user = -1
-        self.ip, self.services, self.at = ip, mac, at
+        self.ip, self.services = ip, mac
         self.switch.mac = packed(mac)
         links.prepare(ip, metadata)
         # The services' own link, on which no machine is.
-        links.add(ip, 0, services=mac, at=at, guest=mac, owns=[])
+        links.add(ip, 0, services=mac, guest=mac, owns=[])
+        self.do_subnet(_, __, at=at)
         self.own = links.tap(f"{links.SWITCH}0")
         self.directory = _directory(base)
         self.do_tables(_, __, hosts="", names="", server=0)
         return str(self.directory)
+
+    def do_subnet(self, _: list[int], __: list[int], *, at: str) -> None:
+        """Have the services on one more subnet; ``at`` is as for :meth:`do_open`."""
+        links.run(self.ip, [links.serve(0, at)])
+        self.subnets[IPv4Interface(at).network] = at
+
+    def _at(self, address: IPv4Address) -> str:
+        """Return where the services are on the subnet of an address."""
+        return next(at for network, at in self.subnets.items() if address in network)
 
     def do_tables(
         self, _: list[int], __: list[int], *, hosts: str, names: str, server: int
@@ -107,7 +118,8 @@ class Warden(reaper.Reaper):
         listen: list[tuple[str, int]],
     ) -> None:
         """Make a port; hands out listeners at these addresses and ports for what it sends."""
-        links.add(self.ip, number, services=self.services, at=self.at, guest=mac, owns=addresses)
+        owns = [(each, self._at(IPv4Address(each))) for each in addresses]
+        links.add(self.ip, number, services=self.services, guest=mac, owns=owns)
         owned = frozenset(IPv4Address(each).packed for each in addresses)
         try:
             host = links.tap(f"{links.SWITCH}{number}")
@@ -125,7 +137,7 @@ class Warden(reaper.Reaper):
     ) -> None:
         """Make a router's port, which no services are behind."""
         own = frozenset({IPv4Address(address).packed})
-        beyond = frames.Beyond(IPv4Interface(self.at).network)
+        beyond = frames.Beyond(IPv4Interface(self._at(IPv4Address(address))).network)
         self.switch.outlets[number] = Outlet(number, packed(mac), own, None, routed=beyond)
 
     def do_remove(self, _: list[int], __: list[int], *, number: int) -> None:
@@ -141,9 +153,9 @@ class Warden(reaper.Reaper):
 
     def _release(self, outlet: Outlet) -> None:
         """Give back what a port's machine may have been given."""
-        server = IPv4Address(self.at.partition("/")[0])
         for packed_address in outlet.addresses:
             address = IPv4Address(packed_address)
+            server = IPv4Interface(self._at(address)).ip
             frame = frames.datagram(
                 dhcp.release(outlet.mac, address, server),
                 macs=(outlet.mac, self.switch.mac),

@@ -68,7 +68,11 @@ class RunningRouters:
                     segment, mac=interface.mac, address=IPv4Address(interface.address)
                 )
                 running.attached[interface] = (segment, number)
-        networks = [segment.subnet.network for segment in present.values()]
+        networks = [
+            subnet.network
+            for interface, segment in present.items()
+            if (subnet := segment.subnet_with(IPv4Address(interface.address)))
+        ]
         running.router.set_routes(
             (IPv4Network(to), IPv4Address(by))
             for to, by in spec.routes
@@ -83,10 +87,10 @@ class RunningRouters:
 
 
 def _present(spec: RouterSpec, segments: Segments) -> dict[RouterInterface, Segment]:
-    """Return a router's interfaces on networks that are there, and carry that subnet."""
+    """Return a router's interfaces on networks that are there, and have that subnet."""
     return {
         each: segments[each.network_id]
         for each in spec.interfaces
         if each.network_id in segments
-        and IPv4Address(each.address) in segments[each.network_id].subnet.network
+        and segments[each.network_id].subnet_with(IPv4Address(each.address))
     }

@@ -85,11 +85,17 @@ class Segments:
     def _attached(self, spec: ServerSpec, port: ServerPort) -> Iterator[Port]:
         """Make a port of a server's, on a network that may have to be made for it."""
         with self._lock, ExitStack() as owned:
-            segment = self._segment(spec, port)
+            subnets = subnets_of(spec, port)
+            segment = self._segment(port, subnets[0])
             owned.callback(self._close_unused, port.network_id)
+            for subnet in subnets:
+                if subnet.network not in {each.network for each in segment.subnets}:
+                    segment.add_subnet(subnet)
             made = owned.enter_context(
                 segment.port(
-                    mac=port.mac, addresses=_addresses(segment, spec, port), names=port.names
+                    mac=port.mac,
+                    addresses=[IPv4Address(each.address) for each in _of_version_4(spec, port)],
+                    names=port.names,
                 )
             )
             self._routers.keep_up(self._segments)
@@ -101,13 +107,13 @@ class Segments:
                 made.close()
                 self._close_unused(port.network_id)
 
-    def _segment(self, spec: ServerSpec, port: ServerPort) -> Segment:
+    def _segment(self, port: ServerPort, subnet: Subnet) -> Segment:
         if self._refusal:
             raise _RefusedError(self._refusal)
         if port.network_id not in self._segments:
             segment = Segment(
                 port.network_name,
-                subnet_of(spec, port),
+                subnet,
                 directory=self.directory / (re.sub(r"[^A-Za-z0-9-]", "-", port.network_id) or "-"),
                 services=PORTS,
                 on_exit=lambda status, words: self._ended(port.network_name, status, words),
@@ -178,12 +184,20 @@ def check(spec: ServerSpec) -> None:
         )
 
 
-def subnet_of(spec: ServerSpec, port: ServerPort) -> Subnet:
-    """Return what a network's DHCP server says, as the port that it is made for has it.
+def subnets_of(spec: ServerSpec, port: ServerPort) -> list[Subnet]:
+    """Return what a network's DHCP server says of the subnets that a port has addresses of.
+
+    The first is that of the address that DHCP hands out.
 
     :raises UsageError: when it has no IPv4 address, which is all that a network carries.
     """
-    chosen = _first_of_version_4(spec, port)
+    by_cidr: dict[str, PortAddress] = {}
+    for each in _of_version_4(spec, port):
+        by_cidr.setdefault(each.cidr, each)
+    return [_subnet(port, each) for each in by_cidr.values()]
+
+
+def _subnet(port: ServerPort, chosen: PortAddress) -> Subnet:
     network = IPv4Network(chosen.cidr)
     gateway = IPv4Address(chosen.gateway) if chosen.gateway else None
     server = IPv4Address(chosen.dhcp_server or _last_free(network, chosen))
@@ -205,10 +219,9 @@ def subnet_of(spec: ServerSpec, port: ServerPort) -> Subnet:
     )
 
 
-def _first_of_version_4(spec: ServerSpec, port: ServerPort) -> PortAddress:
-    for each in port.addresses:
-        if ip_address(each.address).version == 4:
-            return each
+def _of_version_4(spec: ServerSpec, port: ServerPort) -> list[PortAddress]:
+    if chosen := [each for each in port.addresses if ip_address(each.address).version == 4]:
+        return chosen
     raise UsageError(
         f'the server "{spec.name}" has no IPv4 address on the network "{port.network_name}", and '
         "networks between servers carry nothing else"
@@ -224,22 +237,6 @@ def _last_free(network: IPv4Network, chosen: PortAddress) -> str:
         for each in range(highest, highest - 3, -1)
         if str(IPv4Address(each)) not in taken
     )
-
-
-def _addresses(segment: Segment, spec: ServerSpec, port: ServerPort) -> list[IPv4Address]:
-    """Return a port's IPv4 addresses.
-
-    :raises UsageError: when one is of another subnet than the network was made with.
-    """
-    own = _first_of_version_4(spec, port).cidr
-    if IPv4Network(own) != segment.subnet.network:
-        raise UsageError(
-            f'the server "{spec.name}" is on the subnet {own} of the network '
-            f'"{port.network_name}", which carries {segment.subnet.network} already: only one '
-            "subnet of a network is carried at a time"
-        )
-    addresses = (ip_address(each.address) for each in port.addresses)
-    return [each for each in addresses if isinstance(each, IPv4Address)]
 
 
 def _reason(spec: ServerSpec, ports: list[Port]) -> str:

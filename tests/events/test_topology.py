@@ -29,6 +29,17 @@ def test_servers_are_listed_by_the_networks_that_they_are_on():
     assert [name for _, name in topology.servers] == ["web", "web", "alone"]
 
 
+def test_a_network_has_the_subnets_of_its_servers():
+    events = EventLog()
+    for number in (0, 1, 0):
+        address = f"10.0.{number}.5"
+        each = {**port(number, address), "network_id": "n"}
+        events.add(ServerBoot(name="web", ports=[each]), server=f"{len(events)}")
+    assert str(of_events(events)) == (
+        "network lan 10.0.0.0/24 10.0.1.0/24: web 10.0.0.5, web 10.0.1.5, web 10.0.0.5"
+    )
+
+
 def test_one_that_is_rebuilt_is_there_once():
     events = EventLog()
     events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.5")]), server="1")

@@ -13,6 +13,7 @@ from hotplate.network import dhcp
 from hotplate.network.dhcp import Lease, Subnet
 
 SUBNET = Subnet(IPv4Network("10.1.0.0/20"), IPv4Address("10.1.0.2"))
+OTHER = Subnet(IPv4Network("10.2.0.0/24"), IPv4Address("10.2.0.2"))
 FILES = {"interfaces": "h*", "hosts": "/hosts", "names": "/names"}
 LEASES = [
     Lease("fa:16:3e:00:00:05", (IPv4Address("10.1.0.5"), IPv4Address("10.1.0.15")), ("web", "www")),
@@ -21,48 +22,65 @@ LEASES = [
 
 
 def test_only_those_of_the_table_get_an_address() -> None:
-    assert "--dhcp-range=10.1.0.0,static,255.255.240.0,86400s" in dhcp.command(
-        "dnsmasq", SUBNET, **FILES
+    assert "--dhcp-range=set:subnet0,10.1.0.0,static,255.255.240.0,86400s" in dhcp.command(
+        "dnsmasq", [SUBNET], **FILES
     )
 
 
 def test_without_a_gateway_there_is_no_default_route() -> None:
-    options = dhcp.command("dnsmasq", SUBNET, **FILES)
+    options = dhcp.command("dnsmasq", [SUBNET], **FILES)
     # Empty, or dnsmasq would name itself.
-    assert "--dhcp-option=option:router" in options
-    assert "--dhcp-option=option:classless-static-route,169.254.169.254/32,10.1.0.2" in options
+    assert "--dhcp-option=tag:subnet0,option:router" in options
+    assert (
+        "--dhcp-option=tag:subnet0,option:classless-static-route,169.254.169.254/32,10.1.0.2"
+        in options
+    )
 
 
 def test_name_servers_of_the_subnet_take_the_place_of_the_segments() -> None:
     servers = (IPv4Address("10.1.0.8"), IPv4Address("10.1.0.9"))
     subnet = Subnet(SUBNET.network, SUBNET.server, name_servers=servers)
-    options = dhcp.command("dnsmasq", subnet, **FILES)
-    assert "--dhcp-option=option:dns-server,10.1.0.8,10.1.0.9" in options
+    options = dhcp.command("dnsmasq", [subnet], **FILES)
+    assert "--dhcp-option=tag:subnet0,option:dns-server,10.1.0.8,10.1.0.9" in options
 
 
 def test_a_subnet_without_dhcp_has_names_alone() -> None:
-    options = dhcp.command("dnsmasq", replace(SUBNET, dhcp=False), **FILES)
+    options = dhcp.command("dnsmasq", [replace(SUBNET, dhcp=False)], **FILES)
     assert not [each for each in options if each.startswith("--dhcp")]
     assert "--addn-hosts=/names" in options
 
 
-@pytest.mark.parametrize(("mtu", "wanted"), [(1400, ["--dhcp-option=option:mtu,1400"]), (9000, [])])
+def test_each_subnet_has_options_of_its_own() -> None:
+    options = dhcp.command("dnsmasq", [SUBNET, OTHER], **FILES)
+    assert "--dhcp-option=tag:subnet0,option:dns-server,10.1.0.2" in options
+    assert "--dhcp-option=tag:subnet1,option:dns-server,10.2.0.2" in options
+    assert options.count("--dhcp-hostsfile=/hosts") == 1
+    options = dhcp.command("dnsmasq", [replace(SUBNET, dhcp=False), OTHER], **FILES)
+    assert [each for each in options if "dhcp-range" in each] == [
+        "--dhcp-range=set:subnet1,10.2.0.0,static,255.255.255.0,86400s"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mtu", "wanted"), [(1400, ["--dhcp-option=tag:subnet0,option:mtu,1400"]), (9000, [])]
+)
 def test_an_mtu_below_ethernets_is_handed_out(mtu: int, wanted: list[str]) -> None:
-    options = dhcp.command("dnsmasq", replace(SUBNET, mtu=mtu), **FILES)
+    options = dhcp.command("dnsmasq", [replace(SUBNET, mtu=mtu)], **FILES)
     assert [each for each in options if "mtu" in each] == wanted
 
 
 @pytest.mark.tool("dnsmasq")
 @pytest.mark.parametrize(
-    "subnet",
+    "subnets",
     [
-        SUBNET,
-        replace(SUBNET, gateway=IPv4Address("10.1.0.1"), mtu=1400),
-        replace(SUBNET, dhcp=False),
+        [SUBNET],
+        [replace(SUBNET, gateway=IPv4Address("10.1.0.1"), mtu=1400)],
+        [replace(SUBNET, dhcp=False)],
+        [SUBNET, OTHER],
     ],
 )
-def test_dnsmasq_knows_the_options(subnet: Subnet) -> None:
-    command = dhcp.command(find_tool("dnsmasq"), subnet, **FILES)
+def test_dnsmasq_knows_the_options(subnets: list[Subnet]) -> None:
+    command = dhcp.command(find_tool("dnsmasq"), subnets, **FILES)
     done = subprocess.run([*command, "--test"], capture_output=True, text=True)
     assert (done.returncode, "OK" in done.stderr) == (0, True), done.stderr
 

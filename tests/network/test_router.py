@@ -167,3 +167,23 @@ def test_a_router_that_is_gone_leaves_its_segments(lab: Lab) -> None:
     assert [len(each.ports) for each in lab.segments] == [1, 1]
     Answerer(lab.ports[0], "harness")
     assert lab.stations[0].ask("169.254.169.254") == "harness"
+
+
+def test_one_leads_from_a_subnet_to_another_of_the_same_segment(tmp_path, station) -> None:
+    gateways = [IPv4Address(f"10.0.{number}.1") for number in (0, 1)]
+    first, second = (subnet(number, gateway=gateways[number]) for number in (0, 1))
+    with Router("gateway") as router, Segment("net", first, directory=tmp_path) as segment:
+        segment.add_subnet(second)
+        there = []
+        for number, gateway in enumerate(gateways):
+            own = IPv4Address(f"10.0.{number}.5")
+            there.append(station(segment.port(mac=mac(5, number), addresses=[own])))
+            there[-1].configure(str(own), f"ip route add default via {gateway}")
+        router.attach(segment, mac=mac(1), address=gateways[0])
+        assert not pings(there[0], "10.0.1.5", options="-c 1 -W 1")
+        router.attach(segment, mac=mac(1, 1), address=gateways[1])
+        assert pings(there[0], "10.0.1.5")
+        assert pings(there[1], "10.0.0.5")
+        # The other's address is not to be had by the router either.
+        there[0].run("ip address add 10.0.1.5/32 dev eth0")
+        assert not pings(there[0], "10.0.1.1", options="-c 1 -W 1 -I 10.0.1.5")

@@ -77,6 +77,59 @@ def test_a_gateway_and_routes_are_handed_out(tmp_path, station):
     )
 
 
+@pytest.fixture
+def second_subnet(segment):
+    """The segment has 10.0.1.0/24 too, with a gateway."""
+    segment.add_subnet(subnet(1, gateway=IPv4Address("10.0.1.1")))
+    return segment
+
+
+def test_each_subnet_of_a_segment_has_dhcp_names_and_the_metadata(second_subnet, attach, station):
+    ports = [
+        attach(5, "web"),
+        second_subnet.port(mac=mac(5, 1), addresses=[IPv4Address("10.0.1.5")], names=["db"]),
+    ]
+    answerers = [Answerer(port, f"port {number}") for number, port in enumerate(ports)]
+    there = [station(port) for port in ports]
+    leases = [lease(each) for each in there]
+    assert [each["ip"] for each in leases] == ["10.0.0.5", "10.0.1.5"]
+    assert [each["serverid"] for each in leases] == ["10.0.0.2", "10.0.1.2"]
+    assert [each.get("router") for each in leases] == [None, "10.0.1.1"]
+    assert [each["staticroutes"].split()[1] for each in leases] == ["10.0.0.2", "10.0.1.2"]
+    there[0].configure("10.0.0.5")
+    there[1].configure("10.0.1.5", "ip route add 10.0.0.0/24 dev eth0")
+    assert [each.ask("169.254.169.254") for each in there] == ["port 0", "port 1"]
+    assert [each.senders for each in answerers] == [["10.0.0.5"], ["10.0.1.5"]]
+    assert "10.0.1.5" in there[0].run(LOOK_UP)[1]
+    # One wire: who has a route there, and back, needs no router.
+    there[0].run("ip route add 10.0.1.0/24 dev eth0")
+    assert there[0].run("busybox ping -c 5 -W 5 10.0.1.5")[0] == 0
+
+
+def test_a_port_of_two_subnets_is_given_its_first_address(second_subnet, station):
+    addresses = [IPv4Address("10.0.1.5"), IPv4Address("10.0.0.5")]
+    with second_subnet.port(mac=mac(5), addresses=addresses) as port:
+        Answerer(port, "harness")
+        there = station(port)
+        assert lease(there)["ip"] == "10.0.1.5"
+        for address in ("10.0.1.5", "10.0.0.5"):
+            there.configure(address)
+            assert there.ask("169.254.169.254") == "harness"
+    again = second_subnet.port(mac=mac(6), addresses=[IPv4Address("10.0.1.5")])
+    assert lease(station(again))["ip"] == "10.0.1.5"
+
+
+def test_a_subnet_that_cannot_be_is_refused_and_changes_nothing(segment, attach, station):
+    for wanted, sentence in (
+        (subnet(), "has the addresses 10.0.0.0/24 already, which 10.0.0.0/24 overlaps"),
+        (Subnet(IPv4Network("10.5.0.0/31"), IPv4Address("10.5.0.0")), "has no room for machines"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            segment.add_subnet(wanted)
+    assert len(segment.subnets) == 1
+    assert lease(station(attach(5)))["ip"] == "10.0.0.5"
+
+
 def test_stations_reach_each_other_by_address_and_find_each_other_by_name(attach, station):
     one, two = station(attach(5, "web")), station(attach(6, "db", "primary"))
     one.configure("10.0.0.5")

@@ -13,13 +13,16 @@ import pytest
 from ports import port, spec
 
 from hotplate.cloud.http.addresses import PORTS
-from hotplate.cloud.nova.compute import PortAddress
+from hotplate.cloud.nova.compute import PortAddress, RouterInterface, RouterSpec
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.machine.wiring import Cables
 from hotplate.network import segment as segment_module
-from hotplate.testbed.segments import Segments, subnet_of
+from hotplate.testbed.segments import Segments, subnets_of
 
 pytestmark = [pytest.mark.tool("dnsmasq"), pytest.mark.tool("ip")]
+
+
+MAC = "fa:16:3e:00:01:01"
 
 
 class Losses(list[MachineLostError]):
@@ -102,9 +105,9 @@ def test_one_that_fails_leaves_no_network(networks: Segments) -> None:
             'the server "db" has no IPv4 address on the network "private"',
         ),
         (
-            spec("db", port(6, addresses=(PortAddress("10.9.0.6", "t", "10.9.0.0/24"),))),
-            r'"db" is on the subnet 10\.9\.0\.0/24 of the network "private", which carries '
-            r"10\.0\.0\.0/24 already",
+            spec("db", port(6, addresses=(PortAddress("10.0.9.6", "t", "10.0.0.0/16"),))),
+            r'the network "private" has the addresses 10\.0\.0\.0/24 already, which 10\.0\.0\.0/16 '
+            "overlaps",
         ),
         (spec("db", *(port(6, network=n) for n in range(9))), "has 9 ports, and at most 8"),
     ],
@@ -128,7 +131,7 @@ def test_what_dhcp_says_is_as_the_port_has_it() -> None:
     )
     six = PortAddress("fd00::5", "t", "fd00::/64")
     made = port(5, addresses=(six, address), domain="example.org", mtu=1400)
-    subnet = subnet_of(spec("web", made), made)
+    (subnet,) = subnets_of(spec("web", made), made)
     assert subnet.server == IPv4Address("10.0.0.2")
     assert subnet.gateway == IPv4Address("10.0.0.1")
     assert [(str(to), str(by)) for to, by in subnet.routes] == [("10.9.0.0/16", "10.0.0.9")]
@@ -136,10 +139,28 @@ def test_what_dhcp_says_is_as_the_port_has_it() -> None:
     assert (subnet.domain, subnet.dhcp, subnet.mtu) == ("example.org", True, 1400)
 
 
+def test_a_network_has_the_subnets_of_its_servers(networks: Segments) -> None:
+    other = PortAddress("10.9.0.6", "t", "10.9.0.0/24", gateway="10.9.0.1", dhcp_server="10.9.0.2")
+    first = PortAddress("10.0.0.6", "s", "10.0.0.0/24", dhcp_server="10.0.0.2")
+    both = (other, first, PortAddress("10.9.0.7", "t", "10.9.0.0/24", dhcp_server="10.9.0.2"))
+    networks.route([RouterSpec("r", "r", (RouterInterface("network-0", MAC, "10.9.0.1"),))])
+    with networks.wired(spec("web", port(5))):
+        (segment,) = networks._segments.values()
+        assert [str(each.network) for each in segment.subnets] == ["10.0.0.0/24"]
+        assert not any(each.router for each in segment.ports.values())
+        with networks.wired(spec("db", port(6, addresses=both))) as db:
+            assert isinstance(db, Cables)
+            assert [str(each) for each in db.cables[0].addresses] == [
+                *("10.9.0.6", "10.0.0.6", "10.9.0.7")
+            ]
+            assert [str(each.server) for each in segment.subnets] == ["10.0.0.2", "10.9.0.2"]
+            assert any(each.router for each in segment.ports.values())
+
+
 def test_without_dhcp_the_services_have_an_address_that_is_nobodys(networks: Segments) -> None:
     last = PortAddress("10.0.0.254", "s", "10.0.0.0/24", gateway="10.0.0.253", enable_dhcp=False)
     made = port(6, addresses=(last,))
-    assert subnet_of(spec("db", made), made).server == IPv4Address("10.0.0.252")
+    assert subnets_of(spec("db", made), made)[0].server == IPv4Address("10.0.0.252")
     with networks.wired(spec("db", made)) as link:
         assert link.macs == (made.mac,)
 
