@@ -8,6 +8,11 @@ from .conftest import HOOKS, PYTHON, Phases
 
 SPAWNED = "#!/usr/bin/python3 -ISu\n"
 """As PYTHON, but never in a fork."""
+BASH = subprocess.run(
+    ["bash", "-c", 'echo "${BASH_VERSINFO[*]:0:2}"'], check=True, capture_output=True, text=True
+)
+NO_INTERPRETER = 126 if tuple(map(int, BASH.stdout.split())) >= (5, 3) else 127
+"""bash's own status for a script whose interpreter is missing."""
 
 
 def lines(phases: Phases) -> list[str]:
@@ -22,8 +27,8 @@ def lines(phases: Phases) -> list[str]:
         (b'a=(no shebang); echo "${a[*]} $0" | sed "s|/.*/||"; exit 5', 5),
         (b"", 0),
         (b"\n", 0),
-        (b"#!/usr/bin/python2.7-that-nobody-has\n", 127),
-        (b"#!/bin/sh\r\necho never\r\n", 127),
+        (b"#!/usr/bin/python2.7-that-nobody-has\n", NO_INTERPRETER),
+        (b"#!/bin/sh\r\necho never\r\n", NO_INTERPRETER),
         (b"#!/etc/passwd\n", 126),
         (b"#!/etc\n", 126),
         (b"#!\n", 0),
