@@ -62,8 +62,8 @@ CAUSES: tuple[Rule, ...] = (
     Rule(
         "missing-device",
         None,
-        # An agent may well be started beside the emergency shell.
-        _ALWAYS,
+        # An agent may well be started beside the emergency shell, and come to its end there.
+        (*_ALWAYS, None),
         guest_boot.missing_device,
         "correct the line, or give it the option nofail",
     ),

@@ -89,7 +89,7 @@ def diagnose(
         hook_outputs=hook_outputs,
         now=now,
     )
-    if facts.missing is None and not facts.failed:
+    if facts.missing is None and not (facts.failed or facts.stopped):
         return None
     return replace(
         _explain(facts),

@@ -74,6 +74,12 @@ class Facts:
         return self.stack_status.endswith("FAILED") or (unheard and bool(self.track_failed))
 
     @property
+    def stopped(self) -> bool:
+        """True when the console shows that the guest never continues, and the stack is not done."""
+        fatal = any(each.pattern.fatal for each in self.findings.values())
+        return fatal and self.stack_status.endswith("IN_PROGRESS")
+
+    @property
     def track_failed(self) -> str:
         """Why the deployment failed that this is about, "" when it did not."""
         return self.track.failed if isinstance(self.track, DeploymentTrack) else ""

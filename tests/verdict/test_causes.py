@@ -300,6 +300,21 @@ def test_a_device_of_fstab_that_is_not_there(story, agent):
     assert 'names "/dev/vdb" for "/data"' in diagnosis.seen
 
 
+def test_an_agent_beside_the_emergency_shell_does_not_hide_why_it_is_there(story):
+    """Its deployment was done before systemd stopped it; Heat was not yet through with it."""
+    story.finished()
+    story.signal()
+    story.taken()
+    story.console(
+        "[ TIME ] Timed out waiting for device dev-vdb.device - /dev/vdb.",
+        'You are in emergency mode. After logging in, type "journalctl -xb" to view',
+    )
+    diagnosis = story.diagnosis("CREATE_IN_PROGRESS")
+    assert diagnosis.fault == "missing-device"
+    assert '/etc/fstab names "/dev/vdb"' in diagnosis.seen
+    assert story.diagnosis("CREATE_COMPLETE") is None
+
+
 def test_a_unit_that_the_boot_waits_for_is_named_by_the_console(story):
     story.boot()
     story.console(
