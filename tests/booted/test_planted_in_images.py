@@ -205,8 +205,8 @@ def planted(image: Path, fault: UserFault, folder: Path) -> Path:
 @pytest.mark.parametrize("fault", IN_AN_IMAGE, ids=str)
 def test_planted_in_an_image(request, test_image, monkeypatch, tmp_path, fault):
     disk = planted(request.getfixturevalue(fault.release), fault, tmp_path)
-    # What shows nothing for so long on an idle host will show nothing.
-    monkeypatch.setenv("HOTPLATE_PATIENCE", "60")
+    # Longer than systemd waits for a device; what shows nothing for so long will show nothing.
+    monkeypatch.setenv("HOTPLATE_PATIENCE", "110")
     if fault.append:
         monkeypatch.setenv("HOTPLATE_APPEND", fault.append)
     if fault.memory:
