@@ -1,4 +1,4 @@
-"""Which sixth of the long lane a test is in; each run of CI takes the next one.
+"""Which sixth of the long lane a test is in; each commit has the next one.
 
 Tests that need an image of their own are together, so that a slice builds few, and each slice takes
 about as much of the processors. What is not listed is where its name's hash falls.
