@@ -1,0 +1,32 @@
+"""Five servers of a ResourceGroup, one SoftwareDeploymentGroup to all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hotplate.stacks.stack import Stack
+from hotplate.stacks.template import load
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.tool("dnsmasq"),
+    pytest.mark.long,
+]
+SECONDS = 3600
+
+
+def test_five_servers_of_a_group_have_one_deployment_each(testbed_of, trixie) -> None:
+    testbed = testbed_of(trixie, memory=512)
+    stack = Stack.create(
+        testbed.cloud, load(Path(__file__).parent / "templates" / "five.yaml"), name="five"
+    )
+    stack.wait(seconds=SECONDS)
+    assert stack.status == "CREATE_COMPLETE", stack.reason
+    assert len({*stack.outputs["addresses"]}) == 5
+    assert stack.outputs["reached"] == {str(number): "5" for number in range(5)}
+    assert stack.outputs["codes"] == {str(number): 0 for number in range(5)}
