@@ -16,8 +16,7 @@ class Target:
         if not isinstance(url, str):
             raise ValueError("not a URL")
         url = url.strip()
-        if any(c <= " " or c == "\x7f" for c in url):
-            raise ValueError("not a URL")
+        _refuse_blanks(url)
         parts = urlsplit(url)
         if parts.scheme not in PORTS or not parts.hostname:
             raise ValueError("not a URL")
@@ -28,6 +27,8 @@ class Target:
         self.host = unquote(parts.hostname)
         if not self.host.isascii():
             self.host = self.host.encode("idna").decode("ascii")
+        # It goes into the head of a request: neither "%0d%0a" nor what IDNA makes a blank of may.
+        _refuse_blanks(self.host)
         self.name = self.host.partition("%")[0]
         authority = "[%s]" % self.name if ":" in self.name else self.name
         self.connect_to = "%s:%d" % (authority, self.port)
@@ -35,6 +36,11 @@ class Target:
         path = (parts.path or "/") + ("?" + parts.query if parts.query else "")
         self.path = quote(path, safe="!#$%&'()*+,/:;=?@[]~", errors="strict")
         self.whole = "%s://%s%s" % (self.scheme, self.authority, self.path)
+
+
+def _refuse_blanks(text):
+    if any(c <= " " or c == "\x7f" for c in text):
+        raise ValueError("not a URL")
 
 
 def redacted(url):

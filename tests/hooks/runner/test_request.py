@@ -76,7 +76,12 @@ def test_the_path_is_what_python_requests_would_send(target, url, path):
 
 
 @pytest.mark.parametrize(
-    "url", [None, 5, "", "x", "ftp://h/", "http://", "http://a b/", "//h/x", "http://h/\ud800"]
+    "url",
+    [
+        *(None, 5, "", "x", "ftp://h/", "http://", "http://a b/", "//h/x", "http://h/\ud800"),
+        # What would be more lines of a request's head, and what IDNA makes a blank of.
+        *("http://h%0d%0aX-More:%20y/", "http://%00/", "http://h%7f/", "http://\xa0h/"),
+    ],
 )
 def test_what_is_no_url_is_a_value_error(target, url):
     with pytest.raises(ValueError):
