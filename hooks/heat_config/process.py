@@ -14,6 +14,11 @@ import time
 NOT_FOUND = 127
 NOT_RUNNABLE = 126
 TIMED_OUT = 124
+LOST_SIGNAL = 5
+"""After so many seconds a child is looked at although no signal came for it.
+
+Another thread of the process, should there be one that does not block it, may be given the signal.
+"""
 
 
 def spawn(argv, *, env, stdin, stdout, stderr, cwd=None, session=False, note=None, umask=None):
@@ -164,7 +169,7 @@ def wait(pid, timeout=None):
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return None
-            signal.sigtimedwait((signal.SIGCHLD,), min(remaining, 3600))
+            signal.sigtimedwait((signal.SIGCHLD,), min(remaining, LOST_SIGNAL))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 

@@ -1,7 +1,9 @@
-"""Programs that are looked for in PATH."""
+"""Programs that are looked for in PATH, and the wait for one."""
 
+import os
 import shutil
 import sys
+import threading
 
 import pytest
 
@@ -46,3 +48,35 @@ def test_where_a_program_is(programs, monkeypatch, path):
     names += ["./only-one", "./no-one", "../two/both", "/none/sh"]
     for name in names:
         assert process.path_of(name) == shutil.which(name), name
+
+
+def test_a_child_whose_signal_another_thread_was_given_is_waited_for(monkeypatch):
+    """It ends between the look at it and the wait, while a thread does not block its signal."""
+    from heat_config import process
+
+    looked = os.waitpid
+    go, gone = os.pipe()
+    null = os.open(os.devnull, os.O_RDWR)
+
+    def look_first(pid, options):
+        monkeypatch.setattr(os, "waitpid", looked)
+        # The signal is blocked here by now, so that the kernel has to give it to the other thread.
+        os.write(gone, b"\n")
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return 0, 0
+
+    monkeypatch.setattr(os, "waitpid", look_first)
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    try:
+        argv = ["/bin/sh", "-c", "read go; exit 7"]
+        pid = process.spawn(argv, env={}, stdin=go, stdout=null, stderr=null)
+        with process.at_most(60):
+            status = process.wait(pid, timeout=3000)
+    finally:
+        for descriptor in (go, gone, null):
+            os.close(descriptor)
+        over.set()
+        other.join()
+    assert status == 7
