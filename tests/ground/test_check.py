@@ -70,7 +70,7 @@ def test_the_long_lane_is_run_when_it_is_asked_for(tmp_path: Path) -> None:
 
 
 MEET = """case "$*" in
-    *"tests/hooks -n"*) echo hooks one; echo here > meet; echo hooks two ;;
+    *tests/hooks*) echo hooks one; echo here > meet; echo hooks two ;;
     *tests/machine*) echo machine one; read -r word < meet; echo machine two; exit 1 ;;
 esac"""
 """Each of two lanes waits for the other, which only one at its side can end."""
