@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -114,13 +115,15 @@ class Keeper:
 
     :param module: a module of this package that is run instead of the plain helper and answers
         more requests than that; it may import the standard library and its like.
+    :param on_exit: called in a thread of its own should the helper end before it is closed.
     """
 
-    def __init__(self, module: str = "") -> None:
+    def __init__(self, module: str = "", *, on_exit: Callable[[], None] | None = None) -> None:
         self._program = [program.__file__]
         if module:
             root = Path(__file__).resolve().parents[2]
             self._program = ["-c", _RUN_MODULE, str(root), module]
+        self._on_exit = on_exit
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -143,7 +146,23 @@ class Keeper:
                 start_new_session=True,
             )
         self._control = ours
+        if self._on_exit is not None:
+            pidfd = os.pidfd_open(self._process.pid)
+            threading.Thread(
+                target=self._watch,
+                args=(pidfd, self._process),
+                name=f"helper-{self._process.pid}",
+                daemon=True,
+            ).start()
         return self
+
+    def _watch(self, pidfd: int, process: subprocess.Popen[bytes]) -> None:
+        ended = select.poll()
+        ended.register(pidfd, select.POLLIN)
+        ended.poll()
+        os.close(pidfd)
+        if self._process is process and self._on_exit is not None:
+            self._on_exit()
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -9,7 +9,7 @@ segment, so that a sender beyond the router is who it says.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network
 from typing import Self
 
@@ -26,15 +26,19 @@ class Router:
     """A router between segments; a context manager that leaves nothing behind.
 
     :param name: for people.
+    :param on_loss: called with the error should it end by itself.
 
     >>> with Router("gateway") as router:  # doctest: +SKIP
     ...     router.attach(private, mac="fa:16:3e:00:00:01", address=IPv4Address("10.0.0.1"))
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, *, on_loss: Callable[[MachineLostError], None] = lambda _: None
+    ) -> None:
         self.name = name
         self.routes: tuple[Route, ...] = ()
-        self._keeper = Keeper("hotplate.network.forwarder")
+        self._on_loss = on_loss
+        self._keeper = Keeper("hotplate.network.forwarder", on_exit=self._ended)
         self._ports: dict[int, Port] = {}
         self._last = 0
 
@@ -102,6 +106,14 @@ class Router:
         old = [str(to) for to, _ in self.routes if to not in {each for each, _ in wanted}]
         self._ask("routes", old=old, new=[(str(to), str(by)) for to, by in wanted])
         self.routes = wanted
+
+    def _ended(self) -> None:
+        self._on_loss(
+            MachineLostError(
+                f'the helper process of the router "{self.name}" was killed: its networks are no '
+                "longer joined"
+            )
+        )
 
     def _ask(self, do: str, *fds: int, **arguments: object) -> None:
         try:

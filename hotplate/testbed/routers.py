@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 
 from hotplate.cloud.nova.compute import RouterInterface, RouterSpec
+from hotplate.errors import MachineLostError
 from hotplate.network.router import Router
 from hotplate.network.segment import Segment
 
@@ -28,10 +29,12 @@ class _RunningRouter:
 class RunningRouters:
     """The routers of one testbed.  The caller sees that one thread at a time uses it.
 
+    :param on_loss: called with the error, in a thread of its own, should a router end by itself.
     :ivar wanted: the routers as Neutron has them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_loss: Callable[[MachineLostError], None]) -> None:
+        self._on_loss = on_loss
         self.wanted: tuple[RouterSpec, ...] = ()
         self._running: dict[str, _RunningRouter] = {}
 
@@ -80,7 +83,7 @@ class RunningRouters:
         )
 
     def _start(self, spec: RouterSpec) -> _RunningRouter:
-        router = Router(spec.name)
+        router = Router(spec.name, on_loss=self._on_loss)
         router.__enter__()
         running = self._running[spec.id] = _RunningRouter(router)
         return running

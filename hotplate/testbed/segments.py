@@ -31,14 +31,14 @@ class Segments:
     """The networks of one testbed.  Thread-safe.
 
     :param directory: each network gets a folder in it, for what its DHCP server complains of.
-    :param on_loss: called with the error should a network end by itself.
+    :param on_loss: called with the error should a network or a router end by itself.
     """
 
     def __init__(self, directory: Path, *, on_loss: Callable[[MachineLostError], None]) -> None:
         self.directory = directory
         self._on_loss = on_loss
         self._segments: dict[str, Segment] = {}
-        self._routers = RunningRouters()
+        self._routers = RunningRouters(on_loss=on_loss)
         self._refusal = ""
         self._alone: set[str] = set()
         self._lock = threading.Lock()

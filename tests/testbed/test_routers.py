@@ -5,8 +5,10 @@ That packets pass is in tests/network/test_router.py, and with guests in tests/b
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
 
 import pytest
 import tiny_disk
@@ -24,8 +26,13 @@ pytestmark = [pytest.mark.tool("dnsmasq"), pytest.mark.tool("ip")]
 
 
 @pytest.fixture
-def networks(tmp_path: Path) -> Iterator[Segments]:
-    made = Segments(tmp_path, on_loss=lambda error: None)
+def losses() -> Queue[str]:
+    return Queue()
+
+
+@pytest.fixture
+def networks(tmp_path: Path, losses: Queue[str]) -> Iterator[Segments]:
+    made = Segments(tmp_path, on_loss=lambda error: losses.put(error.message))
     yield made
     made.close()
 
@@ -83,16 +90,34 @@ def test_one_that_cannot_be_refuses_the_server_and_leaves_no_network(networks: S
     assert networks._segments == {}
 
 
-def test_a_router_that_was_killed_lets_its_networks_end(networks: Segments) -> None:
+def test_a_router_that_is_killed_is_noticed_and_lets_its_networks_end(
+    networks: Segments, losses: Queue[str]
+) -> None:
     networks.route([router(0, 1)])
     with networks.wired(spec("web", port(5))):
         helper = networks._routers._running["router"].router._keeper._process
         assert helper is not None
         helper.kill()
+        assert losses.get(timeout=20) == (
+            'the helper process of the router "router" was killed: its networks are no longer '
+            "joined"
+        )
         helper.wait(10)
         with pytest.raises(MachineLostError):
             networks.wired(spec("db", port(6, network=1))).__enter__()
     assert networks._segments == {}
+
+
+def test_a_router_that_ends_with_its_networks_is_no_loss(
+    networks: Segments, losses: Queue[str]
+) -> None:
+    networks.route([router(0, 1)])
+    with networks.wired(spec("web", port(5))):
+        helper = networks._routers._running["router"].router._keeper.pid
+        watcher = next(each for each in threading.enumerate() if each.name == f"helper-{helper}")
+    watcher.join(20)
+    assert not watcher.is_alive()
+    assert losses.empty()
 
 
 @pytest.mark.tool("qemu-system-x86_64")
