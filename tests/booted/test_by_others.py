@@ -391,15 +391,13 @@ CLOUD_CONFIGS = {
         "grep '^192.168.1.130 ' /etc/hosts",
         "test -d /run/mydir",
         "test -x /usr/bin/hello",
-        # Without an SSH server, heat-config-lean has cloud-init set up no keys either.
-        "test ! -e /root/.ssh/authorized_keys",
+        "grep -r ssh-rsa /home/*/.ssh/authorized_keys",
     ),
     "user-groups mount-points ca-certs reporting launch-index": (
-        # The first user is of SELinux, which the image lacks: cloud-init stops at it.
         "getent group cloud-users",
+        "id foobar",
         "grep swap.img /etc/fstab",
-        # heat-config-lean leaves the module of ca_certs out.
-        "test ! -e /usr/share/ca-certificates/cloud-init-ca-certs.crt",
+        "grep YOUR-ORGS /usr/share/ca-certificates/cloud-init-ca-certs.crt",
     ),
 }
 """Examples that are one server's user data; commands that succeed when they took effect."""
@@ -420,6 +418,8 @@ def test_documented_examples_of_cloud_init(unpacked, judge, names):
         texts.append(
             path.read_text() if path.exists() else gzip.decompress(compressed.read_bytes()).decode()
         )
+    # Without SELinux, useradd refuses the first user for it, and cloud-init makes none after it.
+    texts = [text.replace("    selinux_user: staff_u\n", "") for text in texts]
     script = "\n".join(
         ("#!/bin/sh -e", ENDED, *(f"{each} >&2" for each in CLOUD_CONFIGS[names]), "echo hello")
     )
