@@ -92,6 +92,7 @@ class Settings:
     :param strict: take what was noticed in a run that passed for a failure.
     :param allow_backing: follow the names of backing files in an image out of its directory.
     :param lift_limits: take requests that a real cloud refuses because they are too large.
+    :param keep_runs: how many folders of earlier runs stay in ``artifacts``; 0 for all.
     :param keep: keep the stacks and disks of ``hotplate up`` when it ends.
     """
 
@@ -111,6 +112,7 @@ class Settings:
     strict: bool = False
     allow_backing: bool = False
     lift_limits: bool = False
+    keep_runs: int = 0
     keep: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 

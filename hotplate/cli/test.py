@@ -82,6 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where each run leaves a folder with everything it saw",
     )
+    parser.add_argument(
+        "--keep-runs",
+        type=int,
+        metavar="N",
+        help="before anything runs, remove the folders of earlier runs but for the newest N; those "
+        "of runs that still go on stay",
+    )
     add_machine_arguments(parser, several=True)
     add_cloud_arguments(parser)
     parser.add_argument(
@@ -208,6 +215,7 @@ class TestCommand:
 
     def run(self) -> int:
         """Run the cases; returns the exit status."""
+        self._remove_old_runs()
         if not self.cases:
             self._write_files()
         elif self.jobs > 1:
@@ -218,6 +226,14 @@ class TestCommand:
         if self.several and self.cases:
             self._write_matrix()
         return max([each.exit_status for each in self.verdicts] + self.problems, default=0)
+
+    def _remove_old_runs(self) -> None:
+        """Once a command: none of its own cases goes, however many there are."""
+        from hotplate.report.old_runs import remove_old_runs
+
+        if self.settings.keep_runs:
+            for problem in remove_old_runs(self.settings.artifacts, self.settings.keep_runs):
+                print(f"hotplate test: {clean(problem)}", file=sys.stderr)
 
     def _chosen(self, cases: Sequence[Case]) -> Sequence[Case]:
         """Return the cases that are to run, and say why not the others.

@@ -91,6 +91,12 @@ OPTIONS = (
         "are too large",
     ),
     Option("artifacts", "where tests leave what they saw", "DIR"),
+    Option(
+        "keep-runs",
+        "remove the folders of earlier runs there but for the newest N; those of runs that still "
+        "go on stay",
+        "N",
+    ),
     Option("shard", "run the M-th of N parts, chosen by the test's name or group", "hash:M/N"),
 )
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from hotplate.plugin.pool import ServerPool
     from hotplate.plugin.server import ServerUnderTest
     from hotplate.plugin.stack import StackUnderTest
+    from hotplate.report.artifacts import Artifacts
     from hotplate.testbed.testbed import Testbed
     from hotplate.verdict.diagnosis import Diagnosis
 
@@ -49,6 +50,7 @@ _PROBLEM = pytest.StashKey[str]()
 
 _LOST = pytest.StashKey[bool]()
 _FOLDER = pytest.StashKey[Path]()
+_ARTIFACTS: pytest.StashKey[Artifacts] = pytest.StashKey()
 
 NEEDS_IMAGE = "hotplate_needs_image"
 """The plug-in's own marker of a test that is skipped because no image was given."""
@@ -266,6 +268,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def _settings(config: pytest.Config) -> Settings:
     given = {
         "artifacts": options.value(config, "artifacts"),
+        "keep_runs": options.value(config, "keep-runs"),
         # A switch that was not given leaves the word to the environment and the file.
         "allow_backing": options.value(config, "allow-backing") or None,
         "lift_limits": options.value(config, "lift-limits") or None,
@@ -310,6 +313,7 @@ def _folder(config: pytest.Config) -> Path:
     :raises HotplateError: when it cannot be made.
     """
     from hotplate.report.artifacts import Artifacts
+    from hotplate.report.old_runs import remove_old_runs
 
     if _FOLDER not in config.stash:
         given = getattr(config, "workerinput", {}).get(FOLDER)
@@ -318,8 +322,15 @@ def _folder(config: pytest.Config) -> Path:
             folder = Path(given) / worker
             folder.mkdir(mode=0o700)
         else:
-            artifacts = Artifacts(_settings(config).artifacts.absolute(), worker)
+            settings = _settings(config)
+            base = settings.artifacts.absolute()
+            if settings.keep_runs:
+                for problem in remove_old_runs(base, settings.keep_runs):
+                    _say(config, problem)
+            artifacts = Artifacts(base, worker)
             artifacts.point()
+            # What holds the folder until the session has ended.
+            config.stash[_ARTIFACTS] = artifacts
             folder = artifacts.folder
         config.stash[_FOLDER] = folder
     return config.stash[_FOLDER]

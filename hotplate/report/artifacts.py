@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hotplate import locks
 from hotplate.errors import HostError, Outcome
 from hotplate.events.event import Event
 from hotplate.events.kinds import GUEST_SERVICES
@@ -204,6 +205,9 @@ class Artifacts(Folder):
         if artifacts.problem:
             print(artifacts.problem, file=sys.stderr)
 
+    The folder is locked as long as this object is there, so that another run does not remove it
+    (:mod:`hotplate.report.old_runs`).
+
     :param base: where the folders of all runs lie; made when it is missing.
     :param name: what the run was of.
     :raises HostError: when no folder can be made there.
@@ -216,6 +220,8 @@ class Artifacts(Folder):
         try:
             base.mkdir(parents=True, exist_ok=True)
             super().__init__(self._make(stem, label))
+            self._held = contextlib.ExitStack()
+            self._held.enter_context(locks.shared(self.folder))
         except OSError as error:
             raise _host_error(base, error) from error
 
