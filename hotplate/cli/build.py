@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TextIO
 
 from hotplate.cli.arguments import cache_of
-from hotplate.errors import UsageError
+from hotplate.errors import ImageError, UsageError
 from hotplate.image.build import Build, BuildError, BuildResult
 from hotplate.image.plan import MACHINES, BuildRequest, Kernel, Layout, Starts
 from hotplate.image.preflight import Preflight
@@ -197,6 +197,7 @@ def run(args: argparse.Namespace) -> int:
         with Display(build.progress, sys.stdout):
             result = build.run()
         _report(result)
+        _leave_bill(result, request.cache / "checksums")
     except BuildError as error:
         for line in error.lines:
             print(f"  | {line}", file=sys.stderr)
@@ -251,6 +252,17 @@ class Display:
 
 def _terminated(number: int, _frame: FrameType | None) -> None:
     sys.exit(128 + number)
+
+
+def _leave_bill(result: BuildResult, checksums: Path) -> None:
+    """Write the bill of materials; an image that is not read here stays good without one."""
+    # Loaded here: cyclonedx-python-lib is much to load for what ends in a usage error.
+    from hotplate.inspection.sbom import leave_beside
+
+    try:
+        print(f"           bill of materials: {leave_beside(result.image, checksums=checksums)}")
+    except ImageError as error:
+        print(f"hotplate: no bill of materials was written: {error.message}", file=sys.stderr)
 
 
 def _report(result: BuildResult) -> None:

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument(
         "--sbom",
         action="store_true",
-        help="print a bill of materials, CycloneDX 1.6 (pip install 'hotplate[sbom]')",
+        help="print a bill of materials, CycloneDX 1.6",
     )
     parser.add_argument("--strict", action="store_true", help="exit status 1 for a finding")
     parser.add_argument(

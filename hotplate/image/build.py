@@ -27,6 +27,7 @@ from hotplate.image import mirrors as mirrors_module
 from hotplate.image import plan as plan_module
 from hotplate.image.base_cache import BaseCache
 from hotplate.image.checksum import hash_directory
+from hotplate.image.commits import commits_of
 from hotplate.image.overlay import check_space
 from hotplate.image.plan import BuildRequest, Plan
 from hotplate.image.progress import TIMESTAMP, BuildProgress
@@ -270,10 +271,15 @@ class Build:
     def _manifest(self, staging: Path, started: datetime) -> dict[str, object]:
         """Return what is in the image, and what it was made by."""
         path = (*self.request.element_path, paths.elements_dir(), self.dib_elements)
-        elements = {}
-        for name in sorted(self.progress.elements):
-            if element := plan_module.find_element(name, path):
-                elements[name] = hash_directory(element)
+        elements = {
+            name: element
+            for name in sorted(self.progress.elements)
+            if (element := plan_module.find_element(name, path))
+        }
+        environment = plan_module.child_environment(self.environ)
+        if user := self.environ.get("SUDO_UID"):
+            # Whose checkout git then reads as root (git-config(1), "safe.directory").
+            environment["SUDO_UID"] = user
         packages = []
         for listing in staging.glob("image.d/dib-manifests/dib-manifest-dpkg-*"):
             with contextlib.suppress(OSError, ValueError):
@@ -296,7 +302,10 @@ class Build:
             "steps": self.progress.durations(),
             "hotplate": __version__,
             "diskimage-builder": importlib.metadata.version("diskimage-builder"),
-            "elements": elements,
+            "elements": {name: hash_directory(element) for name, element in elements.items()},
+            "commits": commits_of(
+                elements, dib_elements=self.dib_elements, environment=environment
+            ),
             "packages": sorted(packages),
         }
 

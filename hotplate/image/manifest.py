@@ -23,8 +23,13 @@ one is of a hotplate before 0.1.0, and has the other keys of format 1."""
 
 def path_for(image: Path) -> Path:
     """Where the manifest of an image is."""
-    stem = image.with_suffix("") if image.suffix in SUFFIXES else image
+    stem = stem_of(image)
     return stem.with_name(stem.name + SUFFIX)
+
+
+def stem_of(image: Path) -> Path:
+    """Return the name of an image without its suffix, which all that lies beside it begins with."""
+    return image.with_suffix("") if image.suffix in SUFFIXES else image
 
 
 def schema() -> dict[str, Any]:

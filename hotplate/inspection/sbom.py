@@ -7,33 +7,63 @@ Sources: the CycloneDX specification 1.6; the package URL types ``deb`` and ``py
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotplate.errors import HostError
+from hotplate.errors import HostError, ImageError
+from hotplate.image.manifest import stem_of
 from hotplate.inspection.contents import Contents
-from hotplate.inspection.inspection import Inspection
+from hotplate.inspection.inspection import Inspection, inspected
 from hotplate.text import clean_line
 
 if TYPE_CHECKING:
     from cyclonedx.model.component import Component
 
 
+SUFFIX = ".cdx.json"
+"""Of the file beside an image; the name by which a bill in CycloneDX is recognized."""
+
+
+def leave_beside(image: Path, *, checksums: Path | None = None) -> Path:
+    """Write the bill of materials of an image beside it, as ``NAME.cdx.json``.
+
+    One of an earlier image of that name goes in any case.
+
+    :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
+    :raises ImageError: the root file system cannot be read here.
+    :raises HostError: the file cannot be written.
+    """
+    stem = stem_of(image)
+    file = stem.with_name(f"{stem.name}{SUFFIX}")
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.unlink(missing_ok=True)
+        with inspected(image, checksums=checksums) as inspection:
+            if inspection.contents is None:
+                raise ImageError(inspection.unread)
+            temporary.write_text(as_cyclonedx(inspection, inspection.contents), encoding="utf-8")
+        temporary.replace(file)
+    except OSError as error:
+        raise HostError(f'"{file}" cannot be written: {error.strerror}') from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return file
+
+
 def as_cyclonedx(inspection: Inspection, contents: Contents) -> str:
     """Return the packages, Python distributions, elements and hooks of an image, as JSON.
 
-    :raises HostError: the library that writes it is not installed.
+    The hash of the image's file is there when a manifest of its own has it.
     """
-    try:
-        from cyclonedx.model.bom import Bom
-        from cyclonedx.model.component import Component, ComponentType
-        from cyclonedx.output.json import JsonV1Dot6
-    except ImportError as error:
-        raise HostError(
-            "a bill of materials is written by the package cyclonedx-python-lib, which is not "
-            "installed",
-            hint="pip install 'hotplate[sbom]'",
-        ) from error
+    from cyclonedx.model import HashAlgorithm, HashType
+    from cyclonedx.model.bom import Bom
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.output.json import JsonV1Dot6
+
+    # It was compared with the file's, or the manifest would not be used.
+    digest = inspection.built.get("sha256")
     bom = Bom()
     bom.metadata.component = Component(
         type=ComponentType.OPERATING_SYSTEM,
@@ -41,6 +71,7 @@ def as_cyclonedx(inspection: Inspection, contents: Contents) -> str:
         name=clean_line(contents.distribution or inspection.file.path.name),
         version=clean_line(contents.release.get("VERSION_ID", "")) or None,
         description=inspection.file.path.name,
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest else [],
     )
     components = [*_packages(contents), *_elements(inspection), *_hooks(contents)]
     bom.components.update(components)
@@ -73,20 +104,30 @@ def _packages(contents: Contents) -> Iterator[Component]:
 
 
 def _elements(inspection: Inspection) -> Iterator[Component]:
-    """Yield the elements, with the hash of their files where the manifest has it."""
+    """Yield the elements, with the hash and the commit that the manifest has of each."""
     from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.component import Component, ComponentType
 
-    digests = inspection.built.get("elements")
+    digests, commits = (_texts(inspection.built.get(key)) for key in ("elements", "commits"))
     for name in inspection.elements:
-        digest = str(digests.get(name, "")) if isinstance(digests, dict) else ""
+        digest, commit = digests.get(name), commits.get(name)
         yield Component(
             type=ComponentType.APPLICATION,
             bom_ref=f"element:{clean_line(name)}",
             name=clean_line(name),
             hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest else [],
-            properties=[Property(name="hotplate:kind", value="element")],
+            properties=[
+                Property(name="hotplate:kind", value="element"),
+                *([Property(name="hotplate:commit", value=commit)] if commit else []),
+            ],
         )
+
+
+def _texts(document: object) -> dict[str, str]:
+    """Return the texts of a part of the manifest, which whoever made the image has written."""
+    if not isinstance(document, dict):
+        return {}
+    return {name: clean_line(text) for name, text in document.items() if isinstance(text, str)}
 
 
 def _hooks(contents: Contents) -> Iterator[Component]:

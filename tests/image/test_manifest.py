@@ -57,6 +57,7 @@ def test_what_a_build_writes_is_what_the_schema_says(written: Any, layout: Layou
     document = written(layout)
     assert list(SCHEMA.iter_errors(document)) == []
     assert document["elements"].keys() == {"base", "vm"}
+    assert document["commits"].keys() == {"base", "vm"}
     assert document["packages"] == ["adduser=3.134", "git=1:2-1"]
     assert ("beside" in document) is (layout is Layout.PARTITION)
     # And the other way round: each key that is written has its line in the schema.
@@ -72,6 +73,7 @@ SPOILED: dict[str, dict[str, Any]] = {
     "no kernel": {"beside": None},
     "another file beside it": {"beside": {"shadow": "0" * 64}},
     "an element without a hash": {"elements": {"vm": ""}},
+    "a commit that is none": {"commits": {"vm": "main"}},
     "a package without a version": {"packages": ["adduser"]},
 }
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
-from hotplate.errors import HostError
+from hotplate.errors import ImageError
 from hotplate.inspection.inspection import inspected
-from hotplate.inspection.sbom import as_cyclonedx
+from hotplate.inspection.sbom import as_cyclonedx, leave_beside
 
 
 def bill_of(path) -> str:
@@ -20,8 +21,6 @@ def bill_of(path) -> str:
 
 
 def test_it_has_packages_distributions_elements_and_hooks(good, write, make_disk):
-    validation = pytest.importorskip("cyclonedx.validation.json")
-    schema = pytest.importorskip("cyclonedx.schema")
     for venv in ("one", "two"):
         write(good, f"opt/{venv}/pyvenv.cfg")
         write(good, f"opt/{venv}/lib/python3.13/site-packages/Some_Thing-1.2.dist-info/RECORD")
@@ -29,10 +28,13 @@ def test_it_has_packages_distributions_elements_and_hooks(good, write, make_disk
     document = {
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "elements": {"heat-config-script": "ab" * 32},
+        "commits": {"heat-config-script": "cd" * 20},
     }
     path.with_name("web.manifest.json").write_text(json.dumps(document))
     text = bill_of(path)
-    assert validation.JsonStrictValidator(schema.SchemaVersion.V1_6).validate_str(text) is None
+    image = json.loads(text)["metadata"]["component"]
+    assert image["hashes"] == [{"alg": "SHA-256", "content": document["sha256"]}]
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     components = {each["bom-ref"]: each for each in json.loads(text)["components"]}
     assert sorted(components) == [
         "element:heat-config-script",
@@ -46,12 +48,25 @@ def test_it_has_packages_distributions_elements_and_hooks(good, write, make_disk
     assert components["element:heat-config-script"]["hashes"] == [
         {"alg": "SHA-256", "content": "ab" * 32}
     ]
+    properties = components["element:heat-config-script"]["properties"]
+    assert {"name": "hotplate:commit", "value": "cd" * 20} in properties
     hook = hashlib.sha256(b"#!/bin/sh\n").hexdigest()
     assert components["hook:script"]["hashes"][0]["content"] == hook
 
 
-def test_without_the_library_it_says_what_to_install(good, make_disk, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cyclonedx.model.bom", None)
-    with pytest.raises(HostError, match="cyclonedx-python-lib") as raised:
-        bill_of(make_disk(good))
-    assert raised.value.hint == "pip install 'hotplate[sbom]'"
+def test_it_is_left_beside_the_image_in_the_place_of_an_earlier_one(good, make_disk, tmp_path):
+    path = make_disk(good)
+    beside = tmp_path / "web.cdx.json"
+    beside.write_text("of an earlier image")
+    assert leave_beside(path) == beside
+    names = {each["name"] for each in json.loads(beside.read_text())["components"]}
+    assert names == {"dpkg", "puppet", "puppet-agent", "script"}
+    assert not list(tmp_path.glob(".web*"))
+
+
+def test_an_image_that_is_not_read_here_has_none(tmp_path):
+    (tmp_path / "web.raw").write_bytes(b"XFSB" + bytes(1 << 20))
+    (tmp_path / "web.cdx.json").write_text("of an earlier image")
+    with pytest.raises(ImageError, match="xfs"):
+        leave_beside(tmp_path / "web.raw")
+    assert [each.name for each in tmp_path.iterdir()] == ["web.raw"]
