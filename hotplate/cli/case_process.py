@@ -8,7 +8,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
+import socket
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +19,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from hotplate.children.keeper import FIRST_CHILD_FD
+from hotplate.children.keeper import FIRST_CHILD_FD, Child, Keeper
 from hotplate.cli.case_run import CaseRun, import_what_writes
 from hotplate.cli.cases import Case
 from hotplate.cli.interrupts import Interrupts
 from hotplate.cli.output import guarded
+from hotplate.errors import HotplateError, Interrupted, MachineLostError
 
 if TYPE_CHECKING:
     from hotplate.events.event import Event
@@ -102,6 +106,72 @@ class _Relay:
     def _powered(self, event: Event) -> None:
         if event.kind == "power-on":
             self._start = event.at
+
+
+MOST_BYTES = 64 * 1024
+"""As much of what a process wrote besides is shown, the last of it."""
+
+ENDING_SECONDS = 60.0
+"""How long a case has for its end after a signal, before its process is killed."""
+
+
+def start(
+    keeper: Keeper,
+    *,
+    directory: Path,
+    scratch: Path,
+    environment: Mapping[str, str],
+    args: argparse.Namespace,
+    case: Case,
+    losses: Sequence[str],
+) -> tuple[Connection, Child]:
+    """Start the process of a case; returns the channel on which it says what it does, and itself.
+
+    :param keeper: whose child it is.
+    :param directory: its working directory.
+    :param scratch: where what it writes besides goes, which :func:`tail` takes.
+    :raises HostError: when it cannot be started.
+    :raises MachineLostError: when the keeper is gone.
+    :raises OSError: when the host has no more to give.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        channel = Connection(ours.detach())
+        try:
+            handle, output = tempfile.mkstemp(dir=scratch)
+            os.close(handle)
+            child = keeper.spawn(
+                COMMAND, directory=directory, stderr=Path(output), fds=[theirs.fileno()]
+            )
+        except BaseException:
+            channel.close()
+            raise
+    send(channel, dict(environment))
+    send(channel, (args, case, losses))
+    return channel, child
+
+
+def tail(file: Path) -> str:
+    """Return the end of what a process wrote, and remove the file."""
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - MOST_BYTES))
+        text = stream.read().decode(errors="replace")
+    file.unlink()
+    return text
+
+
+def why_without_verdict(status: int, interrupted: int) -> BaseException:
+    """Return why a process ended without a verdict.
+
+    :param status: its exit status, or minus the signal that ended it.
+    :param interrupted: the signal that the command was ended by, 0 when it was not.
+    """
+    if interrupted:
+        return Interrupted(interrupted)
+    if status < 0:
+        name = signal.Signals(-status).name
+        return MachineLostError(f"the process of the case was ended by {name}", hint="dmesg")
+    return HotplateError(f"the process of the case ended with status {status} and no verdict")
 
 
 def send(channel: Connection, message: object) -> None:

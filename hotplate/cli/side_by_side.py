@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import socket
 import tempfile
 import time
 from collections import deque
@@ -20,7 +19,7 @@ from hotplate.cli import case_process
 from hotplate.cli.case_run import LOST_ONCE, after_losses
 from hotplate.cli.cases import Case
 from hotplate.cli.interrupts import Interrupts
-from hotplate.errors import HostError, HotplateError, Interrupted, MachineLostError
+from hotplate.errors import HostError, Interrupted, MachineLostError
 from hotplate.machine import admission
 from hotplate.settings import Settings
 from hotplate.text import clean
@@ -32,12 +31,6 @@ if TYPE_CHECKING:
 
 CASE_MIB = 200
 """What Heat and its neighbours need in the process of a case: 155 MiB, as measured, and some."""
-
-MOST_BYTES = 64 * 1024
-"""As much of what a process wrote besides is shown, the last of it."""
-
-ENDING_SECONDS = 60.0
-"""How long a case has for its end after a signal, before its process is killed."""
 
 
 def how_many(cases: int, settings: Settings) -> tuple[int, str]:
@@ -123,25 +116,20 @@ class SideBySide:
 
     def _start(self, case: Case, losses: list[str], keeper: Keeper, directory: Path) -> None:
         began = time.monotonic()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            channel = Connection(ours.detach())
-            try:
-                handle, output = tempfile.mkstemp(dir=directory)
-                os.close(handle)
-                child = keeper.spawn(
-                    case_process.COMMAND,
-                    directory=Path.cwd(),
-                    stderr=Path(output),
-                    fds=[theirs.fileno()],
-                )
-            except (HostError, MachineLostError, OSError) as error:
-                # Such as a full disk, which is no reason to end those that run.
-                channel.close()
-                self._on_end(self._without_verdict(case, error, None, began, losses=losses))
-                return
-        case_process.send(channel, dict(os.environ))
-        case_process.send(channel, (self._args, case, losses))
+        try:
+            channel, child = case_process.start(
+                keeper,
+                directory=Path.cwd(),
+                scratch=directory,
+                environment=os.environ,
+                args=self._args,
+                case=case,
+                losses=losses,
+            )
+        except (HostError, MachineLostError, OSError) as error:
+            # Such as a full disk, which is no reason to end those that run.
+            self._on_end(self._without_verdict(case, error, None, began, losses=losses))
+            return
         self._running[channel] = _Running(case, child, began, losses)
         self._board.begin(case.name)
 
@@ -154,7 +142,9 @@ class SideBySide:
             except Interrupted as error:
                 self._end_all(error.number)
         assert self._ending is not None
-        ready = self._wait(min(self._ending.left, self._board.interval or ENDING_SECONDS))
+        ready = self._wait(
+            min(self._ending.left, self._board.interval or case_process.ENDING_SECONDS)
+        )
         if not ready and self._ending.passed:
             for each in self._running.values():
                 each.child.send_signal(signal.SIGKILL)
@@ -167,7 +157,7 @@ class SideBySide:
 
     def _end_all(self, number: int) -> None:
         """Ask all to end, by the signal that asked us."""
-        self._ending = Deadline(ENDING_SECONDS, "the cases to end")
+        self._ending = Deadline(case_process.ENDING_SECONDS, "the cases to end")
         for each in self._running.values():
             each.child.send_signal(number)
             self._board.doing(each.case.name, "ending")
@@ -198,14 +188,14 @@ class SideBySide:
             status = running.child.kill()
         case, began = running.case, running.began
         if running.verdict is None:
-            why = self._why(status)
+            why = case_process.why_without_verdict(status, self._interrupts.came)
             end = self._without_verdict(case, why, running.folder, began, losses=running.losses)
             if isinstance(why, MachineLostError) and self._again(running, str(why)):
                 return
         else:
             seconds = time.monotonic() - began
             end = CaseEnd(case, running.verdict, running.folder, seconds)
-        complaint = _tail(running.child.stderr)
+        complaint = case_process.tail(running.child.stderr)
         # One that was ended before it could listen to signals says so at length.
         self._on_end(end if self._ending else replace(end, complaint=complaint))
 
@@ -219,15 +209,6 @@ class SideBySide:
         self._board.end(name, [clean(f"{name}: {LOST_ONCE} ({one_line(why)})")])
         self._waiting.appendleft((running.case, [*running.losses, one_line(why)]))
         return True
-
-    def _why(self, status: int) -> BaseException:
-        """Return why a process ended without a verdict."""
-        if self._interrupts.came:
-            return Interrupted(self._interrupts.came)
-        if status < 0:
-            name = signal.Signals(-status).name
-            return MachineLostError(f"the process of the case was ended by {name}", hint="dmesg")
-        return HotplateError(f"the process of the case ended with status {status} and no verdict")
 
     def _without_verdict(
         self,
@@ -250,12 +231,3 @@ class SideBySide:
         if folder is not None:
             Folder(folder).write_json("verdict.json", verdict.to_json())
         return CaseEnd(case, verdict, folder, now - began)
-
-
-def _tail(file: Path) -> str:
-    """Return the end of what a process wrote, and remove the file."""
-    with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - MOST_BYTES))
-        text = stream.read().decode(errors="replace")
-    file.unlink()
-    return text

@@ -16,7 +16,7 @@ import pytest
 from played_cases import Played, runs, wait_until
 
 from hotplate import cli
-from hotplate.cli import side_by_side
+from hotplate.cli import case_process, side_by_side
 from hotplate.cli.cases import Case
 from hotplate.errors import Outcome
 from hotplate.machine import admission
@@ -76,7 +76,7 @@ def test_a_disk_that_is_full_ends_what_cannot_begin_and_nothing_else(monkeypatch
         board=SimpleNamespace(draw=lambda: None),
         on_end=ends.append,
     )
-    monkeypatch.setattr(side_by_side.tempfile, "mkstemp", full)
+    monkeypatch.setattr(case_process.tempfile, "mkstemp", full)
     runner.run([Case(name, Path(name)) for name in ("a.raw", "b.raw")])
     assert [each.case.name for each in ends] == ["a.raw", "b.raw"]
     assert [each.verdict.outcome for each in ends] == [Outcome.HOST, Outcome.HOST]
