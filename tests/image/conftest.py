@@ -43,7 +43,7 @@ def make_image(tmp_path: Path):
 
 FAKE_HOOK = """#!/bin/bash
 set -eu
-sudo mkdir -p "$TARGET_ROOT"/{boot,dev/pts,etc,proc,root,sys,tmp,var/log}
+sudo mkdir -p "$TARGET_ROOT"/{boot,dev/pts,etc,proc,root,sys,tmp,usr,var/log}
 echo kernel | sudo tee "$TARGET_ROOT/boot/vmlinuz-1" > /dev/null
 echo initrd | sudo tee "$TARGET_ROOT/boot/initrd.img-1" > /dev/null
 echo 12.0 | sudo tee "$TARGET_ROOT/etc/debian_version" > /dev/null

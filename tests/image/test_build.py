@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 from jsonschema import Draft202012Validator
 
 from hotplate.image import supervise
@@ -100,12 +102,12 @@ def builder(tmp_path: Path, fake_elements: Path) -> Builder:
     return Builder(tmp_path, fake_elements)
 
 
-def test_an_image_with_its_kernel_log_and_manifest(builder: Builder):
+def test_an_image_with_its_kernel_log_manifest_and_bill(builder: Builder):
     done = builder.run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "compress" in done.stdout
     names = {path.name for path in builder.out.iterdir()}
-    suffixes = ("qcow2", "vmlinuz", "initrd", "log", "manifest.json")
+    suffixes = ("qcow2", "vmlinuz", "initrd", "log", "manifest.json", "cdx.json")
     assert names == {f"image.{suffix}" for suffix in suffixes}
     image = Image.open(builder.out / "image.qcow2")
     assert image.layout is Layout.PARTITION
@@ -113,6 +115,14 @@ def test_an_image_with_its_kernel_log_and_manifest(builder: Builder):
     assert manifest["sha256"] == image.sha256()
     assert len(manifest["elements"]["fake-os"]) == 64
     Draft202012Validator(schema()).validate(manifest)
+    bill = (builder.out / "image.cdx.json").read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill) is None
+    assert manifest["sha256"] in bill
+    listed = {each["name"]: each for each in json.loads(bill)["components"]}
+    assert listed.keys() == manifest["elements"].keys()
+    assert "fake-os" not in manifest["commits"]
+    commit = {"name": "hotplate:commit", "value": manifest["commits"]["baremetal"]}
+    assert commit in listed["baremetal"]["properties"]
     assert builder.leftovers() == []
 
 
