@@ -1,38 +1,23 @@
 """One HTTP request of a signal: directly or through a proxy, with or without TLS."""
 
-import http.client
+import socket
 import time
 
-from . import proxy
+from . import connection, http1, proxy
 from .address import Target, redacted
+from .deadline import Deadline
 from .refusal import NotAccepted
+from .stream import BrokeOff, Stream, TooLong
 
 ANSWER_LIMIT = 1 << 20
-
-
-class Answer:
-    """An HTTP answer; skew: seconds that this machine's clock is ahead of the server's, or None."""
-
-    def __init__(self, status, headers, body):
-        self.status = status
-        self.headers = headers
-        self.body = body
-
-    @property
-    def skew(self):
-        from email.utils import mktime_tz, parsedate_tz
-
-        try:
-            return time.time() - mktime_tz(parsedate_tz(self.headers["Date"]))
-        except (TypeError, ValueError, OverflowError):
-            return None
+"""Bytes of an answer that are read; what follows says nothing of the signal."""
 
 
 def send(method, url, data, headers=None, *, seconds, ca_file):
-    """Make one request and return its Answer, whatever its status. Raises NotAccepted.
+    """Make one request and return its http1.Answer, whatever its status. Raises NotAccepted.
 
-    data: bytes of JSON. seconds: how long one step of it may take. ca_file: a path, None for the
-    system's certificates.
+    data: bytes of JSON. seconds: how long it may take. ca_file: a path, None for the system's
+    certificates.
     """
     shown = redacted(url)
     try:
@@ -45,101 +30,90 @@ def send(method, url, data, headers=None, *, seconds, ca_file):
         raise NotAccepted("the %s_proxy of the agent is not a URL" % target.scheme) from None
     headers = {
         "Host": target.authority,
+        "Accept-Encoding": "identity",
+        "Content-Length": str(len(data)),
         "Content-Type": "application/json",
         "Connection": "close",
         **(headers or {}),
     }
+    path = target.path
+    if way is not None and target.scheme == "http":
+        path = target.whole
+        headers.update(way.headers())
     through = "" if way is None else ' through the proxy "%s"' % way.shown
-    connection = http.client.HTTPConnection(target.name, target.port)
     try:
-        connection.sock = _connect(target, way, seconds, ca_file)
-        path = target.path
-        if way is not None and target.scheme == "http":
-            path = target.whole
-            headers.update(way.headers())
-        connection.request(method, path, data, headers)
-        response = connection.getresponse()
-        answer = Answer(response.status, response.headers, response.read(ANSWER_LIMIT))
-        # read() with a size does not report that the answer was cut short.
-        if len(answer.body) < ANSWER_LIMIT and response.length:
-            raise http.client.IncompleteRead(answer.body)
-        return answer
-    except http.client.IncompleteRead:
-        raise NotAccepted('the answer of "%s" was cut short' % shown, again=True) from None
-    except http.client.HTTPException as error:
-        raise NotAccepted(
-            '"%s" did not answer in HTTP%s (%s)' % (shown, through, type(error).__name__),
-            again=True,
-        ) from None
+        message = http1.head(method, path, headers, data)
+        return _exchange(message, method, target, way, Deadline(seconds, seconds), ca_file)
+    except BrokeOff as error:
+        raise NotAccepted(_cut_short(shown, error, through), again=True) from None
+    except (http1.Malformed, TooLong):
+        raise NotAccepted('"%s" did not answer in HTTP%s' % (shown, through), again=True) from None
     except OSError as error:
         raise _unreachable(shown, error, seconds, through) from None
     except ValueError:
         raise NotAccepted(
             'no request to "%s" can be made: a header or the URL is malformed' % shown
         ) from None
+
+
+def skew(answer):
+    """Return how many seconds this machine's clock is ahead of the server's, or None."""
+    from email.utils import mktime_tz, parsedate_tz
+
+    try:
+        return time.time() - mktime_tz(parsedate_tz(answer.headers["date"]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _exchange(message, method, target, way, deadline, ca_file):
+    """Send *message* on a connection of its own, and return the Answer."""
+    stream = Stream(_connected(target, way, deadline, ca_file))
+    try:
+        stream.write(message, deadline)
+        return http1.read_answer(stream, method, deadline, ANSWER_LIMIT, cut=True)
     finally:
-        connection.close()
+        stream.close()
 
 
-def _connect(target, way, seconds, ca_file):
-    """Return a connected socket to *target*, over the proxy *way* if there is one."""
-    import socket
+def _connected(target, way, deadline, ca_file):
+    """Return a socket connected to *target*, over the proxy *way* if there is one."""
 
-    if way is not None and way.scheme != "http" and (way.scheme, target.scheme) != PLAIN_OVER_TLS:
+    def encrypted(made, name, _is_proxy):
+        made.settimeout(deadline.left())
+        return _context(ca_file).wrap_socket(made, server_hostname=name)
+
+    try:
+        return connection.reach(target, way, deadline, encrypted)
+    except connection.UnsupportedProxy:
         raise NotAccepted(
             'the proxy "%s" is of a kind that signals cannot use; name one that begins with '
             "http://" % way.shown
-        )
-    first = target if way is None else way
-    made = socket.create_connection((first.host, first.port), timeout=seconds)
-    try:
-        if way is not None and way.scheme == "https":
-            made = _encrypted(made, way.host, ca_file)
-        if target.scheme == "https":
-            if way is not None:
-                _tunnel(made, target, way)
-            made = _encrypted(made, target.name, ca_file)
-    except BaseException:
-        made.close()
-        raise
-    return made
-
-
-PLAIN_OVER_TLS = ("https", "http")
-"""Through a proxy that is itself reached by HTTPS go plain requests only, not TLS in TLS."""
-
-
-def _tunnel(made, target, way):
-    """Have the proxy connect *made* to *target* (CONNECT, RFC 9110 9.3.6)."""
-    lines = ["CONNECT %s HTTP/1.1" % target.connect_to, "Host: " + target.connect_to]
-    lines += ["%s: %s" % item for item in way.headers().items()]
-    made.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("ascii"))
-    response = http.client.HTTPResponse(made, method="CONNECT")
-    try:
-        response.begin()
-    finally:
-        response.close()
-    if not 200 <= response.status < 300:
+        ) from None
+    except connection.ProxyRefused as error:
         raise NotAccepted(
             'the proxy "%s" answered %d when asked to connect to "%s"'
-            % (way.shown, response.status, target.connect_to),
-            again=response.status >= 500,
-        )
+            % (way.shown, error.status, target.connect_to),
+            again=error.status >= 500,
+        ) from None
 
 
-def _encrypted(made, name, ca_file):
+def _context(ca_file):
     import ssl
 
     try:
-        context = ssl.create_default_context(cafile=ca_file)
+        return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError):
         raise NotAccepted('the CA file "%s" cannot be read' % ca_file) from None
-    return context.wrap_socket(made, server_hostname=name)
+
+
+def _cut_short(shown, error, through):
+    if error.started:
+        return 'the answer of "%s" was cut short' % shown
+    return '"%s" closed the connection%s without an answer' % (shown, through)
 
 
 def _unreachable(shown, error, seconds, through):
-    import socket
-
     reason = error.strerror or type(error).__name__
     name = type(error).__name__
     if isinstance(error, (TimeoutError, socket.timeout)):  # one and the same from Python 3.10 on

@@ -135,7 +135,9 @@ class Sender:
         method = "PUT" if way == "TEMP_URL_SIGNAL" else "POST"
         answer = self._request(method, url, body)
         if answer.status == 403 and way == "CFN_SIGNAL":
-            raise NotAccepted(_forbidden(url, answer.skew), refused=True)
+            from . import request
+
+            raise NotAccepted(_forbidden(url, request.skew(answer)), refused=True)
         _accept(answer, url, method, gone=GONE)
 
     def _to_heat(self, inputs, body, headers, catalog, region):
@@ -192,7 +194,7 @@ class Sender:
         url = base + "/auth/tokens"
         answer = self._request("POST", url, values.encode(request).encode("ascii"))
         _accept(answer, url, "POST")
-        token = answer.headers.get("X-Subject-Token")
+        token = answer.headers.get("x-subject-token")
         try:
             catalog = values.decode(answer.body)["token"]["catalog"]
         except (ValueError, KeyError, TypeError):
@@ -202,7 +204,7 @@ class Sender:
         return token, str(project), catalog
 
     def _request(self, method, url, data, headers=None):
-        """Make one request and return its Answer, whatever its status. Raises NotAccepted."""
+        """Make one request and return its http1.Answer, whatever its status. Raises NotAccepted."""
         from . import request
 
         return request.send(

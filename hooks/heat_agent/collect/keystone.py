@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from .http1 import Answer
+    from heat_config.http1 import Answer
+
     from .web import Client
 
 UNAUTHORIZED = 401

@@ -9,22 +9,21 @@ from __future__ import annotations
 import socket
 from collections import namedtuple
 
-from heat_config import proxy
+from heat_config import connection, http1, proxy
 from heat_config.address import Target, redacted
+from heat_config.deadline import Deadline
+from heat_config.stream import BrokeOff, Stream, TooLong
 
-from . import http1
-from .deadline import Deadline
 from .problems import Unavailable
-from .stream import BrokeOff, Stream, TooLong
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from heat_config.http1 import Answer
     from heat_config.proxy import Proxy
 
-    from .http1 import Answer
     from .trust import Trust
 
 DOCUMENT_LIMIT = 16 << 20
@@ -197,30 +196,20 @@ class Client:
     def _connect(
         self, request: Request, target: Target, way: Proxy | None, deadline: Deadline
     ) -> socket.socket:
-        if way is not None and (way.scheme, target.scheme) not in WAYS:
+        def encrypted(made: socket.socket, name: str, is_proxy: bool) -> socket.socket:
+            ca_file, verify = (None, True) if is_proxy else (request.ca_file, request.verify)
+            context = self._trust.context(ca_file, verify=verify)
+            made.settimeout(deadline.left())
+            return context.wrap_socket(made, server_hostname=name)
+
+        try:
+            return connection.reach(target, way, deadline, encrypted)
+        except connection.UnsupportedProxy:
             raise Unavailable(
                 f'the proxy "{way.shown}" is not supported; use one that starts with http://'
-            )
-        first = target if way is None else way
-        made = connect(first.host, first.port, deadline)
-        try:
-            if way is not None and way.scheme == "https":
-                made = self._encrypted(made, way.host, None, True, deadline)
-            if target.scheme == "https":
-                if way is not None:
-                    tunnel(made, target, way, deadline)
-                made = self._encrypted(made, target.name, request.ca_file, request.verify, deadline)
-        except BaseException:
-            made.close()
-            raise
-        return made
-
-    def _encrypted(
-        self, made: socket.socket, name: str, ca_file: str | None, verify: bool, deadline: Deadline
-    ) -> socket.socket:
-        context = self._trust.context(ca_file, verify=verify)
-        made.settimeout(deadline.left())
-        return context.wrap_socket(made, server_hostname=name)
+            ) from None
+        except connection.ProxyRefused as error:
+            raise _refused(target, way, error) from None
 
     def open_stream(
         self, target: Target, *, seconds: float, ca_file: str | None = None, verify: bool = True
@@ -235,54 +224,16 @@ class Client:
         if way is None or target.scheme == "https":
             return Stream(self._connect(request, target, way, deadline))
         # A websocket needs a tunnel, even without TLS.
-        made = connect(way.host, way.port, deadline)
+        made = connection.connect(way.host, way.port, deadline)
         try:
-            tunnel(made, target, way, deadline)
+            connection.tunnel(made, target, way, deadline)
+        except connection.ProxyRefused as error:
+            made.close()
+            raise _refused(target, way, error) from None
         except BaseException:
             made.close()
             raise
         return Stream(made)
-
-
-WAYS = {("http", "http"), ("http", "https"), ("https", "http")}
-"""The supported schemes of proxy and target; TLS within TLS is not supported."""
-
-
-def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
-    """Return a socket connected to one of the host's addresses. Raises OSError."""
-    # For a text, Python loads IDNA's tables; bytes are what it would make of it.
-    name = host.encode("ascii") if host.isascii() else host
-    addresses = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    failure: OSError = OSError("the host has no address")
-    for tried, (family, kind, protocol, _, address) in enumerate(addresses):
-        made = socket.socket(family, kind, protocol)
-        try:
-            # An address that never answers must leave time for the next one.
-            made.settimeout(deadline.left() / min(len(addresses) - tried, 2))
-            made.connect(address)
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            return made
-        except OSError as error:
-            made.close()
-            failure = error
-        except BaseException:
-            made.close()
-            raise
-    raise failure
-
-
-def tunnel(made: socket.socket, target: Target, way: Proxy, deadline: Deadline) -> None:
-    """Have the proxy connect *made* to *target* (CONNECT, RFC 9110 9.3.6)."""
-    stream = Stream(made)
-    headers = {"Host": target.connect_to, **way.headers()}
-    stream.write(http1.head("CONNECT", target.connect_to, headers), deadline)
-    answer = http1.read_answer(stream, "CONNECT", deadline, 0)
-    if not 200 <= answer.status < 300:
-        raise Unavailable(
-            f'the proxy "{way.shown}" answered {answer.status} to CONNECT "{target.connect_to}"',
-            overloaded=answer.status >= 500,
-        )
 
 
 def accept(answer: Answer) -> Answer:
@@ -311,6 +262,13 @@ def text_of(answer: Answer) -> str:
         raise Unavailable(
             f'the answer of "{redacted(answer.url)}" is not text in a known charset'
         ) from None
+
+
+def _refused(target: Target, way: Proxy, error: connection.ProxyRefused) -> Unavailable:
+    return Unavailable(
+        f'the proxy "{way.shown}" answered {error.status} to CONNECT "{target.connect_to}"',
+        overloaded=error.status >= 500,
+    )
 
 
 def _target(url: str) -> Target:

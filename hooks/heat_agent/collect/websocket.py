@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 
-from . import http1
-from .stream import Stream, TooLong
+from heat_config import http1
+from heat_config.stream import Stream, TooLong
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from heat_config.address import Target
-
-    from .deadline import Deadline
+    from heat_config.deadline import Deadline
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 1.3
 CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10

@@ -1,6 +1,7 @@
 """Where a signal's request goes: IPv6, proxies, URLs as they come, with python-requests beside."""
 
 import base64
+import contextlib
 import http.server
 import os
 import select
@@ -336,3 +337,55 @@ def test_the_default_port_of_a_proxy_is_that_of_requests(library, url):
 
     with urllib3.ProxyManager(url) as wanted:
         assert proxy.Proxy(url).port == wanted.proxy.port
+
+
+ASKS = f"""
+import sys
+sys.path.insert(0, {HOOKS!r})
+from heat_config import transport
+transport.preload()
+from heat_config import request
+print(request.send("POST", sys.argv[1], b"{{}}", seconds=5, ca_file=None).status, *sys.modules)
+"""
+
+
+def test_what_a_signal_over_plain_http_does_without(heat):
+    """Each takes a slow guest longer to load than the signal; the runner has what the agent has."""
+    done = subprocess.run(
+        ["/usr/bin/python3", "-IS", "-c", ASKS, heat.url + "/x"],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    status, *loaded = done.stdout.split()
+    assert status == "200", done.stderr
+    assert not set(loaded) & {"http.client", "email", "ssl", "encodings.idna", "urllib.request"}
+    assert len(heat.requests) == 1
+
+
+LONG = b"x" * ((1 << 20) + 1000)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"Content-Length: %d\r\n\r\n" % len(LONG) + LONG,
+        b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(LONG) + LONG + b"\r\n0\r\n\r\n",
+        b"\r\n" + LONG,
+        b"Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx",
+    ],
+    ids=["length", "chunks", "closed", "compressed"],
+)
+def test_what_follows_an_accepting_status_does_not_matter(guest, heat, cfn, replying, answer):
+    def act(handler):
+        # The guest hangs up when it has read enough.
+        with contextlib.suppress(OSError):
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + answer)
+
+    replying(act=act)
+    guest.metadata(cfn())
+    done = guest.run()
+    assert done.status == 0, done.log
+    assert guest.state_of("d-1") == "signalled"
+    assert len(heat.requests) == 1

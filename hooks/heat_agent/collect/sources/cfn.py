@@ -17,7 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..http1 import Answer
+    from heat_config.http1 import Answer
+
     from . import Surroundings
 
     Documents = list[tuple[str, Any]]

@@ -11,7 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..http1 import Answer
+    from heat_config.http1 import Answer
+
     from ..keystone import Token
     from . import Surroundings
 

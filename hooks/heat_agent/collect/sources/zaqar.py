@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 
 from heat_config.address import Target, redacted
+from heat_config.deadline import Deadline
 
 from .. import documents, keystone, web
-from ..deadline import Deadline
 from ..problems import NotConfigured, Unavailable
 from ..websocket import WebSocket
 
@@ -19,9 +19,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..http1 import Answer
+    from heat_config.http1 import Answer
+    from heat_config.stream import Stream
+
     from ..keystone import Token
-    from ..stream import Stream
     from . import Surroundings
 
     Documents = list[tuple[str, Any]]

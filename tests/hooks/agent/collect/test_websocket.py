@@ -199,7 +199,7 @@ def test_invalid_replies(source, zaqar, unavailable, early):
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, 300_000])
 def test_messages_of_all_lengths(library, size):
     """The three forms of a length (RFC 6455 5.2), sent and read by ``websockets``."""
-    from heat_agent.collect.deadline import Deadline
+    from heat_config.deadline import Deadline
 
     received: list[Any] = []
 
@@ -222,10 +222,10 @@ def test_messages_of_all_lengths(library, size):
 
 
 def connected(port, limit=1 << 20):
-    from heat_agent.collect.deadline import Deadline
-    from heat_agent.collect.stream import Stream
     from heat_agent.collect.websocket import WebSocket
     from heat_config.address import Target
+    from heat_config.deadline import Deadline
+    from heat_config.stream import Stream
 
     client = WebSocket(Stream(socket.create_connection(("127.0.0.1", port), 5)), limit)
     client.begin(Target(f"http://127.0.0.1:{port}/"), Deadline(5, 5))
@@ -234,8 +234,8 @@ def connected(port, limit=1 << 20):
 
 def pair(data: bytes):
     """A websocket that gets *data* after it is connected."""
-    from heat_agent.collect.stream import Stream
     from heat_agent.collect.websocket import WebSocket
+    from heat_config.stream import Stream
 
     ours, theirs = socket.socketpair()
     theirs.sendall(data)
@@ -267,7 +267,7 @@ def pair(data: bytes):
     ids=lambda data: data[:8].hex(),
 )
 def test_invalid_frames(library, data):
-    from heat_agent.collect.deadline import Deadline
+    from heat_config.deadline import Deadline
 
     client, theirs = pair(data)
     with theirs, pytest.raises(OSError):
@@ -292,7 +292,7 @@ def test_invalid_handshakes(library, listen, answer):
 
 
 def test_random_bytes(library):
-    from heat_agent.collect.deadline import Deadline
+    from heat_config.deadline import Deadline
 
     for _ in range(300):
         client, theirs = pair(os.urandom(64))

@@ -38,10 +38,13 @@ def head(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> 
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
 
 
-def read_answer(stream: Stream, method: str, deadline: Deadline, limit: int) -> Answer:
+def read_answer(
+    stream: Stream, method: str, deadline: Deadline, limit: int, *, cut: bool = False
+) -> Answer:
     """Return the answer to a *method* request; *limit*: bytes of the body.
 
-    Raises Malformed, TooLong, OSError.
+    cut: return the first *limit* bytes of a longer body, and no body decompressed; otherwise a
+    longer one is TooLong. Raises Malformed, TooLong, OSError.
     """
     for _ in range(INTERIM_LIMIT):
         version, status = _status(stream.line(LINE_LIMIT, deadline))
@@ -58,13 +61,15 @@ def read_answer(stream: Stream, method: str, deadline: Deadline, limit: int) -> 
     if method == "HEAD" or status in NO_BODY or status == 101 or method == "CONNECT":
         body: bytes | bytearray = b""
     elif chunked:
-        body = _chunks(stream, deadline, limit)
+        body = _chunks(stream, deadline, limit, cut)
     elif length is None:
-        body, keep = stream.rest(limit, deadline), False
-    elif length > limit:
+        body, keep = stream.rest(limit, deadline, cut), False
+    elif length > limit and not cut:
         raise TooLong
     else:
-        body = stream.exactly(length, deadline)
+        body = stream.exactly(min(length, limit), deadline)
+    if cut:
+        return Answer(status, headers, bytes(body), False)
     return Answer(status, headers, _plain(bytes(body), headers, limit), keep)
 
 
@@ -102,7 +107,7 @@ def _length(headers: dict[str, str]) -> int | None:
     return int(text)
 
 
-def _chunks(stream: Stream, deadline: Deadline, limit: int) -> bytearray:
+def _chunks(stream: Stream, deadline: Deadline, limit: int, cut: bool) -> bytearray:
     """Read a chunked body (RFC 9112 7.1) and the trailers after it."""
     body = bytearray()
     while True:
@@ -114,6 +119,8 @@ def _chunks(stream: Stream, deadline: Deadline, limit: int) -> bytearray:
         if count < 0:
             raise Malformed
         if len(body) + count > limit:
+            if cut:
+                return body + stream.exactly(limit - len(body), deadline)
             raise TooLong
         if count == 0:
             _headers(stream, deadline)

@@ -57,10 +57,15 @@ class Stream:
             self._more(deadline)
         return self._take(count)
 
-    def rest(self, limit: int, deadline: Deadline) -> bytearray:
-        """Return everything until the peer closes. Raises TooLong, OSError."""
+    def rest(self, limit: int, deadline: Deadline, cut: bool = False) -> bytearray:
+        """Return everything until the peer closes; *cut*: or the first *limit* bytes.
+
+        Raises TooLong, OSError.
+        """
         while True:
             if len(self._buffer) > limit:
+                if cut:
+                    return self._take(limit)
                 raise TooLong
             try:
                 self._more(deadline)

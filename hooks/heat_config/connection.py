@@ -1,0 +1,97 @@
+"""A connection to a server, directly or through a proxy."""
+
+from __future__ import annotations
+
+import socket
+
+from . import http1
+from .stream import Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .address import Target
+    from .deadline import Deadline
+    from .proxy import Proxy
+
+WAYS = {("http", "http"), ("http", "https"), ("https", "http")}
+"""The supported schemes of proxy and target; TLS within TLS is not supported."""
+
+
+class UnsupportedProxy(Exception):
+    """The proxy is of a kind that this target cannot be reached through."""
+
+
+class ProxyRefused(Exception):
+    """The proxy answered *status* when asked to connect to the target."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def reach(
+    target: Target,
+    way: Proxy | None,
+    deadline: Deadline,
+    encrypted: Callable[[socket.socket, str, bool], socket.socket],
+) -> socket.socket:
+    """Return a socket to *target*, over the proxy *way* if there is one, with TLS for HTTPS.
+
+    encrypted: returns the TLS socket over a socket; it is passed the socket, the name that the
+    certificate must be for, and whether that is the proxy's. Raises UnsupportedProxy,
+    ProxyRefused, http1.Malformed, OSError.
+    """
+    if way is not None and (way.scheme, target.scheme) not in WAYS:
+        raise UnsupportedProxy
+    first = target if way is None else way
+    made = connect(first.host, first.port, deadline)
+    try:
+        if way is not None and way.scheme == "https":
+            made = encrypted(made, way.host, True)
+        if target.scheme == "https":
+            if way is not None:
+                tunnel(made, target, way, deadline)
+            made = encrypted(made, target.name, False)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
+    """Return a socket connected to one of the host's addresses. Raises OSError."""
+    # For a text, Python loads IDNA's tables; bytes are what it would make of it.
+    name = host.encode("ascii") if host.isascii() else host
+    addresses = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    failure: OSError = OSError("the host has no address")
+    for tried, (family, kind, protocol, _, address) in enumerate(addresses):
+        made = socket.socket(family, kind, protocol)
+        try:
+            # An address that never answers must leave time for the next one.
+            made.settimeout(deadline.left() / min(len(addresses) - tried, 2))
+            made.connect(address)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return made
+        except OSError as error:
+            made.close()
+            failure = error
+        except BaseException:
+            made.close()
+            raise
+    raise failure
+
+
+def tunnel(made: socket.socket, target: Target, way: Proxy, deadline: Deadline) -> None:
+    """Have the proxy connect *made* to *target* (CONNECT, RFC 9110 9.3.6).
+
+    Raises ProxyRefused, http1.Malformed, OSError.
+    """
+    stream = Stream(made)
+    headers = {"Host": target.connect_to, **way.headers()}
+    stream.write(http1.head("CONNECT", target.connect_to, headers), deadline)
+    answer = http1.read_answer(stream, "CONNECT", deadline, 0)
+    if not 200 <= answer.status < 300:
+        raise ProxyRefused(answer.status)
