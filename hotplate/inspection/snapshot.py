@@ -98,13 +98,13 @@ def _facts(inspection: Inspection, contents: Contents) -> dict[str, str]:
     agent, init = contents.agent, contents.cloud_init
     return {
         "system": f"{contents.distribution} {contents.arch}".strip(),
-        "kernel": ", ".join(contents.kernels),
-        "boot loader": ", ".join(contents.boot_loaders),
-        "firmware": ", ".join(inspection.firmware),
+        "kernel": ", ".join(contents.kernels) or "none",
+        "boot loader": ", ".join(contents.boot_loaders) or "none",
+        "firmware": ", ".join(inspection.firmware) or "none",
         "agent": f"{agent.install_type} {agent.version}".strip() if agent else "none",
         "data sources": ", ".join(init.sources) if init else "none",
-        "network": ", ".join(contents.renderers),
-        "DHCP client": contents.dhcp_client,
+        "network": ", ".join(contents.renderers) or "none",
+        "DHCP client": contents.dhcp_client or "none",
         "faults": ", ".join(sorted({each.kind for each in inspection.findings})) or "none",
     }
 

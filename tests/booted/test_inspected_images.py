@@ -7,6 +7,7 @@ is looked for is planted in small trees, in ``tests/inspection/test_findings.py`
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from hotplate.stacks.stack import create_from_file
+from hotplate.stacks.template import BUILTIN
+from tests.booted import debian_cloud_image
 from tests.booted.disks import mounted, root_offset
 
 pytestmark = [pytest.mark.builds, pytest.mark.root, pytest.mark.network]
@@ -42,10 +46,13 @@ SPOILED = {
 """The kind of a finding -> commands of a shell, in the root directory of the image."""
 
 
-def inspect(image: Path, *words: str) -> dict[str, Any]:
-    """What ``hotplate inspect`` says of an image."""
+def inspect(image: Path, *options: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What ``hotplate inspect`` says of an image.
+
+    :param below: a program that runs it, with its options.
+    """
     done = subprocess.run(
-        [*words, sys.executable, "-m", "hotplate", "inspect", "--json", image],
+        [*below, sys.executable, "-m", "hotplate", "inspect", "--json", *options, image],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -110,9 +117,156 @@ def test_all_of_it_in_another_release_with_a_partition_table(bookworm: Path, spo
 
 def test_a_user_without_rights_sees_the_same(bookworm: Path):
     """In a namespace in which we are not root, and have no right on what is outside of it."""
-    unshare = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
+    unshare = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
     if subprocess.run([*unshare, "true"], check=False).returncode != 0:
         pytest.skip("this host has no user namespaces")
     asked = subprocess.run([*unshare, "mount", "-t", "tmpfs", "none", "/mnt"], check=False)
     assert asked.returncode != 0
-    assert inspect(bookworm, *unshare) == inspect(bookworm)
+    assert inspect(bookworm, below=unshare) == inspect(bookworm)
+
+
+def diff(*words: object) -> dict[str, Any]:
+    """What ``hotplate diff`` says of two images."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hotplate", "diff", "--json", *map(str, words)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def named(differences: list[dict[str, str]]) -> list[tuple[str, str]]:
+    return [(each["how"], each["name"]) for each in differences]
+
+
+TODAY = f"""
+sed -i '/^Package: adduser$/,/^$/s/^Version: .*/Version: 99/' var/lib/dpkg/status
+echo changed >> usr/sbin/adduser
+echo 'ops:x:1500:1500:Operations:/home/ops:/bin/bash' >> etc/passwd
+rm {WANTS}/os-collect-config.service
+install {PUPPET} usr/libexec/heat-config/hooks/puppet
+"""
+"""What has changed since yesterday: commands of a shell, in the root directory of the image."""
+
+
+def test_what_has_changed_since_yesterday(trixie: Path, spoil):
+    document = diff(trixie, spoil(trixie, TODAY))
+    assert document["packages"][0]["after"] == "99"
+    assert named(document["packages"]) == [("changed", "adduser")]
+    assert named(document["users"]) == [("added", "ops")]
+    assert named(document["services"]) == [("removed", "os-collect-config.service")]
+    assert named(document["hooks"]) == [("added", "puppet")]
+    (faults,) = [each for each in document["facts"] if each["name"] == "faults"]
+    assert faults["after"] == "agent-not-started, hook-without-tool"
+    owners = {each["owner"]: named(each["files"]) for each in document["owners"]}
+    assert owners == {
+        "adduser": [("changed", "/usr/sbin/adduser")],
+        "no package": [
+            ("changed", "/etc/passwd"),
+            ("removed", f"/{WANTS}/os-collect-config.service"),
+            ("added", "/usr/libexec/heat-config/hooks/puppet"),
+            ("changed", "/var/lib/dpkg/status"),
+        ],
+    }
+
+
+def test_two_releases_and_a_picture_of_what_takes_the_space(
+    bookworm: Path, trixie: Path, tmp_path: Path
+):
+    page = tmp_path / "diff.html"
+    document = diff("--html", page, bookworm, trixie)
+    changed = {each["name"]: each for each in document["packages"]}
+    assert changed["base-files"]["before"].startswith("12")
+    assert changed["base-files"]["after"].startswith("13")
+    assert changed["python3.13-minimal"]["how"] == "added"
+    assert changed["python3.11-minimal"]["how"] == "removed"
+    facts = {each["name"]: (each["before"], each["after"]) for each in document["facts"]}
+    assert facts["firmware"] == ("BIOS", "none")
+    first, second = document["images"]
+    assert first["sizes"]["grub-common"] > 1 << 20
+    assert "grub-common" not in second["sizes"]
+    text = page.read_text()
+    assert text.count('<svg class="treemap"') == 2
+    assert "python3.13-minimal" in text
+
+
+@pytest.mark.long
+def test_a_cloud_image_of_debian_lacks_the_agent_only(tmp_path: Path):
+    try:
+        disk = debian_cloud_image.make(tmp_path / "debian.raw", "trixie")
+        document = inspect(disk)
+    finally:
+        shutil.rmtree(tmp_path / "debian.root", ignore_errors=True)
+        (tmp_path / "debian.raw").unlink(missing_ok=True)
+    assert kinds(document) == ["no-agent"]
+    assert document["manifest"] == "none"
+    assert (document["table"], document["firmware"]) == ("gpt", ["BIOS", "UEFI"])
+    purposes = {each["number"]: each["purpose"] for each in document["partitions"]}
+    assert purposes == {1: "data", 14: "bios boot", 15: "efi system"}
+    assert document["distribution"]["codename"] == "trixie"
+    assert document["boot_loaders"] == ["GRUB"]
+    assert "OpenStack" in document["cloud_init"]["sources"]
+    assert document["renderers"][0] == "netplan"
+    assert document["hooks"] == []
+
+
+IMAGES = (
+    ("partition", ("--no-cloud-init",)),
+    ("partition", ("--install-type", "venv")),
+    ("disk", ("--firmware", "uefi")),
+)
+"""Of trixie, as other tests have them built."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("layout", "words"), IMAGES, ids=lambda each: str(each[-1]))
+def test_images_of_other_kinds_have_no_finding(images, layout: str, words: tuple[str, ...]):
+    image = images.get("trixie", layout, "script", *words)
+    document = inspect(image)
+    assert document["findings"] == []
+    assert document["manifest"] == "fits"
+    option, value = (*words, "")[:2]
+    if option == "--no-cloud-init":
+        assert document["cloud_init"] is None
+        assert document["bootstrap"] is True
+    if option == "--install-type":
+        assert document["agent"]["install_type"] == value
+        assert document["agent"]["version"]
+        wheels = {each["name"] for each in document["python"]}
+        assert {"os-collect-config", "os-apply-config", "os-refresh-config"} <= wheels
+    if option == "--firmware":
+        assert (document["table"], document["firmware"]) == ("gpt", ["UEFI"])
+        assert document["boot_loaders"] == ["systemd-boot"]
+
+
+LEFT = ["agent-state", "cloud-init-state", "logs", "machine-id"]
+
+READ_ONLY = (
+    "sync; echo u > /proc/sysrq-trigger; "
+    "timeout 60 sh -c 'until grep -q \" / ext4 ro\" /proc/mounts; do sleep 0.1; done'"
+)
+FORGET = (
+    "mount -o remount,rw /; systemctl stop os-collect-config; heat-agent-forget --capture; "
+    "truncate -s 0 /etc/machine-id; rm -rf /var/log/journal/*"
+)
+"""The last two are what the other findings say."""
+
+
+@pytest.mark.long
+@pytest.mark.boots
+def test_a_disk_that_was_a_server_and_what_mends_it(trixie: Path, testbed_of):
+    testbed = testbed_of(trixie)
+    stack = create_from_file(testbed.cloud, BUILTIN, {"word": "captured"})
+    assert stack.wait(seconds=600.0).status == "CREATE_COMPLETE", stack
+    (server,) = testbed.servers
+    disk = server.directory / "disk.qcow2"
+    shell = server.shell()
+    # Without the memory of the guest, which has what its disk lacks.
+    shell.run(READ_ONLY).check()
+    assert kinds(inspect(disk, "--allow-backing")) == LEFT
+    shell.run(f"{FORGET}; {READ_ONLY}").check()
+    assert kinds(inspect(disk, "--allow-backing")) == []

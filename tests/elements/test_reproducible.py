@@ -112,6 +112,20 @@ def test_what_is_touched_later_is_a_copy_with_the_same_files(tree: Path, tmp_pat
 
 
 @needs_root
+def test_what_is_mounted_on_the_tree_is_left_alone_and_what_is_below_it_is_not(tree: Path):
+    """As /sys is while an image is made: newer than the build's time, and often read-only."""
+    (tree / "sys").mkdir()
+    mounts = f"mount -t tmpfs -o ro none {tree}/sys"
+    subprocess.run(
+        ["unshare", "--mount", "--", "sh", "-euc", f"{mounts}; exec {HOOK}"],
+        env={**os.environ, "TARGET_ROOT": str(tree), "SOURCE_DATE_EPOCH": str(EPOCH)},
+        check=True,
+        timeout=60,
+    )
+    assert (tree / "sys").stat().st_mtime == EPOCH
+
+
+@needs_root
 def test_nothing_is_done_without_a_time(tree: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     before = state(tree)
