@@ -82,7 +82,7 @@ def test_lanes_run_side_by_side_and_each_is_shown_whole(tmp_path: Path) -> None:
     printed = check(tmp_path, "hooks", "machine", status=1)
     for lane in ("hooks", "machine"):
         assert f"{lane} one\n{lane} two\n" in printed
-    assert re.search(r"hooks +passed +\d+ s\n +machine +FAILED +\d+ s\n", printed)
+    assert re.search(r"hooks +passed +\d+ s +\d+ s\n +machine +FAILED +\d+ s +\d+ s\n", printed)
     assert printed.endswith("failed: machine\n")
 
 
@@ -138,3 +138,13 @@ def test_what_runs_ends_with_it(tmp_path: Path) -> None:
     finally:
         os.close(descriptor)
     assert ended, f"the process {pid} of a lane outlived tools/check"
+
+
+def test_the_time_of_the_processors_is_shown_of_each_lane(tmp_path: Path) -> None:
+    """Of what a lane starts, too: all of it is pytest's and its children's."""
+    burn = "python3 -c 'import time\nwhile time.process_time() < 1.5: pass'"
+    lay_out(tmp_path, **{".venv/bin/python": burn, "tools/count-tests": "true"})
+    printed = check(tmp_path, "hooks")
+    shown = re.search(r"hooks +passed +\d+ s +(\d+) s\n", printed)
+    assert shown, printed
+    assert int(shown[1]) >= 1
