@@ -26,7 +26,7 @@ project = "hotplate"
 author = "The hotplate developers"
 copyright = "The hotplate developers, Apache-2.0"
 version = release = hotplate.__version__
-exclude_patterns = ["_build", "examples"]
+exclude_patterns = ["_build", "examples", "recipes"]
 html_copy_source = False
 html_theme = "alabaster"
 html_theme_options = {"description": "Images that OpenStack Heat can configure"}

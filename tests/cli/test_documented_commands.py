@@ -15,7 +15,7 @@ from hotplate import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.rst", *sorted((ROOT / "docs").glob("*.rst"))]
-TYPED = re.compile(r"^ {4,}(?:\$ |- run: )?((?:hotplate|openstack) .*)$", re.MULTILINE)
+TYPED = re.compile(r"^ {4,}(?:\$ |(?:- )?(?:run: )?)((?:hotplate|openstack) .*)$", re.MULTILINE)
 
 
 def typed(program: str) -> Iterator[tuple[str, list[str]]]:

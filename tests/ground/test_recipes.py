@@ -1,0 +1,161 @@
+"""docs/recipes: what each CI system says of its own files, and what they have in common.
+
+``tests/booted/test_recipes.py`` runs them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = ROOT / "docs" / "recipes"
+SCHEMAS = {
+    "github.yml": ("vendor.github-workflows",),
+    "gitlab-ci.yml": ("vendor.gitlab-ci", "--data-transform", "gitlab-ci"),
+}
+"""What check-jsonschema has: the schema of SchemaStore, and GitLab's own."""
+
+BESIDE_BINDEP = {"python3", "python3-venv", "debian-archive-keyring"}
+"""What the interpreter is, and the keys that Ubuntu needs to build a Debian."""
+
+
+def checked(path: Path, name: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "check_jsonschema", "--builtin-schema")
+    return subprocess.run(
+        [*command, *SCHEMAS[name], path], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_recipe_follows_its_schema(name):
+    done = checked(RECIPES / name, name)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [("github.yml", "runs-on:", "run-on:"), ("gitlab-ci.yml", "expire_in:", "expire-in:")],
+)
+def test_the_schema_refuses_what_is_wrong(name, good, bad, tmp_path):
+    spoiled = tmp_path / name
+    spoiled.write_text((RECIPES / name).read_text().replace(good, bad))
+    assert checked(spoiled, name).returncode == 1
+
+
+def test_every_action_has_its_version():
+    used = re.findall(r"uses: (.+)", (RECIPES / "github.yml").read_text())
+    assert len(used) == 6
+    assert [each for each in used if not re.fullmatch(r"actions/[\w-]+@v\d+\.\d+\.\d+", each)] == []
+
+
+@pytest.fixture(scope="module")
+def zuul_schema(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The schema that zuulcilint brings, without the many packages that it needs itself."""
+    directory = tmp_path_factory.mktemp("zuulcilint")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
+    words = ("-q", "--no-deps", "--no-compile", "--target", directory, "zuulcilint==1.0.0")
+    subprocess.run([*pip, *words], check=True, timeout=300)
+    loaded: dict[str, Any] = json.loads((directory / "zuulcilint/zuul-schema.json").read_text())
+    return loaded
+
+
+@pytest.mark.network
+def test_zuuls_jobs_follow_the_schema(zuul_schema):
+    recipe = yaml.safe_load((RECIPES / "zuul.yaml").read_text())
+    jsonschema.validate(recipe, zuul_schema)
+    recipe[0]["job"]["nodset"] = recipe[0]["job"].pop("nodeset")
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(recipe, zuul_schema)
+
+
+ZUULS_OWN = """
+import sys, yaml
+from zuul import configloader
+
+parsers = {"job": configloader.JobParser.schema}
+for entry in yaml.safe_load(open(sys.argv[1])):
+    for kind, text in entry.items():
+        if kind in parsers:
+            parsers[kind](text)
+            print("parsed", text["name"])
+"""
+"""The schema of a project's stanza needs a whole Zuul around it."""
+
+
+@pytest.mark.long
+@pytest.mark.network
+def test_zuuls_own_parser_takes_its_jobs(tmp_path):
+    def parsed(path: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [tmp_path / "bin/python", "-c", ZUULS_OWN, path], capture_output=True, text=True
+        )
+
+    subprocess.run([sys.executable, "-m", "venv", tmp_path], check=True, timeout=100)
+    pip = (tmp_path / "bin/pip", "--disable-pip-version-check", "--no-input", "install")
+    words = ("-q", "--no-compile", "--prefer-binary", "zuul>=13")
+    subprocess.run([*pip, *words], check=True, timeout=900)
+    done = parsed(RECIPES / "zuul.yaml")
+    assert done.stdout == "parsed image\nparsed image-2\n", done.stderr
+    spoiled = tmp_path / "zuul.yaml"
+    spoiled.write_text((RECIPES / "zuul.yaml").read_text().replace("pre-run:", "prerun:"))
+    assert "prerun" in parsed(spoiled).stderr
+
+
+@pytest.mark.tool("ansible-playbook")
+@pytest.mark.parametrize("name", ["pre", "run", "post"])
+def test_zuuls_playbooks_are_ansibles(name):
+    program = shutil.which("ansible-playbook")
+    if program is None:
+        pytest.skip("no ansible-playbook (package ansible-core)")
+    command = [program, "--syntax-check", "-i", "localhost,", RECIPES / f"playbooks/{name}.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+
+
+def test_zuuls_jobs_have_these_playbooks():
+    recipe = yaml.safe_load((RECIPES / "zuul.yaml").read_text())
+    job = recipe[0]["job"]
+    names = [Path(job[key]).name for key in ("pre-run", "run", "post-run")]
+    assert sorted(names) == sorted(path.name for path in (RECIPES / "playbooks").iterdir())
+
+
+def bindep(section: str) -> set[str]:
+    """The packages below a comment of ``bindep.txt``."""
+    (block,) = re.findall(
+        rf"^# {section}:.*\n((?:[^#\n].*\n)+)", (ROOT / "bindep.txt").read_text(), re.M
+    )
+    return {line.split()[0] for line in block.splitlines()}
+
+
+def words_of(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w.-])[\w.+-]+(?![\w.-])", text))
+
+
+@pytest.mark.parametrize(
+    "name", ["github.yml", "gitlab-ci.yml", "playbooks/pre.yaml", "Containerfile"]
+)
+def test_what_a_recipe_installs_is_what_bindep_lists(name):
+    text = (RECIPES / name).read_text()
+    needed = bindep("boot") | bindep("build")
+    # GitHub's machine has sudo; UEFI is for who has such images.
+    missing = needed - words_of(text)
+    assert missing <= {"ovmf", "sudo"}
+    assert name != "Containerfile" or not missing
+    for block in re.findall(r"no-install-recommends((?:[^\n&]*\\\n)*[^\n&]*)", text):
+        named = {word for word in words_of(block) if not word.startswith("-")}
+        assert named - {"PACKAGES"} <= needed | BESIDE_BINDEP
+
+
+def test_the_page_of_ci_lists_the_same_packages():
+    text = (ROOT / "docs" / "ci.rst").read_text()
+    assert (bindep("boot") | bindep("build")) - words_of(text) == set()
