@@ -32,7 +32,7 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
-# The helpers beside the tests (played_guest, slices, tiny_disk) are imported by name.
+# The helpers beside the tests (own_podman, played_guest, ...) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
 

@@ -1,0 +1,89 @@
+"""docs/recipes/Containerfile, built by podman, and what a container of it can do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from own_podman import Podman, own_podman
+
+from hotplate.image import mirrors
+
+pytestmark = [pytest.mark.root, pytest.mark.network, pytest.mark.builds, pytest.mark.long]
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE = "localhost/base:bookworm"
+HERE = "localhost/hotplate:test"
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+@pytest.fixture(scope="module")
+def podman() -> Iterator[Podman]:
+    with own_podman() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image of the file, on a base that is made here: no registry is asked."""
+    directory = tmp_path_factory.mktemp("container")
+    dist = directory / "dist"
+    build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", dist)
+    subprocess.run([*build, ROOT], check=True, timeout=300)
+    base = directory / "base.tar"
+    mirror = mirrors.of_this_host("bookworm").main
+    command = ("mmdebstrap", "--quiet", "--variant=minbase", "bookworm", base, mirror)
+    subprocess.run(command, check=True, timeout=900)
+    podman.run("import", str(base), BASE)
+    # What a site would do: its certificates, and which of them pip is to use.
+    (directory / "pip.conf").write_text("[global]\ncert = /etc/site.crt\n")
+    mounts = [f"{CERTIFICATES}:/etc/site.crt:ro", f"{directory}/pip.conf:/etc/pip.conf:ro"]
+    options = [f"--volume={each}" for each in mounts]
+    # A container of its own for each line, or a network, is more than some hosts give.
+    options += ["--isolation=chroot", "--network=host", "--layers=false"]
+    options += [f"--build-arg=BASE={BASE}", f"--tag={HERE}"]
+    file = ROOT / "docs" / "recipes" / "Containerfile"
+    subprocess.run(
+        [podman.program, "build", *options, "--file", file, dist],
+        env=podman.environment,
+        check=True,
+        timeout=1800,
+    )
+    return HERE
+
+
+def in_container(podman: Podman, *words: str, image: str, seconds: int = 300) -> str:
+    """What a command prints in a container without privileges and without a network."""
+    done = subprocess.run(
+        [podman.program, "run", "--rm", *words[:-1], image, "sh", "-ec", words[-1]],
+        env=podman.environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_everything_is_in_it(podman: Podman, image: str):
+    script = (
+        "hotplate --version; ls $(hotplate elements-path)/heat-config/element-deps;"
+        "hotplate build --group script --dry-run -o web.qcow2; hotplate doctor"
+    )
+    printed = in_container(podman, script, image=image)
+    assert printed.startswith("hotplate ")
+    assert "disk-image-create" in printed
+    assert "hotplate test can run here" in printed
+    # Nothing is missing but what the container itself does not give.
+    assert "to install what is missing" not in printed
+
+
+@pytest.mark.boots
+def test_an_image_is_tested_without_privileges(podman: Podman, image: str, bookworm: Path):
+    mount = f"--volume={bookworm.parent}:/images:ro"
+    words = f"hotplate inspect /images/{bookworm.name}; hotplate test /images/{bookworm.name}"
+    printed = in_container(podman, mount, words, image=image, seconds=1500)
+    assert "PASSED" in printed
