@@ -28,7 +28,7 @@ import loop  # noqa: E402
 
 from hotplate import cli  # noqa: E402
 from hotplate.hookkit.contract import LINES  # noqa: E402
-from hotplate.hookkit.contract_file import ROLES  # noqa: E402
+from hotplate.hookkit.contract_configs import ROLES  # noqa: E402
 from hotplate.plugin.options import OPTIONS  # noqa: E402
 from hotplate.settings import Settings  # noqa: E402
 from hotplate.verdict.console_patterns import PATTERNS  # noqa: E402

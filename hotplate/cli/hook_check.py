@@ -9,11 +9,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from hotplate.cli.hook_check_image import check_in_image
 from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import Interrupted, Outcome, UsageError
 from hotplate.hookkit.check import CHECK_ROOTS, CheckTask, check
 from hotplate.hookkit.contract import LINE_NAMES, LINES, ContractLine, LineState
-from hotplate.hookkit.contract_file import FILE_LIMIT, ROLES, SUFFIX, contract_file
+from hotplate.hookkit.contract_configs import ROLES
+from hotplate.hookkit.contract_file import FILE_LIMIT, SUFFIX, contract_file, read
 from hotplate.hookkit.contract_show import check_document, check_text
 
 _ROLE_TEXT = "\n".join(f"  {name:13} {what}" for name, what in ROLES.items())
@@ -24,6 +26,11 @@ Hold a hook, in any language, to the contract that hotplate's own hooks are held
 to. It runs on this host, as with "hotplate hook run", in a scratch state
 directory, some fifteen times; each line passes, fails with the reason and the
 mend, or was not tried, and why.
+
+With --image it is a hook in an image: HOOK is a group, whose hook is looked for
+where the image's runner looks for it, or a path in the image. It runs in a guest
+that is restored (the first time, the image is booted for that), with the image's
+tools, Python (3.11 or later) and files, and the environment of its agent.
 
 {_LINE_TEXT}
 
@@ -40,19 +47,33 @@ scratch directory; @ready@ is a FIFO. Each run has a secret input, "password".
 EPILOG = """\
 exit status:
   0      no line failed
-  1      a line failed
+  1      a line failed; with --image, the image lacks the tool, or Python, or does not boot
   2      wrong usage, a file that is not there, no config to try the hook with
   3      the host lacks something, the hook's tool for instance, or ran out of it
+  4      with --image, the machine was lost
   128+N  interrupted by the signal N; the hook has been ended
 
-example:
+examples:
   hotplate hook check hooks/mine.py --config ok=tests/ok.conf --config fails=tests/bad.conf
+  hotplate hook check script --image my.qcow2
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate hook check``."""
-    parser.add_argument("hook", type=Path, metavar="HOOK", help="the hook's file")
+    parser.add_argument(
+        "hook", metavar="HOOK", help="the hook's file; with --image, a group or a path in the image"
+    )
+    parser.add_argument(
+        "--image", type=Path, metavar="IMAGE", help="check a hook that is in this image, in a guest"
+    )
+    parser.add_argument(
+        "--contract",
+        type=Path,
+        metavar="FILE",
+        help=f"the contract file (default: HOOK's name with {SUFFIX} beside it, else hotplate's "
+        "own for the group)",
+    )
     parser.add_argument(
         "--config",
         action="append",
@@ -102,14 +123,17 @@ def run(args: argparse.Namespace) -> int:
     task = _task(args)
     try:
         with Interrupts() as interrupts, interrupts.allowed():
-            results = check(task, on_line=_show if sys.stderr.isatty() else _show_nothing)
+            if args.image is not None:
+                task, results = check_in_image(args, task)
+            else:
+                results = check(task, on_line=_show if sys.stderr.isatty() else _show_nothing)
     except Interrupted as error:
         print(f"hotplate hook: {error}; the hook was ended", file=sys.stderr)
         return 128 + error.number
     if args.json:
-        print(json.dumps(check_document(task, results), indent=2))
+        print(json.dumps(check_document(task, results, image=args.image), indent=2))
     else:
-        print(check_text(task, results), end="")
+        print(check_text(task, results, image=args.image), end="")
     failed = any(each.state is LineState.FAILED for each in results)
     return (Outcome.FAILED if failed else Outcome.PASSED).exit_status
 
@@ -129,18 +153,20 @@ def _task(args: argparse.Namespace) -> CheckTask:
     """
     if not 0 < args.timeout <= 86400:
         raise UsageError(f"--timeout {args.timeout:g} is no time limit; expected seconds, over 0")
+    roots = tuple(each.absolute() for each in args.changes_in or CHECK_ROOTS)
     for root in args.changes_in or ():
-        if not root.is_dir():
+        if args.image is None and not root.is_dir():
             raise UsageError(f'the directory "{root}" does not exist')
-    group = args.group or args.hook.stem.replace("_", "-")
-    given = contract_file(args.hook, group).with_configs(_configs(args.config))
+    hook = Path(args.hook)
+    group = args.group or hook.stem.replace("_", "-")
+    given = read(args.contract) if args.contract else contract_file(hook, group)
     return CheckTask(
-        args.hook.absolute(),
+        hook.absolute(),
         group,
-        given.with_tool(args.tool),
+        given.with_configs(_configs(args.config)).with_tool(args.tool),
         os.environ,
         timeout=args.timeout,
-        roots=tuple(each.resolve() for each in args.changes_in or CHECK_ROOTS),
+        roots=roots if args.image else tuple(each.resolve() for each in roots),
         lines=tuple(args.line or ()),
     )
 

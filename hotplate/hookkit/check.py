@@ -25,7 +25,7 @@ from hotplate.hookkit.contract import (
     LineResult,
     LineState,
 )
-from hotplate.hookkit.contract_file import ROLES, ContractFile, filled_in, has
+from hotplate.hookkit.contract_configs import ROLES, ContractFile, filled_in, has
 from hotplate.hookkit.findings import FindingKind, HookFinding, findings
 from hotplate.hookkit.run import (
     END_GRACE,
@@ -89,6 +89,7 @@ class CheckTask:
     :param timeout: seconds that one run may take.
     :param roots: the directories below which changed files are looked for.
     :param lines: the names of the lines that are tried beside ``answer``; none for all.
+    :param library: the directory of ``heat_config``, by which the hook is run.
     """
 
     hook: Path
@@ -98,6 +99,22 @@ class CheckTask:
     timeout: float = 120.0
     roots: Sequence[Path] = CHECK_ROOTS
     lines: Sequence[str] = ()
+    library: Path = field(default_factory=hooks_dir)
+
+    def at(self, hook: Path) -> CheckTask:
+        """Return the same for a hook at another path."""
+        return replace(self, hook=hook)
+
+    def require_config(self) -> None:
+        """Check that there is a config without which nothing is tried.
+
+        :raises UsageError: when there is none.
+        """
+        if "ok" not in self.given.configs:
+            raise UsageError(
+                f'there is no config to try the hook of the group "{self.group}" with',
+                hint=f"--config ok=FILE, or {self.hook.stem}.check.yaml beside the hook",
+            )
 
     def wants(self, line: ContractLine) -> bool:
         """Return True for a line that is asked for, and for the one without which none is tried."""
@@ -152,6 +169,25 @@ class _Trial:
         return sentence.replace(self.secret, "<password>")
 
 
+class ToolMissingError(HostError):
+    """The tool of a group is not there, so its hook cannot be tried.
+
+    :param words: what the hook answered without it.
+    """
+
+    def __init__(self, tool: str, group: str, words: str) -> None:
+        self._missing = f'the tool "{tool}" of the group {group} is not'
+        self._words = f"so its hook cannot be tried: {clean_line(words)[:300]}"
+        super().__init__(
+            f"{self._missing} on this host, {self._words}",
+            hint=f"install {tool}, or try the hook in an image: --image IMAGE",
+        )
+
+    def in_image(self) -> str:
+        """Return the sentence for a hook that is tried in an image."""
+        return f"{self._missing} in the image, {self._words}"
+
+
 class NotTried(Exception):
     """A line cannot be tried for this hook; says why."""
 
@@ -194,6 +230,7 @@ class _Checker:
             timeout=self.task.timeout,
             environ=self.task.environ,
             key=str(uuid.uuid4()),
+            library=self.task.library,
         )
         return _Trial(role, task, word, secret)
 
@@ -249,11 +286,7 @@ class _Checker:
         self.changed = self._changed_by(trial)
         tool = self.task.given.tool
         if trial.done.status == NOT_FOUND and tool and not self._on_path(tool):
-            raise HostError(
-                f'the tool "{tool}" of the group {self.task.group} is not on this host, so its '
-                f"hook cannot be tried: {clean_line(trial.text('deploy_stderr'))[:300]}",
-                hint=f"install {tool}, or try the hook in an image",
-            )
+            raise ToolMissingError(tool, self.task.group, trial.text("deploy_stderr"))
         yield from trial.failed()
         yield from self._word(trial, "deploy_stdout")
 
@@ -475,7 +508,7 @@ class _Checker:
             yield ContractFault(self.trials[0].shown(f'it {kind} "{clean_line(name)}"'))
 
     def _look(self) -> Look:
-        own = (self.scratch, hooks_dir(), *self.own_places(), *self.task.given.may_change)
+        own = (self.scratch, self.task.library, *self.own_places(), *self.task.given.may_change)
         return look(self.task.roots, without=own)
 
     def _changed_by(self, trial: _Trial) -> list[FileChange]:
@@ -565,12 +598,8 @@ def check(
     :raises UsageError: without the hook, or without a config to try it with.
     :raises HostError: when its tool is not on this host.
     """
-    check_task(HookTask(task.hook, "", group=task.group))
-    if "ok" not in task.given.configs:
-        raise UsageError(
-            f'there is no config to try the hook of the group "{task.group}" with',
-            hint=f"--config ok=FILE, or {task.hook.stem}.check.yaml beside the hook",
-        )
+    check_task(HookTask(task.hook, "", group=task.group, library=task.library))
+    task.require_config()
     with scratch_directory() as scratch:
         (scratch / "made").mkdir()
         checker = _Checker(task, scratch)

@@ -1,4 +1,4 @@
-"""What a hook is tried with: configs in its tool's language, from a file beside it or from ours.
+"""What a hook is tried with, read from a file beside it or from ours.
 
 A contract file is YAML; ``NAME.check.yaml`` lies beside the hook ``NAME.py``::
 
@@ -15,9 +15,6 @@ A contract file is YAML; ``NAME.check.yaml`` lies beside the hook ``NAME.py``::
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +22,7 @@ import yaml
 
 from hotplate.errors import UsageError
 from hotplate.hookkit.contract import LINE_NAMES
-
-ROLES = {
-    "ok": "does something that succeeds, and prints @word@",
-    "inputs": "prints @word@, and writes each input that is declared as an output to that output",
-    "fails": "fails, with @word@ among what it prints about that",
-    "large": "prints @word@ and more than a megabyte to stdout",
-    "binary": "prints @word@ and bytes that are not UTF-8 to stdout",
-    "slow": "writes a line to the FIFO @ready@, then runs for ten minutes",
-    "without-tool": "needs the tool; by default ok",
-}
-"""The configs that a hook is tried with, and what each has to do; only ``ok`` must be there."""
+from hotplate.hookkit.contract_configs import ROLES, ContractFile
 
 SUFFIX = ".check.yaml"
 FILE_LIMIT = 1 << 20
@@ -43,34 +30,6 @@ FILE_LIMIT = 1 << 20
 
 _BUILT_IN = Path(__file__).with_name("contracts")
 _KEYS = {"tool", "may-change", "options", "configs", "not-tried"}
-
-
-@dataclass(frozen=True)
-class ContractFile:
-    """What a hook is tried with.
-
-    :param configs: by the names of :data:`ROLES`; text, or a map for hooks that take one.
-    :param tool: the program that the hook needs; empty when there is none.
-    :param may_change: the directories that the tool itself changes.
-    :param options: those of each deployment.
-    :param not_tried: reasons by the names of lines for which the group can have no config.
-    :param path: the file; None when nothing was read.
-    """
-
-    configs: Mapping[str, object] = field(default_factory=dict)
-    tool: str = ""
-    may_change: tuple[Path, ...] = ()
-    options: Mapping[str, object] = field(default_factory=dict)
-    not_tried: Mapping[str, str] = field(default_factory=dict)
-    path: Path | None = None
-
-    def with_configs(self, given: Mapping[str, object]) -> ContractFile:
-        """Return the same with other configs in place of those of these names."""
-        return replace(self, configs={**self.configs, **given})
-
-    def with_tool(self, tool: str) -> ContractFile:
-        """Return the same for another program, unless none is given."""
-        return replace(self, tool=tool) if tool else self
 
 
 def contract_file(hook: Path, group: str) -> ContractFile:
@@ -131,25 +90,3 @@ def _problem(content: Any) -> str:
     if not all(isinstance(each, str) for each in (content.get("not-tried") or {}).values()):
         return 'has a "not-tried" whose reasons are not text'
     return ""
-
-
-def filled_in(config: object, values: Mapping[str, str]) -> object:
-    """Return a config with values for its ``@names@``, in maps and lists too.
-
-    >>> filled_in({"@word@": ["x @word@"]}, {"word": "hi"})
-    {'hi': ['x hi']}
-    """
-    if isinstance(config, str):
-        for name, value in values.items():
-            config = config.replace(f"@{name}@", value)
-        return config
-    if isinstance(config, dict):
-        return {filled_in(key, values): filled_in(each, values) for key, each in config.items()}
-    if isinstance(config, list):
-        return [filled_in(each, values) for each in config]
-    return config
-
-
-def has(config: object, name: str) -> bool:
-    """Return True when ``@name@`` stands in a config."""
-    return f"@{name}@" in json.dumps(config, default=str)

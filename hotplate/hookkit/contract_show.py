@@ -4,45 +4,46 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from hotplate.hookkit.check import CheckTask
 from hotplate.hookkit.contract import LineResult, LineState
+from hotplate.hookkit.contract_json import lines_document
 from hotplate.text import clean_line
 
 WIDTH = 96
 
 
-def check_document(task: CheckTask, results: Sequence[LineResult]) -> dict[str, Any]:
-    """Return all of it for ``--json``."""
+def check_document(
+    task: CheckTask, results: Sequence[LineResult], *, image: Path | None = None
+) -> dict[str, Any]:
+    """Return all of it for ``--json``.
+
+    :param image: that the hook is in.
+    """
     return {
         "hook": str(task.hook),
+        "image": str(image) if image else None,
         "group": task.group,
         "contract_file": str(task.given.path) if task.given.path else None,
         "passed": not any(each.state is LineState.FAILED for each in results),
-        "lines": [
-            {
-                "name": each.line.name,
-                "sentence": each.line.sentence,
-                "state": each.state.value,
-                "faults": [
-                    {"reason": fault.reason, "mend": fault.mend or each.line.mend}
-                    for fault in each.faults
-                ],
-                "reason": each.reason,
-            }
-            for each in results
-        ],
+        "lines": lines_document(results),
     }
 
 
-def check_text(task: CheckTask, results: Sequence[LineResult]) -> str:
-    """Return all of it for people: a table, and what to do about each line that failed."""
-    return "\n".join(_lines(task, results)) + "\n"
+def check_text(task: CheckTask, results: Sequence[LineResult], *, image: Path | None = None) -> str:
+    """Return all of it for people: a table, and what to do about each line that failed.
+
+    :param image: that the hook is in.
+    """
+    return "\n".join(_lines(task, results, image)) + "\n"
 
 
-def _lines(task: CheckTask, results: Sequence[LineResult]) -> Iterator[str]:
+def _lines(task: CheckTask, results: Sequence[LineResult], image: Path | None) -> Iterator[str]:
     yield f"hook     {clean_line(str(task.hook))}, group {task.group}"
+    if image:
+        yield f"image    {clean_line(str(image))}"
     if task.given.path:
         yield f"configs  {clean_line(str(task.given.path))}"
     for each in results:

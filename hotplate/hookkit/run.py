@@ -49,6 +49,7 @@ class HookTask:
     :param timeout: seconds that the hook may take, unless its option ``timeout`` says otherwise.
     :param environ: where its PATH and the settings of hooks are taken from.
     :param roots: the directories below which changed files are looked for.
+    :param library: the directory of ``heat_config``, by which the hook is run.
     """
 
     hook: Path
@@ -62,6 +63,7 @@ class HookTask:
     timeout: float = 300.0
     environ: Mapping[str, str] = field(default_factory=dict)
     roots: Sequence[Path] = ROOTS
+    library: Path = field(default_factory=hooks_dir)
 
     @property
     def group_name(self) -> str:
@@ -117,7 +119,7 @@ def run_hook(task: HookTask) -> HookReport:
     """
     check_task(task)
     with scratch_directory() as scratch:
-        own = (scratch, hooks_dir())
+        own = (scratch, task.library)
         before = look(task.roots, without=own)
         with RunningHook(task, scratch) as running:
             report = running.report()
@@ -212,7 +214,7 @@ def environment(task: HookTask, scratch: Path) -> dict[str, str]:
         "HOME": str(scratch / "home"),
         **{name: str(scratch / "hook" / name.lower()) for name in names},
         **given,
-        "HEAT_CONFIG_LIB": str(hooks_dir()),
+        "HEAT_CONFIG_LIB": str(task.library),
     }
 
 

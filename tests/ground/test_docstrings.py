@@ -18,7 +18,7 @@ HERE = {
     "hotplate.cloud.neutron.allocation",
     "hotplate.cloud.nova.flavors",
     "hotplate.cloud.nova.network",
-    "hotplate.hookkit.contract_file",
+    "hotplate.hookkit.contract_configs",
     "hotplate.hookkit.push",
     "hotplate.hookkit.run",
     "hotplate.network.frames",

@@ -76,7 +76,12 @@ def test_the_cache_is_a_setting_with_a_default_of_the_users_own(tmp_path, enviro
     assert load(environ=environ, directory=tmp_path).cache == by_file.get("cache", Path(cache))
 
 
-ENTRY_POINTS = {"settings.py", "plugin/plugin.py", "hookkit/guest_runner.py"}
+ENTRY_POINTS = {
+    "settings.py",
+    "plugin/plugin.py",
+    "hookkit/guest_runner.py",
+    "hookkit/guest_check.py",
+}
 """Files outside of the command that may read the environment."""
 
 

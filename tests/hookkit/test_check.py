@@ -14,7 +14,8 @@ import yaml
 
 from hotplate.cli import main
 from hotplate.hookkit.contract import LINE_NAMES
-from hotplate.hookkit.contract_file import ROLES, contract_file, filled_in
+from hotplate.hookkit.contract_configs import ROLES, filled_in
+from hotplate.hookkit.contract_file import contract_file
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACTS = ROOT / "hotplate" / "hookkit" / "contracts"

@@ -1,0 +1,80 @@
+"""``hotplate hook check --image``: a hook that is in an image, in a guest that runs it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotplate.cli.arguments import load_settings
+from hotplate.errors import MachineLostError
+from hotplate.hookkit import image_check
+from hotplate.hookkit.check import CheckTask
+from hotplate.hookkit.contract import LineResult
+from hotplate.text import clean
+
+if TYPE_CHECKING:
+    from hotplate.guest.shell import Shell
+    from hotplate.image.inspect import Image
+    from hotplate.settings import Settings
+
+CHECK_SECONDS = 3600.0
+"""How long all lines may take in a guest."""
+
+
+def check_in_image(args: argparse.Namespace, task: CheckTask) -> tuple[CheckTask, list[LineResult]]:
+    """Hold the hook to the contract in a guest that is restored, or booted the first time.
+
+    :param task: its hook is a path in the image, or a file's name that is a group.
+    :return: the task with the path of the hook in the image, and a result for each line.
+    :raises HotplateError: when there is no result; says whose fault that is.
+    """
+    task.require_config()
+    settings = load_settings(args)
+    from hotplate.image.inspect import Image
+
+    checksums = settings.cache / "checksums"
+    image = Image.open(args.image, allow_backing=settings.allow_backing, checksums=checksums)
+    asked = image_check.ImageCheck(
+        args.hook, task.group, task.given, task.timeout, task.roots, task.lines
+    )
+    place = image_check.PLACE
+    with _guest_of(image, settings) as shell:
+        shell.copy_in(image_check.bundle(), f"{place}.tar.gz", mode=0o600)
+        shell.copy_in(asked.request(), f"{place}.json", mode=0o600)
+        _say(f'checking the hook of "{task.group}" in the guest; a few minutes when it is emulated')
+        done = shell.run(image_check.COMMAND.format(place=place), timeout=CHECK_SECONDS)
+    hook, results = image_check.read_results(done.rc, done.stdout, done.stderr)
+    return task.at(Path(hook)), results
+
+
+@contextlib.contextmanager
+def _guest_of(image: Image, settings: Settings) -> Iterator[Shell]:
+    """Restore a server of an image, and give a root shell in it."""
+    from hotplate.events.log import EventLog
+    from hotplate.testbed import warm_state
+    from hotplate.testbed.testbed import Testbed
+
+    with tempfile.TemporaryDirectory(prefix="hotplate-check-") as name:
+        directory = Path(name)
+        state = warm_state.find_or_make(
+            image, settings, directory=directory / "first-boot", say=_say
+        )
+        testbed = Testbed(image, settings=settings, directory=directory, events=EventLog())
+        with state.in_use(), contextlib.ExitStack() as owned:
+            try:
+                state.lend_database(directory / "cloud")
+                server = state.restore(owned.enter_context(testbed))
+            except MachineLostError:
+                # The next one makes it again.
+                warm_state.discard(state)
+                raise
+            yield server.shell()
+
+
+def _say(text: str) -> None:
+    print(clean(text), file=sys.stderr, flush=True)

@@ -1,0 +1,88 @@
+"""What a hook is tried with: configs in its tool's language, and what else is to be known of it.
+
+Only the standard library is needed here: the same is done in a guest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+ROLES = {
+    "ok": "does something that succeeds, and prints @word@",
+    "inputs": "prints @word@, and writes each input that is declared as an output to that output",
+    "fails": "fails, with @word@ among what it prints about that",
+    "large": "prints @word@ and more than a megabyte to stdout",
+    "binary": "prints @word@ and bytes that are not UTF-8 to stdout",
+    "slow": "writes a line to the FIFO @ready@, then runs for ten minutes",
+    "without-tool": "needs the tool; by default ok",
+}
+"""The configs that a hook is tried with, and what each has to do; only ``ok`` must be there."""
+
+
+@dataclass(frozen=True)
+class ContractFile:
+    """What a hook is tried with.
+
+    :param configs: by the names of :data:`ROLES`; text, or a map for hooks that take one.
+    :param tool: the program that the hook needs; empty when there is none.
+    :param may_change: the directories that the tool itself changes.
+    :param options: those of each deployment.
+    :param not_tried: reasons by the names of lines for which the group can have no config.
+    :param path: the file; None when nothing was read.
+    """
+
+    configs: Mapping[str, object] = field(default_factory=dict)
+    tool: str = ""
+    may_change: tuple[Path, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+    not_tried: Mapping[str, str] = field(default_factory=dict)
+    path: Path | None = None
+
+    def with_configs(self, given: Mapping[str, object]) -> ContractFile:
+        """Return the same with other configs in place of those of these names."""
+        return replace(self, configs={**self.configs, **given})
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as JSON has it, for :meth:`from_json` on another host."""
+        return {
+            "configs": dict(self.configs),
+            "tool": self.tool,
+            "may_change": list(map(str, self.may_change)),
+            "options": dict(self.options),
+            "not_tried": dict(self.not_tried),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> ContractFile:
+        """Return what :meth:`to_json` has written."""
+        return cls(**{**document, "may_change": tuple(map(Path, document["may_change"]))})
+
+    def with_tool(self, tool: str) -> ContractFile:
+        """Return the same for another program, unless none is given."""
+        return replace(self, tool=tool) if tool else self
+
+
+def filled_in(config: object, values: Mapping[str, str]) -> object:
+    """Return a config with values for its ``@names@``, in maps and lists too.
+
+    >>> filled_in({"@word@": ["x @word@"]}, {"word": "hi"})
+    {'hi': ['x hi']}
+    """
+    if isinstance(config, str):
+        for name, value in values.items():
+            config = config.replace(f"@{name}@", value)
+        return config
+    if isinstance(config, dict):
+        return {filled_in(key, values): filled_in(each, values) for key, each in config.items()}
+    if isinstance(config, list):
+        return [filled_in(each, values) for each in config]
+    return config
+
+
+def has(config: object, name: str) -> bool:
+    """Return True when ``@name@`` stands in a config."""
+    return f"@{name}@" in json.dumps(config, default=str)

@@ -1,0 +1,55 @@
+"""The results of a check as JSON, and read back from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hotplate.hookkit.contract import LINES, ContractFault, LineResult, LineState
+
+TEXT_LIMIT = 4000
+"""Characters of one reason that are read back."""
+
+
+def lines_document(results: Sequence[LineResult]) -> list[dict[str, Any]]:
+    """Return a list of the lines of the contract, in its order."""
+    return [
+        {
+            "name": each.line.name,
+            "sentence": each.line.sentence,
+            "state": each.state.value,
+            "faults": [
+                {"reason": fault.reason, "mend": fault.mend or each.line.mend}
+                for fault in each.faults
+            ],
+            "reason": each.reason,
+        }
+        for each in results
+    ]
+
+
+def read_lines(listed: object) -> list[LineResult]:
+    """Return the results that such a list holds.
+
+    :param listed: may be from a guest, so nothing in it is trusted.
+    :raises ValueError: when it is no such list.
+    """
+    if not isinstance(listed, list) or len(listed) != len(LINES):
+        raise ValueError("it has not one result for each line of the contract")
+    results = []
+    for line, each in zip(LINES, listed, strict=True):
+        if not isinstance(each, dict) or each.get("name") != line.name:
+            raise ValueError(f'it has no result for the line "{line.name}"')
+        state, faults = LineState(str(each.get("state"))), each.get("faults")
+        if not isinstance(faults, list) or (state is LineState.FAILED) != bool(faults):
+            raise ValueError(f'the line "{line.name}" is {state} without a reason for that')
+        results.append(
+            LineResult(line, state, tuple(map(_fault, faults)), str(each["reason"])[:TEXT_LIMIT])
+        )
+    return results
+
+
+def _fault(given: object) -> ContractFault:
+    if not isinstance(given, dict):
+        raise ValueError("a fault is no map")
+    return ContractFault(*(str(given.get(name, ""))[:TEXT_LIMIT] for name in ("reason", "mend")))

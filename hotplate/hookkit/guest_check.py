@@ -1,0 +1,93 @@
+"""Hold a hook to the contract inside a guest, and print the results as JSON.
+
+Called as root with the guest's own Python, from what
+:func:`hotplate.hookkit.image_check.bundle` has packed.  The first argument is a file with a request
+of :class:`hotplate.hookkit.image_check.ImageCheck`; one object is printed, which
+:func:`hotplate.hookkit.image_check.read_results` reads.  The hook is run by the runner's own code
+that the image has, with the agent's environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hotplate.errors import HotplateError, UsageError
+from hotplate.hookkit.check import CheckTask, ToolMissingError, check
+from hotplate.hookkit.contract_configs import ContractFile
+from hotplate.hookkit.contract_json import lines_document
+from hotplate.hookkit.push import AGENT, HEAT_AGENTS, OURS
+
+TOP = Path(__file__).resolve().parents[2]
+"""Where it was unpacked."""
+
+LIBRARY = Path("/usr/libexec/heat-config/lib")
+"""Where an image has the runner's code; heat-agents' images have none."""
+
+
+def agent_environment() -> dict[str, str]:
+    """Return the environment of the agent's first process, else ours."""
+    for name in AGENT:
+        try:
+            first = Path(name).read_text().split()[0]
+            data = Path(f"/proc/{first}/environ").read_bytes()
+        except (OSError, IndexError):
+            continue
+        pairs = (each.partition("=") for each in os.fsdecode(data).split("\0"))
+        return {key: value for key, _, value in pairs if key}
+    return dict(os.environ)
+
+
+def find_hook(name: str, environ: Mapping[str, str]) -> Path:
+    """Return the file of a hook, where the image's runner would take it from.
+
+    :param name: of its group, or a path.
+    :raises UsageError: without one.
+    """
+    if "/" in name:
+        if not Path(name).is_file():
+            raise UsageError(f'the image has no file "{name}"')
+        return Path(name)
+    places = [Path(each) for each in (environ.get("HEAT_CONFIG_HOOKS"), OURS, HEAT_AGENTS) if each]
+    for place in places:
+        if (place / name).is_file():
+            return place / name
+    there = {each.name for place in places if place.is_dir() for each in place.iterdir()}
+    raise UsageError(
+        f'the image has no hook for the group "{name}"; it has {", ".join(sorted(there)) or "none"}'
+    )
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Check a hook; return the results, or why there are none."""
+    environ = agent_environment()
+    has_own = (LIBRARY / "heat_config").is_dir()
+    try:
+        hook = find_hook(request["hook"], environ)
+        results = check(
+            CheckTask(
+                hook,
+                request["group"],
+                ContractFile.from_json(request["given"]),
+                environ,
+                timeout=request["timeout"],
+                roots=[Path(each) for each in request["roots"]],
+                lines=request["lines"],
+                library=LIBRARY if has_own else TOP / "hooks",
+            )
+        )
+    except ToolMissingError as error:
+        return {"outcome": "failed", "message": error.in_image()}
+    except HotplateError as error:
+        return {"outcome": error.outcome.value, "message": error.message, "hint": error.hint}
+    return {"hook": str(hook), "lines": lines_document(results)}
+
+
+def main() -> None:
+    """Read a request, check its hook, print what came of it."""
+    os.umask(0o077)
+    print(json.dumps(answer(json.loads(Path(sys.argv[1]).read_bytes()))))

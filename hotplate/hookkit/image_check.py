@@ -1,0 +1,136 @@
+"""Hold a hook that is in an image to the contract, in a guest that runs the image.
+
+The check itself is :mod:`hotplate.hookkit.guest_check`, which is packed with what it needs, sent
+into the guest and run there: in the image's file system, with its tools, its Python and the
+environment of its agent.  How it gets there is the caller's.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hotplate.errors import HotplateError, Outcome, SubjectError, error_of
+from hotplate.hookkit.contract import LineResult
+from hotplate.hookkit.contract_configs import ContractFile
+from hotplate.hookkit.contract_json import read_lines
+from hotplate.paths import hooks_dir
+
+_GROUND = ("__init__", "errors", "paths", "text")
+_HOOKKIT = (
+    *("__init__", "changes", "check", "contract", "contract_configs", "contract_json", "findings"),
+    *("guest_check", "guest_runner", "push", "run", "traces"),
+)
+"""The modules that the check is made of; none needs more than Python's standard library."""
+
+OLDEST = (3, 11)
+"""The oldest Python that they run with; the image's runner itself takes an older one."""
+
+NO_PYTHON = 70
+"""Exit status of :data:`COMMAND` when the guest has no such Python."""
+
+COMMAND = f"""\
+python3 -ISc 'import sys; sys.exit(sys.version_info < {OLDEST})' || exit {NO_PYTHON}
+set -eu
+umask 077
+mkdir -p {{place}}
+tar -x -z -f {{place}}.tar.gz -C {{place}}
+cd /
+python3 -ISc 'import sys
+sys.path.insert(0, "{{place}}")
+from hotplate.hookkit.guest_check import main
+main()' {{place}}.json
+"""
+
+PLACE = "/run/hotplate-check"
+"""Where it is in the guest: not on a disk, so that it is no changed file and never comes back."""
+
+
+@dataclass(frozen=True)
+class ImageCheck:
+    """What is held to the contract inside an image, and with what.
+
+    :param hook: the name of a group, or the path of a file in the image.
+    :param group: of its deployments.
+    :param given: its configs.
+    :param timeout: seconds that one run may take.
+    :param roots: the directories of the image below which changed files are looked for.
+    :param lines: the names of the lines that are tried beside ``answer``; none for all.
+    """
+
+    hook: str
+    group: str
+    given: ContractFile
+    timeout: float
+    roots: Sequence[Path]
+    lines: Sequence[str] = ()
+
+    def request(self) -> bytes:
+        """Return it as the program in the guest reads it."""
+        return json.dumps(
+            {
+                "hook": self.hook,
+                "group": self.group,
+                "given": self.given.to_json(),
+                "timeout": self.timeout,
+                "roots": list(map(str, self.roots)),
+                "lines": list(self.lines),
+            }
+        ).encode()
+
+
+def bundle() -> bytes:
+    """Return the program for the guest and all that it needs, as a tar archive, compressed."""
+    package = Path(__file__).resolve().parents[1]
+    library = hooks_dir() / "heat_config"
+    modules = [*_GROUND, *(f"hookkit/{name}" for name in _HOOKKIT)]
+    files = {f"hotplate/{name}.py": package / f"{name}.py" for name in modules}
+    files |= {f"hooks/heat_config/{each.name}": each for each in sorted(library.glob("*.py"))}
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, path in files.items():
+            data = path.read_bytes()
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), 0o600
+            archive.addfile(entry, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def read_results(status: int, output: bytes, errors: bytes) -> tuple[str, list[LineResult]]:
+    """Return the hook's path in the image, and a result for each line of the contract.
+
+    :param status: the exit status of :data:`COMMAND`.
+    :param output: and ``errors``: what it wrote; a guest's, so nothing in it is trusted.
+    :raises HotplateError: when there are no results; whose fault it is says the guest, which may
+        blame the command line or itself.
+    """
+    if status == NO_PYTHON:
+        version = ".".join(map(str, OLDEST))
+        raise SubjectError(
+            f"the image has no Python {version} or later, with which its hooks could be checked",
+            hint="check the hook on this host: hotplate hook check FILE",
+        )
+    try:
+        answer: Any = json.loads(output)
+        if not isinstance(answer, dict):
+            raise ValueError("it is no map")
+        if "message" in answer:
+            raise _refusal(answer)
+        return str(answer["hook"])[:4096], read_lines(answer["lines"])
+    except (ValueError, KeyError) as error:
+        last = (errors.decode("utf-8", "replace").strip().splitlines() or [str(error)])[-1]
+        raise SubjectError(
+            f"the check in the guest gave no results, status {status}: {last[:300]}"
+        ) from error
+
+
+def _refusal(answer: dict[str, Any]) -> HotplateError:
+    """Return the error that the check had in the guest; what a host lacks the image lacks."""
+    outcome = Outcome.USAGE if answer.get("outcome") == Outcome.USAGE else Outcome.FAILED
+    message, hint = (str(answer.get(name, ""))[:2000] for name in ("message", "hint"))
+    return error_of(outcome, message, hint=hint)
