@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from neutronclient.v2_0 import client as neutron_client
 from test_clients import owner_session
 
 from hotplate.cloud.neutron.networking import DEFAULT_SUBNET
+
+HEATS_OWN = "heat.engine.resources.openstack.neutron."
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +113,27 @@ def template(**more: Any) -> dict[str, Any]:
                 "cidr": "fd00:40::/64",
             },
         },
+        "single": {
+            "type": "OS::Neutron::ExtraRoute",
+            "depends_on": "extra",
+            "properties": {
+                "router_id": {"get_resource": "router"},
+                "destination": "192.168.8.0/24",
+                "nexthop": "10.3.0.9",
+            },
+        },
+        "provider": {
+            "type": "OS::Neutron::ProviderNet",
+            "properties": {
+                "network_type": "vlan",
+                "physical_network": "wire",
+                "segmentation_id": 7,
+            },
+        },
+        "quota": {
+            "type": "OS::Neutron::Quota",
+            "properties": {"project": "hotplate", "network": 150},
+        },
         "second": {"type": "OS::Neutron::Router"},
         "way": {
             "type": "OS::Neutron::RouterGateway",
@@ -127,6 +152,58 @@ def template(**more: Any) -> dict[str, Any]:
         "whole": {"value": {"get_attr": ["net", "show"]}},
     }
     return {"heat_template_version": "2018-08-31", "resources": resources, "outputs": outputs}
+
+
+def registered() -> dict[str, type]:
+    """Return the classes of all types of Neutron that this Heat has, by type."""
+    # Once a cloud runs, which chooses how Heat's libraries run their threads.
+    from heat.engine import resources
+
+    from hotplate.cloud.heat.stand_ins import all_types
+
+    environment = resources.global_env()
+    kinds = [each for each in all_types(environment) if each.startswith("OS::Neutron::")]
+    return {kind: environment.get_class(kind) for kind in kinds}
+
+
+def test_each_type_is_heats_own_and_in_the_template_or_a_stand_in_and_on_the_page(
+    cloud: Any,
+) -> None:
+    from heat.engine.resources.openstack.heat.none_resource import NoneResource
+
+    from hotplate.cloud.heat.stand_ins import StandIn
+
+    del cloud  # It registers them.
+    kinds = registered()
+    stood_in = {kind for kind, each in kinds.items() if issubclass(each, (StandIn, NoneResource))}
+    own = kinds.keys() - stood_in
+    assert all(kinds[each].__module__.startswith(HEATS_OWN) for each in own)
+    assert own == {
+        each["type"] for each in template()["resources"].values() if "Neutron" in each["type"]
+    }
+    page = (Path(__file__).parents[2] / "docs" / "testing.rst").read_text()
+    table = page[page.index(".. _neutron-stand-ins:") :]
+    table = table[: table.index("A template names what its own cloud has.")]
+    named = {f"OS::Neutron::{each}" for each in re.findall(r"``((?:\w+::)?[A-Z]\w+)``", table)}
+    assert named == stood_in
+
+
+def test_a_type_that_stands_in_completes_and_is_named(cloud: Any, stacks: Any) -> None:
+    resources = {
+        "trunk": {"type": "OS::Neutron::Trunk", "properties": {"port": {"get_resource": "port"}}},
+        "port": {"type": "OS::Neutron::Port", "properties": {"network": "hotplate"}},
+        # Heat hides it, because it is old.
+        "balancer": {
+            "type": "OS::Neutron::LBaaS::LoadBalancer",
+            "properties": {"vip_subnet": DEFAULT_SUBNET},
+        },
+    }
+    stack_id = stacks.create({"heat_template_version": "2018-08-31", "resources": resources})
+    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    assert {(each.kind, each.name) for each in cloud.stand_ins(stack_id)} == {
+        ("OS::Neutron::Trunk", "trunk"),
+        ("OS::Neutron::LBaaS::LoadBalancer", "balancer"),
+    }
 
 
 def test_each_type_is_made_changed_and_removed(cloud: Any, stacks: Any, neutron: Any) -> None:

@@ -147,6 +147,17 @@ def not_there(stood_in: Iterable[str], *, networked: bool) -> set[str]:
     return {*stood_in, *NOT_ENFORCED, *(() if networked else LINKS)}
 
 
+def all_types(environment: Any) -> list[str]:
+    """Return every type that has a class, those included that Heat hides because they are old.
+
+    :param environment: Heat's global environment.
+    """
+    from heat.engine.environment import ClassResourceInfo
+
+    registry = environment.registry._registry
+    return [kind for kind, info in registry.items() if isinstance(info, ClassResourceInfo)]
+
+
 def register(environment: object) -> list[str]:
     """Put a stand-in in the place of every type that does not run here.
 
@@ -165,12 +176,17 @@ def register(environment: object) -> list[str]:
 
 def _register(environment: Any) -> list[str]:
     from heat.engine.resources import _get_mapping
+    from heat.engine.resources.openstack.heat.none_resource import NoneResource
 
     stood_in = []
-    for kind in environment.get_types():
+    for kind in all_types(environment):
+        real = environment.get_class(kind)
         if is_real(kind):
             continue
-        real = environment.get_class(kind)
+        stood_in.append(kind)
+        if issubclass(real, NoneResource):
+            # Heat itself has it do nothing any more.
+            continue
         made = type(
             f"StandIn_{kind.replace('::', '_')}",
             (StandIn,),
@@ -182,7 +198,6 @@ def _register(environment: Any) -> list[str]:
             },
         )
         environment.register_class(kind, made)
-        stood_in.append(kind)
     for name, constraint in _get_mapping("heat.constraints"):
         client = getattr(constraint, "resource_client_name", None)
         neutrons = name.startswith("neutron.") and name not in CONSTRAINTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import parse_qs
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.addresses import Side, guest_base
@@ -173,8 +174,11 @@ class KeystoneApi:
         }
         if path == "/v3/auth/catalog":
             return "200 OK", {"catalog": catalog}
-        if path in ("/v3/auth/projects", f"/v3/users/{caller.user.id}/projects", "/v3/projects"):
+        if path in ("/v3/auth/projects", f"/v3/users/{caller.user.id}/projects"):
             return "200 OK", {"projects": [project]}
+        if path == "/v3/projects":
+            name = parse_qs(environ.get("QUERY_STRING", "")).get("name", [project["name"]])[0]
+            return "200 OK", {"projects": [project] if name == project["name"] else []}
         if path == f"/v3/projects/{caller.project}":
             return "200 OK", {"project": project}
         if path == f"/v3/users/{caller.user.id}":

@@ -47,6 +47,14 @@ class KeystoneBackend:
         return self.context.keystone_session
 
     @property
+    def client(self) -> Any:
+        """Keystone's own client: what a template names, such as a project, is looked up by it."""
+        from keystoneclient.v3 import client
+
+        url = f"{self._identity.addresses.host['keystone']}/v3"
+        return client.Client(session=self.session, endpoint_override=url)
+
+    @property
     def v3_endpoint(self) -> str:
         """Keystone as a guest reaches it; Heat puts it into what a guest reads."""
         return guest_base("keystone") + "/v3"
