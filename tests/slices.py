@@ -55,6 +55,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_datasources.py",
         "tests/booted/test_firmware.py",
         "tests/booted/test_guest.py",
+        "tests/booted/test_inspected_images.py",
         "tests/booted/test_kill.py",
         "tests/hooks/test_contract.py",
         "tests/testbed/test_xdist.py",

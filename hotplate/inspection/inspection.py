@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,6 +18,7 @@ from hotplate.image.inspect import HEAD, ImageFile, Table, read_table
 from hotplate.inspection.contents import Contents
 from hotplate.inspection.disk import Disk, open_disk
 from hotplate.inspection.ext4 import Ext4
+from hotplate.inspection.fat import Fat, FatFile
 from hotplate.inspection.findings import ImageFault, fails, findings
 from hotplate.inspection.partitions import Partition, partitions
 from hotplate.inspection.tree import Tree
@@ -42,6 +44,7 @@ class Inspection:
         None when it cannot be read at all.
     :param unread: why not, "" when it was read.
     :param elements: those of diskimage-builder that it was built of, as far as it is written down.
+    :param efi: the EFI system partition, where there is one that can be read.
     """
 
     file: ImageFile
@@ -54,6 +57,23 @@ class Inspection:
     built: Mapping[str, Any] = field(default_factory=dict)
     elements: tuple[str, ...] = ()
     findings: tuple[ImageFault, ...] = ()
+    efi: Fat | None = None
+
+    @property
+    def efi_files(self) -> list[FatFile]:
+        """The files of the EFI system partition; none where it is damaged."""
+        with contextlib.suppress(ImageError):
+            return sorted(self.efi.files(), key=lambda each: each.path) if self.efi else []
+        return []
+
+    @property
+    def boot_loaders(self) -> list[str]:
+        """The boot loaders that are configured, in the root file system or for UEFI."""
+        names = [each.path.lower() for each in self.efi_files]
+        systemd = any(path == "/loader/loader.conf" or "/systemd-boot" in path for path in names)
+        grub = any(re.search(r"/grub[^/]*[.]efi$", path) for path in names)
+        loaders = list(self.contents.boot_loaders) if self.contents else []
+        return list(dict.fromkeys([*loaders, *["GRUB"] * grub, *["systemd-boot"] * systemd]))
 
     @property
     def firmware(self) -> list[str]:
@@ -125,6 +145,7 @@ def _inspection(file: ImageFile, disk: Disk, checksums: Path | None) -> Inspecti
         state,
         built,
         _elements(built, contents),
+        efi=_efi(disk, listed),
     )
     if contents is None:
         return looked_at
@@ -166,6 +187,14 @@ def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> str:
         "partition table only; without root it is read by libguestfs: apt-get install "
         f"guestfish && guestfish --ro -a {disk.name} -i"
     )
+
+
+def _efi(disk: Disk, listed: tuple[Partition, ...]) -> Fat | None:
+    for partition in listed:
+        if partition.purpose == "efi system" and partition.file_system == "vfat":
+            with contextlib.suppress(ImageError):
+                return Fat(disk, partition.start)
+    return None
 
 
 def _manifest(image: Path, checksums: Path | None) -> tuple[Manifest, dict[str, Any]]:

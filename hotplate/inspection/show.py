@@ -38,6 +38,7 @@ def as_document(inspection: Inspection) -> dict[str, Any]:
         "manifest": inspection.manifest.value,
         "table": inspection.table.kind if inspection.table else None,
         "firmware": inspection.firmware,
+        "boot_loaders": inspection.boot_loaders,
         "partitions": [asdict(each) for each in inspection.partitions],
         "unread": inspection.unread,
         "elements": list(inspection.elements),
@@ -60,7 +61,6 @@ def _of_contents(contents: Contents) -> dict[str, Any]:
         },
         "arch": contents.arch,
         "kernels": contents.kernels,
-        "boot_loaders": contents.boot_loaders,
         "agent": asdict(contents.agent) if contents.agent else None,
         "hooks": [asdict(each) for each in contents.hooks],
         "cloud_init": asdict(contents.cloud_init) if contents.cloud_init else None,
@@ -115,7 +115,7 @@ def _manifest(inspection: Inspection) -> str:
 def _inside(inspection: Inspection, contents: Contents) -> Iterator[tuple[str, str]]:
     yield "system", f"{contents.distribution or 'unknown'} {contents.arch}".rstrip()
     yield "kernel", ", ".join(contents.kernels) or "none"
-    yield "boot loader", ", ".join(contents.boot_loaders) or "none"
+    yield "boot loader", ", ".join(inspection.boot_loaders) or "none"
     agent = contents.agent
     words = f"{agent.install_type} {agent.version}".rstrip() if agent else "none"
     yield "agent", words

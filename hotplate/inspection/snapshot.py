@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from hotplate.errors import ImageError
 from hotplate.inspection.contents import Contents
 from hotplate.inspection.ext4 import Inode
 from hotplate.inspection.inspection import Inspection
+
+LARGEST = 256 << 20
+"""Bytes of a file in the EFI system partition that are read."""
 
 NO_PACKAGE = "no package"
 
@@ -25,7 +29,8 @@ class Snapshot:
     :param hooks: group -> name and version of its tool.
     :param services: units that a boot starts.
     :param users: name -> numbers, home and shell.
-    :param facts: whatever there is one of: the system, the agent, the firmware.
+    :param facts: whatever there is one of: the system, the agent, the firmware; and the files of
+        the EFI system partition.
     :param files: path -> inode.
     :param owners: path -> the package that brought it, its folder in ``/opt``, or
         :data:`NO_PACKAGE`.
@@ -96,10 +101,10 @@ def _users(contents: Contents) -> dict[str, str]:
 
 def _facts(inspection: Inspection, contents: Contents) -> dict[str, str]:
     agent, init = contents.agent, contents.cloud_init
-    return {
+    return _efi(inspection) | {
         "system": f"{contents.distribution} {contents.arch}".strip(),
         "kernel": ", ".join(contents.kernels) or "none",
-        "boot loader": ", ".join(contents.boot_loaders) or "none",
+        "boot loader": ", ".join(inspection.boot_loaders) or "none",
         "firmware": ", ".join(inspection.firmware) or "none",
         "agent": f"{agent.install_type} {agent.version}".strip() if agent else "none",
         "data sources": ", ".join(init.sources) if init else "none",
@@ -107,6 +112,18 @@ def _facts(inspection: Inspection, contents: Contents) -> dict[str, str]:
         "DHCP client": contents.dhcp_client or "none",
         "faults": ", ".join(sorted({each.kind for each in inspection.findings})) or "none",
     }
+
+
+def _efi(inspection: Inspection) -> dict[str, str]:
+    """Return the files of the EFI system partition, each with its size and what is in it."""
+    facts: dict[str, str] = {}
+    efi = inspection.efi
+    if efi is None:
+        return facts
+    for file in inspection.efi_files:
+        digest = hashlib.sha256(efi.read(file, LARGEST)).hexdigest()
+        facts[f"EFI {file.path}"] = f"{file.size} bytes, SHA-256 {digest[:16]}"
+    return facts
 
 
 def _owner(contents: Contents, path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,11 @@ import pytest
 
 from hotplate.errors import ImageError
 from hotplate.inspection.inspection import Manifest, inspected
+from hotplate.inspection.snapshot import snapshot
+
+SBIN = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
+
+TWO_PARTITIONS = b"label: gpt\nsize=2M,type=U\n,,L\n"
 
 
 def leave_manifest(path: Path, sha256: str) -> None:
@@ -76,6 +82,44 @@ def test_the_root_file_system_is_found_behind_others(good, tmp_path, make_file_s
         assert inspection.root == inspection.partitions[2]
         assert [each.purpose for each in inspection.partitions] == ["efi system", "data", "data"]
         assert inspection.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "loader"),
+    [
+        ("loader/loader.conf", "systemd-boot"),
+        ("EFI/debian/grubx64.efi", "GRUB"),
+        ("EFI/BOOT/BOOTX64.EFI", None),
+    ],
+)
+def test_a_boot_loader_in_the_efi_system_partition(
+    good, tmp_path, write, make_file_system, name: str, loader: str | None
+):
+    (good / "boot/grub/grub.cfg").unlink()
+    for tool in ("mkfs.vfat", "mcopy", "sfdisk"):
+        if shutil.which(tool, path=SBIN["PATH"]) is None:
+            pytest.skip(f"needs {tool} on this host")
+    write(tmp_path / "files", name, "x")
+    path = tmp_path / "gpt.raw"
+    with path.open("wb") as stream:
+        stream.truncate(8 << 20)
+    subprocess.run(["sfdisk", "-q", path], input=TWO_PARTITIONS, check=True, env=SBIN)
+    esp = tmp_path / "esp"
+    with esp.open("wb") as stream:
+        stream.truncate(2 << 20)
+    subprocess.run(["mkfs.vfat", esp], check=True, env=SBIN)
+    folder = tmp_path / "files" / name.partition("/")[0]
+    subprocess.run(["mcopy", "-s", "-i", esp, folder, "::"], check=True, env=SBIN)
+    with path.open("r+b") as stream:
+        stream.seek(1 << 20)
+        stream.write(esp.read_bytes())
+        stream.seek(3 << 20)
+        stream.write(make_file_system(good, tmp_path / "system").read_bytes())
+    with inspected(path) as inspection:
+        assert inspection.boot_loaders == ([loader] if loader else [])
+        assert [each.path for each in inspection.efi_files] == [f"/{name}"]
+        digest = hashlib.sha256(b"x").hexdigest()[:16]
+        assert snapshot(inspection).facts[f"EFI /{name}"] == f"1 bytes, SHA-256 {digest}"
 
 
 def test_a_file_system_that_is_not_read_says_how(tmp_path):

@@ -1,0 +1,153 @@
+"""The files of a FAT file system, which an EFI system partition is: names, sizes and contents.
+
+Source: Microsoft's "FAT: General Overview of On-Disk Format", 1.03.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hotplate.errors import ImageError
+from hotplate.inspection.disk import Disk
+
+ENTRY = 32
+DELETED, END = 0xE5, 0x00
+VOLUME, DIRECTORY, LONG = 0x08, 0x10, 0x0F
+"""Attributes of an entry."""
+
+LOWER_STEM, LOWER_SUFFIX = 0x08, 0x10
+"""In the byte that Microsoft has reserved: Windows' and Linux' word for small letters."""
+
+MOST_FILES = 10_000
+LARGEST_DIRECTORY = 1 << 20
+"""Bytes."""
+
+DEEPEST = 16
+
+
+@dataclass(frozen=True)
+class FatFile:
+    """A file.
+
+    :param path: from ``/`` on, as it is written.
+    :param size: bytes.
+    """
+
+    path: str
+    size: int
+    cluster: int
+
+
+class Fat:
+    """A FAT file system on a disk.
+
+    :param start: where it begins, in bytes.
+    :raises ImageError: it is none, or damaged.
+    """
+
+    def __init__(self, disk: Disk, start: int) -> None:
+        self._disk, self._start = disk, start
+        head = disk.read(start, 512)
+        if len(head) < 512:
+            raise self._damaged("ends in its first sector")
+        sector, per_cluster, reserved, fats, entries, small = struct.unpack_from(
+            "<HBHBHH", head, 11
+        )
+        self._cluster_bytes = sector * per_cluster
+        size = struct.unpack_from("<H", head, 22)[0] or struct.unpack_from("<I", head, 36)[0]
+        total = small or struct.unpack_from("<I", head, 32)[0]
+        if sector not in (512, 1024, 2048, 4096) or not per_cluster or not fats or not size:
+            raise self._damaged("has no sizes that can be")
+        self._table = start + reserved * sector
+        self._root = self._table + fats * size * sector
+        self._root_bytes = entries * ENTRY
+        self._data = self._root + -(-self._root_bytes // sector) * sector
+        count = (total * sector - (self._data - start)) // self._cluster_bytes
+        self._clusters = max(count, 0)
+        # The number of clusters alone decides.
+        self._bits = 12 if count < 4085 else 16 if count < 65525 else 32
+        self._root_cluster = struct.unpack_from("<I", head, 44)[0] if self._bits == 32 else 0
+
+    def _damaged(self, how: str) -> ImageError:
+        return ImageError(f'the FAT file system of "{self._disk.name}" {how}')
+
+    def files(self) -> Iterator[FatFile]:
+        """Yield all files below the root.
+
+        :raises ImageError: it is damaged.
+        """
+        waiting = [("", self._root_cluster, 0)]
+        left = MOST_FILES
+        while waiting:
+            folder, cluster, depth = waiting.pop()
+            for name, attributes, first, size in self._entries(cluster):
+                left -= 1
+                if left < 0 or depth > DEEPEST:
+                    raise self._damaged("has too many files")
+                if attributes & DIRECTORY:
+                    waiting.append((f"{folder}/{name}", first, depth + 1))
+                else:
+                    yield FatFile(f"{folder}/{name}", size, first)
+
+    def read(self, file: FatFile, limit: int) -> bytes:
+        """Return a file's first bytes.
+
+        :raises ImageError: it is damaged.
+        """
+        return self._chain(file.cluster, min(file.size, limit)) if file.cluster else b""
+
+    def _chain(self, cluster: int, length: int) -> bytes:
+        """Return bytes of a chain of clusters."""
+        parts: list[bytes] = []
+        left = length
+        while left > 0 and 2 <= cluster < self._clusters + 2:
+            if len(parts) > self._clusters:
+                raise self._damaged("has a file that leads in circles")
+            at = self._data + (cluster - 2) * self._cluster_bytes
+            parts.append(self._disk.read(at, min(left, self._cluster_bytes)))
+            left -= self._cluster_bytes
+            cluster = self._next(cluster)
+        return b"".join(parts)
+
+    def _next(self, cluster: int) -> int:
+        offset = cluster * self._bits // 8
+        data = self._disk.read(self._table + offset, 4).ljust(4, b"\0")
+        number: int = struct.unpack("<I", data)[0]
+        if self._bits == 12:
+            return (number >> 4 if cluster & 1 else number) & 0xFFF
+        return number & (0xFFFF if self._bits == 16 else 0x0FFFFFFF)
+
+    def _entries(self, cluster: int) -> Iterator[tuple[str, int, int, int]]:
+        """Yield name, attributes, first cluster and size of what is in a directory."""
+        if cluster:
+            data = self._chain(cluster, LARGEST_DIRECTORY)
+        else:
+            data = self._disk.read(self._root, self._root_bytes)
+        long = ""
+        for at in range(0, len(data) - ENTRY + 1, ENTRY):
+            entry = data[at : at + ENTRY]
+            if entry[0] == END:
+                return
+            attributes = entry[11]
+            if entry[0] == DELETED:
+                long = ""
+            elif attributes & 0x3F == LONG:
+                # The parts of a long name come last first.
+                part = entry[1:11] + entry[14:26] + entry[28:32]
+                long = part.decode("utf-16-le", "replace").partition("\0")[0] + long
+            else:
+                name, long = long or _short(entry), ""
+                if not attributes & VOLUME and name not in (".", ".."):
+                    high, low = struct.unpack_from("<H", entry, 20)[0], entry[26:28]
+                    first = high << 16 | struct.unpack("<H", low)[0]
+                    yield name, attributes, first, struct.unpack_from("<I", entry, 28)[0]
+
+
+def _short(entry: bytes) -> str:
+    """Return the name of an entry that has no long one, with a dot before its suffix."""
+    stem, suffix = (part.decode("ascii", "replace").rstrip() for part in (entry[:8], entry[8:11]))
+    stem = stem.lower() if entry[12] & LOWER_STEM else stem
+    suffix = suffix.lower() if entry[12] & LOWER_SUFFIX else suffix
+    return f"{stem}.{suffix}" if suffix else stem

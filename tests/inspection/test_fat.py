@@ -1,0 +1,81 @@
+"""The reader of FAT, against file systems made by dosfstools and mtools."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hotplate.errors import ImageError
+from hotplate.inspection.disk import Disk
+from hotplate.inspection.fat import Fat
+
+SBIN = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin", "MTOOLS_SKIP_CHECK": "1"}
+LOADER = "EFI/BOOT/BOOTX64.EFI"
+LONG = "vmlinuz-6.12.118+deb13-cloud-amd64"
+SIZES = {12: 2, 16: 64, 32: 260}
+"""MiB, for which mkfs.vfat takes as many bits."""
+
+
+def make(path: Path, bits: int) -> Path:
+    for tool in ("mkfs.vfat", "mcopy"):
+        if shutil.which(tool, path=SBIN["PATH"]) is None:
+            pytest.skip(f"needs {tool} on this host")
+    with path.open("wb") as file:
+        file.truncate(SIZES[bits] << 20)
+    source = path.with_suffix(".source")
+    (source / LOADER).parent.mkdir(parents=True)
+    (source / LOADER).write_bytes(bytes(range(256)) * 1000)
+    (source / LONG).write_text("kernel")
+    (source / "empty").touch()
+    for number in range(100):
+        (source / "EFI" / f"a-file-with-a-long-name-{number}").write_text(str(number))
+    subprocess.run(["mkfs.vfat", "-F", str(bits), "-n", "ESP", path], check=True, env=SBIN)
+    names = [source / name for name in ("EFI", LONG, "empty")]
+    subprocess.run(["mcopy", "-s", "-i", path, *names, "::"], check=True, env=SBIN)
+    return path
+
+
+def opened(data: bytes, start: int = 0) -> Fat:
+    return Fat(Disk(lambda at, length: data[at : at + length], len(data), "esp"), start)
+
+
+@pytest.mark.parametrize("bits", SIZES)
+def test_names_sizes_and_contents(tmp_path: Path, bits: int):
+    fat = opened(bytes(4096) + make(tmp_path / "esp", bits).read_bytes(), 4096)
+    files = {each.path: each for each in fat.files()}
+    assert len(files) == 103
+    assert fat.read(files[f"/{LOADER}"], 1 << 20) == bytes(range(256)) * 1000
+    assert fat.read(files[f"/{LOADER}"], 300) == bytes(range(256)) + bytes(range(44))
+    assert fat.read(files[f"/{LONG}"], 1 << 20) == b"kernel"
+    assert fat.read(files["/empty"], 10) == b""
+    assert fat.read(files["/EFI/a-file-with-a-long-name-99"], 10) == b"99"
+
+
+def test_what_is_none_is_refused():
+    for data in (b"", bytes(512), b"\xff" * 1024):
+        with pytest.raises(ImageError, match="the FAT file system of"):
+            list(opened(data).files())
+
+
+@pytest.fixture(scope="module")
+def esp(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return make(tmp_path_factory.mktemp("fat") / "esp", 12).read_bytes()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 255)), max_size=30))
+def test_a_damaged_one_is_read_or_refused_and_ends(esp: bytes, damage: list[tuple[int, int]]):
+    data = bytearray(esp)
+    for at, byte in damage:
+        data[at] = byte
+    try:
+        fat = opened(bytes(data))
+        for file in fat.files():
+            fat.read(file, 1 << 20)
+    except ImageError:
+        pass
