@@ -26,6 +26,14 @@ MIGRATION = {
 }
 """A word of each row that is marked in the tables of differences, and what the migration has."""
 
+MIGRATION_TOO = (
+    *("heat-config-kubelet", "heat-config-atomic", "svc-map", "DIB_INSTALLTYPE_...=source"),
+    *("HEAT_CONFIG_DEPLOYED_OLD", "HEAT_KUBELET_MANIFESTS", "HEAT_DOCKER_IMAGE_ARCHIVE"),
+    *("heat-config-rebuild-deployed", "``heat-config-notify`` in scripts", "last_metadata"),
+    *("``log_level`` of chef", "block YAML", "50-heat-config-docker-cmd", "docker-compose"),
+)
+"""What is felt besides: what is not there any more, and what another version of a tool gives."""
+
 
 def test_the_guide_of_a_deployment_goes_through_the_stages_in_order():
     titles = re.findall(r"^([a-z ]+)\n-{4,}$", (DOCS / "incomplete.rst").read_text(), re.MULTILINE)
@@ -43,6 +51,6 @@ def test_each_row_that_may_need_a_change_is_in_the_migration():
     assert [word for word in MIGRATION if not any(word in row for row in joined)] == []
 
 
-@pytest.mark.parametrize("text", MIGRATION.values())
+@pytest.mark.parametrize("text", [*MIGRATION.values(), *MIGRATION_TOO])
 def test_the_migration_says_what_to_do(text):
     assert text in (DOCS / "migration.rst").read_text()
