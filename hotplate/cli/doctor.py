@@ -19,8 +19,16 @@ TITLES = {
 }
 
 
+EPILOG = """\
+exit status:
+  0      hotplate test can run here, whether or not hotplate build can
+  3      it cannot; what is missing is named, with the command that installs it
+"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate doctor``."""
+    parser.epilog = EPILOG
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 

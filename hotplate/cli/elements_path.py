@@ -8,8 +8,8 @@ from hotplate.errors import Outcome
 from hotplate.paths import elements_dir, hooks_dir
 
 ABOUT = """\
-Print the directory of hotplate's diskimage-builder elements, for who calls
-disk-image-create. With --hooks, the directory of the programs that their
+Print the directory of hotplate's diskimage-builder elements, for whoever
+calls disk-image-create. With --hooks, the directory of the programs that their
 heat-config-hooks name.
 """
 

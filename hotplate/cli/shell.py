@@ -20,8 +20,22 @@ INPUT_BYTES = 16 << 20
 """As much as goes to a guest in pieces within a reasonable time."""
 
 
+EPILOG = """\
+exit status:
+  that of the command in the server, of the last one where several are typed; or
+  2      wrong usage, or no such session or server
+  4      the server was lost, or hotplate is at fault
+  128+N  interrupted by the signal N
+
+examples:
+  hotplate shell web heat-config status
+  hotplate shell web 'cat > /etc/motd' < motd
+"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate shell``."""
+    parser.epilog = EPILOG
     add_directory_argument(parser)
     parser.add_argument(
         "--timeout",

@@ -14,9 +14,20 @@ from hotplate.errors import HostError
 from hotplate.session.channel import pass_on
 from hotplate.session.directory import SessionDirectory, find
 
+EPILOG = """\
+exit status:
+  that of the command in the server, or of ssh (255 when it cannot connect); or
+  2      wrong usage, or no such session or server
+  3      the host has no ssh
+
+example:
+  hotplate ssh web journalctl -u os-collect-config
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate ssh``."""
+    parser.epilog = EPILOG
     add_directory_argument(parser)
     parser.add_argument(
         "--connect",
