@@ -27,7 +27,7 @@ one, "elements" in the current directory, or that directory itself.
 Elements may depend on hotplate's, on diskimage-builder's and on those below
 ELEMENTS_PATH. The programs that heat-config-hooks names are looked for in
 DIB_HEAT_HOOKS_DIR, else in hooks/ beside the elements, else among hotplate's.
-Of one element alone it is not looked for what others bring too.
+For one element alone, files that others bring too are not looked for.
 
 --hooks runs the hooks of the elements on this host, as "hotplate hook check"
 does. Each needs its tool, and a contract file beside it.
