@@ -7,8 +7,10 @@ environment file that is told to set options of the shell that reads it), there 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +18,7 @@ import yaml
 
 from hotplate.lint.collection import KNOWN_DIRECTORIES, TEXT_LIMIT, Collection
 from hotplate.lint.finding import LintFinding, NotRun
-from hotplate.lint.programs import Programs
+from hotplate.lint.programs import LintOutput, Programs
 
 COMMAND = r"(?:^|[;&|(`!]|\b(?:if|then|do|else|while|until|exec|command|eval)\s)\s*"
 """What stands before the name of a command."""
@@ -210,18 +212,39 @@ def dib_lint_findings(
     if re.search(r"[\s*?\[]", str(collection.path)):
         reason = f'it cannot take the path "{collection.path}"; use one without blanks'
         return [], [NotRun("dib-lint", reason)]
-    # Beside the elements it looks into a directory of libraries, of which there is none.
-    settings = {"ELEMENTS_DIR": str(collection.path), "LIB_DIR": "/dev/null"}
-    if _is_ignored(collection.path, programs):
-        settings["GIT_DIR"] = "/dev/null"
-    done = programs.run([program], cwd=_top_of(collection), **settings)
     reader = _Reader(collection)
-    lines = done.stdout.splitlines()
-    findings = {each for line in lines for each in reader.read(line)}
-    findings.update(_without_page(collection))
-    if not (lines and lines[-1] in ("PASS", "*** FAIL: Some tests failed!")):
-        findings.update(reader.stopped(done.stderr))
+    findings = set(_without_page(collection))
+    for done in _outputs(collection, programs, program):
+        lines = done.stdout.splitlines()
+        findings.update(each for line in lines for each in reader.read(line))
+        if not (lines and lines[-1] in ("PASS", "*** FAIL: Some tests failed!")):
+            findings.update(reader.stopped(done.stderr))
     return list(findings), reader.not_run(flake8=programs.find("flake8") is not None)
+
+
+def _outputs(collection: Collection, programs: Programs, program: str) -> Iterator[LintOutput]:
+    """Run dib-lint on each element by itself, several at once; yield what it wrote, in order.
+
+    It starts a Python for each file.  Where it stops, it stops for one element.
+    """
+    # Beside the elements it looks into a directory of libraries, of which there is none; and it
+    # asks for the "exclusions" of the last file, where an element may have none that it reads.
+    settings = {"LIB_DIR": "/dev/null", "exclusions": ""}
+    top = _top_of(collection)
+    if _is_ignored(collection.path, programs):
+        # Neither the git nor the settings of a checkout are about what that checkout ignores;
+        # flake8 looks for them upwards.
+        settings["GIT_DIR"], top = "/dev/null", Path("/")
+
+    def run(element: Path) -> LintOutput:
+        return programs.run([program], cwd=top, ELEMENTS_DIR=str(element), **settings)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = [pool.submit(run, each) for each in collection.elements]
+        try:
+            yield from (each.result() for each in running)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _top_of(collection: Collection) -> Path:
@@ -264,7 +287,9 @@ class _Reader:
     def read(self, line: str) -> Iterator[LintFinding]:
         """Yield what is wrong according to a line."""
         kind, _, rest = line.partition(" ")
-        if kind == "Checking" and rest.startswith("/"):
+        if line.startswith("Running dib-lint in "):
+            self._checking = None
+        elif kind == "Checking" and rest.startswith("/"):
             self._checking, self._styled = Path(rest), False
         elif kind == "ERROR:":
             yield from self._error(rest)

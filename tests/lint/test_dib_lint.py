@@ -119,6 +119,37 @@ def test_a_file_at_which_dib_lint_stops(tmp_path: Path, text: str, rules: set[st
     assert {each.file.name for each in listed} == {"element-deps"}
 
 
+def test_where_it_stops_it_stops_for_one_element(tmp_path: Path):
+    for name in "abc":
+        write(tmp_path / name, "README.rst", "a page\n")
+        write(tmp_path / name, "element-deps", "vm\nbase\n")
+        write(tmp_path / name, "bin/x!", "#!/usr/bin/env bash\n")
+    listed, not_run = dib_lint_findings(Collection(tmp_path), Programs.of(os.environ))
+    stopped = [each.file.parent.name for each in listed if each.rule == "dib-lint/stopped"]
+    assert (sorted(stopped), not_run) == (["a", "b", "c"], [])
+
+
+def test_an_element_of_which_it_reads_no_file(tmp_path: Path):
+    """It stops there by itself: "exclusions: unbound variable"."""
+    write(tmp_path / "a", "README.rst", "a\n")
+    assert dib_lint_findings(Collection(tmp_path), Programs.of(os.environ)) == ([], [])
+
+
+def test_what_git_ignores_is_not_held_to_the_settings_of_the_checkout(tmp_path: Path):
+    """W504 is off unless a project asks for it, as this one's tox.ini does."""
+    subprocess.run(["git", "-C", tmp_path, "init", "-q"], check=True)
+    (tmp_path / ".gitignore").write_text("/venv\n")
+    (tmp_path / "tox.ini").write_text("[flake8]\nselect = W\n[dib-lint]\nignore = tabindent\n")
+    rules = []
+    for name in ("venv", "mine"):
+        write(tmp_path / name / "a", "README.rst", "a\n")
+        write(tmp_path / name / "a", "bin/x!", "#!/usr/bin/env python3\nprint(1 +\n      1)\n")
+        write(tmp_path / name / "a", "bin/y!", f"{HEAD}\ttrue\n")
+        listed, _ = dib_lint_findings(Collection(tmp_path / name), Programs.of(os.environ))
+        rules.append(sorted(each.rule for each in listed))
+    assert rules == [["dib-lint/tabindent"], ["flake8/W504"]]
+
+
 def test_a_collection_that_git_ignores_is_looked_at(tmp_path: Path):
     """One that is installed below a checkout is; a single file that git ignores is not."""
     subprocess.run(["git", "-C", tmp_path, "init", "-q"], check=True)
