@@ -28,6 +28,7 @@ exit status:
   1      never
   2      a name that cannot be, or a file that is there already
   3      the host lacks something or ran out of it
+  128+N  interrupted by the signal N
 
 example:
   hotplate hook new terraform --tool tofu --package opentofu

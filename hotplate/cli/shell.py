@@ -16,21 +16,23 @@ from hotplate.session.channel import in_memory
 from hotplate.session.directory import find
 
 SECONDS = 600.0
-INPUT_BYTES = 16 << 20
-"""As much as goes to a guest in pieces within a reasonable time."""
-
-
 EPILOG = """\
 exit status:
-  that of the command in the server, of the last one where several are typed; or
-  2      wrong usage, or no such session or server
-  4      the server was lost, or hotplate is at fault
+  N      that of the command in the guest; without one, of the last line typed
+  2      wrong usage, or no session or server of that name
+  3      the host lacks something or ran out of it
+  4      the guest does not answer, or the command was killed after --timeout
   128+N  interrupted by the signal N
+
+When hotplate itself fails, a line on standard error begins with "hotplate shell:".
 
 examples:
   hotplate shell web heat-config status
   hotplate shell web 'cat > /etc/motd' < motd
 """
+
+INPUT_BYTES = 16 << 20
+"""As much as goes to a guest in pieces within a reasonable time."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

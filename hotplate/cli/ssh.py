@@ -16,9 +16,13 @@ from hotplate.session.directory import SessionDirectory, find
 
 EPILOG = """\
 exit status:
-  that of the command in the server, or of ssh (255 when it cannot connect); or
-  2      wrong usage, or no such session or server
-  3      the host has no ssh
+  N      ssh's: that of the command in the server, or 255 when ssh fails
+  2      wrong usage, or no session or server of that name
+  3      the host lacks something, ssh for instance, or ran out of it
+  4      the guest does not answer
+  128+N  interrupted by the signal N, before ssh began
+
+When hotplate itself fails, a line on standard error begins with "hotplate ssh:".
 
 example:
   hotplate ssh web journalctl -u os-collect-config

@@ -95,6 +95,27 @@ def test_every_status_has_a_meaning_and_the_docs_have_them():
     assert errors.__doc__ is not None
 
 
+@pytest.mark.parametrize(
+    ("words", "sentences"),
+    [
+        (["shell"], ["that of the command in the guest", "killed after --timeout"]),
+        (["ssh"], ["that of the command in the server, or 255 when ssh fails"]),
+        (["lint"], ["no finding", "there is a finding"]),
+        (["hook", "run"], ["the deployment would be COMPLETE", "or there is a finding"]),
+        (["hook", "check"], ["no line failed", "a line failed"]),
+        (["hook", "new"], ["all is written", "128+N"]),
+        (["hook", "push"], ["the deployment is COMPLETE", "the deployment is FAILED"]),
+    ],
+    ids=lambda each: " ".join(each),
+)
+def test_the_help_of_a_verb_has_its_own_statuses(capsys, words, sentences):
+    with pytest.raises(SystemExit):
+        cli.main([*words, "--help"])
+    _, statuses = capsys.readouterr().out.split("exit status:\n")
+    for each in sentences:
+        assert each in statuses
+
+
 def hotplate(*words: object, **more) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "hotplate", *map(str, words)],
