@@ -194,7 +194,7 @@ FOR_PROGRAMS = {"executable", "sete", "setu", "setpipefail", "dibdebugtrace"}
 BY_BUILD = {*KNOWN_DIRECTORIES, "bin"}
 """Directories whose programs a build runs, with its variables; others are for the guest."""
 
-FLAKE8 = re.compile(r"(?P<file>/.+?):(?P<line>\d+):\d+: (?P<code>[A-Z]+\d+) (?P<text>.+)")
+FLAKE8 = re.compile(r"(?P<file>/.+?):(?P<line>\d+):\d+: (?P<code>[A-Z]+\d+):? (?P<text>.+)")
 FLAKE8_OWN = re.compile(r"[EFWC]\d+")
 """The codes of flake8 itself; those of plug-ins that happen to be installed are left out."""
 

@@ -119,6 +119,18 @@ def test_a_file_at_which_dib_lint_stops(tmp_path: Path, text: str, rules: set[st
     assert {each.file.name for each in listed} == {"element-deps"}
 
 
+def test_what_a_plug_in_of_flake8_says_is_left_out(tmp_path: Path):
+    """neutron-lib's, "N534: Untranslated exception message", has a colon."""
+    write(tmp_path / "a", "README.rst", "a\n")
+    write(tmp_path / "a", "bin/x!", '#!/usr/bin/env python3\nraise ValueError("a word")\n')
+    full = Programs.of(os.environ)
+    flake8 = full.find("flake8")
+    assert flake8
+    said = full.run([flake8, tmp_path / "a" / "bin" / "x"], cwd=tmp_path).stdout
+    assert ": N534: " in said
+    assert dib_lint_findings(Collection(tmp_path), full) == ([], [])
+
+
 def test_where_it_stops_it_stops_for_one_element(tmp_path: Path):
     for name in "abc":
         write(tmp_path / name, "README.rst", "a page\n")
