@@ -256,8 +256,31 @@ class ServerBoot(EventFacts):
 
 
 @dataclass(frozen=True, slots=True)
+class ServerPorts(EventFacts):
+    """A server was given an interface, or one was taken away.
+
+    :param ports: all that it has now, as :class:`ServerBoot` has them.
+    """
+
+    KIND = "interfaces"
+    SOURCES = frozenset({"nova"})
+    ports: tuple[dict[str, object], ...] | list[dict[str, object]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class _OfHarness(EventFacts):
     SOURCES = frozenset({"harness"})
+
+
+@dataclass(frozen=True, slots=True)
+class BootImage(_OfHarness):
+    """Which of several images a server boots.
+
+    :param name: what ``--image NAME=PATH`` calls it.
+    """
+
+    KIND = "image"
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

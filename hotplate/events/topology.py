@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hotplate.events.event import Event
-from hotplate.events.kinds import ServerBoot
+from hotplate.events.kinds import BootImage, ServerBoot, ServerPorts
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,27 @@ class Network:
 
 @dataclass
 class Topology:
-    """Networks by their ids, and servers (id and name), in the order of the servers' start."""
+    """Networks by their ids, and servers (id and name), in the order of the servers' start.
+
+    :param images: what each server boots, by its id, where there are several.
+    """
 
     networks: dict[str, Network] = field(default_factory=dict)
     servers: list[tuple[str, str]] = field(default_factory=list)
+    images: dict[str, str] = field(default_factory=dict)
 
-    def add(self, server: str, name: str, ports: Iterable[Mapping[str, object]]) -> None:
+    def add(
+        self, server: str, name: str, ports: Iterable[Mapping[str, object]], *, image: str = ""
+    ) -> None:
         """Add a server.
 
         :param server: its id.
         :param ports: as :class:`~hotplate.events.kinds.ServerBoot` has them.
+        :param image: what the image that it boots is called, where there are several.
         """
         self.servers.append((server, name))
+        if image:
+            self.images[server] = image
         for port in ports:
             network = self.networks.setdefault(
                 str(port["network_id"]), Network(str(port["network"]))
@@ -63,19 +72,32 @@ class Topology:
 
     def __str__(self) -> str:
         """Return a line for each network, with who is on it; "" where nobody is on any."""
-        names = dict(self.servers)
+        names = {server: self._titled(server, name) for server, name in self.servers}
         return "\n".join(
             f"network {each.name} {each.cidr}: "
             + ", ".join(" ".join((names[port.server], *port.addresses)) for port in each.ports)
             for each in self.networks.values()
         )
 
+    def _titled(self, server: str, name: str) -> str:
+        image = self.images.get(server)
+        return f"{name} ({image})" if image else name
+
 
 def of_events(events: Iterable[Event]) -> Topology:
     """Return the topology of the servers that were asked for in a run."""
     # One that is rebuilt is asked for again.
-    booted = {each.server: boot for each in events if (boot := ServerBoot.of(each))}
+    booted: dict[str, ServerBoot] = {}
+    ports: dict[str, Sequence[Mapping[str, object]]] = {}
+    images: dict[str, str] = {}
+    for each in events:
+        if boot := ServerBoot.of(each):
+            booted[each.server], ports[each.server] = boot, boot.ports
+        elif changed := ServerPorts.of(each):
+            ports[each.server] = changed.ports
+        elif image := BootImage.of(each):
+            images[each.server] = image.name
     topology = Topology()
     for server, boot in booted.items():
-        topology.add(server, boot.name, boot.ports)
+        topology.add(server, boot.name, ports[server], image=images.get(server, ""))
     return topology

@@ -14,6 +14,7 @@ BETWEEN_NETWORKS = 44
 BETWEEN_SERVERS = 190
 LEAST_WIDTH = 1180
 BOX = 30
+BOX_WITH_IMAGE = 46
 MOST_SERVERS = 24
 MOST_NETWORKS = 24
 """Of more than these a picture shows nothing; they are counted."""
@@ -47,12 +48,13 @@ class PortLine:
 
 @dataclass(frozen=True)
 class Box:
-    """A server; ``title`` is its whole name."""
+    """A server; ``title`` is its whole name, ``image`` what it boots, where there are several."""
 
     label: str
     title: str
     x: int
     width: int
+    image: str = ""
 
 
 @dataclass
@@ -62,6 +64,7 @@ class Drawing:
     width: int
     height: int
     base: int
+    box: int
     lines: list[Line] = field(default_factory=list)
     cables: list[PortLine] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
@@ -76,11 +79,13 @@ def draw(topology: Topology) -> Drawing | None:
     servers = topology.servers[:MOST_SERVERS]
     base = MARGIN + BETWEEN_NETWORKS * len(networks) + 12
     width = max(LEAST_WIDTH, 2 * MARGIN + BETWEEN_SERVERS * len(servers))
-    drawing = Drawing(width, base + BOX + MARGIN, base, more=_left_out(topology))
+    box = BOX_WITH_IMAGE if topology.images else BOX
+    drawing = Drawing(width, base + box + MARGIN, base, box, more=_left_out(topology))
     for number, network in enumerate(networks):
         _add_line(drawing, number, network)
     for number, (identity, name) in enumerate(servers):
-        _add_server(drawing, number, name, _ports(networks, identity))
+        image = topology.images.get(identity, "")
+        _add_server(drawing, number, name, _ports(networks, identity), image)
     return drawing
 
 
@@ -107,11 +112,16 @@ def _ports(networks: list[Network], identity: str) -> list[tuple[int, str]]:
     ]
 
 
-def _add_server(drawing: Drawing, number: int, name: str, ports: list[tuple[int, str]]) -> None:
+def _add_server(
+    drawing: Drawing, number: int, name: str, ports: list[tuple[int, str]], image: str
+) -> None:
     left, width = MARGIN + BETWEEN_SERVERS * number, BETWEEN_SERVERS - 16
-    short = name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
-    drawing.boxes.append(Box(short, name, left, width))
+    drawing.boxes.append(Box(_short(name), name, left, width, _short(image)))
     for place, (network, addresses) in enumerate(ports):
         line = drawing.lines[network]
         x = left + 14 + place * (width - 28) // max(1, len(ports))
         drawing.cables.append(PortLine(addresses, x, line.y, line.tone))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"

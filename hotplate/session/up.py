@@ -283,7 +283,13 @@ class Up:
         topology = Topology()
         for server in self.testbed.servers:
             spec = server.spec
-            topology.add(spec.id, spec.name, [port.shown() for port in spec.ports])
+            images = self.testbed.compute.images
+            topology.add(
+                spec.id,
+                spec.name,
+                [port.shown() for port in spec.ports],
+                image=images.name_of(spec.image) if images.by_name else "",
+            )
         if (text := str(topology)) not in ("", self._topology):
             self._say(text)
             self._topology = text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotplate.events.kinds import ServerBoot
+from hotplate.events.kinds import BootImage, ServerBoot, ServerPorts
 from hotplate.events.log import EventLog
 from hotplate.events.topology import of_events
 
@@ -38,6 +38,25 @@ def test_a_network_has_the_subnets_of_its_servers():
     assert str(of_events(events)) == (
         "network lan 10.0.0.0/24 10.0.1.0/24: web 10.0.0.5, web 10.0.1.5, web 10.0.0.5"
     )
+
+
+def test_one_of_several_images_is_named():
+    events = EventLog()
+    events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.5")]), server="1")
+    events.add(BootImage("debian"), server="1")
+    events.add(ServerBoot(name="db", ports=[port(0, "10.0.0.6")]), server="2")
+    assert str(of_events(events)) == "network lan 10.0.0.0/24: web (debian) 10.0.0.5, db 10.0.0.6"
+
+
+def test_an_interface_that_came_or_went_counts():
+    events = EventLog()
+    events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.5")]), server="1")
+    events.add(ServerPorts(ports=[port(0, "10.0.0.5"), port(1, "10.0.1.5")]), server="1")
+    assert str(of_events(events)) == (
+        "network lan 10.0.0.0/24: web 10.0.0.5\nnetwork lan 10.0.1.0/24: web 10.0.1.5"
+    )
+    events.add(ServerPorts(ports=[port(1, "10.0.1.5")]), server="1")
+    assert str(of_events(events)) == "network lan 10.0.1.0/24: web 10.0.1.5"
 
 
 def test_one_that_is_rebuilt_is_there_once():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotplate.events.kinds import ServerBoot
+from hotplate.events.kinds import BootImage, ServerBoot
 from hotplate.events.topology import Topology
 from hotplate.report import html, topology
 
@@ -42,6 +42,18 @@ def test_each_server_hangs_from_its_networks():
     assert picture.more == ""
 
 
+def test_a_server_says_which_of_several_images_it_boots():
+    drawn = Topology()
+    drawn.add("1", "web", [port(0, "10.0.0.5")])
+    drawn.add("2", "db", [port(0, "10.0.0.6")])
+    plain = topology.draw(drawn)
+    drawn.images["2"] = "postgres-on-a-large-distribution"
+    picture = topology.draw(drawn)
+    assert [each.image for each in picture.boxes] == ["", "postgres-on-a-large-dis…"]
+    assert picture.box > plain.box
+    assert picture.height > plain.height
+
+
 def test_no_picture_without_a_network():
     drawn = Topology()
     drawn.add("1", "web", [])
@@ -59,6 +71,7 @@ def test_a_large_one_is_bounded_and_says_so():
 
 def test_it_stands_in_the_report(passed):
     passed.events.add(ServerBoot(name="<b>web", ports=[port(0, "10.0.0.5")]), server="1")
+    passed.events.add(BootImage("<i>debian"), server="1")
     verdict = passed.result("CREATE_COMPLETE", image="a.qcow2", facts={})
     text = html.report(verdict, passed.events)
     svg = text[text.index('<svg class="topology"') :]
@@ -66,5 +79,6 @@ def test_it_stands_in_the_report(passed):
     assert "lan-0 10.0.0.0/24" in svg
     assert ">10.0.0.5<" in svg
     assert "&lt;b&gt;web" in svg
+    assert "&lt;i&gt;debian" in svg
     assert "<b>" not in svg
     assert "topology" not in html.report(verdict, []).split("</style>")[1]

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_disk
 from played_guest import Guest, PlayedMachine
 
 from hotplate.cloud.options import CloudOptions
+from hotplate.image.inspect import Image
 from hotplate.session.channel import in_memory
 from hotplate.session.directory import SessionDirectory
 from hotplate.session.up import Up
@@ -26,13 +28,13 @@ pytestmark = [
 ]
 
 
-def server(name: str, *networks: str) -> dict[str, Any]:
+def server(name: str, *networks: str, image: str = "any") -> dict[str, Any]:
     return {
         "type": "OS::Nova::Server",
         "depends_on": ["web"] if name != "web" else [],
         "properties": {
             "name": name,
-            "image": "any",
+            "image": image,
             "flavor": "any",
             "user_data_format": "RAW",
             "networks": [{"network": each} for each in networks],
@@ -40,8 +42,9 @@ def server(name: str, *networks: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("several", [False, True])
 def test_who_is_on_which_network_is_said_when_a_stack_is_complete(
-    play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, several: bool
 ) -> None:
     # The fixture plays the machines; here nobody is to talk.
     monkeypatch.setattr(PlayedMachine, "_live", lambda _machine: None)
@@ -58,7 +61,14 @@ def test_who_is_on_which_network_is_said_when_a_stack_is_complete(
         if text.startswith("network "):
             complete.set()
 
-    resources = {"web": server("web", "front"), "db": server("db", "front", "back")}
+    first = play.image.path.stem
+    images = (first, "debian") if several else ("any", "any")
+    others = {"debian": Image.open(tiny_disk.make(tmp_path / "d.raw"))} if several else {}
+    web, db = (rf"web \({first}\)", r"db \(debian\)") if several else ("web", "db")
+    resources = {
+        "web": server("web", "front", image=images[0]),
+        "db": server("db", "front", "back", image=images[1]),
+    }
     template = {"heat_template_version": "2018-08-31", "resources": resources}
     with Up(
         play.image,
@@ -66,13 +76,14 @@ def test_who_is_on_which_network_is_said_when_a_stack_is_complete(
         settings=settings,
         options=lambda key: CloudOptions(public_key=key),
         say=say,
+        others=others,
     ) as up:
         up.create(Template(source="a test", template=template))
         assert complete.wait(60), lines
     front, back = (each for each in lines if each.startswith("network "))
     address = r"[0-9.]+"
-    assert re.fullmatch(rf"network front {address}/\d+: web {address}, db {address}", front)
-    assert re.fullmatch(rf"network back {address}/\d+: db {address}", back)
+    assert re.fullmatch(rf"network front {address}/\d+: {web} {address}, {db} {address}", front)
+    assert re.fullmatch(rf"network back {address}/\d+: {db} {address}", back)
 
 
 @pytest.mark.parametrize(("number", "status"), [(0, "COMPLETE"), (3, "FAILED")])
