@@ -19,13 +19,14 @@ from typing import Any
 SECONDS = 120
 
 PLANT = """
-import os, signal
+import os, pathlib, signal
 from hotplate.cli import case_run
 from hotplate.errors import ImageError, MachineLostError, Outcome, UsageError
 from hotplate.verdict.verdict import Verdict
 
 def play(self, folder, events):
-    tries = self.case.image.with_suffix(".tries")
+    image = self.case.image
+    tries = pathlib.Path(os.environ.get("PLAYED_TRIES", image.parent), f"{image.stem}.tries")
     with tries.open("a") as stream:
         stream.write(f"{os.getpid()}\\n")
     word, _, more = self.case.image.read_text().partition(" ")

@@ -33,6 +33,7 @@ from hotplate.errors import (
 VERBS = {
     "build": "build an image with disk-image-create and good defaults",
     "test": "boot an image, give it a real Heat, and say whether its hooks run and signal",
+    "worker": "run cases of hotplate test --on, as a worker of a Dask cluster",
     "up": "keep a cloud and its guests running, for you and the openstack command",
     "down": "stop what hotplate up keeps running",
     "ssh": "log into a server of hotplate up",

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -24,11 +24,14 @@ from hotplate.cli.interrupts import Interrupts
 from hotplate.cli.last_cases import LastCases
 from hotplate.cli.named import check, named
 from hotplate.cli.side_by_side import CaseEnd, SideBySide, how_many
+from hotplate.cluster import scheduler
 from hotplate.errors import HostError, Outcome, UsageError
 from hotplate.shard import Shard
 from hotplate.text import clean
 
 if TYPE_CHECKING:
+    from hotplate.cli.on_cluster import OnCluster
+    from hotplate.report.board import Board
     from hotplate.report.files import ResultFiles
     from hotplate.report.html import RunReport
     from hotplate.verdict.verdict import Verdict
@@ -113,6 +116,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="run so many cases side by side; by default as many as processors and memory allow",
+    )
+    parser.add_argument(
+        "--on",
+        metavar="SCHEDULER",
+        help="run the cases on the workers of a Dask cluster (hotplate worker): the address of its "
+        "scheduler, dask://HOST:PORT, tcp:// or tls://; -j N then limits how many at a time",
     )
     parser.add_argument(
         "--fail-fast", action="store_true", help="begin no case after one that did not pass"
@@ -204,6 +213,7 @@ class TestCommand:
         self.cases = self._chosen(cases)
         # Wrong options are wrong for all of them.
         load_cloud_options(args)
+        self.address = scheduler.address_of(args.on) if args.on else ""
         self.jobs, self.why = self._how_many()
         self.runs: dict[str, RunReport] = {}
         self.problems: list[int] = []
@@ -218,7 +228,7 @@ class TestCommand:
         self._remove_old_runs()
         if not self.cases:
             self._write_files()
-        elif self.jobs > 1:
+        elif self.jobs > 1 or self.address:
             self._side_by_side()
         else:
             self._one_by_one()
@@ -265,7 +275,13 @@ class TestCommand:
         :raises UsageError: when a person is asked for something in the midst of them.
         """
         waits = self.args.keep or self.args.pause_on_fail
+        if waits and self.address:
+            raise UsageError(
+                "--keep and --pause-on-fail leave guests up on this host, not on workers"
+            )
         if self.args.jobs is None:
+            if self.address:
+                return 0, ""
             if waits:
                 return 1, ""
             return how_many(len(self.cases), self.settings)
@@ -287,7 +303,7 @@ class TestCommand:
 
         board = Board(sys.stdout, quiet=self.args.quiet)
         if not self.args.quiet:
-            board.say([f"{len(self.cases)} cases, {self.jobs} at a time ({self.why})"])
+            board.say([self._announcement()])
 
         def on_end(end: CaseEnd) -> None:
             self._remember(end.case, end.verdict, end.folder)
@@ -298,10 +314,33 @@ class TestCommand:
             if self._is_last(end.verdict):
                 runner.more = False
 
-        runner = SideBySide(
-            self.args, self.jobs, interrupts=self.interrupts, board=board, on_end=on_end
-        )
+        runner = self._runner(board, on_end)
         runner.run(self.cases)
+
+    def _announcement(self) -> str:
+        if not self.address:
+            return f"{len(self.cases)} cases, {self.jobs} at a time ({self.why})"
+        most = f", at most {self.jobs} at a time" if self.jobs else ""
+        return f'{len(self.cases)} cases on the workers of "{self.address}"{most}'
+
+    def _runner(self, board: Board, on_end: Callable[[CaseEnd], None]) -> SideBySide | OnCluster:
+        if not self.address:
+            return SideBySide(
+                self.args, self.jobs, interrupts=self.interrupts, board=board, on_end=on_end
+            )
+        # Loaded here: Dask is an extra, and much to load.
+        from hotplate.cli.on_cluster import OnCluster
+
+        if note := scheduler.warning(self.address):
+            print(f"hotplate test: {note}", file=sys.stderr)
+        return OnCluster(
+            self.args,
+            self.address,
+            jobs=self.jobs,
+            interrupts=self.interrupts,
+            board=board,
+            on_end=on_end,
+        )
 
     def _leave_out(self, cases: Sequence[Case]) -> None:
         """Say which were not begun; a signal that kept them from it leaves each a verdict."""
@@ -357,7 +396,7 @@ class TestCommand:
         *lines, last = summary(verdict).splitlines()
         if not self.args.quiet:
             lines.append(f"({end.seconds:.0f} s in all)")
-        if self.jobs > 1:
+        if self.jobs > 1 or self.address:
             last = f"{clean(end.case.name)}: {last}"
             heading = f"case: {clean(end.case.name)}"
             return [f"{last} ({end.seconds:.0f} s)"] if verdict.passed else [heading, *lines, last]

@@ -12,6 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = {
     "hotplate.cli.case_run",
     "hotplate.cli.cases",
+    "hotplate.cluster.abilities",
+    "hotplate.cluster.image_set",
+    "hotplate.cluster.scheduler",
     "hotplate.stacks.builtin",
     "hotplate.cloud.glance.images",
     "hotplate.cloud.http.addresses",

@@ -1,0 +1,468 @@
+"""A case on a worker of a Dask cluster: what is sent there, what runs there, what comes back.
+
+The worker runs it as ``-j`` does, in a process of its own that ends with the worker.  What it does
+meanwhile are Dask's events of a topic; its verdict and its folder are the result of Dask's task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import pickle
+import secrets
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distributed import WorkerPlugin, get_worker
+
+from hotplate import __version__
+from hotplate.children.keeper import Child, Keeper
+from hotplate.cli import case_process
+from hotplate.cli.cases import Case, TemplateChoice
+from hotplate.cluster import folder_archive, image_url
+from hotplate.cluster.image_set import ImageSet, SetFile
+from hotplate.cluster.image_store import Fetch, ImageStore
+from hotplate.errors import HostError, HotplateError, Interrupted
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+    from hotplate.stacks.template import Template
+    from hotplate.verdict.verdict import Verdict
+
+PLUGIN = "hotplate"
+"""The name of the plug-in, by which a task finds it at its worker."""
+
+SAY_SECONDS = 0.5
+"""A case says no more often what it does."""
+
+ASK_SECONDS = 20.0
+"""After so long without a piece of an image it is asked for again."""
+
+
+@dataclass(frozen=True)
+class SentTemplate(TemplateChoice):
+    """A template that was read where it is; its files went with it.
+
+    :param loaded: what was read.
+    :param text: the file itself, for the folder of the run.
+    :param called: what it is called where it came from.
+    """
+
+    loaded: Template | None = None
+    text: bytes = b""
+    called: str = ""
+
+    @property
+    def source(self) -> str:
+        """The file it was read from, there."""
+        return self.called
+
+    def load(self) -> Template:
+        """Return what was read there."""
+        assert self.loaded is not None
+        return self.loaded
+
+
+@dataclass(frozen=True)
+class Job:
+    """A case as it is sent.
+
+    :param run: the command; the topic of the events is made of it.
+    :param args: the words of the command, with those of the case among them.
+    :param image: the files of its image.
+    :param others: those of the images that have a name, by name.
+    :param environments: the files of ``--environment-dir``, by name; None without one.
+    """
+
+    run: str
+    args: argparse.Namespace
+    case: Case
+    image: ImageSet
+    others: Mapping[str, ImageSet] = field(default_factory=dict)
+    environments: Mapping[str, bytes] | None = None
+    version: str = __version__
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What comes back.
+
+    :param folder: the path that the folder of the run had.
+    :param archive: the files in it, see :mod:`hotplate.cluster.folder_archive`.
+    :param complaint: what the process wrote besides.
+    """
+
+    verdict: Verdict
+    worker: str
+    folder: str = ""
+    archive: bytes = b""
+    complaint: str = ""
+
+
+def topic_of(run: str) -> str:
+    """Return the topic of Dask's events in which the cases of a command say what they do."""
+    return f"hotplate-{run}"
+
+
+class _End:
+    """Asks one case to end, from whatever thread."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.number = 0
+        self._reader, self._writer = socket.socketpair()
+
+    def ask(self, number: int) -> None:
+        """Ask it to end as by a signal; the first one counts."""
+        self.number = self.number or number
+        with contextlib.suppress(OSError):
+            self._writer.send(b".")
+
+    def check(self) -> None:
+        """Raise Interrupted once it was asked."""
+        if self.number:
+            raise Interrupted(self.number)
+
+    def fileno(self) -> int:
+        """Return what can be read once it was asked."""
+        return self._reader.fileno()
+
+    def close(self) -> None:
+        """Take nothing more."""
+        self._reader.close()
+        self._writer.close()
+
+
+class _Arrival:
+    """A file that the submitting host sends piece by piece."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.changed = threading.Condition()
+        self.problem = ""
+
+    def add(self, offset: int, data: bytes) -> int:
+        """Append a piece; returns how many bytes are there, from which the next one is to begin."""
+        with self.changed:
+            there = self.target.stat().st_size
+            if offset == there:
+                with self.target.open("ab") as stream:
+                    stream.write(data)
+                there += len(data)
+            self.changed.notify_all()
+            return there
+
+
+class CasesPlugin(WorkerPlugin):  # type: ignore[misc, unused-ignore]
+    """What the cases of one worker have in common; ends them when Dask does not want them any more.
+
+    :param keeper: whose children their processes are.
+    :param store: the images of this host.
+    """
+
+    name = PLUGIN
+
+    def __init__(self, keeper: Keeper, store: ImageStore) -> None:
+        self.keeper = keeper
+        self.store = store
+        self.arrivals: dict[tuple[str, str], _Arrival] = {}
+        self._ends: dict[str, _End] = {}
+
+    def transition(self, key: Any, start: str, finish: str, **_: object) -> None:  # noqa: ARG002 - Dask names it
+        """End a case whose task was cancelled, such as when its client has gone."""
+        if finish in ("cancelled", "released", "forgotten") and (end := self._ends.get(str(key))):
+            end.ask(signal.SIGTERM)
+
+    def teardown(self, worker: object) -> None:  # noqa: ARG002 - Dask names it
+        """End all when the worker leaves the cluster, or the cluster the worker."""
+        for each in list(self._ends.values()):
+            each.ask(signal.SIGTERM)
+
+    def end_run(self, run: str, number: int) -> None:
+        """End the cases of one command."""
+        for each in list(self._ends.values()):
+            if each.run == run:
+                each.ask(number)
+
+    @contextlib.contextmanager
+    def ends(self, key: str, run: str) -> Iterator[_End]:
+        """Have a case ended when that is wanted, for as long as the context lasts."""
+        self._ends[key] = end = _End(run)
+        try:
+            yield end
+        finally:
+            del self._ends[key]
+            end.close()
+
+
+def end_run(run: str, number: int, *, dask_worker: Worker) -> None:
+    """End the cases of a command on a worker; what ``Client.run`` runs there."""
+    plugin = dask_worker.plugins.get(PLUGIN)
+    if isinstance(plugin, CasesPlugin):
+        plugin.end_run(run, number)
+
+
+def add_piece(key: str, name: str, offset: int, data: bytes, *, dask_worker: Worker) -> int:
+    """Take a piece of a file on a worker; what ``Client.run`` runs there.
+
+    :param key: of the image.
+    :param name: of the file.
+    :param offset: where the piece begins.
+    :return: how many bytes are there now; -1 when nobody waits for it any more.
+    """
+    plugin = dask_worker.plugins.get(PLUGIN)
+    arrival = plugin.arrivals.get((key, name)) if isinstance(plugin, CasesPlugin) else None
+    return arrival.add(offset, data) if arrival is not None else -1
+
+
+def no_piece(key: str, name: str, problem: str, *, dask_worker: Worker) -> None:
+    """Say on a worker that a file does not come; what ``Client.run`` runs there."""
+    plugin = dask_worker.plugins.get(PLUGIN)
+    if isinstance(plugin, CasesPlugin) and (arrival := plugin.arrivals.get((key, name))):
+        with arrival.changed:
+            arrival.problem = problem
+            arrival.changed.notify_all()
+
+
+def run_job(sent: bytes) -> Brought:
+    """Run a case; what Dask runs as a task.
+
+    :param sent: a :class:`Job`, pickled.
+    """
+    worker = get_worker()
+    plugin = worker.plugins.get(PLUGIN)
+    if not isinstance(plugin, CasesPlugin):
+        raise HostError(f'the worker "{worker.address}" was not started by "hotplate worker"')
+    job: Job = pickle.loads(sent)  # noqa: S301 - who reaches a worker runs programs on it anyway
+    if job.version != __version__:
+        raise HostError(
+            f'the worker "{worker.address}" has hotplate {__version__}, and the command '
+            f"{job.version}",
+            hint=f"pip install 'hotplate[dask]=={job.version}'",
+        )
+    key = str(worker.get_current_task())
+    scratch = Path(worker.local_directory)
+    with (
+        plugin.ends(key, job.run) as end,
+        tempfile.TemporaryDirectory(prefix="hotplate-", dir=scratch) as folder,
+    ):
+        return JobOnWorker(job, key, worker, plugin, end=end, folder=Path(folder)).run()
+
+
+class JobOnWorker:
+    """Runs one job.
+
+    :param folder: for everything that it needs.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        key: str,
+        worker: Worker,
+        plugin: CasesPlugin,
+        *,
+        end: _End,
+        folder: Path,
+    ) -> None:
+        self._job = job
+        self._key = key
+        self._worker = worker
+        self._plugin = plugin
+        self._end = end
+        self._folder = folder
+        self._begun = secrets.token_hex(8)
+        self._last = 0.0
+
+    def run(self) -> Brought:
+        """Return the verdict, and what there is besides; whatever ended the case is a verdict."""
+        self._say("begun", begun=self._begun)
+        try:
+            with contextlib.ExitStack() as images:
+                image = images.enter_context(self._image(self._job.image))
+                others = {
+                    name: images.enter_context(self._image(each))
+                    for name, each in self._job.others.items()
+                }
+                return self._run(image, others)
+        except (HotplateError, OSError, Interrupted, DeadlineExceeded) as error:
+            return self._without_verdict(error)
+
+    # -- images ------------------------------------------------------------------------------------
+
+    def _image(self, wanted: ImageSet) -> contextlib.AbstractContextManager[Path]:
+        fetch: Fetch
+        if wanted.url:
+            self._say("doing", text=f"fetching {wanted.url}")
+            fetch = image_url.fetch_with(wanted, check=self._end.check)
+        else:
+            fetch = self._fetch_from_host(wanted)
+        return self._plugin.store.use(wanted, fetch)
+
+    def _fetch_from_host(self, wanted: ImageSet) -> Fetch:
+        def fetch(file: SetFile, target: Path) -> None:
+            where = (wanted.key, file.name)
+            self._plugin.arrivals[where] = arrival = _Arrival(target)
+            try:
+                self._wait_for(wanted, file, arrival)
+            finally:
+                del self._plugin.arrivals[where]
+
+        return fetch
+
+    def _wait_for(self, wanted: ImageSet, file: SetFile, arrival: _Arrival) -> None:
+        """Ask for a file until all of it is there."""
+        ask = Deadline(0, "a piece of an image")
+        there = arrival.target.stat().st_size
+        with arrival.changed:
+            while there < file.size:
+                self._end.check()
+                if arrival.problem:
+                    raise HostError(arrival.problem)
+                if ask.passed:
+                    self._want(wanted, file, there)
+                    ask = Deadline(ASK_SECONDS, "a piece of an image")
+                arrival.changed.wait(1.0)
+                now = arrival.target.stat().st_size
+                if now > there:
+                    there = now
+                    self._doing(f"image {wanted.name}: {100 * there // file.size} % is here")
+                    ask = Deadline(ASK_SECONDS, "a piece of an image")
+
+    def _want(self, wanted: ImageSet, file: SetFile, offset: int) -> None:
+        self._say(
+            "want",
+            image=wanted.key,
+            file=file.name,
+            offset=offset,
+            worker=self._worker.address,
+        )
+
+    # -- the process -------------------------------------------------------------------------------
+
+    def _run(self, image: Path, others: Mapping[str, Path]) -> Brought:
+        directory = self._folder / "cwd"
+        directory.mkdir()
+        args, case = self._words(image, others)
+        channel, child = case_process.start(
+            self._plugin.keeper,
+            directory=directory,
+            scratch=self._folder,
+            environment=_environment(),
+            args=args,
+            case=case,
+            losses=(),
+        )
+        with channel:
+            folder, verdict = self._follow(channel, child)
+        try:
+            status = child.wait(Deadline(10, "the process of a case to end"))
+        except DeadlineExceeded:
+            status = child.kill()
+        complaint = case_process.tail(child.stderr)
+        if verdict is None:
+            why = case_process.why_without_verdict(status, self._end.number)
+            return replace(self._without_verdict(why, folder), complaint=complaint)
+        return self._brought(verdict, folder, complaint=complaint)
+
+    def _words(self, image: Path, others: Mapping[str, Path]) -> tuple[argparse.Namespace, Case]:
+        """Return the command and the case with the files of this host."""
+        job = self._job
+        words: dict[str, object] = {
+            "artifacts": str(self._folder / "artifacts"),
+            "named_images": [f"{name}={path}" for name, path in others.items()],
+            "environment_dir": None,
+        }
+        if job.environments is not None:
+            words["environment_dir"] = directory = self._folder / "environment.d"
+            _write_all(directory, job.environments)
+        template = job.case.template
+        if isinstance(template, SentTemplate):
+            file = self._folder / Path(template.called).name
+            file.write_bytes(template.text)
+            template = replace(template, path=file)
+        args = argparse.Namespace(**{**vars(job.args), **words})
+        return args, replace(job.case, image=image, template=template)
+
+    def _follow(self, channel: Connection, child: Child) -> tuple[Path | None, Verdict | None]:
+        """Pass on what the process says until it closes its channel; end it when that is wanted."""
+        folder: Path | None = None
+        verdict: Verdict | None = None
+        ending: Deadline | None = None
+        while True:
+            watched: list[Any] = [channel] if ending else [channel, self._end]
+            ready = wait(watched, ending.left if ending else None)
+            if channel in ready:
+                try:
+                    message = channel.recv()
+                except (EOFError, OSError):
+                    return folder, verdict
+                if isinstance(message, case_process.Begun):
+                    folder = message.folder
+                elif isinstance(message, case_process.Doing):
+                    self._doing(message.text)
+                elif isinstance(message, case_process.Ended):
+                    verdict = message.verdict
+            elif ready:
+                ending = Deadline(case_process.ENDING_SECONDS, "a case to end")
+                child.send_signal(self._end.number)
+            elif ending:
+                child.kill()
+                return folder, verdict
+
+    # -- what comes back ---------------------------------------------------------------------------
+
+    def _brought(self, verdict: Verdict, folder: Path | None, *, complaint: str = "") -> Brought:
+        archive = folder_archive.pack(folder) if folder is not None else b""
+        return Brought(verdict, self._worker.address, str(folder or ""), archive, complaint)
+
+    def _without_verdict(self, error: BaseException, folder: Path | None = None) -> Brought:
+        from hotplate.events.log import EventLog
+        from hotplate.verdict.verdict import of_error
+
+        verdict = of_error(error, self._job.case.subject, EventLog(), now=time.monotonic())
+        return self._brought(verdict, folder)
+
+    def _doing(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._last >= SAY_SECONDS:
+            self._last = now
+            self._say("doing", text=text)
+
+    def _say(self, what: str, **more: object) -> None:
+        message = {"what": what, "key": self._key, "worker": self._worker.address, **more}
+        self._worker.log_event(topic_of(self._job.run), message)
+
+
+def _environment() -> dict[str, str]:
+    """Return what the process of a case has: this host's, but for settings, which were sent."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("HOTPLATE_") or name == "HOTPLATE_CACHE"
+    }
+
+
+def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir(mode=0o700)
+    for name, content in files.items():
+        (folder / Path(name).name).write_bytes(content)
+
+
+def read_all(folder: Path) -> dict[str, bytes]:
+    """Return the global environments in a folder, by name, for a :class:`Job`.
+
+    :raises OSError: when one cannot be read.
+    """
+    return {each.name: each.read_bytes() for each in sorted(folder.glob("*.yaml"))}

@@ -1,0 +1,552 @@
+"""Cases on the workers of a Dask cluster: what is sent, watched, sent again and taken back.
+
+Dask's scheduler decides where a case runs, and runs it again when its worker has gone.  What counts
+is decided here: each case has one verdict, the first that arrives, whatever happens to a worker,
+the scheduler or the connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import queue
+import secrets
+import tarfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distributed import Client, Future
+
+from hotplate.cli.arguments import load_settings
+from hotplate.cli.case_on_worker import (
+    Brought,
+    end_run,
+    run_job,
+    topic_of,
+)
+from hotplate.cli.case_process import ENDING_SECONDS
+from hotplate.cli.case_run import LOST_ONCE, after_losses, nth
+from hotplate.cli.cases import Case
+from hotplate.cli.interrupts import Interrupts
+from hotplate.cli.parcels import Parcels, Pending
+from hotplate.cli.side_by_side import CaseEnd
+from hotplate.cluster import abilities, folder_archive, scheduler
+from hotplate.cluster.image_set import ImageSet
+from hotplate.errors import (
+    HostError,
+    HotplateError,
+    Interrupted,
+    MachineLostError,
+    Outcome,
+)
+from hotplate.text import clean
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
+
+if TYPE_CHECKING:
+    from hotplate.report.artifacts import Artifacts
+    from hotplate.report.board import Board
+    from hotplate.verdict.verdict import Verdict
+
+CONNECT_SECONDS = 30.0
+"""For one try to reach the scheduler."""
+
+AGAIN_SECONDS = 300.0
+"""As long is a scheduler waited for that has gone in the midst of a command."""
+
+LOOK_SECONDS = 5.0
+"""From one look at the workers to the next."""
+
+PATIENCE_SECONDS = 60.0
+"""As long may no worker be able to run a case, after there was one that could."""
+
+AHEAD = 8
+"""So many cases more than can run at a time are known to the scheduler, twice as many at least."""
+
+TICK_SECONDS = 1.0
+"""At most so long until a signal, or what is due, is noticed."""
+
+
+@dataclass(frozen=True)
+class _Event:
+    """What a case on a worker says."""
+
+    message: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A task has ended: with what it brought, or why it brought nothing."""
+
+    key: str
+    future: Future[Brought]
+    brought: Brought | None = None
+    error: BaseException | None = None
+
+
+class _ConnectionLost(Exception):
+    """The scheduler has gone, or forgot us."""
+
+
+class OnCluster:
+    """Runs cases on workers; has the methods of :class:`~hotplate.cli.side_by_side.SideBySide`.
+
+    :param address: of the scheduler, as Dask takes it.
+    :param jobs: how many may be out at a time; 0 for as many as the workers can run.
+    :param board: shows what they are doing.
+    :param on_end: called with the end of each.
+    :ivar more: whether to begin further ones.
+    """
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        address: str,
+        *,
+        jobs: int,
+        interrupts: Interrupts,
+        board: Board,
+        on_end: Callable[[CaseEnd], None],
+    ) -> None:
+        self.more = True
+        self._args = args
+        self._address = address
+        self._jobs = jobs
+        self._interrupts = interrupts
+        self._board = board
+        self._on_end = on_end
+        self._settings = load_settings(args)
+        self._run = secrets.token_hex(8)
+        self._left: deque[Case] = deque()
+        self._waiting: deque[Pending] = deque()
+        self._out: dict[str, Pending] = {}
+        self._inbox: queue.SimpleQueue[_Event | _Done] = queue.SimpleQueue()
+        self._ending: Deadline | None = None
+        self._parcels = Parcels(args, self._run)
+        self._sending: set[tuple[str, str, str]] = set()
+        self._look = Deadline(0, "a look at the workers")
+        self._slots = 1
+        self._unable = Deadline(0, "a worker that can run a case")
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.more and not self._interrupts.came
+
+    def run(self, cases: Sequence[Case]) -> None:
+        """Run them; after a signal those that run come to their end, and no more are begun.
+
+        :raises HostError: when no scheduler can be reached.
+        """
+        scheduler.hush()
+        self._left.extend(cases)
+        while self._out or ((self._waiting or self._left) and self._goes_on):
+            with self._client() as client, ThreadPoolExecutor(4) as helpers:
+                try:
+                    self._serve(client, helpers)
+                except _ConnectionLost:
+                    self._board.say([f'the connection to "{self._address}" is lost; trying again'])
+                    self._all_back("the connection to the scheduler was lost")
+
+    @contextlib.contextmanager
+    def _client(self) -> Iterator[Client]:
+        """Be connected."""
+        first = not self._parcels.sent
+        patience = Deadline(0 if first else AGAIN_SECONDS, "the scheduler")
+        problem: list[str] = []
+
+        def connect(_: bool) -> Client | None:
+            try:
+                with self._interrupts.allowed():
+                    return Client(
+                        self._address,
+                        timeout=CONNECT_SECONDS,
+                        set_as_default=False,
+                        name="hotplate",
+                    )
+            except OSError as error:
+                problem[:] = [" ".join(str(error).split())]
+                return None
+
+        try:
+            client = retry(connect, patience, every=TICK_SECONDS)
+        except DeadlineExceeded:
+            raise HostError(
+                f'no Dask scheduler answers at "{self._address}": {problem[0]}',
+                hint="dask scheduler --port 8786",
+            ) from None
+        try:
+            client.subscribe_topic(topic_of(self._run), self._heard)
+            yield client
+        finally:
+            with contextlib.suppress(Exception):
+                client.close(timeout=5)
+
+    def _heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        self._inbox.put(_Event(event[1]))
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def _serve(self, client: Client, helpers: ThreadPoolExecutor) -> None:
+        self._look = Deadline(0, "a look at the workers")
+        self._unable = Deadline(0, "a worker that can run a case")
+        while self._out or ((self._waiting or self._left) and self._goes_on):
+            if self._look.passed:
+                self._look_at_workers(client)
+            self._submit(client)
+            for each in self._arrived():
+                if isinstance(each, _Event):
+                    self._take_event(client, helpers, each.message)
+                else:
+                    self._take_done(each, helpers)
+            if self._interrupts.came and self._ending is None:
+                self._end_all(client, self._interrupts.came)
+            if self._ending is not None and self._ending.passed:
+                self._give_up()
+            self._board.draw()
+
+    def _arrived(self) -> list[_Event | _Done]:
+        """Wait until something comes; nothing after a while."""
+        came: list[_Event | _Done] = []
+        try:
+            with self._interrupts.allowed() if not self._interrupts.came else _nothing():
+                came.append(self._inbox.get(timeout=self._board.interval or TICK_SECONDS))
+        except (queue.Empty, Interrupted):
+            return came
+        with contextlib.suppress(queue.Empty):
+            # What has come meanwhile is taken at once, and what is due is not forgotten over it.
+            for _ in range(100):
+                came.append(self._inbox.get_nowait())
+        return came
+
+    def _submit(self, client: Client) -> None:
+        most = self._jobs or self._slots + max(AHEAD, self._slots)
+        while self._goes_on and len(self._out) < most and (self._waiting or self._left):
+            pending = self._waiting.popleft() if self._waiting else self._next()
+            if pending is None:
+                continue
+            pending.attempt += 1
+            key = f"hotplate-{self._run}-{self._parcels.number(pending.case)}-{pending.attempt}"
+            self._out[key] = pending
+            pending.starts = []
+            try:
+                future: Future[Brought] = client.submit(
+                    run_job,
+                    self._parcels.pack(pending),
+                    key=key,
+                    resources=dict(pending.needs),
+                    pure=False,
+                )
+                pending.future = future
+                future.add_done_callback(lambda future: self._inbox.put(_Done(future.key, future)))
+            except (HotplateError, OSError) as error:
+                del self._out[key]
+                self._end_with(pending, error)
+
+    def _next(self) -> Pending | None:
+        """Return the next case, with what it needs; one whose files are not there has ended."""
+        case = self._left.popleft()
+        try:
+            return self._parcels.open(case)
+        except (HotplateError, OSError) as error:
+            self._end_with(Pending(case, {}, ImageSet(())), error)
+            return None
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    def _look_at_workers(self, client: Client) -> None:
+        """See how many cases can run at a time, and which of those that are out never can."""
+        self._look = Deadline(LOOK_SECONDS, "a look at the workers")
+        if client.status != "running":
+            raise _ConnectionLost
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        there = [dict(each["resources"]) for each in workers.values()]
+        self._slots = max(1, sum(each["nthreads"] for each in workers.values()))
+        stuck = {
+            key: why
+            for key, each in self._out.items()
+            if not each.starts and (why := abilities.missing(each.needs, there))
+        }
+        if not stuck:
+            self._unable = Deadline(PATIENCE_SECONDS, "a worker that can run a case")
+        elif self._unable.passed and there:
+            for key, why in stuck.items():
+                pending = self._forget(key)
+                hint = (
+                    "hotplate worker, on a host that has it; hotplate doctor says what a host has"
+                )
+                self._end_with(
+                    pending,
+                    HostError(
+                        f'no worker of "{self._address}" can run this case: {why}', hint=hint
+                    ),
+                )
+        elif not there:
+            self._board.say(
+                [f'"{self._address}" has no worker yet: hotplate worker {self._address}']
+            )
+            self._look = Deadline(PATIENCE_SECONDS / 2, "a look at the workers")
+
+    # -- what comes back ---------------------------------------------------------------------------
+
+    def _take_event(
+        self, client: Client, helpers: ThreadPoolExecutor, message: Mapping[str, Any]
+    ) -> None:
+        if message["what"] == "want":
+            self._send_file(client, helpers, message)
+            return
+        key = message["key"]
+        pending = self._out.get(key)
+        if pending is None:
+            return
+        if message["what"] == "begun":
+            self._begun(key, pending, message)
+        elif pending.starts:
+            self._board.doing(pending.case.name, str(message["text"]))
+
+    def _begun(self, key: str, pending: Pending, message: Mapping[str, Any]) -> None:
+        """Take the start of a task; when it was begun before, the worker that had it has gone."""
+        again, before = bool(pending.starts), pending.worker
+        pending.starts.append(str(message["begun"]))
+        pending.worker = str(message["worker"])
+        if again and not self._lost(pending, f'the worker "{before}" has gone'):
+            self._forget(key)
+            return
+        self._board.begin(pending.case.name)
+        self._board.doing(pending.case.name, f"runs on {pending.worker}")
+
+    def _take_done(self, done: _Done, helpers: ThreadPoolExecutor) -> None:
+        pending = self._out.get(done.key)
+        if pending is None or pending.future is not done.future:
+            return
+        if done.brought is not None:
+            self._brought(done.key, pending, done.brought)
+        elif done.error is not None:
+            self._failed(done.key, pending, done.error)
+        elif done.future.status == "finished":
+            # Meanwhile its worker may go, and the case run again: not here, where that is seen.
+            helpers.submit(self._fetch, done.key, done.future)
+        elif done.future.status == "error":
+            self._failed(done.key, pending, done.future.exception())
+        else:
+            raise _ConnectionLost
+
+    def _fetch(self, key: str, future: Future[Brought]) -> None:
+        try:
+            self._inbox.put(_Done(key, future, brought=future.result()))
+        except BaseException as error:
+            self._inbox.put(_Done(key, future, error=error))
+
+    def _brought(self, key: str, pending: Pending, brought: Brought) -> None:
+        """Take a verdict; a machine that was lost is one only when it was lost too often."""
+        verdict = brought.verdict
+        why = clean(verdict.reasons[-1]) if verdict.reasons else "no reason"
+        if verdict.outcome is Outcome.LOST and self._may_lose(pending):
+            self._keep_try(pending, brought)
+            del self._out[key]
+            self._drop(pending)
+            self._lost(pending, why)
+            self._waiting.appendleft(pending)
+            return
+        if verdict.outcome is Outcome.INTERRUPTED and not self._interrupts.came:
+            # The worker was ended, not the command.
+            del self._out[key]
+            self._drop(pending)
+            if self._lost(pending, f'the worker "{brought.worker}" was ended'):
+                self._waiting.appendleft(pending)
+            return
+        del self._out[key]
+        self._drop(pending)
+        self._end(pending, brought)
+
+    def _failed(self, key: str, pending: Pending, error: BaseException | None) -> None:
+        """Take a task without a result: its workers died, or something unforeseen is wrong."""
+        from distributed import KilledWorker
+
+        if isinstance(error, KilledWorker):
+            del self._out[key]
+            self._drop(pending)
+            if self._lost(pending, "its workers died, one after the other"):
+                self._waiting.appendleft(pending)
+        elif isinstance(error, HotplateError):
+            self._end_with(self._forget(key), error)
+        elif type(error).__name__ in ("CancelledError", "FutureCancelledError", "CommClosedError"):
+            raise _ConnectionLost
+        else:
+            text = f"{type(error).__name__}: {error}"
+            self._end_with(
+                self._forget(key), HotplateError(f"the task of the case ended by {text}")
+            )
+
+    # -- losses ------------------------------------------------------------------------------------
+
+    def _may_lose(self, pending: Pending) -> bool:
+        return len(pending.losses) < self._args.retry_lost and self._goes_on
+
+    def _lost(self, pending: Pending, why: str) -> bool:
+        """Take a loss; False when it was one too many, and the case has its verdict."""
+        from hotplate.verdict.verdict import one_line
+
+        if not self._may_lose(pending):
+            self._end_with(pending, MachineLostError(why))
+            return False
+        pending.losses.append(one_line(why))
+        name = pending.case.name
+        self._board.end(name, [clean(f"{name}: {LOST_ONCE} ({one_line(why)})")])
+        return True
+
+    def _all_back(self, why: str) -> None:
+        """Nothing that is out is known of any more; what had begun is lost."""
+        out, self._out = self._out, {}
+        for each in reversed(out.values()):
+            self._drop(each)
+            if self._interrupts.came:
+                self._end_with(each, Interrupted(self._interrupts.came))
+            elif not each.starts or self._lost(each, why):
+                self._waiting.appendleft(each)
+        self._sending.clear()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._inbox.get_nowait()
+
+    def _forget(self, key: str) -> Pending:
+        """Let Dask end a task, whatever it does."""
+        pending = self._out.pop(key)
+        if pending.future is not None:
+            with contextlib.suppress(Exception):
+                pending.future.cancel()
+        self._drop(pending)
+        return pending
+
+    def _drop(self, pending: Pending) -> None:
+        # A future that nobody has is a result that Dask need not keep.
+        pending.future = None
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _end_all(self, client: Client, number: int) -> None:
+        """Ask all to end, by the signal that asked us; those that wait are not begun."""
+        self._ending = Deadline(ENDING_SECONDS + 10, "the cases to end")
+        for key, each in list(self._out.items()):
+            if each.starts:
+                self._board.doing(each.case.name, "ending")
+            else:
+                self._end_with(self._forget(key), Interrupted(number))
+        with contextlib.suppress(Exception):
+            client.run(end_run, self._run, number, on_error="ignore")
+
+    def _give_up(self) -> None:
+        for key in list(self._out):
+            self._end_with(self._forget(key), Interrupted(self._interrupts.came))
+
+    def _keep_try(self, pending: Pending, brought: Brought) -> None:
+        """Leave a try that lost its machine in a folder beside the files of the last one."""
+        with contextlib.suppress(HostError):
+            artifacts = self._artifacts(pending)
+            which = nth(len(pending.losses) + 1)
+            artifacts.write_json(f"{which}-try.json", brought.verdict.to_json())
+            self._unpack(brought, artifacts.folder / f"{which}-try")
+
+    def _artifacts(self, pending: Pending) -> Artifacts:
+        from hotplate.report.artifacts import Artifacts
+
+        if pending.artifacts is None:
+            base = self._settings.artifacts.absolute()
+            pending.artifacts = Artifacts(base, pending.case.name)
+        return pending.artifacts
+
+    def _end(self, pending: Pending, brought: Brought) -> None:
+        """Leave the folder and the verdict of a case that ran."""
+        folder: Path | None = None
+        complaint = brought.complaint
+        artifacts: Artifacts | None = None
+        try:
+            artifacts = self._artifacts(pending)
+            folder = artifacts.folder
+            self._unpack(brought, folder)
+        except (HostError, OSError, tarfile.TarError) as error:
+            complaint += f"hotplate test: {error}\n"
+        verdict = self._as_here(pending, brought, str(folder or ""))
+        if artifacts is not None:
+            artifacts.write_json("verdict.json", verdict.to_json())
+            artifacts.point()
+        if verdict.passed:
+            self._parcels.remember(pending, verdict)
+        self._tell(pending, verdict, folder, complaint)
+
+    def _as_here(self, pending: Pending, brought: Brought, folder: str) -> Verdict:
+        """Return the verdict with the names that things have here."""
+        verdict, case = brought.verdict, pending.case
+        subject = replace(
+            verdict.subject,
+            image=str(case.image),
+            template=case.template.source,
+            case=case.name,
+            facts={**verdict.subject.facts, "worker": brought.worker},
+        )
+        return after_losses(replace(verdict, subject=subject, artifacts=folder), pending.losses)
+
+    def _unpack(self, brought: Brought, folder: Path) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if not brought.archive:
+            return
+        folder_archive.unpack(brought.archive, folder)
+        report = folder / "report.html"
+        if report.is_file():
+            text = report.read_bytes()
+            report.write_bytes(text.replace(brought.folder.encode(), str(folder).encode()))
+
+    def _end_with(self, pending: Pending, error: BaseException) -> None:
+        """Leave a verdict for a case that brought none."""
+        from hotplate.events.log import EventLog
+        from hotplate.verdict.verdict import of_error
+
+        folder: Path | None = None
+        with contextlib.suppress(HostError):
+            folder = self._artifacts(pending).folder
+        verdict = of_error(
+            error,
+            pending.case.subject,
+            EventLog(),
+            now=time.monotonic(),
+            artifacts=str(folder or ""),
+        )
+        verdict = after_losses(verdict, pending.losses)
+        if pending.artifacts is not None:
+            pending.artifacts.write_json("verdict.json", verdict.to_json())
+            pending.artifacts.point()
+        self._tell(pending, verdict, folder, "")
+
+    def _tell(
+        self, pending: Pending, verdict: Verdict, folder: Path | None, complaint: str
+    ) -> None:
+        seconds = time.monotonic() - pending.began
+        self._on_end(CaseEnd(pending.case, verdict, folder, seconds, complaint))
+
+    # -- images ------------------------------------------------------------------------------------
+
+    def _send_file(
+        self, client: Client, helpers: ThreadPoolExecutor, message: Mapping[str, Any]
+    ) -> None:
+        """Send a file to the worker that wants it, unless that is being done."""
+        what = (str(message["worker"]), str(message["image"]), str(message["file"]))
+        if what in self._sending:
+            return
+        self._sending.add(what)
+
+        def send() -> None:
+            try:
+                with contextlib.suppress(Exception):
+                    self._parcels.send(client, *what, offset=int(message["offset"]))
+            finally:
+                self._sending.discard(what)
+
+        helpers.submit(send)
+
+
+@contextlib.contextmanager
+def _nothing() -> Iterator[None]:
+    yield

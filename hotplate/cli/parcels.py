@@ -1,0 +1,215 @@
+"""What is sent of cases to workers: their words, templates and images, and what they need there."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distributed import Client, Future
+from distributed.protocol import pickle as dask_pickle
+
+from hotplate.cli.arguments import load_settings
+from hotplate.cli.case_on_worker import Brought, Job, SentTemplate, add_piece, no_piece, read_all
+from hotplate.cli.cases import Case, TemplateChoice
+from hotplate.cli.side_by_side import CASE_MIB
+from hotplate.cluster import abilities, image_set
+from hotplate.cluster.image_set import ImageSet
+from hotplate.errors import HotplateError
+from hotplate.image import named as named_images
+from hotplate.image.inspect import Image
+from hotplate.machine import admission
+from hotplate.settings import AcceleratorChoice, Arch, FirmwareChoice
+
+if TYPE_CHECKING:
+    from hotplate.report.artifacts import Artifacts
+    from hotplate.verdict.verdict import Verdict
+
+PIECE = 4 * 1024 * 1024
+"""Bytes of an image that are sent at a time."""
+
+
+@dataclass
+class Pending:
+    """A case that has no verdict yet.
+
+    :param losses: why it was lost before, one sentence each.
+    :param starts: of the task that is out, as far as they are known; a second one means that the
+        first worker has gone.
+    """
+
+    case: Case
+    needs: abilities.Resources
+    image: ImageSet
+    losses: list[str] = field(default_factory=list)
+    starts: list[str] = field(default_factory=list)
+    worker: str = ""
+    attempt: int = 0
+    began: float = field(default_factory=time.monotonic)
+    future: Future[Brought] | None = None
+    artifacts: Artifacts | None = None
+
+
+class Parcels:
+    """What is sent of cases: their words, templates and images.
+
+    :param run: the command, see :class:`~hotplate.cli.case_on_worker.Job`.
+    :ivar sent: how many were sent.
+    """
+
+    def __init__(self, args: argparse.Namespace, run: str) -> None:
+        self.sent = 0
+        self._args = args
+        self._run = run
+        self._settings = load_settings(args)
+        self._images: dict[str, ImageSet] = {}
+        self._folders: dict[str, Path] = {}
+        self._templates: dict[int, TemplateChoice] = {}
+        self._needs: dict[tuple[str, tuple[tuple[str, str], ...]], abilities.Resources] = {}
+        self._numbers: dict[str, int] = {}
+        folder: Path | None = args.environment_dir
+        self._environments = None if folder is None else read_all(folder)
+        self._others = {
+            name: self._image(path) for name, path in named_images.parse(args.named_images).items()
+        }
+
+    def number(self, case: Case) -> int:
+        """Return the number of a case among those of the command."""
+        return self._numbers.setdefault(case.name, len(self._numbers))
+
+    def open(self, case: Case) -> Pending:
+        """Return a case with its image and what it needs.
+
+        :raises UsageError: when a file of the image does not go with it.
+        :raises OSError: when one cannot be read.
+        """
+        return Pending(case, self._needed(case), self._image(case.image))
+
+    def pack(self, pending: Pending) -> bytes:
+        """Return a case as it is sent.
+
+        :raises UsageError: and TemplateError, see :meth:`TemplateChoice.load`.
+        """
+        case = pending.case
+        job = Job(
+            self._run,
+            self._words(case),
+            replace(case, image=Path(pending.image.name), template=self._template(case.template)),
+            pending.image,
+            self._others,
+            self._environments,
+        )
+        if case.settings:
+            job = replace(job, case=replace(job.case, settings={}))
+        self.sent += 1
+        data: bytes = dask_pickle.dumps(job)
+        return data
+
+    def send(self, client: Client, worker: str, image: str, file: str, *, offset: int) -> None:
+        """Send a file of an image to a worker, from an offset on."""
+        path = self._folders[image] / file
+        try:
+            with path.open("rb") as stream:
+                while offset >= 0:
+                    stream.seek(offset)
+                    if not (data := stream.read(PIECE)):
+                        return
+                    there = client.run(add_piece, image, file, offset, data, workers=[worker])
+                    offset = there.get(worker, -1)
+        except FileNotFoundError as error:
+            problem = f'the image "{path}" is not there any more: {error.strerror}'
+            client.run(no_piece, image, file, problem, workers=[worker])
+
+    def remember(self, pending: Pending, verdict: Verdict) -> None:
+        """Add a case that passed to what is known of earlier runs."""
+        from hotplate.report.history import History
+
+        if verdict.stages and pending.image.sha256:
+            history = History(self._settings.cache / "history.json")
+            key = f"{pending.image.sha256}-{pending.case.template.source}"
+            history.record(key, verdict.stages)
+
+    def _image(self, path: Path) -> ImageSet:
+        name = str(path)
+        if name not in self._images:
+            self._images[name] = image = image_set.of_file(
+                path,
+                allow_backing=self._settings.allow_backing,
+                checksums=self._settings.cache / "checksums",
+            )
+            self._folders[image.key] = path.parent
+        return self._images[name]
+
+    def _needed(self, case: Case) -> abilities.Resources:
+        """Return the resources that a case takes; a guest that boots keeps one processor busy."""
+        key = (str(case.image), tuple(sorted(case.settings.items())))
+        if key not in self._needs:
+            self._needs[key] = needs_of(case.image, case.arguments(self._args))
+        return self._needs[key]
+
+    def _template(self, choice: TemplateChoice) -> TemplateChoice:
+        """Return a template with all that belongs to it; a built-in one is there already."""
+        if choice.path is None:
+            return choice
+        if id(choice) not in self._templates:
+            self._templates[id(choice)] = SentTemplate(
+                name=choice.name,
+                note=choice.note,
+                loaded=choice.load(),
+                text=choice.path.read_bytes(),
+                called=choice.source,
+            )
+        return self._templates[id(choice)]
+
+    def _words(self, case: Case) -> argparse.Namespace:
+        """Return the words of the command with this host's settings, but for what is a worker's."""
+        words = vars(case.arguments(self._args))
+        settings = load_settings(argparse.Namespace(**words))
+        chosen = {
+            name: getattr(settings, name)
+            for name, source in settings.sources.items()
+            if source != "default"
+        }
+        ours: dict[str, object] = {
+            "images": [],
+            "templates": [],
+            "cache": None,
+            "quiet": True,
+            "keep_runs": None,
+            # What was lost runs again elsewhere.
+            "retry_lost": 0,
+            "jobs": None,
+            "file": None,
+            "junit": None,
+            "json": None,
+        }
+        return argparse.Namespace(**{**words, **chosen, **ours})
+
+
+def needs_of(image: Path, args: argparse.Namespace) -> dict[str, float]:
+    """Return the resources that a case needs of its worker.
+
+    :param args: the words of the command with those of the case among them.
+    """
+    settings = load_settings(args)
+    needs = {
+        abilities.CORES: 1.0,
+        abilities.MEMORY: float(settings.memory + admission.OVERHEAD_MIB + CASE_MIB),
+    }
+    if settings.accelerator is AcceleratorChoice.KVM:
+        needs[abilities.KVM] = 1.0
+    arch = "" if settings.arch is Arch.AUTO else settings.arch.value
+    uefi = settings.firmware is FirmwareChoice.UEFI
+    # What cannot be opened here says why where it runs.
+    with contextlib.suppress(HotplateError, OSError):
+        opened = Image.open(image, allow_backing=settings.allow_backing)
+        arch = arch or opened.arch
+        uefi = uefi or (settings.firmware is FirmwareChoice.AUTO and not opened.bios_bootable)
+    if arch:
+        needs[abilities.arch(arch)] = 1.0
+        if uefi:
+            needs[abilities.uefi(arch)] = 1.0
+    return needs

@@ -1,0 +1,229 @@
+"""``hotplate worker``: a worker of a Dask cluster that runs cases of ``hotplate test --on``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotplate.cli.arguments import load_settings
+from hotplate.cli.host_probes import Finding, State
+from hotplate.cluster import abilities, scheduler
+from hotplate.cluster.image_store import GIB, LIMIT_GIB
+from hotplate.errors import HostError, UsageError
+from hotplate.machine import admission
+from hotplate.machine.config import ARCHITECTURES
+from hotplate.settings import AcceleratorChoice, Settings
+from hotplate.text import clean
+from hotplate.timing.deadline import Deadline
+
+if TYPE_CHECKING:
+    from distributed import Security, Worker
+
+    from hotplate.cli.case_on_worker import CasesPlugin
+
+AGAIN_SECONDS = 1.0
+"""Between two tries to reach a scheduler."""
+
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Fill in the command line of ``hotplate worker``."""
+    parser.add_argument(
+        "scheduler", metavar="SCHEDULER", help="the Dask scheduler: dask://, tcp:// or tls://"
+    )
+    parser.add_argument(
+        "--cores",
+        type=int,
+        metavar="N",
+        help="run so many cases at a time (default: as many as there are processors)",
+    )
+    parser.add_argument(
+        "--memory-mib",
+        type=int,
+        metavar="MIB",
+        help="memory for all cases together (default: four fifths of the host's)",
+    )
+    parser.add_argument(
+        "--image-cache",
+        type=float,
+        default=LIMIT_GIB,
+        metavar="GIB",
+        help=f"keep images up to this size in the cache ({LIMIT_GIB:g})",
+    )
+    parser.add_argument("--name", help="what the scheduler calls it (default: its address)")
+    parser.add_argument(
+        "--local-directory",
+        type=Path,
+        metavar="DIR",
+        help="for the files of cases that run (default: Dask's, in the temporary directory)",
+    )
+    parser.add_argument(
+        "--death-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="end when no scheduler could be reached for so long (default: never)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Work until a signal comes, or no scheduler could be reached for too long."""
+    address = scheduler.address_of(args.scheduler)
+    for name, value in (("cores", args.cores), ("memory-mib", args.memory_mib)):
+        if value is not None and value < 1:
+            raise UsageError(f"--{name} {value} is too small; expected at least 1")
+    settings = load_settings(argparse.Namespace())
+    resources = resources_of(settings, cores=args.cores, memory_mib=args.memory_mib)
+    if note := scheduler.warning(address):
+        print(f"hotplate worker: {note}", file=sys.stderr)
+    print(f"can do: {as_text(resources)}", flush=True)
+    return WorkerCommand(args, address, settings, resources).run()
+
+
+def resources_of(
+    settings: Settings, *, cores: int | None = None, memory_mib: int | None = None
+) -> dict[str, float]:
+    """Return what this host declares, as the probes of ``hotplate doctor`` see it.
+
+    :raises HostError: when it can run no guest at all.
+    """
+    from hotplate.cli import host_probes
+    from hotplate.machine import accelerator
+
+    findings = [*host_probes.tools(), *host_probes.firmware(), *host_probes.wiring()]
+    resources = {
+        abilities.CORES: float(cores or len(os.sched_getaffinity(0))),
+        abilities.MEMORY: float(memory_mib or int(admission.host_mib() * admission.SHARE)),
+    }
+    for name, row in ARCHITECTURES.items():
+        if _works(findings, row.program):
+            resources[abilities.arch(name)] = abilities.PLENTY
+            if _works(findings, f"UEFI {name}"):
+                resources[abilities.uefi(name)] = abilities.PLENTY
+    lacking = [each for each in findings if each.state is State.FAILS and each.use.value == "test"]
+    if lacking:
+        raise HostError(
+            f"this host can run no case: {lacking[0].name} {lacking[0].sentence}",
+            hint="hotplate doctor",
+        )
+    # A probe of KVM may take a while; who wants it emulated needs none.
+    if settings.accelerator is not AcceleratorChoice.TCG:
+        chosen = accelerator.choose(cache=settings.cache)
+        if chosen.name == AcceleratorChoice.KVM.value:
+            resources[abilities.KVM] = abilities.PLENTY
+    return resources
+
+
+def _works(findings: Sequence[Finding], name: str) -> bool:
+    return any(each.name == name and each.state is State.WORKS for each in findings)
+
+
+def as_text(resources: abilities.Resources) -> str:
+    """Return what a worker declares, for people."""
+    counted = {abilities.CORES: "at a time", abilities.MEMORY: "MiB of memory"}
+    words = [f"{resources[name]:g} {text}" for name, text in counted.items()]
+    return ", ".join([*words, *(name for name in resources if name not in counted)])
+
+
+class WorkerCommand:
+    """Works for a scheduler, and for the next one at its address when it has gone."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        address: str,
+        settings: Settings,
+        resources: abilities.Resources,
+    ) -> None:
+        self._args = args
+        self._address = address
+        self._settings = settings
+        self._resources = dict(resources)
+        self._came = 0
+
+    def run(self) -> int:
+        """Return the exit status: 0 after a signal."""
+        from hotplate.children.keeper import Keeper
+        from hotplate.cli.case_on_worker import CasesPlugin
+        from hotplate.cluster.image_store import ImageStore
+
+        scheduler.hush()
+        store = ImageStore(self._settings.cache, limit=int(self._args.image_cache * GIB))
+        with Keeper() as keeper:
+            asyncio.run(self._work(CasesPlugin(keeper, store)))
+        return 0
+
+    async def _work(self, plugin: CasesPlugin) -> None:
+        from distributed import Security
+
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        for number in END_SIGNALS:
+            loop.add_signal_handler(number, ended.set)
+        security = Security()
+        patience = self._patience()
+        while not ended.is_set():
+            worker = await self._joined(plugin, security)
+            if worker is None:
+                if patience is not None and patience.passed:
+                    raise HostError(
+                        f'no scheduler answered at "{self._address}" for '
+                        f"{self._args.death_timeout:g} s"
+                    )
+                await _first(ended.wait(), asyncio.sleep(AGAIN_SECONDS))
+                continue
+            print(f'works for "{self._address}" as "{worker.address}"', flush=True)
+            await _first(ended.wait(), worker.finished())
+            await worker.close()
+            if not ended.is_set():
+                print(f'"{self._address}" has gone, or does not know us any more', flush=True)
+            patience = self._patience()
+
+    def _patience(self) -> Deadline | None:
+        seconds = self._args.death_timeout
+        return None if seconds is None else Deadline(seconds, "a scheduler")
+
+    async def _joined(self, plugin: CasesPlugin, security: Security) -> Worker | None:
+        """Return a worker that the scheduler knows; None when none answers."""
+        from distributed import Worker
+
+        folder = self._args.local_directory or Path(tempfile.gettempdir())
+        worker = Worker(
+            self._address,
+            nthreads=int(self._resources[abilities.CORES]),
+            resources=self._resources,
+            name=self._args.name,
+            local_directory=str(folder),
+            # Cases have their memory in processes of their own; what is kept here is on its way.
+            memory_limit=0,
+            plugins=(plugin,),
+            security=security,
+            death_timeout=10,
+        )
+        try:
+            await worker
+        except (OSError, ValueError) as error:
+            await worker.close()
+            if isinstance(error, ValueError):
+                raise HostError(
+                    f"the scheduler refuses this worker: {clean(str(error))}"
+                ) from error
+            return None
+        return worker
+
+
+async def _first(*waits: Awaitable[object]) -> None:
+    """Wait until one of several is done, and give up the others."""
+    tasks = [asyncio.ensure_future(each) for each in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in tasks:
+            each.cancel()

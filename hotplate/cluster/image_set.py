@@ -1,0 +1,120 @@
+"""An image as it goes to a worker: its files, each by its content."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from hotplate.errors import HotplateError, UsageError
+from hotplate.image import manifest
+from hotplate.image.checksum import sha256_of
+from hotplate.image.inspect import Image, ImageFile
+
+
+@dataclass(frozen=True)
+class SetFile:
+    """One file.
+
+    :param name: relative to the folder of the image.
+    :param size: bytes; -1 where that is not known yet.
+    :param sha256: in hexadecimal; "" where nobody has said it.
+    """
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """The files that belong to an image, the image itself first.
+
+    :param url: where the image is fetched from; "" for a file of the host that submits.
+    """
+
+    files: tuple[SetFile, ...]
+    url: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the image's file."""
+        return self.files[0].name
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the image itself; "" where nobody has said it."""
+        return self.files[0].sha256
+
+    @property
+    def key(self) -> str:
+        """What tells it from every other one: names and contents, or its URL."""
+        text = "".join(f"{each.name}\0{each.sha256}\n" for each in self.files)
+        if not self.sha256:
+            text += self.url
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+
+
+def is_url(text: str) -> bool:
+    """Whether an image is named by a URL.
+
+    >>> is_url("https://example.org/web.qcow2"), is_url("images/web.qcow2")
+    (True, False)
+    """
+    return "://" in text
+
+
+def of_url(url: str) -> ImageSet:
+    """Return the image behind a URL that fsspec can open.
+
+    :param url: with the SHA-256 of the file behind a ``#sha256=``, as pip has it, where that is
+        known; the image is then the same wherever it is.
+    :raises UsageError: when it names no file.
+    """
+    address, _, fragment = url.partition("#")
+    name = Path(urlsplit(address).path).name
+    word, _, digest = fragment.partition("=")
+    if not name or (fragment and (word != "sha256" or len(digest) != 64)):
+        raise UsageError(
+            f'"{url}" names no image', hint="https://HOST/web.qcow2#sha256=HEXADECIMAL"
+        )
+    return ImageSet((SetFile(name, -1, digest.lower()),), address)
+
+
+def of_file(path: Path, *, allow_backing: bool, checksums: Path | None = None) -> ImageSet:
+    """Return the files of an image: what lies behind it, its kernel and initrd, its manifest.
+
+    One that cannot be booted is as good as its file: what is wrong with it is said where it runs.
+
+    :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
+    :raises UsageError: when a file of it lies elsewhere, so that it does not go with it.
+    """
+    folder = path.parent
+    files = [path]
+    try:
+        opened = ImageFile.open(path, allow_backing=allow_backing)
+        files += [link.path for link in opened.chain[1:]]
+        image = Image.open(path, allow_backing=allow_backing, checksums=checksums)
+        files += [each for each in (image.kernel, image.initrd) if each is not None]
+    except HotplateError:
+        pass
+    if (about := manifest.path_for(path)).is_file():
+        files.append(about)
+    for each in files:
+        if not each.absolute().is_relative_to(folder.absolute()):
+            raise UsageError(
+                f'"{each}", which belongs to the image "{path}", lies in another folder, so it '
+                "does not go to a worker with it",
+                hint=f"qemu-img convert -O qcow2 {path} whole.qcow2",
+            )
+    return ImageSet(
+        tuple(
+            SetFile(
+                str(each.absolute().relative_to(folder.absolute())),
+                each.stat().st_size,
+                sha256_of(each, checksums),
+            )
+            for each in dict.fromkeys(files)
+        )
+    )

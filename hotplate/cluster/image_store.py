@@ -1,0 +1,126 @@
+"""Images that came from elsewhere, in the cache of a worker: each once, by its content."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hotplate import locks
+from hotplate.cluster.image_set import ImageSet, SetFile
+from hotplate.errors import HostError
+from hotplate.image.checksum import hash_file
+
+FOLDER = "images"
+"""In the cache."""
+
+PART = ".part"
+"""The suffix of one that is on its way; the next try goes on where the last one ended."""
+
+LIMIT_GIB = 20.0
+"""What all of them together may take, unless something else is said."""
+
+GIB = 1 << 30
+
+Fetch = Callable[[SetFile, Path], None]
+"""Appends what is missing of a file to what is there of it."""
+
+
+class ImageStore:
+    """The folder ``images`` of the cache: a folder for each image, used by its owners together.
+
+    :param cache: the cache directory.
+    :param limit: bytes that all images may take; the ones that were used longest ago go first, and
+        none that is in use.
+    """
+
+    def __init__(self, cache: Path, *, limit: int = int(LIMIT_GIB * GIB)) -> None:
+        self._root = cache / FOLDER
+        self._limit = limit
+
+    @contextlib.contextmanager
+    def use(self, wanted: ImageSet, fetch: Fetch) -> Iterator[Path]:
+        """Have an image on this host for as long as the context lasts; yields its file.
+
+        Only one of those who want the same brings it; the others wait.
+
+        :param fetch: brings a file, see :data:`Fetch`.
+        :raises HostError: when it cannot be kept, or is not what it should be.
+        """
+        folder = self._root / wanted.key
+        with contextlib.ExitStack() as held:
+            # Between its arrival and our lock another may have made room for an image of its own.
+            for _ in range(3):
+                self._bring(wanted, folder, fetch)
+                try:
+                    held.enter_context(locks.shared(folder))
+                    os.utime(folder)
+                    break
+                except FileNotFoundError:
+                    held.pop_all().close()
+            else:
+                raise HostError(
+                    f'the image "{wanted.name}" was removed from the cache again and again',
+                    hint="hotplate worker --image-cache GIB",
+                )
+            yield folder / wanted.name
+
+    def _bring(self, wanted: ImageSet, folder: Path, fetch: Fetch) -> None:
+        part = folder.with_name(f"{folder.name}{PART}")
+        try:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            while not folder.is_dir():
+                with contextlib.suppress(FileNotFoundError), locks.exclusive(part, make=True):
+                    # Somebody who waited for us finds it whole.
+                    if folder.is_dir():
+                        part.rmdir()
+                        return
+                    for file in wanted.files:
+                        self._bring_file(wanted, file, part, fetch)
+                    self._make_room(part)
+                    part.rename(folder)
+        except OSError as error:
+            raise HostError(
+                f'the image "{wanted.name}" cannot be kept in "{self._root}": {error.strerror}',
+                hint=f"df -h {self._root}",
+            ) from error
+
+    def _bring_file(self, wanted: ImageSet, file: SetFile, part: Path, fetch: Fetch) -> None:
+        target = part / file.name
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # What an earlier try left may be damaged: then all of it is fetched, once.
+        for _ in range(2):
+            target.touch(mode=0o600)
+            if file.size < 0 or target.stat().st_size < file.size:
+                fetch(file, target)
+            if not file.sha256 or hash_file(target) == file.sha256:
+                return
+            target.unlink()
+        raise HostError(
+            f'what came as "{file.name}" of the image "{wanted.name}" is not what was asked for: '
+            f"its SHA-256 is not {file.sha256}"
+        )
+
+    def _make_room(self, new: Path) -> None:
+        """Remove what was used longest ago until there is room for one more."""
+        others = [each for each in self._root.iterdir() if each.is_dir() and each != new]
+        room = self._limit - _size(new) - sum(map(_size, others))
+        for each in sorted(others, key=lambda folder: folder.stat().st_mtime):
+            if room >= 0:
+                return
+            size = _size(each)
+            with contextlib.suppress(locks.InUse, FileNotFoundError):
+                with locks.exclusive(each, wait=False):
+                    shutil.rmtree(each)
+                room += size
+
+
+def _size(folder: Path) -> int:
+    """Bytes on the disk; what vanishes meanwhile is 0."""
+    total = 0
+    for each in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += each.lstat().st_blocks * 512
+    return total

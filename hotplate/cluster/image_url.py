@@ -1,0 +1,96 @@
+"""Images by URL, as fsspec opens them: https, s3, swift, file and whatever else is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hotplate.cluster.image_set import ImageSet, SetFile
+from hotplate.cluster.scheduler import EXTRA
+from hotplate.errors import HostError, HotplateError, UsageError
+
+BLOCK = 8 * 1024 * 1024
+"""Bytes that are read at a time."""
+
+
+def fetch(wanted: ImageSet, target: Path, *, check: Callable[[], None] = lambda: None) -> None:
+    """Append to a file what is missing of it; one that is longer than it should be begins anew.
+
+    :param check: called before each block; what it raises ends this.
+    :raises UsageError: when fsspec, or what it needs for such URLs, is not installed.
+    :raises HostError: when the URL cannot be read, or what came is too short.
+    """
+    if importlib.util.find_spec("fsspec") is None:
+        raise UsageError(f'the image "{wanted.url}" needs the package "fsspec"', hint=EXTRA)
+    try:
+        _fetch(wanted, target, check)
+    except HotplateError:
+        raise
+    except Exception as error:
+        # Each kind of URL has errors of its own.
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise HostError(f'the image "{wanted.url}" cannot be fetched: {why}') from error
+
+
+def _fetch(wanted: ImageSet, target: Path, check: Callable[[], None]) -> None:
+    import fsspec
+
+    files: Any
+    try:
+        files, path = fsspec.core.url_to_fs(wanted.url)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f'the image "{wanted.url}" cannot be opened: {error}') from error
+    size = files.info(path).get("size")
+    begun = target.stat().st_size
+    if not wanted.sha256 or (size is not None and begun > size):
+        # Nothing says that what is there is a part of what the URL has now.
+        begun = 0
+    with target.open("r+b") as sink:
+        for data in _blocks(files, path, begun, sink):
+            check()
+            sink.write(data)
+        begun = sink.tell()
+    if size is not None and begun != size:
+        raise HostError(f'the image "{wanted.url}" broke off after {begun} of {size} bytes')
+
+
+def _blocks(files: Any, path: str, offset: int, sink: BinaryIO) -> Iterator[bytes]:
+    """Yield what comes from the offset on, or, from a server without ranges, from the start.
+
+    :param sink: is cut off there first.
+    """
+    first = _block_at(files, path, offset) if offset else None
+    if first is not None:
+        sink.truncate(offset)
+        sink.seek(offset)
+        yield first
+        with files.open(path, "rb") as source:
+            source.seek(offset + len(first))
+            yield from iter(partial(source.read, BLOCK), b"")
+        return
+    sink.truncate(0)
+    sink.seek(0)
+    # Without blocks a file of a web server is a stream, which needs no ranges.
+    options = {"block_size": 0} if "http" in str(files.protocol) else {}
+    with files.open(path, "rb", **options) as source:
+        yield from iter(partial(source.read, BLOCK), b"")
+
+
+def _block_at(files: Any, path: str, offset: int) -> bytes | None:
+    """Return what is at an offset; None from a server that has no ranges."""
+    with contextlib.suppress(OSError, ValueError, NotImplementedError):
+        with files.open(path, "rb") as source:
+            source.seek(offset)
+            return bytes(source.read(BLOCK))
+    return None
+
+
+def fetch_with(
+    wanted: ImageSet, *, check: Callable[[], None] = lambda: None
+) -> Callable[[SetFile, Path], None]:
+    """Return what :meth:`~hotplate.cluster.image_store.ImageStore.use` takes to fetch a URL."""
+    return lambda _file, target: fetch(wanted, target, check=check)

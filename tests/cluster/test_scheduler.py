@@ -1,0 +1,41 @@
+"""Addresses of schedulers, and what is said of connections."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import dask.config
+import pytest
+
+from hotplate.cluster import scheduler
+from hotplate.errors import UsageError
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "tls"])
+def test_an_address_is_as_dask_prints_it(scheme):
+    assert scheduler.address_of(f"{scheme}://host:8786") == f"{scheme}://host:8786"
+
+
+def test_the_scheme_of_dask_is_that_of_its_configuration():
+    assert scheduler.address_of("dask://host:8786") == "tcp://host:8786"
+    with dask.config.set({"distributed.comm.tls.client.cert": "cert.pem"}):
+        assert scheduler.address_of("dask://host:8786/") == "tls://host:8786"
+
+
+@pytest.mark.parametrize("text", ["host:8786", "http://host:80", "tcp://host", "tcp://host:99999"])
+def test_what_is_no_address_is_refused(text):
+    with pytest.raises(UsageError, match="is no address of a Dask scheduler"):
+        scheduler.address_of(text)
+
+
+def test_who_has_not_the_extra_is_told(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UsageError) as caught:
+        scheduler.address_of("tcp://host:8786")
+    assert caught.value.message == 'the package "distributed" (Dask) is not installed'
+    assert caught.value.hint == "pip install 'hotplate[dask]'"
+
+
+def test_only_what_is_not_encrypted_is_warned_of():
+    assert "is not encrypted" in scheduler.warning("tcp://host:8786")
+    assert scheduler.warning("tls://host:8786") == ""

@@ -1,0 +1,107 @@
+"""A Dask cluster on the loopback interface: its scheduler and workers as real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from played_cases import SECONDS, Played, wait_until
+
+
+class Cluster:
+    """A scheduler and workers with caches of their own, in a folder of images that are played.
+
+    :ivar address: of the scheduler, which stays the same when it is started again.
+    """
+
+    def __init__(self, played: Played, *, ttl: int = 300, tls: Path | None = None) -> None:
+        self.played = played
+        self.folder = played.folder
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._ttl = ttl
+        self._tls = tls
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self.address = f"{'tls' if tls else 'tcp'}://127.0.0.1:{self._port}"
+        self.scheduler = self.start_scheduler()
+
+    def environment(self) -> dict[str, str]:
+        """What all of them have."""
+        path = os.pathsep.join([str(self.folder / "planted"), os.environ.get("PYTHONPATH", "")])
+        return {
+            **os.environ,
+            "PYTHONPATH": path,
+            "HOTPLATE_ACCELERATOR": "tcg",
+            "PLAYED_TRIES": str(self.folder),
+            "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": f"{self._ttl}s",
+            **({"DASK_CONFIG": str(self._tls)} if self._tls else {}),
+        }
+
+    def start_scheduler(self) -> subprocess.Popen[bytes]:
+        """Start the scheduler, at the same address again."""
+        self.scheduler = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "distributed.cli.dask_scheduler"),
+                *("--host", self.address, "--no-dashboard", "--no-show"),
+            ],
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=(self.folder / "scheduler.log").open("ab"),
+        )
+        return self.scheduler
+
+    def start_worker(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        """Start a worker with a cache of its own, and wait until it works."""
+        cache = self.folder / f"cache-{name}"
+        log = self.folder / f"{name}.log"
+        self.workers[name] = process = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", "hotplate", "worker", self.address),
+                *("--name", name, "--local-directory", self.folder / f"local-{name}"),
+                *("--cores", "2", "--memory-mib", "8000", *words),
+            ],
+            cwd=self.folder,
+            env={**self.environment(), "HOTPLATE_CACHE": str(cache)},
+            stdin=subprocess.DEVNULL,
+            stdout=log.open("ab"),
+            stderr=subprocess.STDOUT,
+        )
+        wait_until(lambda: process.poll() is not None or b"works for" in log.read_bytes())
+        assert process.poll() is None, log.read_text()
+        return process
+
+    def tried(self) -> list[int]:
+        """The processes in which images were tried, on all workers."""
+        files = self.folder.glob("*.tries")
+        return [int(each) for file in files for each in file.read_text().split()]
+
+    def close(self) -> None:
+        """End all of it."""
+        for each in [*self.workers.values(), self.scheduler]:
+            if each.poll() is None:
+                each.send_signal(signal.SIGCONT)
+                each.terminate()
+        for each in [*self.workers.values(), self.scheduler]:
+            try:
+                each.wait(SECONDS)
+            except subprocess.TimeoutExpired:
+                each.kill()
+                each.wait()
+
+
+@contextmanager
+def cluster(played: Played, *, ttl: int = 300, tls: Path | None = None) -> Iterator[Cluster]:
+    """Have a scheduler for as long as the context lasts, and whatever workers are started."""
+    started = Cluster(played, ttl=ttl, tls=tls)
+    try:
+        yield started
+    finally:
+        started.close()
