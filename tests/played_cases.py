@@ -19,7 +19,7 @@ from typing import Any
 SECONDS = 120
 
 PLANT = """
-import os, pathlib, signal
+import os, pathlib, signal, time
 from hotplate.cli import case_run
 from hotplate.errors import ImageError, MachineLostError, Outcome, UsageError
 from hotplate.verdict.verdict import Verdict
@@ -36,6 +36,9 @@ def play(self, folder, events):
     if word == "wait":
         while True:
             signal.pause()
+    if word == "until":
+        while not (tries.parent / more).exists():
+            time.sleep(0.2)
     if word == "lost" and len(tries.read_text().split()) <= int(more):
         raise MachineLostError("the machine went away")
     if word == "fail":
@@ -105,9 +108,9 @@ def _default_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def wait_until(what: Callable[[], object]) -> None:
+def wait_until(what: Callable[[], object], *, seconds: float = SECONDS) -> None:
     """Wait until something is so."""
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end
         time.sleep(0.05)

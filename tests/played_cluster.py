@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from played_cases import SECONDS, Played, wait_until
+from played_cases import SECONDS, wait_until
 
 
 class Cluster:
-    """A scheduler and workers with caches of their own, in a folder of images that are played.
+    """A scheduler and workers with caches of their own.
 
+    :param folder: for their files; what lies in its ``planted`` is loaded by all of them.
     :ivar address: of the scheduler, which stays the same when it is started again.
     """
 
-    def __init__(self, played: Played, *, ttl: int = 300, tls: Path | None = None) -> None:
-        self.played = played
-        self.folder = played.folder
+    def __init__(self, folder: Path, *, ttl: int = 300, tls: Path | None = None) -> None:
+        self.folder = folder
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self._ttl = ttl
         self._tls = tls
@@ -98,9 +98,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster(played: Played, *, ttl: int = 300, tls: Path | None = None) -> Iterator[Cluster]:
+def cluster(folder: Path, *, ttl: int = 300, tls: Path | None = None) -> Iterator[Cluster]:
     """Have a scheduler for as long as the context lasts, and whatever workers are started."""
-    started = Cluster(played, ttl=ttl, tls=tls)
+    started = Cluster(folder, ttl=ttl, tls=tls)
     try:
         yield started
     finally:

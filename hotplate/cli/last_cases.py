@@ -38,11 +38,14 @@ class LastCases:
         return [case for case in cases if not any(_is_of(each, case) for each in self._now)]
 
     def remember(self, case: Case, verdict: Verdict) -> None:
-        """Write how a case went."""
+        """Keep how a case went."""
+        self._now.append({**_identity(case), "outcome": str(verdict.outcome)})
+
+    def write(self) -> None:
+        """Write how those went that are kept."""
         # Loaded here: what writes is much to load for --help.
         from hotplate.report.artifacts import Folder
 
-        self._now.append({**_identity(case), "outcome": str(verdict.outcome)})
         Folder(self._folder).write_json(NAME, {"format": FORMAT, "cases": self._now})
 
 

@@ -11,13 +11,10 @@ import argparse
 import contextlib
 import queue
 import secrets
-import tarfile
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distributed import Client, Future
@@ -30,12 +27,13 @@ from hotplate.cli.case_on_worker import (
     topic_of,
 )
 from hotplate.cli.case_process import ENDING_SECONDS
-from hotplate.cli.case_run import LOST_ONCE, after_losses, nth
+from hotplate.cli.case_run import LOST_ONCE
 from hotplate.cli.cases import Case
+from hotplate.cli.homecoming import Homecoming
 from hotplate.cli.interrupts import Interrupts
 from hotplate.cli.parcels import Parcels, Pending
 from hotplate.cli.side_by_side import CaseEnd
-from hotplate.cluster import abilities, folder_archive, scheduler
+from hotplate.cluster import abilities, scheduler
 from hotplate.cluster.image_set import ImageSet
 from hotplate.errors import (
     HostError,
@@ -48,9 +46,7 @@ from hotplate.text import clean
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 if TYPE_CHECKING:
-    from hotplate.report.artifacts import Artifacts
     from hotplate.report.board import Board
-    from hotplate.verdict.verdict import Verdict
 
 CONNECT_SECONDS = 30.0
 """For one try to reach the scheduler."""
@@ -119,7 +115,7 @@ class OnCluster:
         self._interrupts = interrupts
         self._board = board
         self._on_end = on_end
-        self._settings = load_settings(args)
+        self._homecoming = Homecoming(load_settings(args).artifacts.absolute())
         self._run = secrets.token_hex(8)
         self._left: deque[Case] = deque()
         self._waiting: deque[Pending] = deque()
@@ -345,7 +341,7 @@ class OnCluster:
         verdict = brought.verdict
         why = clean(verdict.reasons[-1]) if verdict.reasons else "no reason"
         if verdict.outcome is Outcome.LOST and self._may_lose(pending):
-            self._keep_try(pending, brought)
+            self._homecoming.keep_try(pending, brought)
             del self._out[key]
             self._drop(pending)
             self._lost(pending, why)
@@ -360,7 +356,10 @@ class OnCluster:
             return
         del self._out[key]
         self._drop(pending)
-        self._end(pending, brought)
+        end = self._homecoming.take(pending, brought)
+        if end.verdict.passed:
+            self._parcels.remember(pending, end.verdict)
+        self._on_end(end)
 
     def _failed(self, key: str, pending: Pending, error: BaseException | None) -> None:
         """Take a task without a result: its workers died, or something unforeseen is wrong."""
@@ -442,89 +441,9 @@ class OnCluster:
         for key in list(self._out):
             self._end_with(self._forget(key), Interrupted(self._interrupts.came))
 
-    def _keep_try(self, pending: Pending, brought: Brought) -> None:
-        """Leave a try that lost its machine in a folder beside the files of the last one."""
-        with contextlib.suppress(HostError):
-            artifacts = self._artifacts(pending)
-            which = nth(len(pending.losses) + 1)
-            artifacts.write_json(f"{which}-try.json", brought.verdict.to_json())
-            self._unpack(brought, artifacts.folder / f"{which}-try")
-
-    def _artifacts(self, pending: Pending) -> Artifacts:
-        from hotplate.report.artifacts import Artifacts
-
-        if pending.artifacts is None:
-            base = self._settings.artifacts.absolute()
-            pending.artifacts = Artifacts(base, pending.case.name)
-        return pending.artifacts
-
-    def _end(self, pending: Pending, brought: Brought) -> None:
-        """Leave the folder and the verdict of a case that ran."""
-        folder: Path | None = None
-        complaint = brought.complaint
-        artifacts: Artifacts | None = None
-        try:
-            artifacts = self._artifacts(pending)
-            folder = artifacts.folder
-            self._unpack(brought, folder)
-        except (HostError, OSError, tarfile.TarError) as error:
-            complaint += f"hotplate test: {error}\n"
-        verdict = self._as_here(pending, brought, str(folder or ""))
-        if artifacts is not None:
-            artifacts.write_json("verdict.json", verdict.to_json())
-            artifacts.point()
-        if verdict.passed:
-            self._parcels.remember(pending, verdict)
-        self._tell(pending, verdict, folder, complaint)
-
-    def _as_here(self, pending: Pending, brought: Brought, folder: str) -> Verdict:
-        """Return the verdict with the names that things have here."""
-        verdict, case = brought.verdict, pending.case
-        subject = replace(
-            verdict.subject,
-            image=str(case.image),
-            template=case.template.source,
-            case=case.name,
-            facts={**verdict.subject.facts, "worker": brought.worker},
-        )
-        return after_losses(replace(verdict, subject=subject, artifacts=folder), pending.losses)
-
-    def _unpack(self, brought: Brought, folder: Path) -> None:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if not brought.archive:
-            return
-        folder_archive.unpack(brought.archive, folder)
-        report = folder / "report.html"
-        if report.is_file():
-            text = report.read_bytes()
-            report.write_bytes(text.replace(brought.folder.encode(), str(folder).encode()))
-
     def _end_with(self, pending: Pending, error: BaseException) -> None:
-        """Leave a verdict for a case that brought none."""
-        from hotplate.events.log import EventLog
-        from hotplate.verdict.verdict import of_error
-
-        folder: Path | None = None
-        with contextlib.suppress(HostError):
-            folder = self._artifacts(pending).folder
-        verdict = of_error(
-            error,
-            pending.case.subject,
-            EventLog(),
-            now=time.monotonic(),
-            artifacts=str(folder or ""),
-        )
-        verdict = after_losses(verdict, pending.losses)
-        if pending.artifacts is not None:
-            pending.artifacts.write_json("verdict.json", verdict.to_json())
-            pending.artifacts.point()
-        self._tell(pending, verdict, folder, "")
-
-    def _tell(
-        self, pending: Pending, verdict: Verdict, folder: Path | None, complaint: str
-    ) -> None:
-        seconds = time.monotonic() - pending.began
-        self._on_end(CaseEnd(pending.case, verdict, folder, seconds, complaint))
+        """Give a case that brought none its verdict."""
+        self._on_end(self._homecoming.without(pending, error))
 
     # -- images ------------------------------------------------------------------------------------
 

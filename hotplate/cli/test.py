@@ -28,6 +28,7 @@ from hotplate.cluster import scheduler
 from hotplate.errors import HostError, Outcome, UsageError
 from hotplate.shard import Shard
 from hotplate.text import clean
+from hotplate.timing.sparing import Sparing
 
 if TYPE_CHECKING:
     from hotplate.cli.on_cluster import OnCluster
@@ -217,6 +218,8 @@ class TestCommand:
         self.jobs, self.why = self._how_many()
         self.runs: dict[str, RunReport] = {}
         self.problems: list[int] = []
+        self.sparing = Sparing()
+        self.written = 0
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -228,14 +231,22 @@ class TestCommand:
         self._remove_old_runs()
         if not self.cases:
             self._write_files()
-        elif self.jobs > 1 or self.address:
+        else:
+            try:
+                self._run_cases()
+            finally:
+                if self.written < len(self.runs):
+                    self._write_files()
+        if self.several and self.cases:
+            self._write_matrix()
+        return max([each.exit_status for each in self.verdicts] + self.problems, default=0)
+
+    def _run_cases(self) -> None:
+        if self.jobs > 1 or self.address:
             self._side_by_side()
         else:
             self._one_by_one()
         self._leave_out([each for each in self.cases if each.name not in self.runs])
-        if self.several and self.cases:
-            self._write_matrix()
-        return max([each.exit_status for each in self.verdicts] + self.problems, default=0)
 
     def _remove_old_runs(self) -> None:
         """Once a command: none of its own cases goes, however many there are."""
@@ -376,12 +387,17 @@ class TestCommand:
             self.lines.flush()
         if self.several:
             self.last.remember(case, verdict)
-        self._write_files()
+        if self.sparing.due:
+            self._write_files()
 
     def _write_files(self) -> None:
-        """After each case: during the next one the host may be found to lack something."""
+        """After a case, as a rule: during the next one the host may be found to lack something."""
+        self.written = len(self.runs)
         try:
-            self.files.write(self.verdicts)
+            with self.sparing.doing():
+                if self.several and self.runs:
+                    self.last.write()
+                self.files.write(self.verdicts)
         except HostError as error:
             self.problems.append(error.exit_status)
             print(f"hotplate test: {error}", file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -82,11 +81,12 @@ def _blocks(files: Any, path: str, offset: int, sink: BinaryIO) -> Iterator[byte
 
 def _block_at(files: Any, path: str, offset: int) -> bytes | None:
     """Return what is at an offset; None from a server that has no ranges."""
-    with contextlib.suppress(OSError, ValueError, NotImplementedError):
+    try:
         with files.open(path, "rb") as source:
             source.seek(offset)
             return bytes(source.read(BLOCK))
-    return None
+    except (OSError, ValueError, NotImplementedError):
+        return None
 
 
 def fetch_with(

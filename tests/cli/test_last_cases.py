@@ -22,6 +22,7 @@ def remember(last: LastCases, it: Case, outcome: Outcome) -> None:
     last.remember(
         it, Verdict(subject=it.subject, outcome=outcome, status="", reasons=(), stages=())
     )
+    last.write()
 
 
 def test_those_that_did_not_pass_or_did_not_run(tmp_path):

@@ -18,15 +18,19 @@ TEMPLATE = "heat_template_version: 2018-08-31\nresources: {}\n"
 
 
 @pytest.fixture
-def on_two(tmp_path: Path) -> Iterator[Cluster]:
-    with cluster(Played(tmp_path)) as started:
+def played(tmp_path: Path) -> Played:
+    return Played(tmp_path)
+
+
+@pytest.fixture
+def on_two(played: Played) -> Iterator[Cluster]:
+    with cluster(played.folder) as started:
         for name in ("one", "two"):
             started.start_worker(name)
         yield started
 
 
-def test_cases_come_back_as_from_this_host(on_two):
-    played = on_two.played
+def test_cases_come_back_as_from_this_host(on_two, played):
     images = played.images(good="pass", bad="fail", dead="die", late="lost 1", fine="pass")
     (played.folder / "t.yaml").write_text(TEMPLATE)
     done = played.run(
@@ -65,8 +69,7 @@ def test_cases_come_back_as_from_this_host(on_two):
     assert not [*played.folder.glob("local-*/**/hotplate-*")]
 
 
-def test_a_signal_leaves_no_case_on_any_worker(on_two):
-    played = on_two.played
+def test_a_signal_leaves_no_case_on_any_worker(on_two, played):
     images = played.images(one="wait", two="wait", three="wait", four="wait", five="wait")
     process = played.start(*images, "--on", on_two.address, "--json", "v.json")
 
@@ -81,8 +84,7 @@ def test_a_signal_leaves_no_case_on_any_worker(on_two):
     assert out.splitlines()[-1].startswith("0 of 5 images passed; ")
 
 
-def test_a_client_that_is_killed_leaves_no_case_on_any_worker(on_two):
-    played = on_two.played
+def test_a_client_that_is_killed_leaves_no_case_on_any_worker(on_two, played):
     process = played.start(*played.images(one="wait", two="wait"), "--on", on_two.address)
     wait_until(lambda: len(on_two.tried()) == 2)
     process.kill()

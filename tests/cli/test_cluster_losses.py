@@ -1,0 +1,169 @@
+"""What becomes of cases whose worker dies or stands still, or whose scheduler starts again."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+
+import played_cases
+import pytest
+from played_cases import Played, runs, wait_until
+from played_cluster import cluster
+
+TTL = 8
+"""Seconds after which the scheduler gives up a worker that says nothing; 300 by default."""
+
+
+def stream_of(process) -> list[dict]:
+    """Read the verdicts that a command streams, to its end."""
+    out, err = process.communicate(timeout=played_cases.SECONDS * 2)
+    return [json.loads(line) for line in out.splitlines()], err
+
+
+def free(played: Played) -> None:
+    """Let the cases that wait go on."""
+    (played.folder / "free").touch()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=lambda how: how.name)
+def test_a_worker_that_goes_takes_no_verdict_with_it(tmp_path, how):
+    played = Played(tmp_path)
+    with cluster(tmp_path, ttl=TTL) as on:
+        first = on.start_worker("first")
+        images = played.images(one="until free", two="pass")
+        process = played.start(*images, "--on", on.address, "--json", "-")
+        wait_until(lambda: played.tries("one"))
+        before = on.tried()
+        on.start_worker("second")
+        first.send_signal(how)
+        wait_until(lambda: len(played.tries("one")) == 2)
+        free(played)
+        verdicts, err = stream_of(process)
+        assert process.returncode == 0, err
+        assert Counter(each["case"] for each in verdicts) == {"one.raw": 1, "two.raw": 1}
+        one = next(each for each in verdicts if each["case"] == "one.raw")
+        (why,) = one["reasons"]
+        assert why.startswith('a first try lost its machine: the worker "tcp://127.0.0.1:')
+        assert why.endswith('" has gone')
+        assert "one.raw: the machine was lost, which says nothing about the image" in err
+        if how is signal.SIGSTOP:
+            first.send_signal(signal.SIGCONT)
+        wait_until(lambda: not any(map(runs, before)))
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_starts_again_has_every_case_run(tmp_path):
+    played = Played(tmp_path)
+    with cluster(tmp_path) as on:
+        on.start_worker("only")
+        images = played.images(one="until free", two="until free", three="pass")
+        process = played.start(*images, "--on", on.address, "--json", "-")
+        wait_until(lambda: played.tries("one") and played.tries("two"))
+        before = on.tried()
+        on.scheduler.kill()
+        on.scheduler.wait()
+        wait_until(lambda: not any(map(runs, before)))
+        on.start_scheduler()
+        wait_until(lambda: len(played.tries("one")) == 2 and len(played.tries("two")) == 2)
+        free(played)
+        verdicts, err = stream_of(process)
+        assert process.returncode == 0, err
+        assert Counter(each["case"] for each in verdicts) == dict.fromkeys(images, 1)
+        lost = [each for each in verdicts if each["reasons"]]
+        assert {each["case"] for each in lost} == {"one.raw", "two.raw"}
+        assert "is lost; trying again" in err
+
+
+@pytest.mark.slow
+def test_a_case_is_lost_at_most_so_often(tmp_path):
+    played = Played(tmp_path)
+    with cluster(tmp_path) as on:
+        names = ("first", "second")
+        for name in names:
+            on.start_worker(name, "--cores", "1")
+        process = played.start(
+            *played.images(one="wait"), "--on", on.address, "--json", "-", "--retry-lost", "0"
+        )
+        wait_until(lambda: played.tries("one"))
+        (pid,) = played.tries("one")
+        has_it = next(each for each in on.workers.values() if pid in descendants(each.pid))
+        has_it.kill()
+        verdicts, err = stream_of(process)
+        assert process.returncode == 4, err
+        (verdict,) = verdicts
+        assert verdict["outcome"] == "machine lost"
+        wait_until(lambda: not any(map(runs, on.tried())))
+
+
+def descendants(pid: int) -> set[int]:
+    """The processes that a process started, and those that they did."""
+    from pathlib import Path
+
+    children: dict[int, set[int]] = {}
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = each.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), set()).add(int(each.parent.name))
+    below: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            below.add(child)
+            waiting.append(child)
+    return below
+
+
+def test_what_no_worker_can_run_is_said_at_once(tmp_path):
+    played = Played(tmp_path)
+    with cluster(tmp_path) as on:
+        on.start_worker("only")
+        done = played.run(
+            *played.images(one="pass"), "--on", on.address, "--accelerator", "kvm", "-q"
+        )
+        assert done.returncode == 3, done
+        assert "can run this case: the only worker does not have KVM" in done.stdout
+
+
+def test_a_scheduler_that_is_not_there_is_a_sentence(tmp_path):
+    played = Played(tmp_path)
+    done = played.run(*played.images(one="pass"), "--on", "tcp://127.0.0.1:9")
+    assert done.returncode == 3
+    assert 'no Dask scheduler answers at "tcp://127.0.0.1:9"' in done.stderr
+
+
+@pytest.mark.long
+def test_twelve_cases_come_whole_out_of_all_of_that(tmp_path):
+    """One of three workers is killed, one stands still, the scheduler starts again."""
+    played = Played(tmp_path)
+    with cluster(tmp_path, ttl=TTL) as on:
+        for name in ("first", "second", "third"):
+            on.start_worker(name, "--cores", "8", "--memory-mib", "20000")
+        names = [f"case{number}" for number in range(12)]
+        images = played.images(**dict.fromkeys(names, "until free"))
+        process = played.start(
+            *images, "--on", on.address, "--json", "-", "--junit", "j.xml", "--retry-lost", "9"
+        )
+        wait_until(lambda: len(on.tried()) == 12)
+        on.workers["first"].kill()
+        on.workers["second"].send_signal(signal.SIGSTOP)
+        wait_until(lambda: len(on.tried()) > 12)
+        on.scheduler.kill()
+        on.scheduler.wait()
+        on.start_scheduler()
+        tried = len(on.tried())
+        wait_until(lambda: len(on.tried()) > tried)
+        on.workers["second"].send_signal(signal.SIGCONT)
+        free(played)
+        verdicts, err = stream_of(process)
+        assert process.returncode == 0, err
+        assert Counter(each["case"] for each in verdicts) == dict.fromkeys(images, 1)
+        assert {each["outcome"] for each in verdicts} == {"passed"}
+        again = {each["case"] for each in verdicts if each["reasons"]}
+        assert again
+        for each in again:
+            assert f"{each}: the machine was lost, which says nothing about the image" in err
+        wait_until(lambda: not any(map(runs, on.tried())))
