@@ -82,19 +82,23 @@ class Case:
 
     :param name: of the case, another one than that of every other case of the table.
     :param settings: those that the case has of its own, by name.
+    :param url: of the image, where a worker of a cluster fetches it.
     """
 
     name: str
     image: Path
     template: TemplateChoice = TemplateChoice()
     settings: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
 
     @property
     def subject(self) -> Subject:
         """What its verdict is on, before more is known of it."""
         from hotplate.verdict.verdict import Subject
 
-        return Subject(image=str(self.image), template=self.template.source, case=self.name)
+        return Subject(
+            image=self.url or str(self.image), template=self.template.source, case=self.name
+        )
 
     def arguments(self, args: argparse.Namespace) -> argparse.Namespace:
         """Return the words of the command with the settings of this case among them."""

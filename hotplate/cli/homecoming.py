@@ -81,7 +81,7 @@ class Homecoming:
         verdict, case = brought.verdict, pending.case
         subject = replace(
             verdict.subject,
-            image=str(case.image),
+            image=case.subject.image,
             template=case.template.source,
             case=case.name,
             facts={**verdict.subject.facts, "worker": brought.worker},

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from hotplate.cli.arguments import check_files, load_settings
 from hotplate.cli.builtin_cases import builtin_cases
 from hotplate.cli.cases import Case, TemplateChoice, table
+from hotplate.cli.image_words import Images
 from hotplate.errors import UsageError
 
 
@@ -24,24 +26,26 @@ def check(args: argparse.Namespace) -> None:
     if not args.images and not args.file:
         raise UsageError("no image is named", hint="hotplate test IMAGE, or -f RUN_FILE")
     for image in args.images:
-        find(image)
+        if isinstance(image, Path):
+            find(image)
     named_images.parse(args.named_images)
 
 
-def named(args: argparse.Namespace) -> list[Case]:
+def named(args: argparse.Namespace, images_of: Images | None = None) -> list[Case]:
     """Return the cases that a command line names, with its run file if it has one.
 
     What the command line names takes the place of what the file does.
 
+    :param images_of: finds the images; by default those of this host.
     :raises UsageError: for a file that is not there, and for words that make no sense together.
     """
     # Loaded here: what reads YAML is not needed for --help.
     from hotplate.cli import run_file
-    from hotplate.image.inspect import find
 
     check(args)
     file = run_file.read(args.file) if args.file else run_file.RunFile()
-    images = [find(each) for each in args.images] or file.images
+    bring = images_of or Images(load_settings(args).cache)
+    images = bring.files(args.images or file.images)
     if not images:
         raise UsageError(f'the run file "{args.file}" names no image', hint="images: [web.qcow2]")
     given = {"datasource": args.datasources, "firmware": args.firmwares}
@@ -50,7 +54,8 @@ def named(args: argparse.Namespace) -> list[Case]:
     if templates:
         if args.groups:
             raise UsageError("--group chooses built-in cases, and there is a template")
-        return table(images, templates, settings)
+        return bring.with_urls(table(images, templates, settings))
+    bring.check_known(images)
     cases = table(images, [TemplateChoice()], settings)
     chosen = builtin_cases(
         images,

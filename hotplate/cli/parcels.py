@@ -16,7 +16,7 @@ from hotplate.cli.arguments import load_settings
 from hotplate.cli.case_on_worker import Brought, Job, SentTemplate, add_piece, no_piece, read_all
 from hotplate.cli.cases import Case, TemplateChoice
 from hotplate.cli.side_by_side import CASE_MIB
-from hotplate.cluster import abilities, image_set
+from hotplate.cluster import abilities, image_set, image_url
 from hotplate.cluster.image_set import ImageSet
 from hotplate.errors import HotplateError
 from hotplate.image import named as named_images
@@ -86,7 +86,18 @@ class Parcels:
         :raises UsageError: when a file of the image does not go with it.
         :raises OSError: when one cannot be read.
         """
-        return Pending(case, self._needed(case), self._image(case.image))
+        image = self._of_url(case.url) if case.url else self._image(case.image)
+        return Pending(case, self._needed(case), image)
+
+    def _of_url(self, url: str) -> ImageSet:
+        if url not in self._images:
+            image = image_set.of_url(url)
+            try:
+                self._images[url] = image_url.versioned(image)
+            except HotplateError:
+                # It may be within the workers' reach only; then each command fetches it anew.
+                self._images[url] = replace(image, version=self._run)
+        return self._images[url]
 
     def pack(self, pending: Pending) -> bytes:
         """Return a case as it is sent.

@@ -2,7 +2,7 @@
 
 ::
 
-    images: [web.qcow2, "builds/*.qcow2"]
+    images: [web.qcow2, "builds/*.qcow2", "https://example.org/db.qcow2"]
     templates:
       - small.yaml
       - template: large.yaml
@@ -29,6 +29,8 @@ from typing import Any
 import yaml
 
 from hotplate.cli.cases import TemplateChoice
+from hotplate.cli.image_words import ImageWord, image_word
+from hotplate.cluster import image_set
 from hotplate.errors import HotplateError, UsageError
 from hotplate.image.inspect import find
 from hotplate.settings import Datasource, FirmwareChoice
@@ -49,7 +51,7 @@ class RunFile:
     :param settings: by the name of the setting, the values that it is to have.
     """
 
-    images: Sequence[Path] = ()
+    images: Sequence[ImageWord] = ()
     templates: Sequence[TemplateChoice] = ()
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -90,9 +92,14 @@ class _RunFileReader:
             },
         )
 
-    def _images(self, top: Mapping[str, yaml.Node]) -> Iterator[Path]:
+    def _images(self, top: Mapping[str, yaml.Node]) -> Iterator[ImageWord]:
         for node in self._list(top, "images"):
             name = self._text(node, "the name of an image")
+            if isinstance(image_word(name), str):
+                with self._at(node):
+                    image_set.of_url(name)
+                yield name
+                continue
             if not glob.has_magic(name):
                 with self._at(node):
                     yield find(self._path.parent / name)

@@ -20,12 +20,13 @@ from hotplate.cli.arguments import (
 )
 from hotplate.cli.case_run import CaseRun, import_what_writes
 from hotplate.cli.cases import Case
+from hotplate.cli.image_words import Images, image_word
 from hotplate.cli.interrupts import Interrupts
 from hotplate.cli.last_cases import LastCases
 from hotplate.cli.named import check, named
 from hotplate.cli.side_by_side import CaseEnd, SideBySide, how_many
 from hotplate.cluster import scheduler
-from hotplate.errors import HostError, Outcome, UsageError
+from hotplate.errors import HostError, Interrupted, Outcome, UsageError
 from hotplate.shard import Shard
 from hotplate.text import clean
 from hotplate.timing.sparing import Sparing
@@ -48,11 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate test``."""
     parser.add_argument(
         "images",
-        type=Path,
+        type=image_word,
         nargs="*",
         metavar="IMAGE",
-        help="a qcow2 or raw image; of several, and of several templates, firmwares and data "
-        "sources, each is tested with each",
+        help="a qcow2 or raw image, or a URL of one; of several, and of several templates, "
+        "firmwares and data sources, each is tested with each",
     )
     add_image_argument(parser)
     parser.add_argument(
@@ -164,12 +165,22 @@ def run(args: argparse.Namespace) -> int:
     check(args)
     with Interrupts() as interrupts, contextlib.ExitStack() as stack:
         import_what_writes()
-        cases = named(args)
+        cases = named(args, stack.enter_context(_images(args, interrupts)))
         files = ResultFiles(args.junit, file, several=len(cases) > 1)
         lines = sys.stdout if streams else None
         if streams:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         return TestCommand(args, cases, files=files, interrupts=interrupts, lines=lines).run()
+
+
+def _images(args: argparse.Namespace, interrupts: Interrupts) -> Images:
+    """Return what finds the images; a signal ends its work."""
+
+    def check() -> None:
+        if interrupts.came:
+            raise Interrupted(interrupts.came)
+
+    return Images(load_settings(args).cache, elsewhere=bool(args.on), check=check)
 
 
 def shard_of(text: str) -> Shard:

@@ -32,10 +32,12 @@ class ImageSet:
     """The files that belong to an image, the image itself first.
 
     :param url: where the image is fetched from; "" for a file of the host that submits.
+    :param version: what is known of the file behind a URL whose SHA-256 is not.
     """
 
     files: tuple[SetFile, ...]
     url: str = ""
+    version: str = ""
 
     @property
     def name(self) -> str:
@@ -52,17 +54,8 @@ class ImageSet:
         """What tells it from every other one: names and contents, or its URL."""
         text = "".join(f"{each.name}\0{each.sha256}\n" for each in self.files)
         if not self.sha256:
-            text += self.url
+            text += f"{self.url}\n{self.version}"
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:40]
-
-
-def is_url(text: str) -> bool:
-    """Whether an image is named by a URL.
-
-    >>> is_url("https://example.org/web.qcow2"), is_url("images/web.qcow2")
-    (True, False)
-    """
-    return "://" in text
 
 
 def of_url(url: str) -> ImageSet:

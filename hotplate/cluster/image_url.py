@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,26 +26,55 @@ def fetch(wanted: ImageSet, target: Path, *, check: Callable[[], None] = lambda:
     :raises UsageError: when fsspec, or what it needs for such URLs, is not installed.
     :raises HostError: when the URL cannot be read, or what came is too short.
     """
-    if importlib.util.find_spec("fsspec") is None:
-        raise UsageError(f'the image "{wanted.url}" needs the package "fsspec"', hint=EXTRA)
-    try:
+    with _sentences(wanted.url):
         _fetch(wanted, target, check)
+
+
+@contextlib.contextmanager
+def _sentences(url: str) -> Iterator[None]:
+    """Put into a sentence what goes wrong; each kind of URL has errors of its own."""
+    try:
+        yield
     except HotplateError:
         raise
     except Exception as error:
-        # Each kind of URL has errors of its own.
         why = " ".join(str(error).split()) or type(error).__name__
-        raise HostError(f'the image "{wanted.url}" cannot be fetched: {why}') from error
+        raise HostError(f'the image "{url}" cannot be fetched: {why}') from error
+
+
+def _open(url: str) -> tuple[Any, str]:
+    """Return the file system that a URL is of, and the path on it.
+
+    :raises UsageError: when fsspec, or what it needs for such URLs, is not installed.
+    """
+    if importlib.util.find_spec("fsspec") is None:
+        raise UsageError(f'the image "{url}" needs the package "fsspec"', hint=EXTRA)
+    import fsspec
+
+    try:
+        files, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f'the image "{url}" cannot be opened: {error}') from error
+    return files, str(path)
+
+
+def versioned(image: ImageSet) -> ImageSet:
+    """Return an image with what its server says of it now, where its SHA-256 is not known.
+
+    So what has changed is fetched anew: by its ETag or time, as far as there is one, and its size.
+
+    :raises UsageError: and HostError, as for :func:`fetch`.
+    """
+    if image.sha256:
+        return image
+    with _sentences(image.url):
+        files, path = _open(image.url)
+        about = {name: str(value) for name, value in files.info(path).items()}
+    return replace(image, version=json.dumps(about, sort_keys=True))
 
 
 def _fetch(wanted: ImageSet, target: Path, check: Callable[[], None]) -> None:
-    import fsspec
-
-    files: Any
-    try:
-        files, path = fsspec.core.url_to_fs(wanted.url)
-    except (ImportError, ValueError) as error:
-        raise UsageError(f'the image "{wanted.url}" cannot be opened: {error}') from error
+    files, path = _open(wanted.url)
     size = files.info(path).get("size")
     begun = target.stat().st_size
     if not wanted.sha256 or (size is not None and begun > size):

@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = {
     "hotplate.cli.case_run",
     "hotplate.cli.cases",
+    "hotplate.cli.image_words",
     "hotplate.cluster.abilities",
-    "hotplate.cluster.image_set",
     "hotplate.cluster.scheduler",
     "hotplate.stacks.builtin",
     "hotplate.cloud.glance.images",

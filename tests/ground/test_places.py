@@ -24,6 +24,7 @@ ELSEWHERE = {
     "cli/hook_new": "hookkit/test_new.py",
     "cli/hook_push": "hookkit/test_push.py",
     "cli/host_probes": "cli/test_doctor.py",
+    "cli/homecoming": "cli/test_on_cluster.py",
     "cli/interrupts": "cli/test_what_stays.py",
     "cli/named": "cli/test_cases.py",
     "cli/monitor": "cli/test_pause.py",

@@ -1,0 +1,90 @@
+"""Images as a command line and a run file name them: paths, and URLs that are fetched."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from hotplate.cli.cases import Case
+from hotplate.errors import UsageError
+
+ImageWord = Path | str
+"""A path; text is a URL."""
+
+
+def image_word(text: str) -> ImageWord:
+    """Return what names an image.
+
+    >>> image_word("web.qcow2")
+    PosixPath('web.qcow2')
+    >>> image_word("https://example.org/web.qcow2")
+    'https://example.org/web.qcow2'
+    """
+    return text if "://" in text else Path(text)
+
+
+class Images:
+    """The files of the images that a command names.
+
+    :param cache: where images that come from elsewhere are kept.
+    :param elsewhere: leave it to the workers to fetch what is named by a URL.
+    :param check: called again and again while one is fetched; what it raises ends that.
+    """
+
+    def __init__(
+        self, cache: Path, *, elsewhere: bool = False, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self._cache = cache
+        self._elsewhere = elsewhere
+        self._check = check
+        self._urls: dict[Path, str] = {}
+        self._held = contextlib.ExitStack()
+
+    def __enter__(self) -> Images:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def files(self, words: Iterable[ImageWord]) -> list[Path]:
+        """Return the file of each, those of URLs fetched and in use as long as the context lasts.
+
+        :raises UsageError: for a file that is not there, and a URL that names no image.
+        :raises HostError: for one that cannot be fetched.
+        """
+        from hotplate.image.inspect import find
+
+        return [self._of_url(each) if isinstance(each, str) else find(each) for each in words]
+
+    def with_urls(self, cases: Iterable[Case]) -> list[Case]:
+        """Return the cases with the URLs of those images that workers fetch."""
+        return [replace(each, url=self._urls.get(each.image, "")) for each in cases]
+
+    def check_known(self, images: Iterable[Path]) -> None:
+        """Refuse images that nobody has looked into, where their groups have to be known.
+
+        :raises UsageError: for one that the workers fetch.
+        """
+        for each in images:
+            if each in self._urls:
+                raise UsageError(
+                    f'the image "{self._urls[each]}" is fetched by the workers, so its groups are '
+                    "not known here",
+                    hint="-t TEMPLATE",
+                )
+
+    def _of_url(self, url: str) -> Path:
+        # Loaded here: most commands have no such image.
+        from hotplate.cluster import image_set, image_url
+        from hotplate.cluster.image_store import ImageStore
+
+        image = image_set.of_url(url)
+        if self._elsewhere:
+            path = Path(image.key) / image.name
+            self._urls[path] = url
+            return path
+        image = image_url.versioned(image)
+        fetch = image_url.fetch_with(image, check=self._check)
+        return self._held.enter_context(ImageStore(self._cache).use(image, fetch))
