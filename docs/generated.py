@@ -27,8 +27,9 @@ sys.path[:0] = [str(HERE), str(ROOT)]
 import loop  # noqa: E402
 
 from hotplate import cli  # noqa: E402
-from hotplate.hookkit.contract import LINES  # noqa: E402
+from hotplate.hookkit.contract import EXCEPTIONS, LINES  # noqa: E402
 from hotplate.hookkit.contract_configs import ROLES  # noqa: E402
+from hotplate.hookkit.contract_file import built_in  # noqa: E402
 from hotplate.plugin.options import OPTIONS  # noqa: E402
 from hotplate.settings import Settings  # noqa: E402
 from hotplate.verdict.console_patterns import PATTERNS  # noqa: E402
@@ -118,6 +119,23 @@ TABLES: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
     "contract": lambda: (
         ("Line", "What holds", "What to do about a hook that fails"),
         ((literal(line.name), sentence(line.sentence), sentence(line.mend)) for line in LINES),
+    ),
+    "exceptions": lambda: (
+        ("Exception", "Lines", "What does not count", "Groups of hotplate's own, and why"),
+        (
+            (
+                literal(name),
+                ", ".join(map(literal, lines)),
+                sentence(what),
+                "; ".join(
+                    f"{literal(group)}: {given.exceptions[name]}"
+                    for group, given in built_in()
+                    if name in given.exceptions
+                )
+                or "none",
+            )
+            for name, (lines, what) in EXCEPTIONS.items()
+        ),
     ),
     "roles": lambda: (
         ("Config", "What it has to do"),

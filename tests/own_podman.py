@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,3 +111,16 @@ def own_podman() -> Iterator[Podman]:
             pytest.skip("podman cannot run a container here: " + "; ".join(problems))
         yield made
         made.run("rm", "--all", "--force", "--time", "0", check=False)
+        _wait_for_the_end_of(name)
+
+
+def _wait_for_the_end_of(directory: str) -> None:
+    """Wait, within bounds, for what podman leaves in the background and still writes there."""
+    for _ in range(100):
+        lines = []
+        for each in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                lines.append(each.read_bytes())
+        if not any(directory.encode() in line for line in lines):
+            return
+        time.sleep(0.1)

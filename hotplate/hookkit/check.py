@@ -352,9 +352,12 @@ class _Checker:
             yield ContractFault(
                 "a config that fails gives deploy_status_code 0, so Heat takes it for a success"
             )
-        elif self._printed(trial, "deploy_stdout"):
-            # There are tools, such as Ansible, that print there why they fail.
-            return
+        elif self._printed(trial, "deploy_stdout") and not self._printed(trial, "deploy_stderr"):
+            yield ContractFault(
+                "what the tool printed, with the config fails, is in deploy_stdout, not in "
+                "deploy_stderr",
+                exception="words-on-stdout",
+            )
         elif not trial.text("deploy_stderr").strip():
             yield ContractFault("a config that fails gives an empty deploy_stderr")
         else:
@@ -467,10 +470,14 @@ class _Checker:
         """Yield what a hook that was ended has left: processes, and files with an input."""
         if killed:
             yield ContractFault(
-                f"it does not end on SIGTERM, and was killed after {END_GRACE:.0f} seconds"
+                f"it does not end on SIGTERM, and was killed after {END_GRACE:.0f} seconds",
+                exception="ignores-sigterm",
             )
         for name in stay_behind(self.scratch, DYING):
-            yield ContractFault(f'its program "{clean_line(name)}" still runs')
+            # The runner has ended the hook's process group.
+            yield ContractFault(
+                f'its program "{clean_line(name)}" still runs', exception="own-session"
+            )
         for path in files_with(trial.secret, self.own_places()):
             name = self._short(path).replace(trial.task.key, "<id>")
             yield ContractFault(f'the file "{name}" still holds an input')
@@ -630,4 +637,8 @@ def _result(checker: _Checker, line: ContractLine, usable: bool) -> LineResult:
         return LineResult(line, LineState.NOT_TRIED, reason=str(error))
     if unusable and not faults:
         return LineResult(line, LineState.NOT_TRIED, reason=unusable)
-    return LineResult(line, LineState.FAILED if faults else LineState.PASSED, faults)
+    given = checker.task.given.exceptions
+    excepted = {each.exception: given[each.exception] for each in faults if each.exception in given}
+    counted = tuple(each for each in faults if each.exception not in given)
+    state = LineState.FAILED if counted else LineState.PASSED
+    return LineResult(line, state, counted, excepted=excepted)

@@ -6,8 +6,8 @@ hotplate's own hooks keep to: one JSON object in, one JSON object out, and no in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hotplate.hookkit.findings import FindingKind
@@ -41,10 +41,12 @@ class ContractFault:
 
     :param reason: one sentence, without the value of an input.
     :param mend: what to do about it; empty for that of the line.
+    :param exception: the one of :data:`EXCEPTIONS` by which it does not count; empty for none.
     """
 
     reason: str
     mend: str = ""
+    exception: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,14 @@ class LineResult:
 
     :param faults: why it failed.
     :param reason: why it was not tried.
+    :param excepted: why something about it does not count, by the name of the exception.
     """
 
     line: ContractLine
     state: LineState
     faults: Sequence[ContractFault] = ()
     reason: str = ""
+    excepted: Mapping[str, str] = field(default_factory=dict)
 
 
 LINES = (
@@ -90,7 +94,8 @@ LINES = (
     ContractLine(
         "failure",
         "a config that fails gives a status that is not 0, and the tool's words",
-        "put the tool's exit status in deploy_status_code and its stderr in deploy_stderr",
+        "put the tool's exit status in deploy_status_code and its stderr in deploy_stderr; for a "
+        "tool that prints on stdout why it fails, give the reason in the contract file",
     ),
     ContractLine(
         "missing-tool",
@@ -139,6 +144,25 @@ LINES = (
 """The contract, in the order of its table."""
 
 LINE_NAMES = tuple(line.name for line in LINES)
+
+EXCEPTIONS = {
+    "words-on-stdout": (
+        ("failure",),
+        "the words of a tool that fails are in deploy_stdout, not in deploy_stderr",
+    ),
+    "own-session": (
+        ("time-limit", "interruption"),
+        "what the tool has started, in a session of its own, outlives the hook",
+    ),
+    "ignores-sigterm": (
+        ("time-limit", "interruption"),
+        "the tool does not end on SIGTERM, and is killed",
+    ),
+}
+"""What a tool does that its hook cannot help: the lines that are about it, and a sentence.
+
+A contract file that has a reason for one takes it out of what counts, and the table shows that.
+"""
 
 MENDS = {
     FindingKind.NOT_EXECUTABLE: "chmod 0755 the hook",

@@ -32,6 +32,8 @@ class ContractFile:
     :param may_change: the directories that the tool itself changes.
     :param options: those of each deployment.
     :param not_tried: reasons by the names of lines for which the group can have no config.
+    :param exceptions: reasons by the names of what does not count, see
+        :data:`~hotplate.hookkit.contract.EXCEPTIONS`.
     :param path: the file; None when nothing was read.
     """
 
@@ -40,6 +42,7 @@ class ContractFile:
     may_change: tuple[Path, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     not_tried: Mapping[str, str] = field(default_factory=dict)
+    exceptions: Mapping[str, str] = field(default_factory=dict)
     path: Path | None = None
 
     def with_configs(self, given: Mapping[str, object]) -> ContractFile:
@@ -54,6 +57,7 @@ class ContractFile:
             "may_change": list(map(str, self.may_change)),
             "options": dict(self.options),
             "not_tried": dict(self.not_tried),
+            "exceptions": dict(self.exceptions),
         }
 
     @classmethod

@@ -15,13 +15,14 @@ A contract file is YAML; ``NAME.check.yaml`` lies beside the hook ``NAME.py``::
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from hotplate.errors import UsageError
-from hotplate.hookkit.contract import LINE_NAMES
+from hotplate.hookkit.contract import EXCEPTIONS, LINE_NAMES
 from hotplate.hookkit.contract_configs import ROLES, ContractFile
 
 SUFFIX = ".check.yaml"
@@ -29,7 +30,7 @@ FILE_LIMIT = 1 << 20
 """Bytes of a contract file, and of one config."""
 
 _BUILT_IN = Path(__file__).with_name("contracts")
-_KEYS = {"tool", "may-change", "options", "configs", "not-tried"}
+_KEYS = {"tool", "may-change", "options", "configs", "not-tried", "exceptions"}
 
 
 def contract_file(hook: Path, group: str) -> ContractFile:
@@ -41,6 +42,12 @@ def contract_file(hook: Path, group: str) -> ContractFile:
         if path.is_file():
             return read(path)
     return ContractFile()
+
+
+def built_in() -> Iterator[tuple[str, ContractFile]]:
+    """Yield each group that we have a contract file for, and what is in that."""
+    for path in sorted(_BUILT_IN.glob("*.yaml")):
+        yield path.stem, read(path)
 
 
 def read(path: Path) -> ContractFile:
@@ -63,6 +70,7 @@ def read(path: Path) -> ContractFile:
         may_change=tuple(map(Path, content.get("may-change") or ())),
         options=content.get("options") or {},
         not_tried=content.get("not-tried") or {},
+        exceptions=content.get("exceptions") or {},
         path=path,
     )
 
@@ -75,6 +83,7 @@ def _problem(content: Any) -> str:
         (content, _KEYS, "key"),
         (content.get("configs"), set(ROLES), "config"),
         (content.get("not-tried"), set(LINE_NAMES), "line"),
+        (content.get("exceptions"), set(EXCEPTIONS), "exception"),
     ):
         if given is not None and not isinstance(given, dict):
             return f"has a {kind} list that is no map"
@@ -87,6 +96,7 @@ def _problem(content: Any) -> str:
         return 'has a "may-change" that is no list of directories'
     if not isinstance(content.get("options") or {}, dict):
         return 'has "options" that are no map'
-    if not all(isinstance(each, str) for each in (content.get("not-tried") or {}).values()):
-        return 'has a "not-tried" whose reasons are not text'
+    for key in ("not-tried", "exceptions"):
+        if not all(isinstance(each, str) and each for each in (content.get(key) or {}).values()):
+            return f'has "{key}" whose reasons are not text'
     return ""

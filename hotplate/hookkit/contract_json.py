@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hotplate.hookkit.contract import LINES, ContractFault, LineResult, LineState
+from hotplate.hookkit.contract import EXCEPTIONS, LINES, ContractFault, LineResult, LineState
 
 TEXT_LIMIT = 4000
 """Characters of one reason that are read back."""
@@ -23,6 +23,7 @@ def lines_document(results: Sequence[LineResult]) -> list[dict[str, Any]]:
                 for fault in each.faults
             ],
             "reason": each.reason,
+            "excepted": dict(each.excepted),
         }
         for each in results
     ]
@@ -44,7 +45,13 @@ def read_lines(listed: object) -> list[LineResult]:
         if not isinstance(faults, list) or (state is LineState.FAILED) != bool(faults):
             raise ValueError(f'the line "{line.name}" is {state} without a reason for that')
         results.append(
-            LineResult(line, state, tuple(map(_fault, faults)), str(each["reason"])[:TEXT_LIMIT])
+            LineResult(
+                line,
+                state,
+                tuple(map(_fault, faults)),
+                str(each.get("reason", ""))[:TEXT_LIMIT],
+                _excepted(each.get("excepted")),
+            )
         )
     return results
 
@@ -53,3 +60,9 @@ def _fault(given: object) -> ContractFault:
     if not isinstance(given, dict):
         raise ValueError("a fault is no map")
     return ContractFault(*(str(given.get(name, ""))[:TEXT_LIMIT] for name in ("reason", "mend")))
+
+
+def _excepted(given: object) -> dict[str, str]:
+    if not isinstance(given, dict) or not given.keys() <= EXCEPTIONS.keys():
+        raise ValueError("its exceptions are none of the contract's")
+    return {name: str(reason)[:TEXT_LIMIT] for name, reason in given.items()}

@@ -50,6 +50,8 @@ def _lines(task: CheckTask, results: Sequence[LineResult], image: Path | None) -
         yield f"{each.state.value:9}  {each.line.name:13}  {each.line.sentence}"
         if each.state is LineState.NOT_TRIED:
             yield from _indented("reason", each.reason)
+        for reason in each.excepted.values():
+            yield from _indented("except", reason)
         for fault in each.faults:
             yield from _indented("reason", fault.reason)
         for mend in dict.fromkeys(fault.mend or each.line.mend for fault in each.faults):

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hotplate.cli import main
-from hotplate.hookkit.contract import LINE_NAMES
+from hotplate.hookkit.contract import EXCEPTIONS, LINE_NAMES
 from hotplate.hookkit.contract_configs import ROLES, filled_in
 from hotplate.hookkit.contract_file import contract_file
 
@@ -234,11 +234,46 @@ def test_a_config_of_the_command_line(make, check, tmp_path):
     assert "an empty deploy_stderr" in lines["failure"]["faults"][0]["reason"]
 
 
-def test_a_tool_may_say_on_stdout_why_it_fails(make, check, tmp_path):
+def except_for(hook, **exceptions):
+    """Add exceptions to a hook's contract file."""
+    path = hook.with_name("mine.check.yaml")
+    content = yaml.safe_load(path.read_text())
+    names = {name.replace("_", "-"): reason for name, reason in exceptions.items()}
+    path.write_text(yaml.safe_dump({**content, "exceptions": names}))
+
+
+def test_a_tool_may_say_on_stdout_why_it_fails_when_it_is_said_why(make, check, tmp_path, capsys):
     bad = tmp_path / "bad.sh"
     bad.write_text("echo @word@\nexit 1\n")
-    status, lines = check(make(GOOD), "--line=failure", f"--config=fails={bad}")
+    hook, words = make(GOOD), ["--line=failure", f"--config=fails={bad}"]
+    status, lines = check(hook, *words)
+    (fault,) = lines["failure"]["faults"]
+    assert (status, "is in deploy_stdout, not in" in fault["reason"]) == (1, True)
+    except_for(hook, words_on_stdout="that is how it is")
+    status, lines = check(hook, *words)
     assert (status, lines["failure"]["state"]) == (0, "passed")
+    assert lines["failure"]["excepted"] == {"words-on-stdout": "that is how it is"}
+    main(["hook", "check", str(hook), *words, "--changes-in", str(tmp_path / "elsewhere")])
+    assert "except: that is how it is\n" in capsys.readouterr().out
+
+
+def test_an_exception_takes_out_one_thing_only(make, check):
+    """A program that outlives the hook does not count; the input that the hook has left does."""
+    text = GOOD.replace(RUN, RUN + ", start_new_session=True").replace(HANDLER, "")
+    hook = make(text)
+    except_for(hook, own_session="it is made so")
+    status, lines = check(hook, "--line=interruption", "--line=failure")
+    reasons = [each["reason"] for each in lines["interruption"]["faults"]]
+    assert (status, len(reasons)) == (1, 1)
+    assert reasons[0].endswith("still holds an input")
+    assert list(lines["interruption"]["excepted"]) == ["own-session"]
+    assert lines["failure"]["excepted"] == {}
+
+
+def test_each_exception_is_one_that_a_line_can_have():
+    source = (ROOT / "hotplate" / "hookkit" / "check.py").read_text()
+    assert {name for name in EXCEPTIONS if f'exception="{name}"' in source} == set(EXCEPTIONS)
+    assert {line for lines, _ in EXCEPTIONS.values() for line in lines} <= set(LINE_NAMES)
 
 
 def test_a_config_that_never_says_that_it_runs_is_named(make, check, tmp_path):
@@ -260,6 +295,8 @@ def test_a_config_that_never_says_that_it_runs_is_named(make, check, tmp_path):
         ([], "tool: sh\n", "no config to try the hook of the group"),
         ([], "configs: {okay: x}\n", 'has the config "okay"; expected one of binary, fails'),
         ([], "not-tried: {nothing: x}\n", 'has the line "nothing"'),
+        ([], "exceptions: {nothing: x}\n", 'has the exception "nothing"'),
+        ([], "exceptions: {own-session: }\n", 'has "exceptions" whose reasons are not text'),
         ([], "colour: red\n", 'has the key "colour"'),
         ([], "- a\n", "is no map"),
         ([], "a: [\n", "cannot be read"),

@@ -21,7 +21,10 @@ echo '{"deploy_stdout": "", "deploy_stderr": "", "deploy_status_code": 0}'
 """
 ANSWER = {
     "hook": "/a",
-    "lines": [{"name": line.name, "state": "passed", "faults": [], "reason": ""} for line in LINES],
+    "lines": [
+        {"name": line.name, "state": "passed", "faults": [], "reason": "", "excepted": {}}
+        for line in LINES
+    ],
 }
 
 
@@ -105,6 +108,10 @@ def test_an_image_without_python(check, tmp_path):
         {"hook": "/a", "lines": []},
         {"hook": "/a", "lines": ANSWER["lines"][::-1]},
         {"hook": "/a", "lines": [*ANSWER["lines"][:-1], {"name": LINES[-1].name, "state": "odd"}]},
+        {
+            "hook": "/a",
+            "lines": [{**ANSWER["lines"][0], "excepted": {"all": "x"}}, *ANSWER["lines"][1:]],
+        },
         {
             "hook": "/a",
             "lines": [{**ANSWER["lines"][0], "state": "failed"}, *ANSWER["lines"][1:]],

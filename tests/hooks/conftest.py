@@ -1,5 +1,6 @@
 """What the hook tests share: run a hook file the way the runner does and read its answer."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -225,3 +226,37 @@ def hook_of(run_hook, make_deployment):
         return run
 
     return make
+
+
+@pytest.fixture(scope="session")
+def salt_call(tmp_path_factory) -> str:
+    """The path of a real salt-call, in an environment that is made once and then kept.
+
+    It has the packages of the element's lock file and no others, so that what the lock leaves
+    out shows here.
+    """
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    locks = HOOKS.parent / "elements" / "heat-config-salt" / "heat-salt-lock"
+    if not (locks / f"{tag}.txt").exists():
+        pytest.skip(f"the element heat-config-salt has no lock file for {tag}")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    directory = cache / "hotplate" / "tools" / f"salt-{tag}"
+    directory.mkdir(parents=True, exist_ok=True)
+    wanted = (locks / f"{tag}.txt").read_text() + (locks / "source.txt").read_text()
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = directory / "done"
+        if not done.exists() or done.read_text() != wanted:
+            done.unlink(missing_ok=True)
+            program = [str(directory / "venv" / "bin" / "python"), "-m", "pip", "install", "-q"]
+            program += ["--disable-pip-version-check", "--no-deps", "--require-hashes", "-r"]
+            for argv in (
+                [sys.executable, "-m", "venv", "--clear", str(directory / "venv")],
+                [*program, str(locks / f"{tag}.txt")],
+                [*program, str(locks / "source.txt")],
+            ):
+                made = subprocess.run(argv, capture_output=True, text=True, timeout=600)
+                if made.returncode:
+                    pytest.skip(f"Salt cannot be installed here: {made.stderr.strip()[-300:]}")
+            done.write_text(wanted)
+    return str(directory / "venv" / "bin" / "salt-call")

@@ -1,11 +1,7 @@
 """The salt hook with the real Salt, from the lock file that the element installs."""
 
-import fcntl
 import json
-import os
 import stat
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,43 +11,7 @@ from .conftest import EVERY_TYPE
 
 real = pytest.mark.tool("salt")
 
-ELEMENT = Path(__file__).resolve().parents[2] / "elements" / "heat-config-salt"
-
 VALUES = EVERY_TYPE | {"large": 1e16, "control": "a\x00\x07\x7f\x85\u2028\ufffe"}
-
-
-@pytest.fixture(scope="session")
-def salt_call(tmp_path_factory) -> str:
-    """The path of a real salt-call, in an environment that is made once and then kept.
-
-    It has the packages of the element's lock file and no others, so that what the lock leaves
-    out shows here.
-    """
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    locks = ELEMENT / "heat-salt-lock"
-    if not (locks / f"{tag}.txt").exists():
-        pytest.skip(f"the element heat-config-salt has no lock file for {tag}")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = cache / "hotplate" / "tools" / f"salt-{tag}"
-    directory.mkdir(parents=True, exist_ok=True)
-    wanted = (locks / f"{tag}.txt").read_text() + (locks / "source.txt").read_text()
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = directory / "done"
-        if not done.exists() or done.read_text() != wanted:
-            done.unlink(missing_ok=True)
-            program = [str(directory / "venv" / "bin" / "python"), "-m", "pip", "install", "-q"]
-            program += ["--disable-pip-version-check", "--no-deps", "--require-hashes", "-r"]
-            for argv in (
-                [sys.executable, "-m", "venv", "--clear", str(directory / "venv")],
-                [*program, str(locks / f"{tag}.txt")],
-                [*program, str(locks / "source.txt")],
-            ):
-                made = subprocess.run(argv, capture_output=True, text=True, timeout=600)
-                if made.returncode:
-                    pytest.skip(f"Salt cannot be installed here: {made.stderr.strip()[-300:]}")
-            done.write_text(wanted)
-    return str(directory / "venv" / "bin" / "salt-call")
 
 
 @pytest.fixture

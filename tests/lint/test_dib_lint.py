@@ -126,8 +126,8 @@ def test_what_a_plug_in_of_flake8_says_is_left_out(tmp_path: Path):
     full = Programs.of(os.environ)
     flake8 = full.find("flake8")
     assert flake8
-    said = full.run([flake8, tmp_path / "a" / "bin" / "x"], cwd=tmp_path).stdout
-    assert ": N534: " in said
+    printed = full.run([flake8, tmp_path / "a" / "bin" / "x"], cwd=tmp_path).stdout
+    assert ": N534: " in printed
     assert dib_lint_findings(Collection(tmp_path), full) == ([], [])
 
 

@@ -113,6 +113,20 @@ def _download_from_trixie(package: str, directory: Path) -> None:
 
 
 @pytest.fixture
+def base_system(tmp_path: Path) -> Path:
+    """A folder with the host's programs, but for those of containers."""
+    base = tmp_path / "base"
+    base.mkdir()
+    for folder in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"):
+        for program in Path(folder).iterdir():
+            if not program.name.startswith(("docker", "podman")):
+                link = base / program.name
+                if not link.is_symlink():
+                    link.symlink_to(program)
+    return base
+
+
+@pytest.fixture
 def clean_up_of(hooks_dir: Path, tmp_path: Path):
     """Make a function that runs a hook's step of os-refresh-config, and returns what it logged.
 

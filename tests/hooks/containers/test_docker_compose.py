@@ -40,7 +40,7 @@ def docker_compose(run_hook, make_deployment, hook_environment):
 
 
 @pytest.fixture(params=["docker compose", "docker-compose", "podman-compose"])
-def compose(request, podman, hook_environment, tmp_path: Path):
+def compose(request, podman, hook_environment, base_system, tmp_path: Path):
     """Each compose program in turn, as the hook finds it by itself."""
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -64,20 +64,8 @@ def compose(request, podman, hook_environment, tmp_path: Path):
                 pytest.skip("docker-compose is not installed")
             (tools / "docker-compose").symlink_to(program)
     # What was put aside here and the base system: no other compose program of the host.
-    hook_environment["PATH"] = f"{tools}:{_base_system(tmp_path)}"
+    hook_environment["PATH"] = f"{tools}:{base_system}"
     return request.param
-
-
-def _base_system(directory: Path) -> Path:
-    base = directory / "base"
-    base.mkdir()
-    for folder in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"):
-        for program in Path(folder).iterdir():
-            if not program.name.startswith(("docker", "podman")):
-                link = base / program.name
-                if not link.is_symlink():
-                    link.symlink_to(program)
-    return base
 
 
 @pytest.fixture
