@@ -202,6 +202,7 @@ def command_line(
     cards: Sequence[NetworkCard],
     channels: Mapping[str, str],
     variables: Path | None = None,
+    memory: str = "",
 ) -> list[str]:
     """Return QEMU's arguments, without the program itself.
 
@@ -212,6 +213,8 @@ def command_line(
     :param channels: a character device backend, such as ``socket,fd=10``, for each of
         ``console``, ``qmp`` and ``shell``.
     :param variables: the machine's own copy of the UEFI variable store.
+    :param memory: the file that the guest's memory is in, as options of QEMU's
+        ``memory-backend-file``; "" for QEMU's own.
     """
     row = architecture(config)
     virt = config.arch != "x86_64"
@@ -223,7 +226,7 @@ def command_line(
         "-display",
         "none",
         "-machine",
-        row.machines[config.firmware],
+        row.machines[config.firmware] + (",memory-backend=ram" if memory else ""),
         *accelerator,
         "-cpu",
         config.cpu or cpu,
@@ -245,6 +248,9 @@ def command_line(
         "-action",
         "panic=pause" if config.reboot else "panic=pause,reboot=shutdown",
     ]
+    if memory:
+        size = f"size={config.memory_mib}M"
+        arguments += ["-object", f"memory-backend-file,id=ram,{size},{memory}"]
     if not virt:
         arguments += ["-device", "pvpanic"]
     if config.display:

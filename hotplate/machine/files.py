@@ -62,6 +62,10 @@ class HandedFiles:
             descriptor = self._readable_copy(descriptor)
         return f"/proc/self/fd/{self._hand(descriptor)}"
 
+    def memory(self, descriptor: int) -> str:
+        """Hand over a guest's memory, which QEMU opens once more; returns its name for QEMU."""
+        return f"/proc/self/fd/{self._hand(os.dup(descriptor))}"
+
     def _hand(self, descriptor: int) -> int:
         self.descriptors.append(descriptor)
         return self._first + len(self.descriptors) - 1

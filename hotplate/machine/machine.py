@@ -33,6 +33,7 @@ from hotplate.machine.config import (
 )
 from hotplate.machine.console import Console
 from hotplate.machine.files import HandedFiles
+from hotplate.machine.guest_memory import GuestMemory
 from hotplate.machine.qmp import Qmp
 from hotplate.machine.wiring import Wiring
 from hotplate.timing.deadline import Deadline
@@ -68,6 +69,8 @@ class Machine:
     :param events: gets ``machine/power-on``, ``power-off``, ``exit``, ``panic``, ``reset`` and
         the console's lines.
     :param server_id: goes into these events.
+    :param memory: where its memory is when its state is saved or continued apart from that; it
+        stays the caller's. None: in QEMU, and in the state.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Machine:
         directory: Path,
         events: EventLog,
         server_id: str = "",
+        memory: GuestMemory | None = None,
     ) -> None:
         self.config = config
         self.wiring = wiring
@@ -86,6 +90,7 @@ class Machine:
         self.directory = directory.absolute()
         self.events = events
         self.server_id = server_id
+        self.memory = memory
         self.console = Console(self.directory / "console.log", events=events, server_id=server_id)
         self._child: Child | None = None
         self._qmp: Qmp | None = None
@@ -147,6 +152,7 @@ class Machine:
                     {name: f"socket,fd={FIRST_CHILD_FD + i}" for i, name in enumerate(CHANNELS)},
                     cards=cards,
                     names=files,
+                    memory=self._handed_memory(files, restored=incoming is not None),
                 )
                 arguments += [*files.options, *self._sandbox()]
                 if incoming is not None:
@@ -170,7 +176,8 @@ class Machine:
             self._qmp.negotiate(seconds=GREETING_SECONDS)
             self._started = True
             if incoming is not None:
-                snapshot.restore(self.qmp, incoming, self._wait_migration)
+                apart = self.memory is not None
+                snapshot.restore(self.qmp, incoming, self._wait_migration, apart=apart)
         except BaseException as error:
             child = self._child
             self.kill()
@@ -292,11 +299,13 @@ class Machine:
     def save_state(self, path: Path) -> None:
         """Write memory and devices to a file; the guest stands still after that.
 
+        Where the machine was given its :class:`GuestMemory`, that is not in the file.
         The disk and the UEFI variables belong to it and must be copied before the guest runs on.
 
         :raises HostError: when the file cannot be written.
         """
-        snapshot.save(self.qmp, path, self._wait_migration)
+        shares = self.memory is not None and self.memory.shared
+        snapshot.save(self.qmp, path, self._wait_migration, apart=shares)
 
     def _wait_migration(self, deadline: Deadline) -> str:
         with self._migration:
@@ -315,11 +324,13 @@ class Machine:
         *,
         cards: Sequence[NetworkCard],
         names: Names | HandedFiles | None = None,
+        memory: str = "",
     ) -> list[str]:
         """Return QEMU's arguments for these character devices.
 
         :param cards: its network interfaces.
         :param names: what its files are called; by default by their paths.
+        :param memory: see :func:`hotplate.machine.config.command_line`.
         """
         config = self.config
         if names is None:
@@ -333,6 +344,7 @@ class Machine:
             cards=cards,
             channels=channels,
             variables=self.directory / "efi-vars.fd",
+            memory=memory,
         )
 
     def write_script(self) -> Path:
@@ -375,6 +387,14 @@ class Machine:
         return path
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _handed_memory(self, files: HandedFiles, *, restored: bool) -> str:
+        """Return the options of the guest's memory; after a power cut it begins with none."""
+        memory = self.memory
+        if memory is None or not (restored or memory.shared):
+            return ""
+        share = "on" if memory.shared else "off"
+        return f"mem-path={files.memory(memory.descriptor)},share={share}"
 
     def _sandbox(self) -> list[str]:
         if not self._confined:

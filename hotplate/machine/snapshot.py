@@ -20,16 +20,17 @@ Wait = Callable[[Deadline], str]
 """Waits for the end of a migration; returns QEMU's ``completed`` or ``failed``."""
 
 
-def save(qmp: Qmp, path: Path, wait: Wait) -> None:
+def save(qmp: Qmp, path: Path, wait: Wait, *, apart: bool = False) -> None:
     """Stop the guest and write its memory and devices to ``path``, whole or not at all.
 
+    :param apart: leave out its memory, which is in a file that QEMU shares.
     :raises HostError: when the file cannot be written.
     """
     qmp.execute("stop")
     temporary = path.with_name(path.name + ".new")
     try:
         with temporary.open("wb") as stream:
-            status = _move(qmp, wait, stream.fileno(), "migrate", "while it was saved")
+            status = _move(qmp, wait, stream.fileno(), "migrate", apart=apart)
             if status != "completed" or os.fstat(stream.fileno()).st_size == 0:
                 raise HostError(
                     f'the machine\'s state could not be written to "{path}"',
@@ -46,14 +47,15 @@ def save(qmp: Qmp, path: Path, wait: Wait) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def restore(qmp: Qmp, path: Path, wait: Wait) -> None:
+def restore(qmp: Qmp, path: Path, wait: Wait, *, apart: bool = False) -> None:
     """Load a state into a QEMU that was started with ``-incoming defer``, and let it run.
 
+    :param apart: the memory is not in it: QEMU was given that in a file.
     :raises MachineLostError: when the state does not fit this machine.
     """
     try:
         with path.open("rb") as stream:
-            status = _move(qmp, wait, stream.fileno(), "migrate-incoming", "while it was restored")
+            status = _move(qmp, wait, stream.fileno(), "migrate-incoming", apart=apart)
     except OSError as error:
         raise MachineLostError(f'"{path}" cannot be read: {error.strerror}') from error
     if status != "completed":
@@ -61,11 +63,14 @@ def restore(qmp: Qmp, path: Path, wait: Wait) -> None:
     qmp.execute("cont")
 
 
-def _move(qmp: Qmp, wait: Wait, descriptor: int, command: str, when: str) -> str:
+def _move(qmp: Qmp, wait: Wait, descriptor: int, command: str, *, apart: bool) -> str:
     """Run one of the two migration commands on a descriptor and wait for its end."""
-    qmp.execute("migrate-set-capabilities", capabilities=[{"capability": "events", "state": True}])
+    wanted = {"events": True, "x-ignore-shared": apart}
+    capabilities = [{"capability": name, "state": state} for name, state in wanted.items()]
+    qmp.execute("migrate-set-capabilities", capabilities=capabilities)
     # The default limit of 128 MiB/s is for networks.
     qmp.execute("migrate-set-parameters", max_bandwidth=1 << 40)
     qmp.execute("getfd", descriptor=descriptor, fdname="state")
     qmp.execute(command, uri="fd:state")
-    return wait(Deadline(SECONDS, f"the machine's state {when}"))
+    when = "saved" if command == "migrate" else "restored"
+    return wait(Deadline(SECONDS, f"the machine's state while it was {when}"))

@@ -36,6 +36,7 @@ from hotplate.image.inspect import Image
 from hotplate.image.overlay import make_overlay
 from hotplate.machine import accelerator, admission, wiring
 from hotplate.machine.config import ARCHITECTURES, Firmware, MachineConfig
+from hotplate.machine.guest_memory import GuestMemory
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Wiring
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
@@ -70,6 +71,7 @@ class _Start:
     :param disk: makes or finds its disk in its folder.
     :param nonce: proves that the guest that answers is the one started.
     :param folder: of a server that was there before; None for a new one.
+    :param memory: what its memory is continued from; None for one that is booted.
     """
 
     spec: ServerSpec
@@ -77,6 +79,7 @@ class _Start:
     disk: Callable[[Path], Path]
     nonce: str
     folder: Path | None = None
+    memory: GuestMemory | None = None
 
 
 class QemuCompute:
@@ -90,6 +93,7 @@ class QemuCompute:
     :param directory: each server gets a folder of its own in it.
     :param networks: where the networks between servers have their folders; without it each server
         is by itself, whatever ports it has.
+    :param saves: its servers' states are going to be saved.
     :ivar networked: whether servers get the ports of their specs.
     :ivar fault: why the first server that could not be started could not: the host's fault or
         ours, whatever Heat makes of it.
@@ -104,6 +108,7 @@ class QemuCompute:
         events: EventLog,
         networks: Path | None = None,
         others: Mapping[str, Image] | None = None,
+        saves: bool = False,
     ) -> None:
         self.images = BootImages(image, others)
         self.settings = settings
@@ -121,6 +126,8 @@ class QemuCompute:
         self._waiting: dict[str, Deadline] = {}
         self._workers: list[threading.Thread] = []
         self._closed = False
+        self._saves = saves
+        self._lent: dict[Path, GuestMemory] = {}
         self._lock = threading.Lock()
         events.subscribe(self._see)
 
@@ -148,11 +155,19 @@ class QemuCompute:
         raise MachineLostError(f'the disk of the server "{spec.name}" does not exist any more')
 
     def restore(
-        self, spec: ServerSpec, services: GuestServices, *, disk: Path, state: Path, nonce: str
+        self,
+        spec: ServerSpec,
+        services: GuestServices,
+        *,
+        disk: Path,
+        memory: Path,
+        devices: Path,
+        nonce: str,
     ) -> Server:
-        """Start a server from a saved state: its memory, and the disk of the same instant.
+        """Start a server from a saved state: memory, devices and disk of the same instant.
 
         :param disk: stays as it is; an overlay of it is written to.
+        :param memory: is read once, and lent to each server that is restored from it.
         :param nonce: what the server was given when it was booted.
         :raises MachineLostError: when the state does not fit this QEMU or this configuration.
         """
@@ -160,10 +175,15 @@ class QemuCompute:
         def overlay(directory: Path) -> Path:
             return make_overlay(disk, "qcow2", directory / DISK)
 
-        memory = ExitStack()
-        memory.enter_context(self._reserved(Deadline(self.settings.limit, _wish(spec))))
-        with self._assemble(_Start(spec, services, overlay, nonce), memory) as server:
-            server.machine.start(incoming=state)
+        if memory not in self._lent:
+            self._lent[memory] = GuestMemory.load(memory)
+        lent = self._lent[memory]
+        reserved = ExitStack()
+        deadline = Deadline(self.settings.limit, _wish(spec))
+        reserved.enter_context(self._reserved(deadline, more_mib=lent.used_mib))
+        start = _Start(spec, services, overlay, nonce, memory=lent)
+        with self._assemble(start, reserved) as server:
+            server.machine.start(incoming=devices)
         self._state[spec.id] = ("ACTIVE", "")
         return server
 
@@ -189,6 +209,7 @@ class QemuCompute:
                 directory=directory,
                 events=self.events,
                 server_id=spec.id,
+                memory=self._memory(start, owned),
             )
             owned.enter_context(machine)
             machine.write_script()
@@ -319,6 +340,8 @@ class QemuCompute:
             worker.join(deadline.left)
         if self.segments is not None:
             self.segments.close()
+        while self._lent:
+            self._lent.popitem()[1].close()
 
     def _begin(self, start: _Start) -> None:
         """Switch a server on: now, or in a thread of its own when it has to wait for memory."""
@@ -414,14 +437,21 @@ class QemuCompute:
             StartFault(outcome=str(outcome_of(error)), message=sentence_of(error)), server=spec.id
         )
 
+    def _memory(self, start: _Start, owned: ExitStack) -> GuestMemory | None:
+        """Return where a server's memory is; None for QEMU's own."""
+        if self._saves:
+            return owned.enter_context(GuestMemory.empty(self.settings.memory))
+        return start.memory
+
     def _reserved(
         self,
         deadline: Deadline,
         *,
+        more_mib: int = 0,
         waiting: Callable[[str], None] = lambda _: None,
     ) -> contextlib.AbstractContextManager[None]:
         return admission.reserve(
-            self.settings.memory,
+            self.settings.memory + more_mib,
             directory=self.settings.cache / "memory",
             deadline=deadline,
             waiting=waiting,

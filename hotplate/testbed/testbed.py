@@ -37,6 +37,7 @@ class Testbed:
         and without them ``image`` is meant by every name.
     :param networks: attach servers to the networks of their ports; not where the settings choose a
         wiring, by which each server is by itself.
+    :param saves: its servers' states are going to be saved.
     """
 
     # Not a class of tests, whatever pytest takes its name for.
@@ -52,6 +53,7 @@ class Testbed:
         options: CloudOptions | None = None,
         others: Mapping[str, Image] | None = None,
         networks: bool = True,
+        saves: bool = False,
     ) -> None:
         self.image = image
         self.settings = settings
@@ -63,6 +65,7 @@ class Testbed:
         self._others = others
         networked = networks and settings.wiring is WiringChoice.AUTO
         self._networks = directory / "networks" if networked else None
+        self._saves = saves
         self._owned = ExitStack()
 
     def __enter__(self) -> Self:
@@ -75,6 +78,7 @@ class Testbed:
                 events=self.events,
                 networks=self._networks,
                 others=self._others,
+                saves=self._saves,
             )
             images = self.compute.images
             options = replace(self._options, images=images.shown(), images_by_name=images.by_name)

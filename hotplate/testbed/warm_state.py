@@ -68,8 +68,13 @@ class WarmState:
 
     @property
     def memory(self) -> Path:
-        """QEMU's stream of the machine's memory and devices."""
+        """The machine's memory, byte by byte; what it never used is a hole."""
         return self.directory / "memory"
+
+    @property
+    def devices(self) -> Path:
+        """QEMU's stream of the machine's devices."""
+        return self.directory / "devices"
 
     @property
     def about(self) -> dict[str, object]:
@@ -162,7 +167,12 @@ class WarmState:
             # So that the one that is not used for longest is known; a cache may be read-only.
             os.utime(self.directory)
         server = testbed.compute.restore(
-            self.spec, testbed.cloud, disk=self.disk, state=self.memory, nonce=self.nonce
+            self.spec,
+            testbed.cloud,
+            disk=self.disk,
+            memory=self.memory,
+            devices=self.devices,
+            nonce=self.nonce,
         )
         try:
             server.renew()
@@ -352,18 +362,25 @@ def _make(
     try:
         # By itself: several are restored beside each other, each with the address that it has.
         with Testbed(
-            image, settings=settings, directory=directory, events=EventLog(), networks=False
+            image,
+            settings=settings,
+            directory=directory,
+            events=EventLog(),
+            networks=False,
+            saves=True,
         ) as testbed:
             server = boot(testbed, say=say)
             say(f"saving its state: {settings.memory} MiB of memory, and its disk")
-            server.machine.save_state(temporary / "memory")
+            server.machine.save_state(temporary / "devices")
+            if server.machine.memory is not None:
+                server.machine.memory.save(temporary / "memory")
             # The disk as it is now belongs to the memory as it is now.
             server.machine.kill()
             shutil.copyfile(server.directory / "disk.qcow2", temporary / "disk.qcow2")
             private: dict[str, object] = {"spec": server.spec.to_json(), "nonce": server.nonce}
             testbed.cloud.copy_databases(temporary / "cloud")
         private["sizes"] = {
-            name: (temporary / name).stat().st_size for name in ("memory", "disk.qcow2")
+            name: (temporary / name).stat().st_size for name in ("memory", "devices", "disk.qcow2")
         }
         (temporary / "server.json").write_text(json.dumps(private))
         made = {**about, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}

@@ -312,7 +312,7 @@ def test_a_damaged_state_is_made_anew_once_and_reported(run, copied_state):
     assert "booting" not in done.stdout.str() + done.stderr.str()
 
 
-@pytest.mark.parametrize("part", ["disk.qcow2", "server.json", "cloud/heat.db"])
+@pytest.mark.parametrize("part", ["disk.qcow2", "devices", "server.json", "cloud/heat.db"])
 def test_each_part_of_a_state_is_seen_to_be_damaged(copied_state, trixie, tmp_path, part):
     class BootsOnceMoreError(Exception):
         pass

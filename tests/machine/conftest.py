@@ -22,6 +22,7 @@ from hotplate.events.log import EventLog
 from hotplate.guest.shell import Shell
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import MachineConfig
+from hotplate.machine.guest_memory import GuestMemory
 from hotplate.machine.machine import Machine
 from hotplate.timing.deadline import Deadline
 
@@ -82,6 +83,7 @@ def make(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> Iterator[Callable[..., M
             name: str = "tiny",
             directory: Path | None = None,
             start: bool = True,
+            memory: GuestMemory | None = None,
             **options: Any,
         ) -> Made:
             events = EventLog()
@@ -105,6 +107,7 @@ def make(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> Iterator[Callable[..., M
                 directory=directory or tmp_path / name,
                 events=events,
                 server_id=name,
+                memory=memory,
             )
             stack.enter_context(machine)
             answerer = Answerer(link, name)

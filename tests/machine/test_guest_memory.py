@@ -1,0 +1,130 @@
+"""The memory of a guest in a file: saved once, and lent to guests that keep their changes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import attached
+
+from hotplate.errors import HostError, MachineLostError
+from hotplate.machine.guest_memory import GuestMemory
+from hotplate.machine.machine import Machine
+
+MIB = 192
+Make = Callable[..., Any]
+
+
+def digest(memory: GuestMemory) -> str:
+    return hashlib.sha256(os.pread(memory.descriptor, MIB << 20, 0)).hexdigest()
+
+
+def saved(make: Make, tmp_path: Path, command: str) -> tuple[Path, Path]:
+    """The devices and the memory of a guest that has run a command."""
+    with GuestMemory.empty(MIB) as memory:
+        made = make(memory=memory)
+        attached(made.machine).run(command).check()
+        made.machine.save_state(tmp_path / "devices")
+        memory.save(tmp_path / "memory")
+        made.machine.kill()
+    return tmp_path / "devices", tmp_path / "memory"
+
+
+def test_memory_that_is_lent_is_never_changed(make: Make, tmp_path: Path) -> None:
+    devices, path = saved(make, tmp_path, "echo before >/tmp/mark")
+    # The devices alone: what the guest remembers is not in this file.
+    assert devices.stat().st_size < 4 << 20
+    assert path.stat().st_mode & 0o777 == devices.stat().st_mode & 0o777 == 0o600
+    on_disk = hashlib.sha256(path.read_bytes()).hexdigest()
+    with GuestMemory.load(path) as lent:
+        before = digest(lent)
+        assert before == on_disk
+        guests = [make(name=name, start=False, memory=lent) for name in ("one", "two")]
+        shells = []
+        for made in guests:
+            made.machine.start(incoming=devices)
+            shells.append(attached(made.machine, 20))
+        for number, shell in enumerate(shells):
+            assert shell.run("cat /tmp/mark").text == "before"
+            shell.run(f"echo {number} >/tmp/mark; head -c 20000000 /dev/zero >/tmp/more").check()
+        assert [shell.run("cat /tmp/mark").text for shell in shells] == ["0", "1"]
+        assert digest(lent) == before
+        # A power cut forgets all of it.
+        guests[0].machine.kill()
+        guests[0].machine.start()
+        assert attached(guests[0].machine).run("test -e /tmp/mark").rc == 1
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == on_disk
+
+
+def test_nobody_can_write_to_what_is_lent(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    with GuestMemory.empty(1) as memory:
+        os.pwrite(memory.descriptor, b"before", 5000)
+        memory.save(path)
+    with GuestMemory.load(path) as lent:
+        # As QEMU opens it, which is handed a descriptor.
+        again = os.open(f"/proc/self/fd/{lent.descriptor}", os.O_RDWR)
+        try:
+            for change in (
+                lambda: os.pwrite(again, b"x", 0),
+                lambda: os.ftruncate(again, 5),
+                lambda: os.ftruncate(again, 2 << 20),
+            ):
+                with pytest.raises(PermissionError):
+                    change()
+            assert os.pread(again, 6, 5000) == b"before"
+        finally:
+            os.close(again)
+
+
+def test_what_was_never_used_takes_no_place(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    with GuestMemory.empty(64) as memory:
+        os.pwrite(memory.descriptor, b"a", 0)
+        os.pwrite(memory.descriptor, b"b", (40 << 20) + 7)
+        memory.save(path)
+    assert path.stat().st_size == 64 << 20
+    assert path.stat().st_blocks * 512 <= 1 << 20
+    with GuestMemory.load(path) as lent:
+        assert lent.used_mib <= 4
+        assert os.pread(lent.descriptor, 1, (40 << 20) + 7) == b"b"
+
+
+def test_a_memory_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(MachineLostError, match="cannot be read"):
+        GuestMemory.load(tmp_path / "memory")
+
+
+@pytest.mark.root
+def test_memory_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "none", small], check=True)
+    try:
+        with GuestMemory.empty(4) as memory:
+            os.pwrite(memory.descriptor, b"x" * (3 << 20), 0)
+            with pytest.raises(HostError, match="could not be written"):
+                memory.save(small / "memory")
+        assert list(small.iterdir()) == []
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "another machine's"])
+def test_devices_that_do_not_fit_are_reported(make: Make, tmp_path: Path, damage: str) -> None:
+    devices, path = saved(make, tmp_path, "true")
+    if damage == "truncated":
+        devices.write_bytes(devices.read_bytes()[:10_000])
+    elif damage == "foreign":
+        devices.write_bytes(b"no such thing" * 1000)
+    options = {"memory_mib": 320} if damage == "another machine's" else {}
+    with GuestMemory.load(path) as lent:
+        machine: Machine = make(name="other", start=False, memory=lent, **options).machine
+        with pytest.raises(MachineLostError, match=f'"{devices}"'):
+            machine.start(incoming=devices)
+        assert not machine.running

@@ -1,0 +1,78 @@
+"""The memory of a saved state: read once by a run, and counted for each server that is restored."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny_disk
+
+from hotplate.errors import HostError
+from hotplate.events.log import EventLog
+from hotplate.image.inspect import Image
+from hotplate.machine import admission
+from hotplate.machine.guest_memory import GuestMemory
+from hotplate.settings import AcceleratorChoice, Settings
+from hotplate.testbed.qemu_compute import QemuCompute
+
+MEMORY_MIB = 64
+USED_MIB = 8
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("qemu-system-x86_64") is None, reason="needs qemu-system-x86_64"
+)
+
+
+@pytest.fixture
+def compute(tmp_path: Path) -> QemuCompute:
+    return QemuCompute(
+        Image.open(tiny_disk.make(tmp_path / "tiny.raw")),
+        settings=Settings(
+            memory=MEMORY_MIB, accelerator=AcceleratorChoice.TCG, cache=tmp_path / "cache"
+        ),
+        directory=tmp_path / "servers",
+        events=EventLog(),
+    )
+
+
+def test_what_is_lent_is_read_once_and_counted_each_time(
+    compute: QemuCompute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = tmp_path / "memory"
+    with GuestMemory.empty(MEMORY_MIB) as memory:
+        os.pwrite(memory.descriptor, b"x" * (USED_MIB << 20), 0)
+        memory.save(saved)
+    wished: list[int] = []
+
+    def reserve(memory_mib: int, **_: Any) -> None:
+        wished.append(memory_mib)
+        raise HostError("there is no memory")
+
+    monkeypatch.setattr(admission, "reserve", reserve)
+
+    def restore() -> None:
+        spec: Any = SimpleNamespace(id="an-id", name="web")
+        services: Any = None
+        compute.restore(
+            spec,
+            services,
+            disk=tmp_path / "disk.qcow2",
+            memory=saved,
+            devices=tmp_path / "devices",
+            nonce="nonce",
+        )
+
+    for _ in range(2):
+        with pytest.raises(HostError, match="no memory"):
+            restore()
+        saved.unlink(missing_ok=True)
+    assert wished == [MEMORY_MIB + USED_MIB] * 2
+    (lent,) = compute._lent.values()
+    compute.close()
+    assert compute._lent == {}
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(lent.descriptor)
