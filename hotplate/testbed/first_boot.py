@@ -9,6 +9,7 @@ from collections.abc import Callable
 from hotplate.errors import ImageError
 from hotplate.events import classify
 from hotplate.events.event import Event
+from hotplate.events.log import EventLog
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.text import clean
@@ -16,8 +17,12 @@ from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline, retry
 
 STACK = "warm"
 POLLING_SECONDS = 0.5
+LONGEST_POLL_SECONDS = 30.0
 POLLS = 3
 """So many polls show that the agent keeps polling."""
+
+LOOKS = 20
+"""So often it is tried to find the agent between two polls; a busy host may never show it."""
 
 NEWS_SECONDS = 30.0
 """After that long without a step, what the console shows is reported."""
@@ -123,6 +128,28 @@ def boot(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Se
         ) from error
     narrator.tell("it is idle")
     return server
+
+
+def wait_between_polls(events: EventLog, server: Server) -> bool:
+    """Wait until the agent has had the answer to a poll and sleeps; return whether it does.
+
+    One that is saved in the middle of a poll gets no answer when it is restored, and one that has
+    just polled leaves a test the time to deploy something before it polls again.
+    """
+
+    def polled(event: Event) -> bool:
+        return event.server == server.spec.id and classify.is_poll(event)
+
+    for _ in range(LOOKS):
+        since = len(events)
+        if events.wait(polled, seconds=LONGEST_POLL_SECONDS, since=since) is None:
+            return False
+        since = len(events)
+        # By the guest's own clock: the time to read the answer, a fifth of that between two polls.
+        server.shell().run("sleep 0.1")
+        if not any(map(polled, events.since(since))):
+            return True
+    return False
 
 
 def _wait_for_polls(testbed: Testbed, heard: queue.SimpleQueue[Event], narrator: Narrator) -> str:

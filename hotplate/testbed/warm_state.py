@@ -39,7 +39,7 @@ from hotplate.image.overlay import check_space
 from hotplate.machine import accelerator
 from hotplate.machine.config import ARCHITECTURES
 from hotplate.settings import Settings
-from hotplate.testbed.first_boot import boot
+from hotplate.testbed.first_boot import boot, wait_between_polls
 from hotplate.testbed.qemu_compute import arch_of
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
@@ -370,6 +370,7 @@ def _make(
             saves=True,
         ) as testbed:
             server = boot(testbed, say=say)
+            wait_between_polls(testbed.events, server)
             say(f"saving its state: {settings.memory} MiB of memory, and its disk")
             server.machine.save_state(temporary / "devices")
             if server.machine.memory is not None:

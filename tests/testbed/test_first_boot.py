@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hotplate.events.event import Event
+from hotplate.events.log import EventLog
 from hotplate.testbed import first_boot
 from hotplate.testbed.first_boot import Narrator
 
@@ -56,3 +62,82 @@ def test_when_no_step_comes_the_console_is_quoted_without_its_escapes(lines):
     assert all('the console: "[    0.000000] Linux version 6.1"' in words for words in waiting)
     # Not at every look.
     assert len(waiting) < 4
+
+
+# -- between two polls ----------------------------------------------------------------------------
+
+
+class PlayedServer:
+    """A server whose agent polls while its shell runs a command, so many times."""
+
+    def __init__(self, events: EventLog, polls: int) -> None:
+        self.events = events
+        self.polls = polls
+        self.commands: list[str] = []
+        self.spec = SimpleNamespace(id="web")
+
+    def shell(self) -> PlayedServer:
+        return self
+
+    def run(self, command: str) -> None:
+        self.commands.append(command)
+        if self.polls:
+            self.polls -= 1
+            self.events._append(POLL)
+
+
+POLL = Event(
+    "cfn",
+    "request",
+    "web",
+    {"method": "GET", "path": "/v1/?Action=DescribeStackResource", "status": 200},
+)
+
+
+@pytest.fixture
+def polling() -> Iterator[EventLog]:
+    """Events of an agent that polls all the time, and of another server's."""
+    events = EventLog()
+    ended = threading.Event()
+
+    def poll() -> None:
+        # Whoever waits is served; whoever looks at what came meanwhile sees others' only.
+        while not ended.wait(0.01):
+            events._append(replace(POLL, server="other"))
+            if waits.is_set():
+                waits.clear()
+                events._append(POLL)
+
+    waits = threading.Event()
+    wait = events.wait
+
+    def waited(*arguments: Any, **named: Any) -> Event | None:
+        waits.set()
+        return wait(*arguments, **named)
+
+    events.wait = waited  # type: ignore[method-assign]
+    thread = threading.Thread(target=poll)
+    thread.start()
+    yield events
+    ended.set()
+    thread.join()
+
+
+@pytest.mark.parametrize(("polls", "looks"), [(0, 1), (2, 3)])
+def test_an_agent_is_caught_between_two_polls(polling, polls, looks):
+    server = PlayedServer(polling, polls)
+    assert first_boot.wait_between_polls(polling, server)
+    assert server.commands == ["sleep 0.1"] * looks
+
+
+def test_an_agent_that_polls_without_a_pause_is_taken_as_it_is(polling):
+    server = PlayedServer(polling, 1000)
+    assert not first_boot.wait_between_polls(polling, server)
+    assert len(server.commands) == first_boot.LOOKS
+
+
+def test_an_agent_that_polls_no_more_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(first_boot, "LONGEST_POLL_SECONDS", 0.05)
+    server = PlayedServer(EventLog(), 0)
+    assert not first_boot.wait_between_polls(server.events, server)
+    assert server.commands == []
