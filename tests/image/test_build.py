@@ -126,6 +126,34 @@ def test_an_image_with_its_kernel_log_manifest_and_bill(builder: Builder):
     assert builder.leftovers() == []
 
 
+XFS = """
+- local_loop: {name: image0}
+- mkfs:
+    name: mkfs_root
+    base: image0
+    type: xfs
+    label: root
+    mount: {mount_point: /, fstab: {options: defaults}}
+"""
+
+
+@pytest.mark.tool("mkfs.xfs")
+def test_an_image_of_xfs_is_built_and_it_is_said_what_is_not_read(builder: Builder):
+    if "xfs" not in Path("/proc/filesystems").read_text().split():
+        pytest.skip("the kernel of this host has no xfs")
+    builder.environment["DIB_BLOCK_DEVICE_CONFIG"] = XFS
+    (builder.out / "image.cdx.json").write_text("of an earlier image")
+    done = builder.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no bill of materials was written: the file system of" in done.stderr
+    assert not (builder.out / "image.cdx.json").exists()
+    inspect = [sys.executable, "-m", "hotplate", "inspect", str(builder.out / "image.qcow2")]
+    looked = subprocess.run(inspect, capture_output=True, text=True, timeout=120, check=False)
+    assert looked.returncode == 3
+    assert "xfs" in looked.stdout
+    assert "without root it is read by libguestfs" in looked.stderr
+
+
 def test_the_image_replaces_an_older_one_whole(builder: Builder):
     old = builder.out / "image.qcow2"
     old.write_text("old")
