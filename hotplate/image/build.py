@@ -41,7 +41,7 @@ its packages where they are kept."""
 TMPFS_MIB = 6144
 """MiB of memory that must be free for a build to be done in memory."""
 
-TOOLS = ("qemu-img", "sudo", "unshare", "losetup", "fstrim", "mkfs.ext4", "sfdisk")
+TOOLS = ("qemu-img", "qemu-nbd", "sudo", "unshare", "losetup", "fstrim", "mkfs.ext4", "sfdisk")
 """The programs that a build needs."""
 
 ELEMENT_TOOLS: dict[str, tuple[str, ...]] = {
