@@ -133,18 +133,27 @@ def test_nothing_is_done_without_a_time(tree: Path, monkeypatch: pytest.MonkeyPa
     assert state(tree) == before
 
 
+KINDS = (
+    ("--release", "trixie"),
+    ("--release", "bookworm", "--firmware", "uefi"),
+    ("--release", "trixie", "--partition", "--install-type", "venv"),
+)
+"""Each release, layout, firmware and way to install the agent at least once."""
+
+
 @pytest.mark.long
 @pytest.mark.root
 @pytest.mark.builds
 @pytest.mark.network
 @pytest.mark.tool("debootstrap")
 @pytest.mark.tool("qemu-img")
-def test_two_builds_have_the_same_files(tmp_path: Path):
+@pytest.mark.parametrize("words", KINDS, ids=lambda words: " ".join(words))
+def test_two_builds_have_the_same_files(tmp_path: Path, words: tuple[str, ...]):
     images = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         images.append(tmp_path / name / "web.qcow2")
-        command = [sys.executable, "-m", "hotplate", "build", "--release", "trixie"]
+        command = [sys.executable, "-m", "hotplate", "build", *words]
         subprocess.run(
             [*command, "-o", images[-1]],
             env={**os.environ, "SOURCE_DATE_EPOCH": "1795305600"},
