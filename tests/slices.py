@@ -17,10 +17,12 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_many.py",
         "tests/booted/test_networks.py",
         "tests/booted/test_planted_in_images.py",
+        "tests/booted/test_routed_servers.py",
     ),
     (
         "tests/booted/test_all_hooks.py",
         "tests/booted/test_by_others.py::test_heats_own",
+        "tests/booted/test_container_file.py",
         "tests/booted/test_guest.py",
         "tests/booted/test_seeds.py",
         "tests/booted/test_two_servers.py",
@@ -32,16 +34,18 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_by_others.py::test_examples",
         "tests/booted/test_containers.py::test_containers_run_with_podman",
         "tests/booted/test_five_servers.py",
+        "tests/booted/test_recipes.py::test_gitlab",
         "tests/elements/test_image_contents.py",
         "tests/elements/test_reproducible.py",
         "tests/hooks/test_contract.py",
         "tests/testbed/test_xdist.py",
     ),
     (
+        "tests/booted/test_cluster.py",
         "tests/booted/test_expected.py",
         "tests/booted/test_new_hook.py",
         "tests/booted/test_plugin_booted.py",
-        "tests/booted/test_routed_servers.py",
+        "tests/booted/test_recipes.py::test_zuul",
         "tests/booted/test_transports.py",
         "tests/booted/test_tutorials.py",
         "tests/cli/test_wheel.py",
@@ -52,6 +56,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_planted_faults.py",
         "tests/booted/test_planted_in_guests.py",
         "tests/booted/test_planted_with_upstreams_agent.py",
+        "tests/booted/test_recipes.py::test_github",
         "tests/booted/test_upstreams_agent.py",
     ),
     (
@@ -63,6 +68,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_firmware.py",
         "tests/booted/test_inspected_images.py",
         "tests/booted/test_kill.py",
+        "tests/cli/test_cluster_losses.py",
     ),
 )
 """The beginnings of the tests' names."""
