@@ -16,9 +16,6 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "hook" / "
 TOOLS = {"apply_config": "os-apply-config", "ansible": "ansible", "puppet": "puppet"}
 """By the file of the hook: its tool, by the name of the marker ``tool``."""
 
-LONG = {"ansible", "puppet"}
-"""Those whose tool takes seconds to start, some fifteen times."""
-
 NOT_TRIED: dict[str, set[str]] = {
     "ansible": {"binary-output"},
     "cfn_init": set(),
@@ -110,8 +107,7 @@ def excepted(lines):
     [
         pytest.param(
             name,
-            marks=[pytest.mark.tool(TOOLS.get(name))] * (name in TOOLS)
-            + [pytest.mark.long] * (name in LONG),
+            marks=[pytest.mark.tool(TOOLS.get(name))] * (name in TOOLS),
         )
         for name in NOT_TRIED
         if name != "salt"
@@ -129,7 +125,6 @@ def test_our_hook_keeps_to_the_contract(name, check, hooks_dir: Path):
 
 
 @pytest.mark.tool("salt")
-@pytest.mark.long
 def test_salt_keeps_to_the_contract(check, salt_call, hooks_dir: Path):
     lines = check(hooks_dir / "salt.py", Path(salt_call).parent)
     assert problems(lines) == {}

@@ -1,0 +1,57 @@
+"""``hotplate hook check --image``: hooks in an image, in a guest that is restored."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.long,
+]
+
+SECONDS = 1500
+
+
+def check(*words):
+    """Type the command; return its exit status, and its lines by name or what it has to say."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hotplate", "hook", "check", *map(str, words), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    print(done.stderr)
+    if not done.stdout:
+        return done.returncode, done.stderr
+    return done.returncode, {each["name"]: each for each in json.loads(done.stdout)["lines"]}
+
+
+def test_a_hook_of_ours(trixie):
+    status, lines = check("script", "--image", trixie)
+    assert {name: each["faults"] for name, each in lines.items() if each["faults"]} == {}
+    states = {name: each["state"] for name, each in lines.items()}
+    assert (status, states.pop("missing-tool"), set(states.values())) == (
+        0,
+        "not tried",
+        {"passed"},
+    )
+
+
+def test_what_is_no_hook_fails_and_what_is_not_there_is_named(trixie, tmp_path):
+    """A program of the image that is no hook stands for a bad one."""
+    config = tmp_path / "ok"
+    config.write_text("@word@\n")
+    given = ["--image", trixie, "--config", f"ok={config}"]
+    status, lines = check("/bin/cat", *given)
+    assert (status, lines["answer"]["state"]) == (1, "failed")
+    assert "no deploy_status_code" in lines["answer"]["faults"][0]["reason"]
+    status, errors = check("no-such-group", *given)
+    assert status == 2
+    assert 'the image has no hook for the group "no-such-group"; it has ' in errors
