@@ -37,7 +37,6 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_recipes.py::test_gitlab",
         "tests/elements/test_image_contents.py",
         "tests/elements/test_reproducible.py",
-        "tests/hooks/test_contract.py",
         "tests/testbed/test_xdist.py",
     ),
     (
