@@ -14,6 +14,9 @@ from hotplate.text import clean, clean_line, shortened
 SHOWN = 16_000
 """Characters of one text that are shown to people; JSON has what Heat would get."""
 
+FILES_SHOWN = 40
+"""Changed files that are shown to people; on a busy host most are other programs'."""
+
 
 def as_document(
     task: HookTask, report: HookReport, listed: Sequence[HookFinding]
@@ -96,7 +99,7 @@ def _changed(task: HookTask, report: HookReport) -> Iterator[str]:
         yield f"changed files below {roots}: none"
         return
     yield f"changed files below {roots}:"
-    for each in report.changed[:LISTED]:
+    for each in report.changed[:FILES_SHOWN]:
         yield f"    {each.kind.value:8} {clean_line(each.path)}"
-    if len(report.changed) > LISTED:
-        yield f"    and {len(report.changed) - LISTED} more"
+    if len(report.changed) > FILES_SHOWN:
+        yield f"    and {len(report.changed) - FILES_SHOWN} more"
