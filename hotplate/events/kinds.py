@@ -256,7 +256,7 @@ class ServerBoot(EventFacts):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerPorts(EventFacts):
+class InterfaceChange(EventFacts):
     """A server was given an interface, or one was taken away.
 
     :param ports: all that it has now, as :class:`ServerBoot` has them.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hotplate.events.event import Event
-from hotplate.events.kinds import BootImage, ServerBoot, ServerPorts
+from hotplate.events.kinds import BootImage, InterfaceChange, ServerBoot
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def of_events(events: Iterable[Event]) -> Topology:
     for each in events:
         if boot := ServerBoot.of(each):
             booted[each.server], ports[each.server] = boot, boot.ports
-        elif changed := ServerPorts.of(each):
+        elif changed := InterfaceChange.of(each):
             ports[each.server] = changed.ports
         elif image := BootImage.of(each):
             images[each.server] = image.name

@@ -9,6 +9,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from hotplate.errors import HostError
 from hotplate.machine.files import HandedFiles, backing_options
@@ -87,7 +88,11 @@ class NetworkCard:
     """A network interface of the machine.
 
     :param netdev: what is behind it, the value of ``-netdev`` without the id.
+    :cvar ROM: without its option ROM the firmware does not try to boot from the network.
     """
+
+    DRIVER: ClassVar = "virtio-net-pci"
+    ROM: ClassVar = ""
 
     netdev: str
     mac: str
@@ -96,8 +101,9 @@ class NetworkCard:
         """Return QEMU's options for the card, which is called ``nic`` and its number."""
         kind, _, options = self.netdev.partition(",")
         backend = ",".join(part for part in (kind, f"id=net{number}", options) if part)
-        # Without its option ROM the firmware does not try to boot from the network.
-        device = f"virtio-net-pci,id=nic{number},netdev=net{number},mac={self.mac},romfile="
+        device = (
+            f"{self.DRIVER},id=nic{number},netdev=net{number},mac={self.mac},romfile={self.ROM}"
+        )
         return ["-netdev", backend, "-device", device]
 
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from hotplate.children.keeper import FIRST_CHILD_FD, Child
-from hotplate.errors import HostError, MachineLostError
+from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.events import kinds
 from hotplate.events.log import EventLog
 from hotplate.host_tools import find_tool
@@ -34,12 +34,14 @@ from hotplate.machine.config import (
 from hotplate.machine.console import Console
 from hotplate.machine.files import HandedFiles
 from hotplate.machine.guest_memory import GuestMemory
-from hotplate.machine.qmp import Qmp
-from hotplate.machine.wiring import Wiring
+from hotplate.machine.qmp import Qmp, QmpError
+from hotplate.machine.wiring import Cable, Wiring
 from hotplate.timing.deadline import Deadline
 
 CHANNELS = ("console", "qmp", "shell")
 GREETING_SECONDS = 30.0
+UNPLUGGING = "already in the process of unplug"
+"""What QEMU says of a device that it was asked to take out before."""
 _NO_SANDBOX = "sandbox support is not enabled"
 
 
@@ -100,9 +102,12 @@ class Machine:
         self._exit: Exit | None = None
         self._started = False
         self._pulled: set[int] = set()
+        self._cards: list[int] = []
         self._program = find_tool(architecture(config).program)
         self._migration = threading.Condition()
         self._migration_status = ""
+        self._unplugging = threading.Condition()
+        self._unplugged: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +133,7 @@ class Machine:
             raise RuntimeError(f'the machine "{self.config.name}" is already on')
         self._reason, self._exit, self._migration_status = "", None, ""
         self._started = False
-        self._pulled = set()
+        self._pulled, self._unplugged = set(), set()
         self.write_script()
         self._copy_uefi_variables()
         with contextlib.ExitStack() as theirs:
@@ -142,6 +147,7 @@ class Machine:
                 cards, cables = self.wiring.plug(
                     self.config.mac, first=FIRST_CHILD_FD + len(CHANNELS)
                 )
+                self._cards = [*range(len(cards))]
                 for cable in cables:
                     theirs.enter_context(cable)
                     descriptors.append(cable.fileno())
@@ -272,10 +278,72 @@ class Machine:
 
         :param cards: the numbers of the interfaces; None for all of them.
         """
-        for card in range(len(self.wiring.macs) or 1) if cards is None else cards:
+        for place in range(len(self._cards)) if cards is None else cards:
+            card = self._cards[place]
             self.qmp.execute("set_link", name=f"nic{card}", up=up)
             (self._pulled.discard if up else self._pulled.add)(card)
         self._emit(kinds.LinkChange(up=not self._pulled))
+
+    def attach(self, cable: Cable) -> None:
+        """Give the running machine one more network interface, its last.
+
+        The guest sees a new PCI device; what it makes of it is its own affair.
+
+        :raises UsageError: when this kind of machine takes none while it runs.
+        :raises MachineLostError: when it is off.
+        """
+        number = max(self._cards, default=-1) + 1
+        nic, net = f"nic{number}", f"net{number}"
+        with cable.plug() as end:
+            self.qmp.execute("getfd", descriptor=end.fileno(), fdname=net)
+        # QEMU takes the descriptor, whatever comes of it.
+        self.qmp.execute("netdev_add", type="dgram", id=net, local={"type": "fd", "str": net})
+        try:
+            self.qmp.execute(
+                "device_add",
+                driver=NetworkCard.DRIVER,
+                id=nic,
+                netdev=net,
+                mac=cable.mac,
+                romfile=NetworkCard.ROM,
+            )
+        except QmpError as error:
+            self.qmp.execute("netdev_del", id=net)
+            raise self._hot_plug_refused(error) from error
+        self._cards.append(number)
+
+    def detach(self, place: int, deadline: Deadline) -> None:
+        """Take a network interface out of the running machine, for which its guest is asked.
+
+        :param place: which one, from 0, in the guest's order.
+        :raises UsageError: when this kind of machine gives none back while it runs.
+        :raises DeadlineExceeded: when the guest does not let go of it; it may yet do that later.
+        :raises MachineLostError: when the machine is off.
+        """
+        number = self._cards[place]
+        nic = f"nic{number}"
+        try:
+            self.qmp.execute("device_del", id=nic)
+        except QmpError as error:
+            # One that was asked for before may be on its way out, or gone.
+            if error.kind != "DeviceNotFound" and UNPLUGGING not in error.message:
+                raise self._hot_plug_refused(error) from error
+        with self._unplugging:
+            while nic not in self._unplugged:
+                if not self.running:
+                    raise MachineLostError(f'the machine "{self.config.name}" is off')
+                if not self._unplugging.wait(min(deadline.left, 1.0)):
+                    deadline.check()
+            self._unplugged.discard(nic)
+        self.qmp.execute("netdev_del", id=f"net{number}")
+        del self._cards[place]
+        self._pulled.discard(number)
+
+    def _hot_plug_refused(self, error: QmpError) -> UsageError:
+        return UsageError(
+            f'the machine "{self.config.name}" keeps its interfaces while it runs: {error.message}',
+            hint="change them while the server is stopped: openstack server stop",
+        )
 
     def screenshot(self, path: Path) -> None:
         """Write a PNG of what the guest's screen shows; the machine needs ``display``."""
@@ -429,6 +497,11 @@ class Machine:
                     message=str(data.get("reason", "")),
                 )
             )
+        elif name == "DEVICE_DELETED":
+            with self._unplugging:
+                # Its parts have no id, and come with it.
+                self._unplugged.add(str(data.get("device", "")))
+                self._unplugging.notify_all()
         elif name == "MIGRATION":
             with self._migration:
                 self._migration_status = str(data["status"])

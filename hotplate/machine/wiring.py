@@ -191,6 +191,7 @@ class Cables(Wiring):
 
     :param cables: one for each interface, in the guest's order.
     :param reason: which networks these are, a sentence.
+    :ivar cables: those that are there now; see :meth:`add` and :meth:`remove`.
     """
 
     name = "networks"
@@ -200,8 +201,23 @@ class Cables(Wiring):
     ) -> None:
         super().__init__(cables[0].listeners)
         self.cables = tuple(cables)
-        self.macs = tuple(cable.mac for cable in cables)
         self.reason = reason
+
+    @property
+    def macs(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See :class:`Wiring`."""
+        return tuple(cable.mac for cable in self.cables)
+
+    def add(self, cable: Cable) -> None:
+        """Have one more interface, the last, from the machine's next start on."""
+        self.cables = (*self.cables, cable)
+
+    def remove(self, place: int) -> None:
+        """Have an interface no longer, from the machine's next start on.
+
+        :param place: which one, from 0.
+        """
+        self.cables = (*self.cables[:place], *self.cables[place + 1 :])
 
     @property
     def interface_listeners(self) -> list[dict[int, socket.socket]]:
@@ -232,6 +248,8 @@ class Cables(Wiring):
 
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
         """See :meth:`Wiring.connect`; goes through the first cable."""
+        if not self.cables:
+            raise ConnectionError("the machine is on no network")
         return self.cables[0].connect(port, seconds=seconds)
 
 

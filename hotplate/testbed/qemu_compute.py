@@ -28,7 +28,7 @@ from hotplate.errors import (
     sentence_of,
 )
 from hotplate.events.event import Event
-from hotplate.events.kinds import MachineExit, ServerWaiting, StartFault
+from hotplate.events.kinds import BootImage, MachineExit, ServerWaiting, StartFault
 from hotplate.events.log import EventLog
 from hotplate.guest import shell
 from hotplate.image import config_drive, qcow2
@@ -40,6 +40,7 @@ from hotplate.machine.guest_memory import GuestMemory
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Wiring
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
+from hotplate.testbed import hot_plug
 from hotplate.testbed.boot_images import BootImages
 from hotplate.testbed.segments import Segments, check
 from hotplate.testbed.server import Server
@@ -138,6 +139,8 @@ class QemuCompute:
         self.events.add(user_data.describe(spec.user_data), server=spec.id)
         with self._remembered(spec):
             image = self.images.of(spec.image)
+            if self.images.by_name:
+                self.events.add(BootImage(self.images.name_of(spec.image)), server=spec.id)
             self._begin(_Start(spec, services, image.overlay, secrets.token_hex(16)))
 
     def go_on(self, spec: ServerSpec, services: GuestServices) -> None:
@@ -254,16 +257,18 @@ class QemuCompute:
         self._state[server_id] = ("ACTIVE", "")
 
     def replug(self, spec: ServerSpec, services: GuestServices) -> None:
-        """Give a server that is off other interfaces; its disk stays as it is.
+        """Give a server other interfaces; its disk stays as it is.
 
-        :raises UsageError: when it runs, or cannot have these.
+        One that runs keeps those that stay, and its guest is asked to let go of the others.
+
+        :raises UsageError: when it cannot have these, or not now.
+        :raises DeadlineExceeded: when the guest keeps one that it was to give back.
         """
         server = self._server(spec.id)
-        if self.status(spec.id)[0] != "SHUTOFF":
-            raise UsageError(
-                f'the server "{spec.name}" runs, and keeps its interfaces until it is off'
-            )
         check(spec)
+        if self.status(spec.id)[0] != "SHUTOFF":
+            hot_plug.replug(server, spec, self.segments, services)
+            return
         start = _Start(spec, services, lambda at: at / DISK, server.nonce, server.directory)
         server.close()
         try:

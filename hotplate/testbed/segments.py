@@ -56,7 +56,7 @@ class Segments:
         check(spec)
         with ExitStack() as owned:
             try:
-                ports = [owned.enter_context(self._attached(spec, port)) for port in spec.ports]
+                ports = [owned.enter_context(self.attached(spec, port)) for port in spec.ports]
             except _RefusedError as refused:
                 link = owned.enter_context(self._by_itself(spec, str(refused)))
             else:
@@ -82,8 +82,12 @@ class Segments:
             segment.close()
 
     @contextlib.contextmanager
-    def _attached(self, spec: ServerSpec, port: ServerPort) -> Iterator[Port]:
-        """Make a port of a server's, on a network that may have to be made for it."""
+    def attached(self, spec: ServerSpec, port: ServerPort) -> Iterator[Port]:
+        """Make a port of a server's, on a network that may have to be made for it.
+
+        :raises UsageError: for one that cannot be.
+        :raises HostError: when the host cannot do it.
+        """
         with self._lock, ExitStack() as owned:
             subnets = subnets_of(spec, port)
             segment = self._segment(port, subnets[0])
@@ -103,9 +107,14 @@ class Segments:
         try:
             yield made
         finally:
-            with self._lock:
-                made.close()
-                self._close_unused(port.network_id)
+            self.detach(port, made)
+            made.close()
+
+    def detach(self, port: ServerPort, made: Port) -> None:
+        """Take a port off its network; what listens behind it is closed when its context ends."""
+        with self._lock:
+            made.segment.remove(made)
+            self._close_unused(port.network_id)
 
     def _segment(self, port: ServerPort, subnet: Subnet) -> Segment:
         if self._refusal:
@@ -168,7 +177,7 @@ class Segments:
                 self._alone -= mine.keys()
 
 
-class _RefusedError(Exception):
+class _RefusedError(HostError):
     """This host can have no networks between servers; says why."""
 
 

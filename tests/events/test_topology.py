@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotplate.events.kinds import BootImage, ServerBoot, ServerPorts
+from hotplate.events.kinds import BootImage, InterfaceChange, ServerBoot
 from hotplate.events.log import EventLog
 from hotplate.events.topology import of_events
 
@@ -51,11 +51,11 @@ def test_one_of_several_images_is_named():
 def test_an_interface_that_came_or_went_counts():
     events = EventLog()
     events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.5")]), server="1")
-    events.add(ServerPorts(ports=[port(0, "10.0.0.5"), port(1, "10.0.1.5")]), server="1")
+    events.add(InterfaceChange(ports=[port(0, "10.0.0.5"), port(1, "10.0.1.5")]), server="1")
     assert str(of_events(events)) == (
         "network lan 10.0.0.0/24: web 10.0.0.5\nnetwork lan 10.0.1.0/24: web 10.0.1.5"
     )
-    events.add(ServerPorts(ports=[port(1, "10.0.1.5")]), server="1")
+    events.add(InterfaceChange(ports=[port(1, "10.0.1.5")]), server="1")
     assert str(of_events(events)) == "network lan 10.0.1.0/24: web 10.0.1.5"
 
 

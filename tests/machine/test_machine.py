@@ -17,7 +17,7 @@ import pytest
 import tiny_guest
 from conftest import BOOT_SECONDS, Answerer, Made, attached
 
-from hotplate.errors import HostError, MachineLostError
+from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.events import classify
 from hotplate.guest.shell import Shell
 from hotplate.machine import wiring
@@ -288,6 +288,33 @@ def test_uefi_boots_and_keeps_its_variables(make: Make) -> None:
     shell = attached(made.machine)
     assert shell.run("ls /sys/firmware").text.split().count("efi") == 1
     assert (made.machine.directory / "efi-vars.fd").stat().st_mode & 0o777 == 0o600
+
+
+class LooseCable:
+    """A cable that leads nowhere."""
+
+    mac = "fa:16:3e:00:00:09"
+    listeners: dict[int, socket.socket] = {}
+
+    def plug(self) -> socket.socket:
+        end, self.other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        return end
+
+    def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
+        raise ConnectionError(port, seconds)
+
+
+def test_a_machine_that_takes_no_interface_while_it_runs_says_so(make: Make) -> None:
+    if not Path("/usr/share/OVMF").exists():
+        pytest.skip("this host has no UEFI firmware: apt-get install ovmf")
+    made = make(firmware=Firmware.UEFI, memory_mib=320)
+    made.machine.start()
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"keeps its interfaces while it runs: .*hotplug"):
+            made.machine.attach(LooseCable())
+        with pytest.raises(UsageError, match=r"keeps its interfaces while it runs: .*hotplug"):
+            made.machine.detach(0, Deadline(5, "the interface"))
+    assert made.machine.running
 
 
 @pytest.mark.tool("qemu-system-aarch64")

@@ -8,14 +8,15 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tiny
 import tiny_guest
 from ports import port, router, spec
 
@@ -23,10 +24,7 @@ from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import MachineLostError, UsageError
 from hotplate.events.kinds import LinkChange, LinkPart, LinkShape
 from hotplate.events.log import EventLog
-from hotplate.image.inspect import Image
-from hotplate.image.plan import Layout
 from hotplate.plugin.server import ServerUnderTest
-from hotplate.settings import AcceleratorChoice, Settings
 from hotplate.testbed import qemu_compute
 from hotplate.testbed.qemu_compute import QemuCompute
 from hotplate.timing.deadline import Deadline, GuestDeadline, retry
@@ -73,24 +71,11 @@ class Cloud:
     """Two servers, and what is asked of them."""
 
     def __init__(self, directory: Path) -> None:
-        tiny = tiny_guest.make()
-        disk = directory / "disk.qcow2"
-        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "16M"], check=True)
-        image = Image(
-            disk, "qcow2", 1 << 24, Layout.PARTITION, kernel=tiny.kernel, initrd=tiny.initrd
-        )
-        settings = Settings(
-            accelerator=AcceleratorChoice.TCG,
-            append="panic=-1 quiet cryptomgr.notests",
-            cache=directory / "cache",
-            memory=192,
-            cpus=1,
-        )
         self.services = Services()
         self.events = EventLog()
         self.compute = QemuCompute(
-            image,
-            settings=settings,
+            tiny.image(directory),
+            settings=tiny.settings(directory),
             directory=directory / "servers",
             events=self.events,
             networks=directory / "networks",
@@ -249,8 +234,43 @@ def test_the_crash_of_one_leaves_the_other(cloud: Cloud) -> None:
     cloud.attach(DB)
     assert both_ways(cloud)
     assert "10.0.1.9/24" in cloud.run(DB, "ip -4 -o address")
-    with pytest.raises(UsageError, match='"db" runs, and keeps its interfaces until it is off'):
-        cloud.compute.replug(DB, cloud.services)
+
+
+GET_ADDRESS = """\
+nic=$(grep -l {mac} /sys/class/net/*/address | cut -d/ -f5)
+ip link set "$nic" up && udhcpc -q -n -t 5 -T 1 -O search -i "$nic" -s /dhcp
+"""
+
+
+def test_an_interface_comes_and_goes_while_the_server_runs(cloud: Cloud) -> None:
+    new = port(11, network=1, names=("web",))
+    both = replace(WEB, ports=(*WEB.ports, new))
+    cloud.compute.replug(both, cloud.services)
+    retry(
+        lambda _: new.mac in cloud.run(WEB, "cat /sys/class/net/*/address") or None,
+        GuestDeadline(60, "the guest to see its interface"),
+        every=0.5,
+    )
+    cloud.run(WEB, GET_ADDRESS.format(mac=new.mac))
+    assert "10.0.1.11/24" in cloud.run(WEB, "ip -4 -o address")
+    assert cloud.pings(WEB, "10.0.1.6")
+    assert under_test(cloud, WEB).address("backend") == "10.0.1.11"
+    # What asks through it is the same server.
+    cloud.run(WEB, "ip route replace 169.254.169.254 via 10.0.1.2")
+    assert cloud.who_asks(WEB) == WEB.id
+    cloud.compute.hard_reboot(WEB.id)
+    cloud.attach(WEB)
+    assert {"10.0.0.5/24", "10.0.1.11/24"} <= {*cloud.run(WEB, "ip -4 -o address").split()}
+
+    cloud.compute.replug(WEB, cloud.services)
+    assert new.mac not in cloud.run(WEB, "cat /sys/class/net/*/address")
+    assert not cloud.pings(DB, "10.0.1.11", count=1)
+    # It had its name server from the network that it is not on any more.
+    cloud.run(WEB, "udhcpc -q -n -t 5 -T 1 -O search -O staticroutes -i eth0 -s /dhcp")
+    assert both_ways(cloud)
+    # The address is free for another.
+    cloud.compute.replug(both, cloud.services)
+    cloud.compute.replug(WEB, cloud.services)
 
 
 def replugged(cloud: Cloud) -> None:

@@ -203,9 +203,11 @@ class Compute(Protocol):
         """Start a stopped server."""
 
     def replug(self, spec: ServerSpec, services: GuestServices) -> None:
-        """Give a server that is ``SHUTOFF`` the ports of ``spec`` in the place of those it has.
+        """Give a server the ports of ``spec`` in the place of those that it has.
 
-        Called where the servers are networked; raises to refuse it.
+        Called where the servers are networked, for one that is ``SHUTOFF`` or ``ACTIVE``, and for
+        one that is ``PAUSED`` when none is taken away.  Returns when the guest has let go of what
+        is taken away; raises to refuse it.
         """
 
     def suspend(self, server_id: str) -> None:

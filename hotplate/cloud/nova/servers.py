@@ -9,7 +9,7 @@ import base64
 import json
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,8 +20,13 @@ from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.nova.compute import Compute, GuestServices, ServerPort, ServerSpec
 from hotplate.cloud.nova.interfaces import Interface, Interfaces, Wanted, own_link
 from hotplate.errors import sentence_of
-from hotplate.events.kinds import ServerBoot
+from hotplate.events.kinds import InterfaceChange, ServerBoot
 from hotplate.events.log import EventLog
+
+ATTACH_IN = ("ACTIVE", "PAUSED", "SHUTOFF")
+DETACH_IN = ("ACTIVE", "SHUTOFF")
+"""The states in which a server is given an interface, and loses one: a guest that runs has to let
+go of it."""
 
 
 class NoSuchServerError(Exception):
@@ -331,16 +336,17 @@ class Servers:
         return self._ports.shown(server.spec)
 
     def attach(self, server_id: str, wanted: Wanted) -> Interface:
-        """Give a server that is stopped another interface.
+        """Give a server another interface, at once where it runs.
 
         A server without ports keeps the one interface that it has.
 
-        :raises HttpError: 409 for one that runs; what Nova answers to what Neutron refuses.
+        :raises HttpError: 409 in a state that allows it not; what Nova answers to what Neutron
+            refuses.
         """
         server = self.get(server_id)
         if self._ports is None or not server.has_ports:
             return own_link(server_id)
-        self._check_stopped(server_id, "attach_interface")
+        self._check_state(server_id, "attach_interface", ATTACH_IN)
         port = self._ports.attach(wanted)
         spec = replace(server.spec, ports=(*server.spec.ports, port))
         try:
@@ -348,20 +354,20 @@ class Servers:
         except Exception as error:
             self._ports.detach(spec, port.id)
             raise HttpError(500, sentence_of(error)) from error
-        self.change(server_id, spec)
+        self._change_ports(spec)
         return next(each for each in self._ports.shown(spec) if each.port.id == port.id)
 
     def detach(self, server_id: str, port_id: str) -> None:
-        """Take an interface away from a server that is stopped.
+        """Take an interface away from a server; the guest of one that runs has to let go of it.
 
-        :raises HttpError: 404 when it has none such, 409 for one that runs.
+        :raises HttpError: 404 when it has none such, 409 in a state that allows it not.
         """
         server = self.get(server_id)
         if self._ports is None or not server.has_ports:
             return
         if all(each.id != port_id for each in server.spec.ports):
             raise HttpError(404, f"Port id {port_id} could not be found.")
-        self._check_stopped(server_id, "detach_interface")
+        self._check_state(server_id, "detach_interface", DETACH_IN)
         kept = tuple(each for each in server.spec.ports if each.id != port_id)
         spec = replace(server.spec, ports=kept)
         try:
@@ -369,14 +375,21 @@ class Servers:
         except Exception as error:
             raise HttpError(500, sentence_of(error)) from error
         self._ports.detach(server.spec, port_id)
-        self.change(server_id, spec)
+        self._change_ports(spec)
 
-    def _check_stopped(self, server_id: str, what: str) -> None:
-        if self._compute.status(server_id)[0] != "SHUTOFF":
+    def _change_ports(self, spec: ServerSpec) -> None:
+        self.change(spec.id, spec)
+        self._events.add(
+            InterfaceChange(ports=[port.shown() for port in spec.ports]), server=spec.id
+        )
+
+    def _check_state(self, server_id: str, what: str, allowed: Sequence[str]) -> None:
+        state = self._compute.status(server_id)[0]
+        if state not in allowed:
             raise HttpError(
                 409,
-                f"Cannot '{what}' instance {server_id} while it runs: its interfaces are plugged "
-                "in before its start; stop it first (openstack server stop)",
+                f"Cannot '{what}' instance {server_id} while it is {state}; it can be done while "
+                f"it is {' or '.join(allowed)}",
             )
 
     # -- what a guest keeps here --------------------

@@ -1,0 +1,142 @@
+"""Interfaces of a server that runs, on real segments; the machine only takes note.
+
+Guests that run are given interfaces in test_networked_servers.py and test_stack_of_tiny_guests.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ports import port, spec
+
+from hotplate.errors import UsageError
+from hotplate.machine import wiring
+from hotplate.testbed import hot_plug
+from hotplate.testbed.segments import Segments
+from hotplate.testbed.server import Server
+from hotplate.timing.deadline import DeadlineExceeded
+
+pytestmark = [pytest.mark.tool("dnsmasq"), pytest.mark.tool("ip")]
+
+WEB = spec("web", port(5))
+BOTH = replace(WEB, ports=(*WEB.ports, port(5, network=1)))
+
+
+class NotingMachine:
+    """Takes note of what is plugged in and out; ``refusal`` is raised instead."""
+
+    def __init__(self, link: wiring.Wiring) -> None:
+        self.wiring = link
+        self.calls: list[object] = []
+        self.refusal: Exception | None = None
+
+    def attach(self, cable: wiring.Cable) -> None:
+        self._note(cable.mac)
+
+    def detach(self, place: int, deadline: object) -> None:
+        del deadline
+        self._note(place)
+
+    def _note(self, call: object) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.calls.append(call)
+
+
+class Services:
+    """Serves nobody."""
+
+    def serve(self, *_: object, **__: object) -> contextlib.AbstractContextManager[object]:
+        return ExitStack()
+
+
+SERVICES: Any = Services()
+
+
+@pytest.fixture
+def networks(tmp_path: Path) -> Iterator[Segments]:
+    made = Segments(tmp_path, on_loss=lambda error: None)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def web(networks: Segments) -> Iterator[Server]:
+    with ExitStack() as owned:
+        machine: Any = NotingMachine(owned.enter_context(networks.wired(WEB)))
+        yield Server(WEB, machine, nonce="", owned=owned)
+
+
+def is_free(networks: Segments, number: int, network: int) -> bool:
+    """Whether another server can have that address."""
+    try:
+        with networks.wired(spec("other", port(number, network=network))):
+            return True
+    except UsageError:
+        return False
+
+
+def test_a_port_comes_and_goes(networks: Segments, web: Server) -> None:
+    machine: Any = web.machine
+    hot_plug.replug(web, BOTH, networks, SERVICES)
+    assert web.spec == BOTH
+    assert machine.calls == [BOTH.ports[1].mac]
+    assert machine.wiring.macs == tuple(each.mac for each in BOTH.ports)
+    assert not is_free(networks, 5, 1)
+
+    second = replace(WEB, ports=BOTH.ports[1:])
+    hot_plug.replug(web, second, networks, SERVICES)
+    assert web.spec == second
+    assert machine.calls[1:] == [0]
+    assert machine.wiring.macs == (BOTH.ports[1].mac,)
+    assert is_free(networks, 5, 0)
+
+    hot_plug.replug(web, replace(WEB, ports=()), networks, SERVICES)
+    assert machine.wiring.macs == ()
+    with pytest.raises(ConnectionError, match="on no network"):
+        machine.wiring.connect(22)
+    assert networks._segments == {}
+
+
+def test_a_machine_that_takes_none_leaves_nothing(networks: Segments, web: Server) -> None:
+    machine: Any = web.machine
+    machine.refusal = UsageError("no")
+    with pytest.raises(UsageError):
+        hot_plug.replug(web, BOTH, networks, SERVICES)
+    assert web.spec == WEB
+    assert is_free(networks, 5, 1)
+    assert len(networks._segments) == 1
+
+
+def test_an_address_that_is_taken_is_not_plugged_in(networks: Segments, web: Server) -> None:
+    machine: Any = web.machine
+    with (
+        networks.wired(spec("db", port(5, network=1))),
+        pytest.raises(UsageError, match="is taken"),
+    ):
+        hot_plug.replug(web, BOTH, networks, SERVICES)
+    assert (web.spec, machine.calls) == (WEB, [])
+
+
+def test_what_the_guest_keeps_stays(networks: Segments, web: Server) -> None:
+    machine: Any = web.machine
+    machine.refusal = DeadlineExceeded("the guest keeps it")
+    with pytest.raises(DeadlineExceeded):
+        hot_plug.replug(web, replace(WEB, ports=()), networks, SERVICES)
+    assert web.spec == WEB
+    assert not is_free(networks, 5, 0)
+
+
+def test_a_server_by_itself_keeps_its_interface(networks: Segments) -> None:
+    with wiring.choose([80]) as link:
+        machine: Any = NotingMachine(link)
+        server = Server(WEB, machine, nonce="", owned=ExitStack())
+        for segments in (None, networks):
+            with pytest.raises(UsageError, match='"web" is by itself'):
+                hot_plug.replug(server, BOTH, segments, SERVICES)
