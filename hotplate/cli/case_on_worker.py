@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,8 @@ from distributed import WorkerPlugin, get_worker
 from hotplate import __version__
 from hotplate.children.keeper import Child, Keeper
 from hotplate.cli import case_process
-from hotplate.cli.cases import Case, TemplateChoice
+from hotplate.cli.cases import Case
+from hotplate.cli.jobs import Brought, Job, SentTemplate, topic_of
 from hotplate.cluster import folder_archive, image_url
 from hotplate.cluster.image_set import ImageSet, SetFile
 from hotplate.cluster.image_store import Fetch, ImageStore
@@ -37,7 +38,6 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded
 if TYPE_CHECKING:
     from distributed import Worker
 
-    from hotplate.stacks.template import Template
     from hotplate.verdict.verdict import Verdict
 
 PLUGIN = "hotplate"
@@ -48,71 +48,6 @@ SAY_SECONDS = 0.5
 
 ASK_SECONDS = 20.0
 """After so long without a piece of an image it is asked for again."""
-
-
-@dataclass(frozen=True)
-class SentTemplate(TemplateChoice):
-    """A template that was read where it is; its files went with it.
-
-    :param loaded: what was read.
-    :param text: the file itself, for the folder of the run.
-    :param called: what it is called where it came from.
-    """
-
-    loaded: Template | None = None
-    text: bytes = b""
-    called: str = ""
-
-    @property
-    def source(self) -> str:
-        """The file it was read from, there."""
-        return self.called
-
-    def load(self) -> Template:
-        """Return what was read there."""
-        assert self.loaded is not None
-        return self.loaded
-
-
-@dataclass(frozen=True)
-class Job:
-    """A case as it is sent.
-
-    :param run: the command; the topic of the events is made of it.
-    :param args: the words of the command, with those of the case among them.
-    :param image: the files of its image.
-    :param others: those of the images that have a name, by name.
-    :param environments: the files of ``--environment-dir``, by name; None without one.
-    """
-
-    run: str
-    args: argparse.Namespace
-    case: Case
-    image: ImageSet
-    others: Mapping[str, ImageSet] = field(default_factory=dict)
-    environments: Mapping[str, bytes] | None = None
-    version: str = __version__
-
-
-@dataclass(frozen=True)
-class Brought:
-    """What comes back.
-
-    :param folder: the path that the folder of the run had.
-    :param archive: the files in it, see :mod:`hotplate.cluster.folder_archive`.
-    :param complaint: what the process wrote besides.
-    """
-
-    verdict: Verdict
-    worker: str
-    folder: str = ""
-    archive: bytes = b""
-    complaint: str = ""
-
-
-def topic_of(run: str) -> str:
-    """Return the topic of Dask's events in which the cases of a command say what they do."""
-    return f"hotplate-{run}"
 
 
 class _End:
@@ -458,11 +393,3 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
     folder.mkdir(mode=0o700)
     for name, content in files.items():
         (folder / Path(name).name).write_bytes(content)
-
-
-def read_all(folder: Path) -> dict[str, bytes]:
-    """Return the global environments in a folder, by name, for a :class:`Job`.
-
-    :raises OSError: when one cannot be read.
-    """
-    return {each.name: each.read_bytes() for each in sorted(folder.glob("*.yaml"))}

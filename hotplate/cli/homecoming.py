@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotplate.cli.case_on_worker import Brought
 from hotplate.cli.case_run import after_losses, nth
+from hotplate.cli.jobs import Brought
 from hotplate.cli.parcels import Pending
 from hotplate.cli.side_by_side import CaseEnd
 from hotplate.cluster import folder_archive

@@ -25,7 +25,7 @@ def image_word(text: str) -> ImageWord:
     return text if "://" in text else Path(text)
 
 
-class Images:
+class NamedFiles:
     """The files of the images that a command names.
 
     :param cache: where images that come from elsewhere are kept.
@@ -42,7 +42,7 @@ class Images:
         self._urls: dict[Path, str] = {}
         self._held = contextlib.ExitStack()
 
-    def __enter__(self) -> Images:
+    def __enter__(self) -> NamedFiles:
         return self
 
     def __exit__(self, *_: object) -> None:

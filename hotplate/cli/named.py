@@ -10,7 +10,7 @@ from pathlib import Path
 from hotplate.cli.arguments import check_files, load_settings
 from hotplate.cli.builtin_cases import builtin_cases
 from hotplate.cli.cases import Case, TemplateChoice, table
-from hotplate.cli.image_words import Images
+from hotplate.cli.image_words import NamedFiles
 from hotplate.errors import UsageError
 
 
@@ -31,7 +31,7 @@ def check(args: argparse.Namespace) -> None:
     named_images.parse(args.named_images)
 
 
-def named(args: argparse.Namespace, images_of: Images | None = None) -> list[Case]:
+def named(args: argparse.Namespace, images_of: NamedFiles | None = None) -> list[Case]:
     """Return the cases that a command line names, with its run file if it has one.
 
     What the command line names takes the place of what the file does.
@@ -44,7 +44,7 @@ def named(args: argparse.Namespace, images_of: Images | None = None) -> list[Cas
 
     check(args)
     file = run_file.read(args.file) if args.file else run_file.RunFile()
-    bring = images_of or Images(load_settings(args).cache)
+    bring = images_of or NamedFiles(load_settings(args).cache)
     images = bring.files(args.images or file.images)
     if not images:
         raise UsageError(f'the run file "{args.file}" names no image', hint="images: [web.qcow2]")

@@ -20,17 +20,14 @@ from typing import TYPE_CHECKING, Any
 from distributed import Client, Future
 
 from hotplate.cli.arguments import load_settings
-from hotplate.cli.case_on_worker import (
-    Brought,
-    end_run,
-    run_job,
-    topic_of,
-)
+from hotplate.cli.case_on_worker import end_run, run_job
 from hotplate.cli.case_process import ENDING_SECONDS
 from hotplate.cli.case_run import LOST_ONCE
 from hotplate.cli.cases import Case
+from hotplate.cli.cluster_client import connected
 from hotplate.cli.homecoming import Homecoming
 from hotplate.cli.interrupts import Interrupts
+from hotplate.cli.jobs import Brought, topic_of
 from hotplate.cli.parcels import Parcels, Pending
 from hotplate.cli.side_by_side import CaseEnd
 from hotplate.cluster import abilities, scheduler
@@ -43,13 +40,13 @@ from hotplate.errors import (
     Outcome,
 )
 from hotplate.text import clean
-from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
+from hotplate.timing.deadline import Deadline
 
 if TYPE_CHECKING:
     from hotplate.report.board import Board
 
-CONNECT_SECONDS = 30.0
-"""For one try to reach the scheduler."""
+HELPERS = 4
+"""Threads that take results and send images."""
 
 AGAIN_SECONDS = 300.0
 """As long is a scheduler waited for that has gone in the midst of a command."""
@@ -139,47 +136,35 @@ class OnCluster:
         """
         scheduler.hush()
         self._left.extend(cases)
-        while self._out or ((self._waiting or self._left) and self._goes_on):
-            with self._client() as client, ThreadPoolExecutor(4) as helpers:
-                try:
-                    self._serve(client, helpers)
-                except _ConnectionLost:
-                    self._board.say([f'the connection to "{self._address}" is lost; trying again'])
-                    self._all_back("the connection to the scheduler was lost")
-
-    @contextlib.contextmanager
-    def _client(self) -> Iterator[Client]:
-        """Be connected."""
-        first = not self._parcels.sent
-        patience = Deadline(0 if first else AGAIN_SECONDS, "the scheduler")
-        problem: list[str] = []
-
-        def connect(_: bool) -> Client | None:
-            try:
-                with self._interrupts.allowed():
-                    return Client(
-                        self._address,
-                        timeout=CONNECT_SECONDS,
-                        set_as_default=False,
-                        name="hotplate",
-                    )
-            except OSError as error:
-                problem[:] = [" ".join(str(error).split())]
-                return None
-
         try:
-            client = retry(connect, patience, every=TICK_SECONDS)
-        except DeadlineExceeded:
-            raise HostError(
-                f'no Dask scheduler answers at "{self._address}": {problem[0]}',
-                hint="dask scheduler --port 8786",
-            ) from None
-        try:
-            client.subscribe_topic(topic_of(self._run), self._heard)
-            yield client
-        finally:
-            with contextlib.suppress(Exception):
-                client.close(timeout=5)
+            while self._out or ((self._waiting or self._left) and self._goes_on):
+                with self._client() as client, ThreadPoolExecutor(HELPERS) as helpers:
+                    try:
+                        self._serve(client, helpers)
+                    except _ConnectionLost:
+                        lost = f'the connection to "{self._address}" is lost; trying again'
+                        self._board.say([lost])
+                        self._all_back("the connection to the scheduler was lost")
+        except Interrupted:
+            # While the scheduler was away; what has no verdict gets it from who asked.
+            return
+        except HostError as error:
+            if not self._parcels.sent:
+                raise
+            while self._waiting or self._left:
+                pending = self._waiting.popleft() if self._waiting else self._next()
+                if pending is not None:
+                    self._end_with(pending, error)
+
+    def _client(self) -> contextlib.AbstractContextManager[Client]:
+        """Be connected; one try where nothing was sent yet."""
+        return connected(
+            self._address,
+            seconds=AGAIN_SECONDS if self._parcels.sent else 0,
+            interrupts=self._interrupts,
+            topic=topic_of(self._run),
+            heard=self._heard,
+        )
 
     def _heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
         self._inbox.put(_Event(event[1]))
@@ -198,6 +183,8 @@ class OnCluster:
                     self._take_event(client, helpers, each.message)
                 else:
                     self._take_done(each, helpers)
+            if not self.more:
+                self._recall()
             if self._interrupts.came and self._ending is None:
                 self._end_all(client, self._interrupts.came)
             if self._ending is not None and self._ending.passed:
@@ -436,6 +423,11 @@ class OnCluster:
                 self._end_with(self._forget(key), Interrupted(number))
         with contextlib.suppress(Exception):
             client.run(end_run, self._run, number, on_error="ignore")
+
+    def _recall(self) -> None:
+        """Take back what has not begun, as no more is to begin."""
+        for key in [key for key, each in self._out.items() if not each.starts]:
+            self._forget(key)
 
     def _give_up(self) -> None:
         for key in list(self._out):

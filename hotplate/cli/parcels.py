@@ -13,8 +13,9 @@ from distributed import Client, Future
 from distributed.protocol import pickle as dask_pickle
 
 from hotplate.cli.arguments import load_settings
-from hotplate.cli.case_on_worker import Brought, Job, SentTemplate, add_piece, no_piece, read_all
+from hotplate.cli.case_on_worker import add_piece, no_piece
 from hotplate.cli.cases import Case, TemplateChoice
+from hotplate.cli.jobs import Brought, Job, SentTemplate, read_all
 from hotplate.cli.side_by_side import CASE_MIB
 from hotplate.cluster import abilities, image_set, image_url
 from hotplate.cluster.image_set import ImageSet

@@ -20,7 +20,7 @@ from hotplate.cli.arguments import (
 )
 from hotplate.cli.case_run import CaseRun, import_what_writes
 from hotplate.cli.cases import Case
-from hotplate.cli.image_words import Images, image_word
+from hotplate.cli.image_words import NamedFiles, image_word
 from hotplate.cli.interrupts import Interrupts
 from hotplate.cli.last_cases import LastCases
 from hotplate.cli.named import check, named
@@ -173,14 +173,14 @@ def run(args: argparse.Namespace) -> int:
         return TestCommand(args, cases, files=files, interrupts=interrupts, lines=lines).run()
 
 
-def _images(args: argparse.Namespace, interrupts: Interrupts) -> Images:
+def _images(args: argparse.Namespace, interrupts: Interrupts) -> NamedFiles:
     """Return what finds the images; a signal ends its work."""
 
     def check() -> None:
         if interrupts.came:
             raise Interrupted(interrupts.came)
 
-    return Images(load_settings(args).cache, elsewhere=bool(args.on), check=check)
+    return NamedFiles(load_settings(args).cache, elsewhere=bool(args.on), check=check)
 
 
 def shard_of(text: str) -> Shard:

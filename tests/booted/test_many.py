@@ -38,3 +38,13 @@ def test_two_images_with_two_templates_side_by_side(hotplate, bookworm, trixie, 
     }
     suites = ET.parse(junit).getroot().findall("testsuite")
     assert [each.get("errors") + each.get("failures") for each in suites] == ["00"] * 4
+
+
+@pytest.mark.alone
+def test_what_passes_alone_passes_side_by_side_ten_times(hotplate, bookworm, tmp_path):
+    words = ("test", bookworm, "--datasource", "openstack,ec2", "--retry-lost", "0")
+    alone = hotplate(*words, "-j", "1", "--artifacts", tmp_path / "alone")
+    assert alone.status == 0, alone
+    for number in range(10):
+        done = hotplate(*words, "-j", "2", "--artifacts", tmp_path / str(number))
+        assert done.status == 0, done

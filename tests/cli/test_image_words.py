@@ -10,7 +10,7 @@ from played_cases import Played
 from played_cluster import cluster
 
 from hotplate import cli
-from hotplate.cli.image_words import Images
+from hotplate.cli.image_words import NamedFiles
 
 TEMPLATE = "heat_template_version: 2018-08-31\nresources: {}\n"
 
@@ -62,7 +62,7 @@ def test_workers_fetch_by_themselves(tmp_path):
     (name,) = played.images(web="pass")
     (tmp_path / "t.yaml").write_text(TEMPLATE)
     url = url_of(played, name)
-    with Images(tmp_path / "cache", elsewhere=True) as images:
+    with NamedFiles(tmp_path / "cache", elsewhere=True) as images:
         assert images.files([url])[0].name == name
     with cluster(tmp_path) as on:
         on.start_worker("only")

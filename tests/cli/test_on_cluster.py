@@ -93,3 +93,18 @@ def test_a_client_that_is_killed_leaves_no_case_on_any_worker(on_two, played):
     # And the workers take the next command.
     again = played.run(*played.images(good="pass"), "--on", on_two.address)
     assert again.returncode == 0, again
+
+
+def test_after_a_failure_no_other_is_begun_if_so_wanted(on_two, played):
+    images = played.images(first="fail", second="pass", third="pass")
+    done = played.run(*images, "--on", on_two.address, "-j", "1", "--fail-fast", "--json", "v.json")
+    assert done.returncode == 1
+    assert [*played.verdicts()] == images[:1]
+    assert "not begun: second.raw, third.raw" in done.stdout
+    assert played.tries("second") == []
+
+
+def test_what_needs_a_person_is_refused(played):
+    done = played.run(*played.images(one="pass"), "--on", "tcp://127.0.0.1:9", "--keep")
+    assert done.returncode == 2
+    assert "leave guests up on this host, not on workers" in done.stderr

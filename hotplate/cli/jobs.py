@@ -1,0 +1,90 @@
+"""What goes to a worker of a case, and what comes back."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotplate import __version__
+from hotplate.cli.cases import Case, TemplateChoice
+from hotplate.cluster.image_set import ImageSet
+
+if TYPE_CHECKING:
+    from hotplate.stacks.template import Template
+    from hotplate.verdict.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class SentTemplate(TemplateChoice):
+    """A template that was read where it is; its files went with it.
+
+    :param loaded: what was read.
+    :param text: the file itself, for the folder of the run.
+    :param called: what it is called where it came from.
+    """
+
+    loaded: Template | None = None
+    text: bytes = b""
+    called: str = ""
+
+    @property
+    def source(self) -> str:
+        """The file it was read from, there."""
+        return self.called
+
+    def load(self) -> Template:
+        """Return what was read there."""
+        assert self.loaded is not None
+        return self.loaded
+
+
+@dataclass(frozen=True)
+class Job:
+    """A case as it is sent.
+
+    :param run: the command; the topic of the events is made of it.
+    :param args: the words of the command, with those of the case among them.
+    :param image: the files of its image.
+    :param others: those of the images that have a name, by name.
+    :param environments: the files of ``--environment-dir``, by name; None without one.
+    """
+
+    run: str
+    args: argparse.Namespace
+    case: Case
+    image: ImageSet
+    others: Mapping[str, ImageSet] = field(default_factory=dict)
+    environments: Mapping[str, bytes] | None = None
+    version: str = __version__
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What comes back.
+
+    :param folder: the path that the folder of the run had.
+    :param archive: the files in it, see :mod:`hotplate.cluster.folder_archive`.
+    :param complaint: what the process wrote besides.
+    """
+
+    verdict: Verdict
+    worker: str
+    folder: str = ""
+    archive: bytes = b""
+    complaint: str = ""
+
+
+def topic_of(run: str) -> str:
+    """Return the topic of Dask's events in which the cases of a command say what they do."""
+    return f"hotplate-{run}"
+
+
+def read_all(folder: Path) -> dict[str, bytes]:
+    """Return the global environments in a folder, by name, for a :class:`Job`.
+
+    :raises OSError: when one cannot be read.
+    """
+    return {each.name: each.read_bytes() for each in sorted(folder.glob("*.yaml"))}
