@@ -16,7 +16,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -53,7 +53,8 @@ ASK_SECONDS = 20.0
 class _End:
     """Asks one case to end, from whatever thread."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, key: str, run: str) -> None:
+        self.key = key
         self.run = run
         self.number = 0
         self._reader, self._writer = socket.socketpair()
@@ -112,32 +113,35 @@ class CasesPlugin(WorkerPlugin):  # type: ignore[misc, unused-ignore]
         self.keeper = keeper
         self.store = store
         self.arrivals: dict[tuple[str, str], _Arrival] = {}
-        self._ends: dict[str, _End] = {}
+        self._ends: set[_End] = set()
 
     def transition(self, key: Any, start: str, finish: str, **_: object) -> None:  # noqa: ARG002 - Dask names it
         """End a case whose task was cancelled, such as when its client has gone."""
-        if finish in ("cancelled", "released", "forgotten") and (end := self._ends.get(str(key))):
-            end.ask(signal.SIGTERM)
+        if finish in ("cancelled", "released", "forgotten"):
+            self._ask(lambda end: end.key == key, signal.SIGTERM)
 
     def teardown(self, worker: object) -> None:  # noqa: ARG002 - Dask names it
         """End all when the worker leaves the cluster, or the cluster the worker."""
-        for each in list(self._ends.values()):
-            each.ask(signal.SIGTERM)
+        self._ask(lambda _: True, signal.SIGTERM)
 
     def end_run(self, run: str, number: int) -> None:
         """End the cases of one command."""
-        for each in list(self._ends.values()):
-            if each.run == run:
+        self._ask(lambda end: end.run == run, number)
+
+    def _ask(self, which: Callable[[_End], bool], number: int) -> None:
+        for each in list(self._ends):
+            if which(each):
                 each.ask(number)
 
     @contextlib.contextmanager
     def ends(self, key: str, run: str) -> Iterator[_End]:
         """Have a case ended when that is wanted, for as long as the context lasts."""
-        self._ends[key] = end = _End(run)
+        end = _End(key, run)
+        self._ends.add(end)
         try:
             yield end
         finally:
-            del self._ends[key]
+            self._ends.remove(end)
             end.close()
 
 

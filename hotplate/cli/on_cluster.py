@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import queue
 import secrets
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +46,7 @@ from hotplate.timing.deadline import Deadline
 if TYPE_CHECKING:
     from hotplate.report.board import Board
 
-HELPERS = 4
+HELPERS = 16
 """Threads that take results and send images."""
 
 AGAIN_SECONDS = 300.0
@@ -421,8 +422,8 @@ class OnCluster:
                 self._board.doing(each.case.name, "ending")
             else:
                 self._end_with(self._forget(key), Interrupted(number))
-        with contextlib.suppress(Exception):
-            client.run(end_run, self._run, number, on_error="ignore")
+        # A worker that stands still does not answer; nobody waits for it here.
+        threading.Thread(target=_end_there, args=(client, self._run, number), daemon=True).start()
 
     def _recall(self) -> None:
         """Take back what has not begun, as no more is to begin."""
@@ -456,6 +457,12 @@ class OnCluster:
                 self._sending.discard(what)
 
         helpers.submit(send)
+
+
+def _end_there(client: Client, run: str, number: int) -> None:
+    """End the cases of a command on all workers."""
+    with contextlib.suppress(Exception):
+        client.run(end_run, run, number, on_error="ignore")
 
 
 @contextlib.contextmanager

@@ -14,6 +14,8 @@ import pytest
 from played_cases import Played, runs, wait_until
 from played_cluster import Cluster, cluster
 
+from hotplate.cluster import image_set
+
 TEMPLATE = "heat_template_version: 2018-08-31\nresources: {}\n"
 
 
@@ -67,6 +69,25 @@ def test_cases_come_back_as_from_this_host(on_two, played):
     # Images are in the workers' caches, and what cases had there is gone.
     assert [*played.folder.glob("cache-*/images/*/good.raw")]
     assert not [*played.folder.glob("local-*/**/hotplate-*")]
+
+
+def test_an_image_comes_in_pieces_and_goes_on_where_it_ended(on_two, played):
+    (name,) = played.images(large="pass " + "x" * 9_000_000)
+    image = image_set.of_file(played.folder / name, allow_backing=False)
+    for worker, there in (("one", "pass " + "x" * 5_000_000), ("two", "damaged")):
+        part = played.folder / f"cache-{worker}" / "images" / f"{image.key}.part"
+        part.mkdir(parents=True)
+        (part / name).write_text(there)
+    templates = [f"t{number}.yaml" for number in range(6)]
+    for each in templates:
+        (played.folder / each).write_text(TEMPLATE)
+    words = [word for each in templates for word in ("-t", each)]
+    done = played.run(name, *words, "--on", on_two.address)
+    assert done.returncode == 0, done
+    assert "% is here" in done.stdout
+    kept = [*played.folder.glob(f"cache-*/images/{image.key}/{name}")]
+    assert kept
+    assert {each.read_bytes() for each in kept} == {(played.folder / name).read_bytes()}
 
 
 def test_a_signal_leaves_no_case_on_any_worker(on_two, played):
