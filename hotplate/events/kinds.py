@@ -238,6 +238,30 @@ class GuestJournal(EventFacts):
 
 
 @dataclass(frozen=True, slots=True)
+class GuestLogin(EventFacts):
+    """A guest let somebody in by ssh.
+
+    :param user: as whom.
+    :param key_pair: by the key of the server's key pair, which a guest has from its metadata.
+    """
+
+    KIND = "login"
+    SOURCES = frozenset({"guest"})
+    user: str = ""
+    key_pair: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState(EventFacts):
+    """A cloud that is asked shows another state of a server; ``status`` is Nova's word for it."""
+
+    KIND = "status"
+    SOURCES = frozenset({"nova"})
+    status: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerBoot(EventFacts):
     """Heat asked for a server.
 

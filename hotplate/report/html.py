@@ -274,7 +274,7 @@ def _rows(server: ServerResult, at_fault: Stage | None) -> list[_Row]:
         if each.seconds is None:
             kind = "fault" if each.stage == at_fault else "missing"
             shown = redacted(each.evidence) if kind == "fault" else ""
-            rows.append(_Row(each.stage, kind, "not reached", shown))
+            rows.append(_Row(each.stage, kind, each.absence, shown))
             continue
         rows.append(
             _Row(

@@ -72,7 +72,7 @@ def _stages(suite: ET.Element, verdict: Verdict, server: ServerResult) -> bool:
         if each.stage == at_fault:
             _failure(case, verdict)
         elif each.seconds is None:
-            ET.SubElement(case, "skipped", message="not reached")
+            ET.SubElement(case, "skipped", message=each.absence)
         else:
             ET.SubElement(case, "system-out").text = _text(each.evidence)
     return any(each.stage == at_fault for each in server.stages)

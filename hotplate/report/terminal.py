@@ -159,7 +159,8 @@ def _stages(stages: Sequence[StageTime]) -> list[str]:
     lines = []
     for each in stages:
         if each.seconds is None:
-            lines.append(f"         -  {each.stage}")
+            why = "" if each.visible else f"  ({each.absence})"
+            lines.append(f"         -  {each.stage}{why}")
         else:
             how = "  (proved by a later stage)" if each.implied else ""
             lines.append(f"  {each.seconds:6.1f} s  {each.stage}{how}")

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from hotplate.events import classify
 from hotplate.events.event import Event
-from hotplate.events.kinds import PowerOn
+from hotplate.events.kinds import GuestLogin, PowerOn
 
 
 class Stage(StrEnum):
@@ -72,13 +72,21 @@ def _booted(event: Event) -> str:
 def _network_up(event: Event) -> str:
     if classify.is_request(event) or event.kind in ("connect", "refused"):
         return "the guest reached the harness"
+    if login := GuestLogin.of(event):
+        return _let_in(login)
     text = classify.console_text(event)
     if text and _ADDRESS.search(text):
         return text.strip()
     return ""
 
 
+def _let_in(login: GuestLogin) -> str:
+    return f'ssh let "{login.user}" in' + (" by the key pair" if login.key_pair else "")
+
+
 def _metadata_served(event: Event) -> str:
+    if (login := GuestLogin.of(event)) is not None and login.key_pair:
+        return _let_in(login)
     if (started := PowerOn.of(event)) is not None and started.restored:
         return "restored from a state in which it had its metadata"
     if classify.is_metadata_fetch(event) and classify.answered(event):

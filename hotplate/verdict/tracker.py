@@ -41,6 +41,8 @@ class StageTracker:
 
     :param server: the Nova id of the server to follow.
     :param on_reached: called once a stage with its :class:`Mark`, in the emitting thread.
+    :param unseen: the stages of a server that need not be seen where it runs, and so are not due;
+        what is seen of them, or proved by a later stage, counts.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class StageTracker:
         server: str,
         *,
         on_reached: Callable[[Mark], None] | None = None,
+        unseen: frozenset[Stage] = frozenset(),
     ) -> None:
         self.server = server
+        self.unseen = unseen
         self.name = ""
         self.started: float | None = None
         self.deployments: list[DeploymentTrack] = []
@@ -81,6 +85,11 @@ class StageTracker:
     @property
     def expected(self) -> tuple[Stage, ...]:
         """The stages that are due, in order."""
+        return tuple(stage for stage in self.shown if stage not in self.unseen)
+
+    @property
+    def shown(self) -> tuple[Stage, ...]:
+        """The stages that are due, and those of them that need not be seen, in order."""
         with self._lock:
             due = set(self._of_server())
             for track in self._tracks():
@@ -88,7 +97,7 @@ class StageTracker:
             return tuple(stage for stage in ORDER if stage in due)
 
     def _of_server(self) -> tuple[Stage, ...]:
-        """Return the stages that are due whatever is deployed."""
+        """Return the stages that it is to reach whatever is deployed."""
         polls = self._has_source or any(each.due for each in self.deployments)
         return (*BOOT, Stage.AGENT_POLLED) if polls else BOOT
 
@@ -110,7 +119,7 @@ class StageTracker:
         due = self._of_server()
         # What a deployment reached proves what comes before.
         stage = first_missing(set(self._marks), (*due, *PER_DEPLOYMENT))
-        return stage if stage in due else None
+        return stage if stage in due and stage not in self.unseen else None
 
     def decisive(self) -> Track | None:
         """Return the deployment (or awaited signal) to look at, None when none is to blame.
@@ -150,7 +159,7 @@ class StageTracker:
             result: list[Mark] = []
             later: Mark | None = None
             behind = {each.missing() for each in self._tracks()} | {self.missing()}
-            for stage in reversed(self.expected):
+            for stage in reversed(self.shown):
                 mark = self._marks.get(stage) or self._of_waits.get(stage)
                 if stage in behind:
                     continue

@@ -21,6 +21,8 @@ from hotplate.verdict.tracker import StageTracker, decisive
 FORMAT = 2
 
 
+NOT_VISIBLE = "not visible here"
+
 _OUTCOMES = {
     "machine-lost": Outcome.LOST,
     "emulation-failed": Outcome.LOST,
@@ -35,12 +37,19 @@ class StageTime:
 
     :param seconds: from power-on until it was reached, None when it was not.
     :param implied: True when only a later stage proved it.
+    :param visible: False when it was not seen and need not be, where the server runs.
     """
 
     stage: Stage
     seconds: float | None
     evidence: str = ""
     implied: bool = False
+    visible: bool = True
+
+    @property
+    def absence(self) -> str:
+        """Why it has no time, in words."""
+        return "not reached" if self.visible else NOT_VISIBLE
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON types."""
@@ -48,6 +57,7 @@ class StageTime:
             "stage": str(self.stage),
             "seconds": None if self.seconds is None else round(self.seconds, 3),
             "implied": self.implied,
+            "visible": self.visible,
             "evidence": self.evidence,
         }
 
@@ -217,7 +227,9 @@ class Verdict:
         return f"{self.outcome.upper()}: {reason}{more}"
 
     def _unreached(self, stage: Stage) -> bool:
-        return any(each.stage == stage and each.seconds is None for each in self.stages)
+        return any(
+            each.stage == stage and each.visible and each.seconds is None for each in self.stages
+        )
 
     def to_json(self) -> dict[str, object]:
         """Return the verdict as JSON types; ``format`` is the version of this document."""
@@ -253,15 +265,17 @@ def one_line(text: str) -> str:
 
 
 def stage_times(tracker: StageTracker) -> tuple[StageTime, ...]:
-    """Return the expected stages with their times, those that were not reached without one."""
+    """Return the stages with their times, those that were not reached or seen without one."""
     marks = {mark.stage: mark for mark in tracker.marks()}
     start = tracker.started
     if start is None:
         start = min((mark.at for mark in marks.values()), default=0.0)
     result = []
-    for stage in tracker.expected:
+    for stage in tracker.shown:
         mark = marks.get(stage)
-        if mark is None:
+        if mark is None and stage in tracker.unseen:
+            result.append(StageTime(stage, None, visible=False))
+        elif mark is None:
             result.append(StageTime(stage, None, f"look at {ROWS[stage].look}"))
         else:
             result.append(StageTime(stage, mark.at - start, mark.evidence, mark.implied))

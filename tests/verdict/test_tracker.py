@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from hotplate.events.kinds import GuestLogin
 from hotplate.verdict.stages import ORDER, Stage
 from hotplate.verdict.tracker import StageTracker
+from hotplate.verdict.verdict import stage_times
 
 
 def test_a_good_run_reaches_every_stage_once(passed):
@@ -351,3 +353,40 @@ def test_a_handle_is_not_signalled_by_one_whose_name_begins_alike(story):
     path = f"/v1/waitcondition/arn:openstack:heat::t:stacks/demo/{story.STACK}/resources/handle2"
     story.request("cfn", "PUT", path, 200)
     assert [bool(each.marks) for each in story.tracker.waits] == [False, True]
+
+
+UNSEEN = frozenset({Stage.NETWORK_UP, Stage.METADATA_SERVED, Stage.AGENT_POLLED})
+
+
+def test_a_stage_that_need_not_be_seen_is_shown_and_not_due(story):
+    tracker = StageTracker(story.events, story.tracker.server, unseen=UNSEEN)
+    story.deployed = False
+    story.boot()
+    assert (tracker.missing(), story.tracker.missing()) == (None, Stage.NETWORK_UP)
+    assert tracker.expected == (Stage.BOOTED,)
+    assert {each.stage: each.absence for each in stage_times(tracker) if not each.visible} == {
+        Stage.NETWORK_UP: "not visible here",
+        Stage.METADATA_SERVED: "not visible here",
+    }
+
+
+def test_a_stage_that_need_not_be_seen_is_proved_by_a_later_one(story):
+    tracker = StageTracker(story.events, story.tracker.server, unseen=UNSEEN)
+    story.power()
+    assert tracker.missing() is Stage.BOOTED
+    story.deployment("IN_PROGRESS")
+    assert tracker.missing() is Stage.BOOTED
+    story.deployment("COMPLETE")
+    assert tracker.missing() is None
+    assert [mark.stage for mark in tracker.marks()] == list(ORDER)
+
+
+def test_a_login_by_the_key_pair_proves_the_metadata(story):
+    tracker = StageTracker(story.events, story.tracker.server, unseen=UNSEEN)
+    story.deployed = False
+    story.power()
+    story.events.add(GuestLogin("root"), server=story.tracker.server)
+    assert not tracker.reached(Stage.METADATA_SERVED)
+    story.events.add(GuestLogin("debian", key_pair=True), server=story.tracker.server)
+    assert tracker.reached(Stage.METADATA_SERVED)
+    assert tracker.missing() is None
