@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from hotplate.events.event import Event
     from hotplate.events.log import EventLog
+    from hotplate.image.inspect import Image
     from hotplate.report.artifacts import Artifacts
     from hotplate.report.html import RunReport
     from hotplate.report.terminal import Progress
@@ -170,17 +171,52 @@ class CaseRun:
         named = replace(verdict, subject=replace(verdict.subject, case=self.case.name))
         return RunReport(named, tuple(events))
 
-    def _try(self, folder: Path, events: EventLog) -> Verdict:
+    def _image(self) -> Image:
         from hotplate.image.inspect import Image
-        from hotplate.report.history import History
-        from hotplate.trial.trial import Trial
 
-        template = self.template
-        image = Image.open(
+        return Image.open(
             self.case.image,
             allow_backing=self.settings.allow_backing,
             checksums=self.settings.cache / "checksums",
         )
+
+    def _try_elsewhere(self, folder: Path, events: EventLog) -> Verdict:
+        """Run it in a cloud of ``clouds.yaml``."""
+        from hotplate.cli import os_cloud
+        from hotplate.report.history import History
+        from hotplate.trial.cloud_trial import CloudTrial
+
+        options = os_cloud.load(self.args, uninterrupted=self.interrupts.postponed)
+        template = self.template
+        image = None if options.image else self._image()
+        history = History(self.settings.cache / "history.json")
+        content = options.image if image is None else image.sha256()
+        key = f"{options.name}-{content}-{template.source}"
+        with self._follow(history.expected(key), events) as follower:
+            trial = CloudTrial(
+                image,
+                template,
+                options=options,
+                settings=self.settings,
+                folder=folder,
+                events=events,
+                say=follower.say,
+                on_reached=follower.reached,
+            )
+            follower.say(f"template: {template.source}")
+            verdict = trial.judge()
+        if verdict.passed:
+            history.record(key, verdict.stages)
+        return verdict
+
+    def _try(self, folder: Path, events: EventLog) -> Verdict:
+        if self.args.os_cloud:
+            return self._try_elsewhere(folder, events)
+        from hotplate.report.history import History
+        from hotplate.trial.trial import Trial
+
+        template = self.template
+        image = self._image()
         history = History(self.settings.cache / "history.json")
         key = f"{image.sha256()}-{template.source}"
         with (

@@ -51,6 +51,15 @@ class Interrupts:
         finally:
             self._allowed = False
 
+    @contextlib.contextmanager
+    def postponed(self) -> Iterator[None]:
+        """Let signals wait for the end of what is done here; one that comes is only kept."""
+        before, self._allowed = self._allowed, False
+        try:
+            yield
+        finally:
+            self._allowed = before
+
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.came = self.came or number
         if self._allowed:

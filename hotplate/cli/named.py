@@ -23,7 +23,7 @@ def check(args: argparse.Namespace) -> None:
     from hotplate.image.inspect import find
 
     check_files([*args.templates, *args.environment, *([args.file] if args.file else [])])
-    if not args.images and not args.file:
+    if not args.images and not args.file and not args.os_image:
         raise UsageError("no image is named", hint="hotplate test IMAGE, or -f RUN_FILE")
     for image in args.images:
         if isinstance(image, Path):
@@ -45,7 +45,7 @@ def named(args: argparse.Namespace, images_of: NamedFiles | None = None) -> list
     check(args)
     file = run_file.read(args.file) if args.file else run_file.RunFile()
     bring = images_of or NamedFiles(load_settings(args).cache)
-    images = bring.files(args.images or file.images)
+    images = [Path(args.os_image)] if args.os_image else bring.files(args.images or file.images)
     if not images:
         raise UsageError(f'the run file "{args.file}" names no image', hint="images: [web.qcow2]")
     given = {"datasource": args.datasources, "firmware": args.firmwares}
@@ -55,6 +55,10 @@ def named(args: argparse.Namespace, images_of: NamedFiles | None = None) -> list
         if args.groups:
             raise UsageError("--group chooses built-in cases, and there is a template")
         return bring.with_urls(table(images, templates, settings))
+    if args.os_image:
+        raise UsageError(
+            f'what is in the image "{args.os_image}" cannot be looked up', hint="-t TEMPLATE"
+        )
     bring.check_known(images)
     cases = table(images, [TemplateChoice()], settings)
     chosen = builtin_cases(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from hotplate.cli import os_cloud
 from hotplate.cli.arguments import (
     add_cloud_arguments,
     add_image_argument,
@@ -147,17 +148,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="leave the guests up at the end, and print how to get into them, until Enter",
+        help="leave the guests up at the end, and print how to get into them, until Enter; with "
+        "--os-cloud, leave all in the cloud, and end",
     )
     parser.add_argument(
         "--pause-on-fail", action="store_true", help="the same, but only if the test fails"
     )
+    os_cloud.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run it; the exit status is the verdict's, and the highest of several."""
     from hotplate.report.files import ResultFiles
 
+    os_cloud.check(args)
+    if args.clean:
+        return os_cloud.clean(args)
     streams = str(args.json) == STREAM
     file = None if streams else args.json
     # What was left by an earlier command goes first, whatever is wrong with this one.
@@ -296,7 +302,7 @@ class TestCommand:
 
         :raises UsageError: when a person is asked for something in the midst of them.
         """
-        waits = self.args.keep or self.args.pause_on_fail
+        waits = (self.args.keep and not self.args.os_cloud) or self.args.pause_on_fail
         if waits and self.address:
             raise UsageError(
                 "--keep and --pause-on-fail leave guests up on this host, not on workers"
@@ -304,7 +310,8 @@ class TestCommand:
         if self.args.jobs is None:
             if self.address:
                 return 0, ""
-            if waits:
+            # How much a cloud can carry is not to be seen from here.
+            if waits or self.args.os_cloud:
                 return 1, ""
             return how_many(len(self.cases), self.settings)
         if self.args.jobs < 1:

@@ -7,10 +7,18 @@ The format is Heat's: the configs of ``software_deployments/metadata/SERVER`` wi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from hotplate.events.expected import ExpectedDeployment, Transport
+
+
+class Named(Protocol):
+    """Who knows where a resource stands."""
+
+    def label(self, stack_id: str, resource: str) -> str:
+        """Return the name of a resource of a stack, with those that it is nested in."""
+        ...
 
 
 class Labels:
@@ -31,14 +39,12 @@ class Labels:
         return f"{self._prefixes.get(stack_id, '')}{resource}"
 
 
-def deployments(
-    configs: Iterable[Mapping[str, object]], labels: Labels
-) -> list[ExpectedDeployment]:
+def deployments(configs: Iterable[Mapping[str, object]], labels: Named) -> list[ExpectedDeployment]:
     """Return what a server is to do with the configs that Heat serves to it."""
     return [_deployment(config, labels) for config in configs]
 
 
-def _deployment(config: Mapping[str, Any], labels: Labels) -> ExpectedDeployment:
+def _deployment(config: Mapping[str, Any], labels: Named) -> ExpectedDeployment:
     inputs = {each["name"]: each.get("value") for each in config.get("inputs") or ()}
     stack_path = str(inputs.get("deploy_stack_id") or "")
     stack = stack_path.rpartition("/")[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import socket
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from hotplate.guest.base import (
 )
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
+ROOT = "root"
 ATTEMPT_SECONDS = 15.0
 GRACE_SECONDS = 30.0
 
@@ -30,17 +32,28 @@ GRACE_SECONDS = 30.0
 class Ssh:
     """One ssh connection; a :class:`~hotplate.guest.base.Guest`.
 
-    The guest's host key is not checked: the socket leads to this machine and to no other.
+    The guest's host key is not checked: the guest has made it on its first boot, and nobody could
+    know it.
 
     :param connect: makes a socket to the guest's ssh, at every (re)connection.
-    :param key: the private key to log in with.
+    :param keys: the private keys to log in with, the first one that is taken.
+    :param user: who logs in; commands of another than root are run by ``sudo``.
+    :ivar key: the key that was taken.
     """
 
     name = "ssh"
 
-    def __init__(self, connect: Callable[[], socket.socket], *, key: paramiko.PKey) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], socket.socket],
+        *,
+        keys: Sequence[paramiko.PKey],
+        user: str = ROOT,
+    ) -> None:
         self._connect = connect
-        self._key = key
+        self._keys = keys
+        self.user = user
+        self.key: paramiko.PKey | None = None
         self._transport: paramiko.Transport | None = None
 
     def attach(self, deadline: Deadline) -> None:
@@ -61,7 +74,7 @@ class Ssh:
             try:
                 transport.banner_timeout = ATTEMPT_SECONDS
                 transport.start_client(timeout=ATTEMPT_SECONDS)
-                transport.auth_publickey("root", self._key)
+                self.key = self._let_in(transport)
             except paramiko.AuthenticationException as error:
                 transport.close()
                 # While the guest starts, the key may not be there yet.
@@ -77,10 +90,23 @@ class Ssh:
         except DeadlineExceeded as error:
             if refused:
                 raise SubjectError(
-                    f'the guest\'s ssh server does not let "root" in: {refused}',
+                    f'the guest\'s ssh server does not let "{self.user}" in: {refused}',
                     hint="the image must take Nova's public keys (cloud-init's ssh module)",
                 ) from error
             raise
+
+    def _let_in(self, transport: paramiko.Transport) -> paramiko.PKey:
+        """Return the key that is taken.
+
+        :raises paramiko.AuthenticationException: when none is.
+        """
+        *others, last = self._keys
+        for key in others:
+            with contextlib.suppress(paramiko.AuthenticationException):
+                transport.auth_publickey(self.user, key)
+                return key
+        transport.auth_publickey(self.user, last)
+        return last
 
     @property
     def is_alive(self) -> bool:
@@ -100,7 +126,7 @@ class Ssh:
         limit = Deadline(timeout, f'the command "{text}" in the guest')
         deadline = Deadline(timeout + GRACE_SECONDS, limit.what)
         # "exit" makes a status of a signal, which ssh tells in another way.
-        line = f"timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)}; exit $?"
+        line = f"{self._as_root}timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)}; exit $?"
         try:
             with self._transport.open_session(timeout=ATTEMPT_SECONDS) as session:
                 session.settimeout(deadline.left)
@@ -127,6 +153,10 @@ class Ssh:
         if status < 0:
             raise GuestGoneError("the ssh connection was lost before the command ended")
         return CommandResult(text, status, stdout, stderr)
+
+    @property
+    def _as_root(self) -> str:
+        return "" if self.user == ROOT else "sudo -n -- "
 
     def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
         """See :meth:`hotplate.guest.base.Guest.copy_in`."""

@@ -27,6 +27,7 @@ from hotplate.errors import (
     UsageError,
     error_of,
 )
+from hotplate.guest.keys import new_key
 from hotplate.session import channel as channels
 from hotplate.session.channel import CONTROL, MESSAGE_BYTES
 from hotplate.settings import Settings
@@ -153,7 +154,7 @@ class SessionDirectory:
         """Return the session's public key; the pair is made when there is none."""
         public = self.ssh_key.with_suffix(".pub")
         if not public.exists():
-            self.write(self.ssh_key.name, _new_key())
+            self.write(self.ssh_key.name, new_key())
         from paramiko import Ed25519Key
 
         key = Ed25519Key.from_private_key_file(str(self.ssh_key))
@@ -277,21 +278,6 @@ class SessionDirectory:
             poller.poll(deadline.left * 1000)
         retry(lambda _: None if self.is_claimed() else True, deadline)
         return bool(kept)
-
-
-def _new_key() -> str:
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ed25519
-
-    return (
-        ed25519.Ed25519PrivateKey.generate()
-        .private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-        .decode()
-    )
 
 
 def find(path: Path | None, settings: Settings) -> SessionDirectory:

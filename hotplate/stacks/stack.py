@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from hotplate.cloud.cloud import Cloud
 from hotplate.errors import (
@@ -21,6 +21,7 @@ from hotplate.events import classify
 from hotplate.events.classify import STACK_TYPE
 from hotplate.events.event import Event
 from hotplate.events.kinds import DiskError, MachineExit, StackResource, StartFault
+from hotplate.events.log import EventLog
 from hotplate.stacks.template import Template, load
 from hotplate.timing.deadline import GuestDeadline
 
@@ -37,6 +38,19 @@ SIGNAL_PASSWORD_INPUT = "deploy_password"  # noqa: S105 - the name of an input
 _numbers = itertools.count(1)
 
 
+class HeatCloud(Protocol):
+    """A cloud that has a Heat."""
+
+    @property
+    def events(self) -> EventLog:
+        """What happens to its stacks."""
+        ...
+
+    def heat(self) -> Any:
+        """Return python-heatclient (v1)."""
+        ...
+
+
 class Stack:
     """A stack; its actions return at once, :meth:`wait` waits for the last one.
 
@@ -47,8 +61,9 @@ class Stack:
     {'greeting': 'hello'}
     """
 
-    def __init__(self, cloud: Cloud, name: str, template: Template) -> None:
+    def __init__(self, cloud: HeatCloud, name: str, template: Template) -> None:
         self.name = name
+        self.id = ""
         self.template = template
         self.reason = ""
         self._cloud = cloud
@@ -58,21 +73,30 @@ class Stack:
         self._since = len(cloud.events)
 
     @classmethod
-    def create(cls, cloud: Cloud, template: Template, *, name: str = "") -> Self:
+    def create(
+        cls, cloud: HeatCloud, template: Template, *, name: str = "", tags: Iterable[str] = ()
+    ) -> Self:
         """Begin to create a stack.
 
         >>> Stack.create(cloud, load(folder / "greeting.yaml"), name="another").status
         'CREATE_IN_PROGRESS'
 
         :param name: by default ``stack-N``.
+        :param tags: by which it can be found.
         :raises TemplateError: when Heat refuses the template.
         """
         self = cls(cloud, name or f"stack-{next(_numbers)}", template)
-        self._ask(
-            lambda: self._heat.stacks.create(
-                stack_name=self.name, disable_rollback=True, **template.create_arguments()
+        arguments = template.create_arguments()
+        if words := ",".join(tags):
+            arguments["tags"] = words
+
+        def begin() -> None:
+            made = self._heat.stacks.create(
+                stack_name=self.name, disable_rollback=True, **arguments
             )
-        )
+            self.id = str(made["stack"]["id"])
+
+        self._ask(begin)
         return self
 
     def update(

@@ -100,7 +100,7 @@ class Server:
         if self._ssh is None or not self._ssh.is_alive:
             key = ECDSAKey.generate()
             self.let_root_in(f"{key.get_name()} {key.get_base64()} hotplate", seconds=deadline.left)
-            way = Ssh(lambda: self.machine.wiring.connect(SSH_PORT), key=key)
+            way = Ssh(lambda: self.machine.wiring.connect(SSH_PORT), keys=[key])
             way.attach(deadline)
             self._ssh = way
         return self._ssh

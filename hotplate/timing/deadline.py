@@ -122,3 +122,31 @@ def retry(attempt: Callable[[bool], T | None], deadline: Deadline, *, every: flo
         if last_try:
             deadline.check()
         time.sleep(min(every, max(deadline.left, 0.001)))
+
+
+class Pauses:
+    """Pauses between questions to somebody who tells nothing by himself.
+
+    Each is longer than the one before, up to a longest one, and short again when something has
+    happened.
+
+    >>> pauses = Pauses(1.0, longest=3.0)
+    >>> [pauses.next() for _ in range(4)]
+    [1.0, 1.5, 2.25, 3.0]
+
+    :param first: seconds.
+    :param longest: seconds.
+    """
+
+    def __init__(self, first: float, *, longest: float) -> None:
+        self._first = self._next = first
+        self._longest = longest
+
+    def next(self) -> float:
+        """Return the seconds until the next question."""
+        seconds, self._next = self._next, min(self._longest, self._next * 1.5)
+        return seconds
+
+    def reset(self) -> None:
+        """Ask more often again: something has happened."""
+        self._next = self._first

@@ -169,30 +169,9 @@ class Trial:
             reason=end.reason,
             wanted=self.template.expect_status,
             outputs=stack.outputs,
-            hook_outputs=self._hook_outputs(stack),
+            hook_outputs=hook_outputs(stack, self.trackers, Folder(self.folder)),
             unsent=stack.unsent_outputs(self.trackers),
         )
-
-    def _hook_outputs(self, stack: Stack) -> dict[str, HookOutput]:
-        """Write what failed deployments sent back into files, and return it by config id."""
-        outputs = stack.failed_outputs(self.trackers)
-        if not outputs:
-            return {}
-        secrets = stack.secrets(self.trackers)
-        hook_outputs = {
-            key: HookOutput.of(each).without(secrets, redacted) for key, each in outputs.items()
-        }
-        for tracker in self.trackers.values():
-            for track in tracker.deployments:
-                if track.id in hook_outputs:
-                    deployment_output.write(
-                        Folder(self.folder),
-                        hook_outputs[track.id],
-                        server=tracker.name if len(self.trackers) > 1 else "",
-                        label=track.label,
-                        group=track.group,
-                    )
-        return hook_outputs
 
     def _judge(self, result: StackResult, problems: list[str]) -> Verdict:
         return judge(
@@ -292,3 +271,29 @@ class Trial:
             template=self.template.source,
             stand_ins=stand_ins,
         )
+
+
+def hook_outputs(
+    stack: Stack, trackers: Mapping[str, StageTracker], folder: Folder
+) -> dict[str, HookOutput]:
+    """Write what failed deployments sent back into files, and return it by config id.
+
+    :param trackers: of the stack's servers, by their ids.
+    :param folder: of the run.
+    """
+    outputs = stack.failed_outputs(trackers)
+    if not outputs:
+        return {}
+    secrets = stack.secrets(trackers)
+    written = {key: HookOutput.of(each).without(secrets, redacted) for key, each in outputs.items()}
+    for tracker in trackers.values():
+        for track in tracker.deployments:
+            if track.id in written:
+                deployment_output.write(
+                    folder,
+                    written[track.id],
+                    server=tracker.name if len(trackers) > 1 else "",
+                    label=track.label,
+                    group=track.group,
+                )
+    return written

@@ -21,12 +21,17 @@ HERE = {
     "hotplate.cloud.neutron.allocation",
     "hotplate.cloud.nova.flavors",
     "hotplate.cloud.nova.network",
+    "hotplate.elsewhere.console_text",
+    "hotplate.elsewhere.marks",
+    "hotplate.elsewhere.refusals",
+    "hotplate.elsewhere.tree",
     "hotplate.hookkit.contract_configs",
     "hotplate.hookkit.push",
     "hotplate.hookkit.run",
     "hotplate.network.frames",
     "hotplate.shard",
     "hotplate.text",
+    "hotplate.timing.deadline",
     "hotplate.trial.subject",
 }
 """Modules whose examples need nothing."""

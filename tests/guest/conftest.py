@@ -68,7 +68,7 @@ def ssh(running: Machine, shell: Shell, key: paramiko.PKey) -> Iterator[Ssh]:
     shell.copy_in(
         f"{key.get_name()} {key.get_base64()}\n".encode(), "/root/.ssh/authorized_keys", mode=0o600
     )
-    way = Ssh(lambda: running.wiring.connect(22), key=key)
+    way = Ssh(lambda: running.wiring.connect(22), keys=[key])
     way.attach(Deadline(BOOT_SECONDS, "ssh"))
     yield way
     way.close()

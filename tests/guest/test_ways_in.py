@@ -135,7 +135,7 @@ def _closed() -> object:
 
 
 def test_ssh_refuses_another_key(running: Machine, ssh: Ssh) -> None:
-    other = Ssh(lambda: running.wiring.connect(22), key=paramiko.ECDSAKey.generate())
+    other = Ssh(lambda: running.wiring.connect(22), keys=[paramiko.ECDSAKey.generate()])
     with pytest.raises(SubjectError, match='does not let "root" in'):
         other.attach(Deadline(3, "ssh"))
     assert ssh.run("true").rc == 0

@@ -1,0 +1,240 @@
+"""Follows a stack in a cloud by asking again and again; what has changed becomes events.
+
+A cloud tells nothing by itself: Heat is asked for its events and for what it serves to each server,
+Nova for the servers and their consoles, in pauses that grow while nothing happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from hotplate.cloud import served
+from hotplate.elsewhere.console_text import ConsoleText
+from hotplate.elsewhere.os_cloud import OsCloud
+from hotplate.elsewhere.tree import MOST_NESTED, Resource, StackTree
+from hotplate.errors import HotplateError
+from hotplate.events import expected
+from hotplate.events.expected import ExpectedDeployment
+from hotplate.events.kinds import ConsoleLine, MachineExit, PowerOn, ServerBoot, ServerState
+from hotplate.timing.deadline import Deadline, Pauses
+
+PAUSE_SECONDS = 1.0
+LONGEST_PAUSE = 8.0
+AWAY_SECONDS = 120.0
+"""How long a cloud may not answer before it is given up."""
+
+PAGE = 500
+"""How many of Heat's events are taken at once."""
+
+
+@dataclass
+class Followed:
+    """What is known of one server."""
+
+    id: str
+    name: str = ""
+    status: str = ""
+    fault: str = ""
+    addresses: tuple[str, ...] = ()
+    console: ConsoleText = field(default_factory=ConsoleText)
+    deployments: list[ExpectedDeployment] | None = None
+
+
+class Following:
+    """Follows one stack; a context manager, which asks in a thread of its own.
+
+    :param stack: its name, and ``stack_id`` its id.
+    :param directory: where the servers' consoles are written, a folder for each.
+    :ivar servers: by their id.
+    """
+
+    def __init__(self, cloud: OsCloud, *, stack: str, stack_id: str, directory: Path) -> None:
+        self.servers: dict[str, Followed] = {}
+        self._cloud = cloud
+        self._events = cloud.events
+        self._stack = stack
+        self._stack_id = stack_id
+        self._directory = directory
+        self._tree = StackTree(stack, stack_id)
+        self._seen: set[str] = set()
+        self._marker = ""
+        self._problem: HotplateError | None = None
+        self._away = Deadline(AWAY_SECONDS, "the cloud to answer")
+        self._asking = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="following", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(AWAY_SECONDS)
+
+    def why(self) -> str:
+        """Why nothing more is to be expected: "" while the cloud answers."""
+        return self._problem.message if self._problem is not None else ""
+
+    def check(self) -> None:
+        """Ask once more, now.
+
+        :raises HotplateError: when the cloud does not answer any more.
+        """
+        if self._problem is not None:
+            raise self._problem
+        with self._asking:
+            self._ask()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pauses = Pauses(PAUSE_SECONDS, longest=LONGEST_PAUSE)
+        while not self._ended.wait(pauses.next()):
+            before = len(self._events)
+            try:
+                with self._asking:
+                    self._ask()
+                self._away = Deadline(AWAY_SECONDS, "the cloud to answer")
+            except HotplateError as error:
+                if self._away.passed:
+                    self._problem = error
+                    return
+            if len(self._events) != before:
+                pauses.reset()
+
+    def _ask(self) -> None:
+        """Ask for everything once, and emit what has changed."""
+        with self._cloud.translated("the stack's events"):
+            fresh = self._new_events()
+            if fresh or not self._tree.servers:
+                heat = self._cloud.heat()
+                self._tree.learn(heat.resources.list(self._stack_id, nested_depth=MOST_NESTED))
+        for resource in self._tree.servers:
+            self._look_at(resource, served_anew=bool(fresh))
+        # Behind the servers: their deployments are known when Heat's words on those come.
+        for each in fresh:
+            change = self._tree.change(each)
+            server = each.physical_resource_id if "Server" in change.type else ""
+            self._events.add(change, server=server or "")
+
+    def _new_events(self) -> list[Any]:
+        """Return Heat's events that were not seen before, in their order."""
+        fresh: list[Any] = []
+        while True:
+            page: Mapping[str, object] = {"marker": self._marker} if self._marker else {}
+            listed = self._cloud.heat().events.list(
+                self._stack_id, nested_depth=MOST_NESTED, limit=PAGE, sort_dir="asc", **page
+            )
+            new = [each for each in listed if each.id not in self._seen]
+            self._seen.update(each.id for each in new)
+            fresh += new
+            if len(new) < PAGE:
+                return fresh
+            self._marker = new[-1].id
+
+    def _look_at(self, resource: Resource, *, served_anew: bool) -> None:
+        from openstack import exceptions
+
+        followed = self.servers.get(resource.physical)
+        try:
+            with self._cloud.translated("its servers"):
+                shown = self._cloud.sdk.compute.get_server(resource.physical)
+        except HotplateError as error:
+            if isinstance(error.__cause__, exceptions.NotFoundException):
+                return
+            raise
+        if followed is None:
+            followed = self.servers[resource.physical] = Followed(resource.physical)
+        addresses = _addresses(shown)
+        if not followed.name or followed.addresses != addresses:
+            followed.name, followed.addresses = shown.name, addresses
+            self._boot(followed, resource, shown)
+        changed = self._status(followed, shown)
+        if served_anew or changed or followed.deployments is None:
+            self._serve(followed)
+        if followed.status not in ("", "BUILD"):
+            self._read_console(followed)
+
+    def _boot(self, followed: Followed, resource: Resource, shown: Any) -> None:
+        ports: list[dict[str, object]] = [
+            {
+                "network_id": network,
+                "network": network,
+                "cidr": "",
+                "addresses": [str(each["addr"]) for each in addresses],
+            }
+            for network, addresses in (shown.addresses or {}).items()
+        ]
+        boot = ServerBoot(
+            name=shown.name,
+            stack=self._stack,
+            resource=resource.name,
+            ports=ports,
+        )
+        self._events.add(boot, server=followed.id)
+
+    def _status(self, followed: Followed, shown: Any) -> bool:
+        """Emit another state of a server; returns whether it is another one."""
+        status = str(shown.status)
+        if status == followed.status:
+            return False
+        before, followed.status = followed.status, status
+        fault = (shown.fault or {}).get("message", "") if status == "ERROR" else ""
+        followed.fault = str(fault)
+        self._events.add(ServerState(status, followed.fault), server=followed.id)
+        if status == "ACTIVE" and before in ("", "BUILD", "SHUTOFF", "ERROR"):
+            self._events.add(PowerOn(), server=followed.id)
+        elif status == "SHUTOFF":
+            self._events.add(MachineExit(reason="guest-shutdown"), server=followed.id)
+        return True
+
+    def _serve(self, followed: Followed) -> None:
+        """Emit what Heat serves to a server, where that has changed."""
+        with self._cloud.translated("what Heat serves to a server"):
+            configs = self._cloud.heat().software_deployments.metadata(server_id=followed.id)
+        deployments = served.deployments(configs, self._tree)
+        if deployments != followed.deployments:
+            followed.deployments = deployments
+            expected.emit(self._events, followed.id, deployments)
+
+    def _read_console(self, followed: Followed) -> None:
+        """Emit the new lines of a server's console; many clouds have none, or not always."""
+        try:
+            with self._cloud.translated("the console of a server"):
+                answer = self._cloud.sdk.compute.get_server_console_output(followed.id)
+        except HotplateError:
+            return
+        lines = followed.console.new(str((answer or {}).get("output") or ""))
+        for line in lines:
+            self._events.add(ConsoleLine(line), server=followed.id)
+        if lines:
+            self._write(followed, lines)
+
+    def _write(self, followed: Followed, lines: list[str]) -> None:
+        path = self._directory / folder_name(followed.name) / "console.log"
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            with path.open("a") as stream:
+                stream.write("".join(f"{line}\n" for line in lines))
+
+
+def folder_name(server: str) -> str:
+    """Return what the folder of a server is called."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", server).strip("-.")[:60] or "server"
+
+
+def _addresses(shown: Any) -> tuple[str, ...]:
+    """Return a server's IPv4 addresses, then the others; a floating one first."""
+    listed = [each for those in (shown.addresses or {}).values() for each in those]
+    listed.sort(
+        key=lambda each: (each.get("OS-EXT-IPS:type") != "floating", each.get("version") != 4)
+    )
+    return tuple(str(each["addr"]) for each in listed)

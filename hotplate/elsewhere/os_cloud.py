@@ -1,0 +1,160 @@
+"""A cloud of ``clouds.yaml``: asked by openstacksdk and python-heatclient, its errors sentences."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any, Self
+
+from hotplate.elsewhere.refusals import refusal
+from hotplate.errors import HostError, HotplateError, UsageError
+from hotplate.events.log import EventLog
+
+ANSWER_SECONDS = 60.0
+"""How long an answer is waited for, where ``clouds.yaml`` has no ``api_timeout``."""
+
+UNAUTHORIZED, FORBIDDEN, TOO_LARGE = 401, 403, 413
+
+
+class OsCloud:
+    """A cloud that somebody else runs; also what :class:`hotplate.stacks.stack.Stack` asks.
+
+    ::
+
+        cloud = OsCloud.open("ours", EventLog())
+        with cloud.translated("the images"):
+            cloud.sdk.image.images()
+
+    :param name: in ``clouds.yaml``.
+    :ivar sdk: openstacksdk's ``Connection``.
+    """
+
+    def __init__(self, name: str, sdk: Any, events: EventLog) -> None:
+        self.name = name
+        self.sdk = sdk
+        self.events = events
+        self._heat: Any = None
+
+    @classmethod
+    def open(cls, name: str, events: EventLog) -> Self:
+        """Find a cloud as the ``openstack`` command does, and log in.
+
+        :raises UsageError: when ``clouds.yaml`` has no such cloud, or its credentials are refused.
+        :raises HostError: when it cannot be reached, or has no Heat.
+        """
+        # Loaded here: it takes half a second.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import openstack
+        from openstack import exceptions
+
+        try:
+            sdk = openstack.connect(cloud=name, app_name="hotplate")
+        except exceptions.ConfigException as error:
+            raise _no_such_cloud(name, str(error)) from error
+        self = cls(name, sdk, events)
+        with self.translated("a token"):
+            session = sdk.session
+            if session.timeout is None:
+                session.timeout = ANSWER_SECONDS
+            session.get_token()
+            if not self.heat().http_client.get_endpoint():
+                raise HostError(f'the cloud "{name}" has no orchestration service (Heat)')
+        return self
+
+    def heat(self) -> Any:
+        """Return python-heatclient (v1)."""
+        if self._heat is None:
+            from heatclient import client
+
+            config = self.sdk.config
+            self._heat = client.Client(
+                "1",
+                session=self.sdk.session,
+                service_type="orchestration",
+                interface=config.get_interface("orchestration") or "public",
+                region_name=config.get_region_name("orchestration"),
+                endpoint_override=config.get_endpoint("orchestration"),
+            )
+        return self._heat
+
+    @contextlib.contextmanager
+    def translated(self, what: str) -> Iterator[None]:
+        """Turn what the clients raise in the block into an error that is one sentence.
+
+        :param what: what the cloud is asked for.
+        :raises HotplateError: says what it answered, and whose fault that is.
+        """
+        from heatclient import exc
+        from keystoneauth1 import exceptions as auth
+        from openstack import exceptions as sdk
+
+        try:
+            yield
+        except (auth.ClientException, sdk.SDKException, exc.HTTPException) as error:
+            raise self.error_of(error, what) from error
+
+    def error_of(self, error: Exception, what: str) -> HotplateError:
+        """Return what a client's exception says, as an error that is one sentence."""
+        from keystoneauth1 import exceptions as auth
+        from openstack import exceptions as sdk
+
+        words = one_line(error)
+        status = status_of(error)
+        url = str((self.sdk.config.auth or {}).get("auth_url", ""))
+        if refused := refusal(self.name, words):
+            return refused
+        unreachable = (auth.ConnectionError, auth.DiscoveryFailure, sdk.EndpointNotFound)
+        if isinstance(error, unreachable):
+            return HostError(
+                f'the cloud "{self.name}" cannot be reached at "{url}": {words}',
+                hint=f"curl -i {url}",
+            )
+        if isinstance(error, (auth.EndpointNotFound, auth.EmptyCatalog)):
+            return HostError(f'the cloud "{self.name}" lacks a service: {words}')
+        if status == UNAUTHORIZED:
+            return UsageError(
+                f'the cloud "{self.name}" refuses the credentials of clouds.yaml',
+                hint=f"openstack --os-cloud {self.name} token issue",
+            )
+        if status == FORBIDDEN:
+            return UsageError(
+                f'the user of clouds.yaml has no right to {what} in the cloud "{self.name}": '
+                f"{words}"
+            )
+        if status == TOO_LARGE:
+            return HostError(f'the cloud "{self.name}" has no room for {what}: {words}')
+        if isinstance(error, (auth.ClientException, sdk.ConfigException)) and status == 0:
+            return UsageError(f'the cloud "{self.name}" cannot be used as it is set up: {words}')
+        return HostError(f'the cloud "{self.name}" does not give {what}: {words}')
+
+
+def status_of(error: Exception) -> int:
+    """Return the HTTP status behind a client's exception, 0 where there is none."""
+    for name in ("http_status", "status_code", "code"):
+        value = getattr(error, name, None)
+        if isinstance(value, int):
+            return value
+    return 0
+
+
+def one_line(error: object) -> str:
+    """Return an exception's words as a line of bounded length."""
+    words = " ".join(str(error).removeprefix("ERROR: ").split())
+    return words[:400] or type(error).__name__
+
+
+def _no_such_cloud(name: str, words: str) -> UsageError:
+    from openstack.config import OpenStackConfig
+
+    config = OpenStackConfig()
+    names = sorted(each for each in config.get_cloud_names() if each)
+    if name in names:
+        return UsageError(f'the cloud "{name}" of clouds.yaml cannot be used: {one_line(words)}')
+    others = f"it has {', '.join(names)}" if names else "there is none, or it is empty"
+    return UsageError(
+        f'there is no cloud "{name}" in clouds.yaml; {others}',
+        hint="it is sought in the current directory, ~/.config/openstack and /etc/openstack, or "
+        "named by OS_CLIENT_CONFIG_FILE",
+    )

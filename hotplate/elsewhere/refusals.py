@@ -1,0 +1,105 @@
+"""What a cloud says when it does not do what it is asked, told apart by who has to act."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hotplate.errors import HotplateError, Outcome, error_of
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One way in which Heat, Nova, Neutron, Glance or Cinder refuses.
+
+    :param pattern: of the service's own words; its groups fill the sentence and the hint.
+    :param outcome: whose fault it is.
+    :param sentence: with ``{cloud}`` for the cloud's name.
+    :param hint: what to do, in the same way.
+    """
+
+    pattern: str
+    outcome: Outcome
+    sentence: str
+    hint: str = ""
+
+
+NO_SUCH = 'the template names the {kind} "{name}", and the cloud "{cloud}" has none of that name'
+LIST = "openstack --os-cloud {cloud} {kind} list; a parameter of the template: -P NAME=VALUE"
+QUOTA = 'the quota of the project in the cloud "{cloud}" is used up: {words}'
+SHOW_QUOTA = "openstack --os-cloud {cloud} quota show --usage"
+
+REFUSALS = (
+    # Heat's EntityNotFound, by the constraint of a property or a parameter.
+    Refusal(
+        r"The (?P<kind>[A-Za-z]+) \((?P<name>[^)]*)\) could not be found",
+        Outcome.FAILED,
+        NO_SUCH,
+        LIST,
+    ),
+    # Neutron's client, which Heat asks for a network, a subnet or a port by name.
+    Refusal(
+        r"Unable to find (?P<kind>\w+) with name or id '(?P<name>[^']*)'",
+        Outcome.FAILED,
+        NO_SUCH,
+        LIST,
+    ),
+    # openstacksdk, which newer Heats ask.
+    Refusal(r"No (?P<kind>\w+) found for (?P<name>[^\s,;]+)", Outcome.FAILED, NO_SUCH, LIST),
+    Refusal(
+        r"Multiple possible networks found",
+        Outcome.FAILED,
+        'a server of the template names no network, and the cloud "{cloud}" has several',
+        "openstack --os-cloud {cloud} network list; give the server networks: in the template",
+    ),
+    Refusal(
+        r"(?P<words>Flavor's (?:disk|memory) is too small for requested image[^()\n]*)",
+        Outcome.FAILED,
+        'the flavor that the template names is too small for the image in "{cloud}": {words}',
+        "openstack --os-cloud {cloud} flavor list",
+    ),
+    # Nova and Cinder ("Quota exceeded for cores: Requested 4, but ..."), Neutron ("Quota exceeded
+    # for resources: ['port']"), Heat ("maximum stacks per tenant"), Glance ("image_size_total is
+    # over limit", "denied due to exceeded storage quota").
+    Refusal(
+        r"(?P<words>(?:Quota exceeded|You have reached the maximum stacks per tenant|"
+        r"\w+ is over limit of|[^.:\n]*exceed\w* (?:\w+ )?quota|Maximum number of \w+ exceeded|"
+        r"[Vv]olume\w*ExceedsAvailableQuota|VolumeLimitExceeded|The limit of \d+ images has been)"
+        r"[^\n]{0,200})",
+        Outcome.HOST,
+        QUOTA,
+        SHOW_QUOTA,
+    ),
+    Refusal(
+        r"(?P<words>No valid host was found[^\n]{0,120}|No more IP addresses available[^\n]{0,120}|"
+        r"Exceeded maximum number of retries[^\n]{0,120})",
+        Outcome.HOST,
+        'the cloud "{cloud}" has no room for a server: {words}',
+        "try again later, or a smaller flavor; this says nothing about the image",
+    ),
+)
+
+
+def refusal(cloud: str, words: str) -> HotplateError | None:
+    """Return what a cloud's words mean, None where nothing is known of them.
+
+    :param cloud: its name in ``clouds.yaml``.
+
+    >>> str(refusal("ours", "Quota exceeded for cores: Requested 4").outcome)
+    'host error'
+    """
+    line = " ".join(words.split())
+    for each in REFUSALS:
+        if match := re.search(each.pattern, line):
+            groups = {**match.groupdict(), "cloud": cloud}
+            if "kind" in groups:
+                groups["kind"] = _kind(groups["kind"])
+            return error_of(
+                each.outcome, each.sentence.format(**groups), hint=each.hint.format(**groups)
+            )
+    return None
+
+
+def _kind(word: str) -> str:
+    """Return a kind as the ``openstack`` command calls it."""
+    return {"key": "keypair", "securitygroup": "security group"}.get(word.lower(), word.lower())

@@ -1,0 +1,206 @@
+"""Ways to port 22 of a server in a cloud: straight, by a jump host, or as an ssh config says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import paramiko
+
+from hotplate import host_tools
+from hotplate.elsewhere.os_cloud import one_line
+from hotplate.errors import SubjectError, UsageError
+from hotplate.guest.base import CommandResult
+from hotplate.guest.ssh import ROOT, Ssh
+from hotplate.timing.deadline import Deadline
+
+CONNECT_SECONDS = 10.0
+HANDED_SECONDS = 60.0
+"""How long a ProxyCommand may take until it hands a connection over."""
+
+SSH_PORT = 22
+KEPT = ("HOME", "PATH", "USER", "LOGNAME", "SSH_AUTH_SOCK", "LANG", "LC_ALL", "PYTHONPATH")
+"""What programs of ssh are given of the environment."""
+
+_NOT_ROOT = 'Please login as the user "'
+"""What cloud-init lets root's ``authorized_keys`` print (``disable_root_opts``)."""
+
+
+@dataclass(frozen=True)
+class WayOptions:
+    """How servers are reached, as the command line has it.
+
+    :param jump: a jump host for ssh, ``[USER@]HOST[:PORT]``; "" for none.
+    :param config: a file for ``ssh -F``, which may name a ``ProxyJump``, a ``ProxyCommand``, a
+        ``User`` and an ``IdentityFile`` for a server's address.
+    :param user: who logs in; "" for whom the config names, root, or whom cloud-init names then.
+    :param environment: of this process.
+    """
+
+    jump: str = ""
+    config: Path | None = None
+    user: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class Ways:
+    """Makes connections to servers; a context manager, which ends the programs that carry them.
+
+    :param options: how.
+    :param key: of the session's key pair.
+    :raises UsageError: when the ssh config cannot be read.
+    """
+
+    def __init__(self, options: WayOptions, *, key: paramiko.PKey) -> None:
+        self._options = options
+        self._key = key
+        self._config = _read(options.config)
+        self._environment = {
+            name: value for name, value in options.environment.items() if name in KEPT
+        }
+        self._programs: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for program in self._programs:
+            program.kill()
+            program.wait()
+
+    def log_in(self, address: str, deadline: Deadline) -> tuple[Ssh, bool]:
+        """Log in to a server, and become root.
+
+        :param deadline: until when its ssh server is waited for.
+        :return: the connection, and whether the session's own key was taken.
+        :raises DeadlineExceeded: when no ssh server answers in time.
+        :raises SubjectError: when it lets nobody in.
+        """
+        config = self._lookup(address)
+        user = self._options.user or str(config.get("user", ROOT))
+        keys = [self._key, *_identities(config)]
+        way = self._attach(address, user, keys, deadline)
+        if (named := _named_instead(way)) is None:
+            return way, way.key is self._key
+        if len(keys) > 1:
+            # Where the config has a key for root, that is the one to take.
+            with contextlib.suppress(SubjectError):
+                other = self._attach(address, user, keys[1:], deadline)
+                if _named_instead(other) is None:
+                    way.close()
+                    return other, False
+                other.close()
+        way.close()
+        return self._attach(address, named, keys, deadline), True
+
+    def connect(self, address: str) -> socket.socket:
+        """Return a connection to a server's ssh.
+
+        :raises OSError: when there is none, for now.
+        """
+        config = self._lookup(address)
+        host, port = str(config.get("hostname", address)), int(config.get("port", SSH_PORT))
+        if command := self._proxy_command(address, config, host=host, port=port):
+            return self._through(command, by_descriptor=config.get("proxyusefdpass") == "yes")
+        return socket.create_connection((host, port), CONNECT_SECONDS)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _attach(
+        self, address: str, user: str, keys: Sequence[paramiko.PKey], deadline: Deadline
+    ) -> Ssh:
+        way = Ssh(lambda: self.connect(address), keys=keys, user=user)
+        way.attach(deadline)
+        return way
+
+    def _lookup(self, address: str) -> dict[str, str]:
+        return dict(self._config.lookup(address)) if self._config is not None else {}
+
+    def _proxy_command(
+        self, address: str, config: Mapping[str, str], *, host: str, port: int
+    ) -> str:
+        """Return the program whose input and output lead to a server, "" for none."""
+        jump = self._options.jump or config.get("proxyjump", "none")
+        if jump != "none":
+            words = [host_tools.find_tool("ssh"), "-o", "BatchMode=yes"]
+            if self._options.config is not None and not self._options.jump:
+                words += ["-F", str(self._options.config)]
+            return shlex.join([*words, "-W", f"[{host}]:{port}", f"ssh://{jump}"])
+        command = config.get("proxycommand", "none")
+        # paramiko fills in %h, %p and %r only (ssh_config(5), TOKENS).
+        return "" if command == "none" else command.replace("%n", address).replace("%%", "%")
+
+    def _through(self, command: str, *, by_descriptor: bool) -> socket.socket:
+        """Start a program that carries a connection, and return its end.
+
+        :param by_descriptor: the program hands the connection over, and ends (ProxyUseFdpass).
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._reap()
+            self._programs.append(
+                subprocess.Popen(  # noqa: S602 - a ProxyCommand is a shell's.
+                    f"exec {command}",
+                    shell=True,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=subprocess.DEVNULL,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+            )
+        if not by_descriptor:
+            return ours
+        ours.settimeout(HANDED_SECONDS)
+        with ours:
+            _, handed, _, _ = socket.recv_fds(ours, 1, 1)
+            if not handed:
+                raise ConnectionError("the ProxyCommand handed no connection over")
+            return socket.socket(fileno=handed[0])
+
+    def _reap(self) -> None:
+        self._programs = [each for each in self._programs if each.poll() is None]
+
+
+def check(options: WayOptions) -> None:
+    """Find what is wrong with the options before anything is made.
+
+    :raises UsageError: when the ssh config cannot be read.
+    """
+    _read(options.config)
+
+
+def _read(path: Path | None) -> paramiko.SSHConfig | None:
+    if path is None:
+        return None
+    try:
+        return paramiko.SSHConfig.from_path(str(path))
+    except (OSError, paramiko.SSHException, UnicodeDecodeError) as error:
+        raise UsageError(f'the ssh config "{path}" cannot be read: {one_line(error)}') from error
+
+
+def _identities(config: Mapping[str, object]) -> list[paramiko.PKey]:
+    """Return the keys that an ssh config names, as far as they can be read without asking."""
+    named = config.get("identityfile")
+    keys = []
+    for path in named if isinstance(named, list) else ():
+        with contextlib.suppress(OSError, ValueError, paramiko.SSHException):
+            keys.append(paramiko.PKey.from_path(os.path.expanduser(str(path).strip('"'))))  # noqa: PTH111
+    return keys
+
+
+def _named_instead(way: Ssh) -> str | None:
+    """Return whom cloud-init wants to log in instead of root, None when root is let in."""
+    if way.user != ROOT:
+        return None
+    answer: CommandResult = way.run("true")
+    text = answer.stdout.decode(errors="replace")
+    _, sign, rest = text.partition(_NOT_ROOT)
+    return rest.partition('"')[0] if answer.rc and sign else None

@@ -1,0 +1,217 @@
+"""``hotplate test --os-cloud``: the same verdict, and the project as it was."""
+
+from __future__ import annotations
+
+import copy
+import json
+import signal
+import stat
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+import yaml
+from cases import GOOD, HANGS, TEMPLATE, written
+from played_guest import Guest
+
+pytestmark = pytest.mark.slow
+
+SECRET = "hush-4711"
+
+
+def begun(cloud: Any, *words: str) -> Any:
+    """A run whose hook is at work."""
+    cloud.roles["web"] = HANGS
+    process = cloud.start(
+        *("played.raw", "-t", written(cloud.folder), "--patience", "60", "--limit", "90"), *words
+    )
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if "hook started" in line:
+            return process
+    raise AssertionError("".join(seen) + process.stderr.read())
+
+
+def test_a_template_that_passes(cloud):
+    cloud.roles["web"] = GOOD
+    done = cloud.try_it(
+        *("-t", written(cloud.folder), "-P", f"word={SECRET}", "--junit", "junit.xml")
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict = cloud.verdict()
+    assert (verdict["outcome"], verdict["outputs"]) == ("passed", {"size": "6"})
+    stages = {each["stage"]: each for each in verdict["stages"]}
+    assert list(stages)[-1] == "signal accepted"
+    assert stages["hook finished"]["evidence"].startswith("console: ")
+    assert stages["agent polled"]["implied"]
+    assert verdict["facts"]["cloud"] == "hotplate"
+    suite = ET.parse(cloud.folder / "junit.xml").getroot()
+    assert suite.find(".//failure") is None
+    last = cloud.folder / "artifacts" / "last"
+    assert "Linux version" in (last / "servers" / "web" / "console.log").read_text()
+    assert "signal accepted" in (last / "report.html").read_text()
+    assert stat.S_IMODE(last.stat().st_mode) == 0o700
+    for path in last.rglob("*"):
+        if path.is_file():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+        if path.is_file() and path.name not in ("parameters.json", "template.yaml"):
+            assert SECRET.encode() not in path.read_bytes(), path
+
+
+def test_a_server_without_deployments_and_what_is_not_visible(cloud):
+    cloud.roles["web"] = Guest(network=False)
+    template = copy.deepcopy(TEMPLATE)
+    del template["resources"]["deployment"], template["outputs"]
+    path = cloud.folder / "template.yaml"
+    path.write_text(yaml.safe_dump(template))
+    done = cloud.try_it("-t", path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "network up  (not visible here)" in done.stdout
+    stages = {each["stage"]: each for each in cloud.verdict()["stages"]}
+    assert [name for name, each in stages.items() if not each["visible"]] == [
+        "network up",
+        "metadata served",
+    ]
+    assert stages["booted"]["seconds"] is not None
+
+
+def test_a_guest_that_does_not_boot(cloud):
+    cloud.roles["web"] = Guest(boots=False)
+    done = cloud.run("played.raw", "--patience", "3", "-t", written(cloud.folder))
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].startswith("FAILED: not reached: booted: ")
+
+
+def test_a_hook_that_fails(cloud):
+    answer = {"deploy_status_code": 3, "deploy_stderr": "no luck", "deploy_stdout": ""}
+    cloud.roles["web"] = Guest(answers={"deployment": answer})
+    done = cloud.try_it("-t", written(cloud.folder))
+    assert done.returncode == 1
+    verdict = cloud.verdict()
+    assert verdict["status"] == "CREATE_FAILED"
+    assert verdict["diagnosis"]["fault"] == "hook-failed"
+    assert "no luck" in done.stdout.splitlines()[-1]
+    (written_down,) = (cloud.folder / "artifacts" / "last" / "deployments").iterdir()
+    assert "no luck" in written_down.read_text()
+
+
+def test_an_output_that_is_not_as_expected(cloud):
+    cloud.roles["web"] = GOOD
+    written(cloud.folder)
+    expect = cloud.folder / "expect.yaml"
+    expect.write_text(
+        yaml.safe_dump({"template": "template.yaml", "expect": {"outputs": {"size": "7"}}})
+    )
+    done = cloud.try_it("-t", expect)
+    assert done.returncode == 1
+    assert 'output "size" is "6"; expected "7"' in done.stdout.splitlines()[-1]
+
+
+def test_an_image_that_is_there(cloud):
+    cloud.roles["web"] = GOOD
+    done = cloud.run("--os-image", "played", "-t", written(cloud.folder), "--patience", "20")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (cloud.verdict()["image"], "uploading" in done.stdout) == ("played", False)
+
+
+def test_nested_servers(cloud):
+    cloud.roles["web"] = GOOD
+    one = copy.deepcopy(TEMPLATE["resources"]["server"])
+    one["properties"]["name"] = "one"
+    group = {
+        "type": "OS::Heat::ResourceGroup",
+        "properties": {"count": 1, "resource_def": one},
+    }
+    done = cloud.try_it("-t", written(cloud.folder, resources={"more": group}))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {each["name"] for each in cloud.verdict()["servers"]} == {"web", "one"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
+def test_a_run_that_is_interrupted(cloud, number):
+    with begun(cloud) as process:
+        process.send_signal(number)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + number, out + err
+    assert cloud.verdict()["outcome"] == "interrupted"
+
+
+def test_a_second_signal_does_not_keep_it_from_taking_everything_away(cloud):
+    with begun(cloud) as process:
+        process.send_signal(signal.SIGINT)
+        for line in process.stdout:
+            if line.startswith("taking away"):
+                break
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+    assert process.returncode == 130
+
+
+def test_a_run_that_is_killed_and_what_it_left(cloud):
+    before = cloud.what_there_is()
+    heat = cloud.testbed.cloud.heat()
+    # Somebody else's, however much it looks like ours.
+    mine = heat.stacks.create(
+        stack_name="hotplate-mine",
+        tags="hotplate-test",
+        template={"heat_template_version": "2018-08-31"},
+    )
+    try:
+        with begun(cloud) as process:
+            others = cloud.run("--clean")
+            assert (others.returncode, "it goes on on this host" in others.stdout) == (0, True)
+            process.kill()
+        left = cloud.what_there_is()
+        assert {kind for kind in left if left[kind] != before[kind]} >= {
+            "stacks",
+            "servers",
+            "key pairs",
+            "images",
+        }
+        done = cloud.run("--clean")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert [line.partition(' "')[0] for line in done.stdout.splitlines()] == [
+            "removed: stack",
+            "removed: key pair",
+            "removed: image",
+        ]
+        after = cloud.what_there_is()
+        assert after.pop("stacks") == sorted([*before.pop("stacks"), mine["stack"]["id"]])
+        assert after == before
+        assert "nothing to take away" in cloud.run("--clean").stdout
+    finally:
+        heat.stacks.delete(mine["stack"]["id"])
+
+
+def test_what_is_kept_is_taken_away_by_clean(cloud):
+    cloud.roles["web"] = GOOD
+    done = cloud.try_it("-t", written(cloud.folder), "--keep")
+    assert done.returncode == 0, done.stdout + done.stderr
+    key = cloud.folder / "artifacts" / "last" / "ssh-key"
+    assert f"ssh -i {key.resolve()} root@" in done.stdout
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert cloud.run("--clean").returncode == 0
+
+
+def test_what_cannot_be_taken_away_is_named(cloud):
+    cloud.roles["web"] = GOOD
+    with cloud.testbed.cloud.fault(endpoint="nova", kind="status", status=500, method="DELETE"):
+        done = cloud.try_it("-t", written(cloud.folder))
+    assert done.returncode == 0
+    left = cloud.verdict()["facts"]["left in the cloud"]
+    assert "could not be removed" in left
+    assert "hotplate test --os-cloud hotplate --clean" in done.stdout
+    assert cloud.run("--clean").returncode == 0
+
+
+def test_several_cases_make_one_table(cloud):
+    cloud.roles["web"] = GOOD
+    written(cloud.folder).rename(cloud.folder / "other.yaml")
+    done = cloud.try_it(
+        *("-t", written(cloud.folder), "-t", "other.yaml", "-j", "2", "--json", "all.json")
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = json.loads((cloud.folder / "all.json").read_text())
+    assert [each["outcome"] for each in verdicts] == ["passed", "passed"]
+    assert (cloud.folder / "artifacts" / "matrix.html").exists()

@@ -1,0 +1,36 @@
+"""How a run is known in a cloud, and on its host."""
+
+from __future__ import annotations
+
+import pytest
+
+from hotplate.elsewhere.marks import Run
+
+
+def test_a_run_is_known_by_its_name_and_no_other():
+    run = Run.begin()
+    assert Run.of(run.name) == run
+    assert run.is_of_this_host
+    assert 0 <= run.age < 3600
+    for name in ("hotplate", "hotplate-web", run.id, f"{run.name}-more", run.name.upper()):
+        assert Run.of(name) is None, name
+
+
+def test_a_run_goes_on_while_its_lock_is_held(tmp_path):
+    run = Run.begin()
+    assert not run.goes_on(tmp_path)
+    with run.going_on(tmp_path):
+        assert run.goes_on(tmp_path)
+    assert not run.goes_on(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_of_another_host(monkeypatch):
+    run = Run.begin()
+    monkeypatch.setattr("socket.gethostname", lambda: "somewhere else")
+    assert not run.is_of_this_host
+
+
+@pytest.mark.parametrize("name", ["", "hotplate-", "hotplate-20260102t030405z-0a1b2c-0123456g"])
+def test_no_name_of_a_run(name):
+    assert Run.of(name) is None

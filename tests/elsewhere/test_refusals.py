@@ -1,0 +1,200 @@
+"""What a cloud says when it refuses: one sentence each, and whose fault it is."""
+
+from __future__ import annotations
+
+import copy
+
+import openstack as sdk
+import pytest
+import yaml
+from cases import GOOD, written
+from heat.common import exception as heat_exception
+from neutronclient.common import exceptions as neutron_exceptions
+from neutronclient.neutron import v2_0 as neutron_words
+
+from hotplate.cloud.http import limits
+from hotplate.elsewhere.refusals import REFUSALS, refusal
+from hotplate.errors import Outcome
+
+pytestmark = pytest.mark.slow
+
+WORDS = {
+    "Forbidden: resources.server: Quota exceeded for instances: Requested 1, but already used 10 "
+    "of 10 instances (HTTP 403)": (Outcome.HOST, "Quota exceeded for instances"),
+    "Conflict: resources.net: Quota exceeded for resources: ['network'].": (
+        Outcome.HOST,
+        "Quota exceeded for resources",
+    ),
+    "You have reached the maximum stacks per tenant, 100. Please delete some stacks.": (
+        Outcome.HOST,
+        "maximum stacks per tenant, 100",
+    ),
+    'ResourceInError: resources.server: Went to status ERROR due to "Message: No valid host was '
+    'found. There are not enough hosts available., Code: 500"': (Outcome.HOST, "has no room"),
+    "Flavor's disk is too small for requested image. Flavor disk is 1073741824 bytes, image is "
+    "2147483648 bytes. (HTTP 400)": (Outcome.FAILED, "too small"),
+    "Multiple possible networks found, use a Network ID to be more specific. (HTTP 409)": (
+        Outcome.FAILED,
+        "names no network",
+    ),
+    str(heat_exception.EntityNotFound(entity="Flavor", name="m9")): (
+        Outcome.FAILED,
+        'names the flavor "m9"',
+    ),
+    str(heat_exception.EntityNotFound(entity="Key", name="mine")): (
+        Outcome.FAILED,
+        'names the keypair "mine"',
+    ),
+    "Error validating value 'lan': Unable to find network with name or id 'lan'": (
+        Outcome.FAILED,
+        'names the network "lan"',
+    ),
+    "No Network found for lan": (Outcome.FAILED, 'names the network "lan"'),
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_what_services_say(words):
+    outcome, part = WORDS[words]
+    error = refusal("ours", words)
+    assert error is not None
+    assert (error.outcome, part in error.message) == (outcome, True), error.message
+    assert "ours" in error.message
+
+
+def test_what_says_nothing_of_that():
+    text = "deploy_status_code: Deployment exited with non-zero status code: 3"
+    assert refusal("ours", text) is None
+    assert all(each.hint for each in REFUSALS)
+
+
+def test_what_neutronclient_says(cloud):
+    """Heat asks for a network by the client's own look-up."""
+    from neutronclient.v2_0 import client
+    from test_clients import owner_session
+
+    neutron = client.Client(session=owner_session(cloud.testbed.cloud))
+    with pytest.raises(neutron_exceptions.NotFound) as raised:
+        neutron_words.find_resourceid_by_name_or_id(neutron, "network", "nowhere")
+    error = refusal("ours", str(raised.value))
+    assert error is not None
+    assert 'the network "nowhere"' in error.message
+
+
+def last(text: str) -> str:
+    return text.rstrip().splitlines()[-1]
+
+
+def test_a_cloud_that_is_not_known(cloud):
+    done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="nowhere")
+    assert done.returncode == 2
+    assert 'there is no cloud "nowhere" in clouds.yaml; it has hotplate' in done.stderr
+
+
+@pytest.fixture
+def second(cloud):
+    """Another cloud of ``clouds.yaml``, as a test makes it of the first."""
+    path = cloud.folder / "clouds.yaml"
+    before = path.read_text()
+
+    def make(**auth: str) -> None:
+        clouds = yaml.safe_load(before)
+        clouds["clouds"]["second"] = copy.deepcopy(clouds["clouds"]["hotplate"])
+        clouds["clouds"]["second"]["auth"].update(auth)
+        path.write_text(yaml.safe_dump(clouds))
+
+    yield make
+    path.write_text(before)
+
+
+def test_credentials_that_are_refused(cloud, second):
+    second(password="wrong-4711")
+    done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="second")
+    assert done.returncode == 2
+    assert 'the cloud "second" refuses the credentials of clouds.yaml' in done.stderr
+    assert "4711" not in done.stdout + done.stderr
+
+
+def test_a_cloud_that_cannot_be_reached(cloud, second):
+    second(auth_url="http://127.0.0.1:9/v3")
+    done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="second")
+    assert done.returncode == 3
+    assert 'the cloud "second" cannot be reached at "http://127.0.0.1:9/v3"' in last(done.stdout)
+
+
+def test_an_image_that_is_refused(cloud):
+    with cloud.testbed.cloud.fault(endpoint="glance", kind="status", status=400, method="PUT"):
+        done = cloud.try_it("-t", written(cloud.folder))
+    assert done.returncode == 1
+    assert 'Glance of the cloud "hotplate" refuses "' in last(done.stdout)
+
+
+def test_an_image_that_there_is_no_room_for(cloud, monkeypatch):
+    monkeypatch.setattr(limits, "IMAGES_STORED", 1000)
+    done = cloud.try_it("-t", written(cloud.folder))
+    assert done.returncode == 3
+    assert 'the cloud "hotplate" has no room for the image' in last(done.stdout)
+
+
+def test_an_image_that_is_not_there(cloud):
+    done = cloud.run("--os-image", "nothing", "-t", written(cloud.folder))
+    assert done.returncode == 2
+    assert 'the cloud "hotplate" has no image "nothing"' in done.stderr
+
+
+def test_a_right_that_is_missing(cloud):
+    with cloud.testbed.cloud.fault(endpoint="nova", kind="status", status=403, method="POST"):
+        done = cloud.try_it("-t", written(cloud.folder))
+    assert done.returncode == 2
+    assert "has no right to a key pair" in done.stderr
+
+
+def test_a_quota_that_is_used_up(cloud):
+    openstack = sdk.connect(load_envvars=False, **cloud.login())
+    project = openstack.current_project_id
+    openstack.network.update_quota(project, networks=0)
+    try:
+        done = cloud.try_it(
+            "-t", written(cloud.folder, resources={"net": {"type": "OS::Neutron::Net"}})
+        )
+    finally:
+        openstack.network.delete_quota(project)
+        openstack.close()
+    assert done.returncode == 3
+    assert 'the quota of the project in the cloud "hotplate" is used up' in last(done.stdout)
+
+
+def test_a_flavor_that_is_missing(cloud, monkeypatch):
+    """The embedded Nova has every flavor; it is made to answer as others do."""
+    from heat.engine.clients.os.nova import NovaClientPlugin
+
+    def missing(_self: object, name: str) -> str:
+        raise heat_exception.EntityNotFound(entity="Flavor", name=name)
+
+    cloud.roles["web"] = GOOD
+    monkeypatch.setattr(NovaClientPlugin, "find_flavor_by_name_or_id", missing)
+    done = cloud.try_it("-t", written(cloud.folder))
+    assert done.returncode == 1
+    expected = 'the template names the flavor "m1.small", and the cloud "hotplate" has none'
+    assert expected in last(done.stdout)
+
+
+def test_a_template_that_heat_refuses(cloud):
+    path = written(cloud.folder, resources={"more": {"type": "OS::Nowhere::Thing"}})
+    done = cloud.try_it("-t", path)
+    assert done.returncode == 1
+    assert last(done.stdout).startswith('FAILED: Heat refused "')
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--memory", "512"), "--memory is for machines of this host"),
+        (("--os-image", "played"), "--os-image names the image that is tested"),
+        (("--ssh-config", "nowhere"), 'the file "nowhere" does not exist'),
+        (("--clean",), "--clean tests nothing"),
+    ],
+)
+def test_words_that_make_no_sense_together(cloud, words, sentence):
+    done = cloud.run("played.raw", *words)
+    assert (done.returncode, sentence in done.stderr) == (2, True), done.stderr
