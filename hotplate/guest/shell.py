@@ -117,9 +117,10 @@ class Shell:
         :raises DeadlineExceeded: when nothing answers in time.
         :raises MachineLostError: when another guest answers, or the machine is off.
         """
+        # In the shell itself, as below: an emulated guest takes longest to start programs.
         ask = (
-            f'printf "\\n{REPLY} %s 0 %s 0\\n" {{token}} $(wc -c <{DIRECTORY}/nonce); '
-            f"cat {DIRECTORY}/nonce"
+            f"nonce=; IFS= read -r nonce <{DIRECTORY}/nonce; "
+            f'printf "\\n{REPLY} %s 0 %s 0\\n%s" {{token}} ${{#nonce}} "$nonce"'
         )
         while True:
             try:
@@ -137,7 +138,10 @@ class Shell:
 
     def renew(self, nonce: str) -> None:
         """Give a guest that was restored from a saved state a nonce of its own."""
-        self.run(f"umask 077; printf %s {shlex.quote(nonce)} >{DIRECTORY}/nonce").check()
+        self._do(
+            f"(umask 077; printf %s {shlex.quote(nonce)} >{DIRECTORY}/nonce)",
+            what="a new nonce",
+        )
         self._nonces = {nonce}
 
     def run(
@@ -208,12 +212,27 @@ class Shell:
     def set_time(self, seconds: float) -> None:
         """See :meth:`hotplate.guest.base.Guest.set_time`."""
         # busybox's date knows no fractions.
-        self.run(f"date -u -s @{seconds:.3f} || date -u -s @{seconds:.0f}").check()
+        self._do(
+            f"{{ date -u -s @{seconds:.3f} || date -u -s @{seconds:.0f}; }} >/dev/null 2>&1",
+            what="the time to be set",
+        )
 
     def close(self) -> None:
         """See :meth:`hotplate.guest.base.Guest.close`."""
 
     # -- the wire --------------------------------------------------------------------------------
+
+    def _do(self, commands: str, *, what: str) -> None:
+        """Run commands in the guest's shell itself, which are to print nothing.
+
+        :raises CommandError: when the last one fails.
+        """
+        status, _, _ = self._exchange(
+            f'{commands}; printf "\\n{REPLY} %s %s 0 0\\n" {{token}} $?',
+            Deadline(COMMAND_SECONDS, f"{what} in the guest"),
+        )
+        if status != 0:
+            raise CommandError(CommandResult(commands, status, b"", b""))
 
     def _exchange(self, line: str, deadline: Deadline) -> tuple[int, bytes, bytes]:
         """Send one line, in which ``{token}`` is replaced, and take its reply.
