@@ -264,6 +264,8 @@ def test_a_disk_that_was_a_server_and_what_mends_it(trixie: Path, testbed_of):
     assert stack.wait(seconds=600.0).status == "CREATE_COMPLETE", stack
     (server,) = testbed.servers
     disk = server.directory / "disk.qcow2"
+    for suffix in (".vmlinuz", ".initrd"):
+        disk.with_suffix(suffix).symlink_to(trixie.with_suffix(suffix))
     shell = server.shell()
     # Without the memory of the guest, which has what its disk lacks.
     shell.run(READ_ONLY).check()
