@@ -167,3 +167,21 @@ def test_twelve_cases_come_whole_out_of_all_of_that(tmp_path):
         for each in again:
             assert f"{each}: the machine was lost, which says nothing about the image" in err
         wait_until(lambda: not any(map(runs, on.tried())))
+
+
+@pytest.mark.slow
+def test_a_signal_while_the_scheduler_is_away_leaves_each_case_a_verdict(tmp_path):
+    played = Played(tmp_path)
+    with cluster(tmp_path) as on:
+        on.start_worker("only")
+        images = played.images(one="wait", two="wait", three="wait")
+        process = played.start(*images, "--on", on.address, "--json", "v.json")
+        wait_until(lambda: len(on.tried()) == 2)
+        on.scheduler.kill()
+        on.scheduler.wait()
+        wait_until(lambda: not any(map(runs, on.tried())))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=played_cases.SECONDS * 2)
+        assert process.returncode == 130, (out, err)
+        outcomes = {name: each["outcome"] for name, each in played.verdicts().items()}
+        assert outcomes == dict.fromkeys(images, "interrupted")

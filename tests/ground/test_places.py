@@ -36,7 +36,6 @@ ELSEWHERE = {
     "cli/shell": "booted/test_up.py",
     "cli/ssh": "cli/test_up.py",
     "cli/test": "cli/test_whose_fault.py",
-    "cli/worker": "cli/test_on_cluster.py",
     "cloud/database/store": "cloud/test_cloud.py",
     "cloud/glance/api": "cloud/test_glance_api.py",
     "cloud/glance/images": "cloud/test_glance_api.py",
