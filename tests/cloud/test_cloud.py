@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,51 @@ def test_a_misfit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(scheduler.TaskRunner, "_sleep", lambda self, seconds, why: None)
     assert any("TaskRunner._sleep" in line for line in patches.misfits())
+
+
+def test_what_happens_while_a_task_looks_is_not_lost() -> None:
+    """Nobody else wakes it: what depends on a resource that is done would begin a second later."""
+    waker = patches.TaskWaker()
+    went_on = threading.Semaphore(0)
+
+    def task() -> None:
+        waker.begin()
+        for _ in range(2):
+            # As a resource that is done while its task looks.
+            waker.notify()
+            waker.wait(3600)
+            went_on.release()
+        waker.wait(3600)
+        went_on.release()
+
+    thread = threading.Thread(target=task, daemon=True)
+    thread.start()
+    assert went_on.acquire(timeout=20)
+    assert went_on.acquire(timeout=20)
+    # What it has seen wakes it no more.
+    assert not went_on.acquire(timeout=0.2)
+    waker.notify()
+    assert went_on.acquire(timeout=20)
+    thread.join(20)
+
+
+def test_a_task_that_begins_has_seen_what_was_before() -> None:
+    waker = patches.TaskWaker()
+    waker.notify()
+    began, ended = threading.Event(), threading.Event()
+
+    def task() -> None:
+        waker.begin()
+        began.set()
+        waker.wait(3600)
+        ended.set()
+
+    thread = threading.Thread(target=task, daemon=True)
+    thread.start()
+    assert began.wait(20)
+    assert not ended.wait(0.2)
+    waker.notify()
+    assert ended.wait(20)
 
 
 def test_state_survives_a_restart(tmp_path: Path) -> None:

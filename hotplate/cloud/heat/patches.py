@@ -21,13 +21,16 @@ FITS = (27, 28)
 class TaskWaker:
     """Wakes the engine's tasks when something happened that they may be waiting for.
 
-    Heat's tasks look once a second; a signal that has come in need not wait for that.
+    Heat's tasks look once a second; a signal that has come in need not wait for that, and neither
+    need what depends on a resource that is done.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._count = 0
         self._stopped = False
+        # How far each thread has seen: what happens while its task looks must not be lost.
+        self._own = threading.local()
 
     def stop(self) -> None:
         """End every task that sleeps or goes to sleep; for good."""
@@ -40,14 +43,19 @@ class TaskWaker:
             self._count += 1
             self._changed.notify_all()
 
+    def begin(self) -> None:
+        """In a thread that begins: it has seen what has happened so far."""
+        self._own.seen = self._count
+
     def wait(self, seconds: float) -> None:
-        """Wait until something happens, at most ``seconds``.
+        """Wait until something happens that this thread has not seen, at most ``seconds``.
 
         :raises SystemExit: when the engine is being stopped; ends the thread and nothing else.
         """
         with self._changed:
-            count = self._count
-            self._changed.wait_for(lambda: self._count != count, seconds)
+            seen = getattr(self._own, "seen", self._count)
+            self._changed.wait_for(lambda: self._count != seen, seconds)
+            self._own.seen = self._count
         if self._stopped:
             raise SystemExit
 
@@ -123,6 +131,7 @@ def apply(
     run = service.ThreadWithCallback.run
 
     def run_quietly(self: object) -> None:
+        progress.begin()
         with suppress(SystemExit):
             run(self)
 
