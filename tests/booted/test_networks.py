@@ -42,6 +42,40 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
 """Tells everybody that an address is at a MAC address (RFC 826, an answer nobody asked for)."""
 
 
+FORGE = """
+import socket, struct, sys
+kind, own_mac, other_mac, own, other = sys.argv[1], *map(bytes.fromhex, sys.argv[2:])
+
+def ethernet(protocol, data, source=own_mac):
+    return b"\\xff" * 6 + source + protocol + data
+
+def ipv4(ports, data, sender):
+    udp = struct.pack("!4H", *ports, 8 + len(data), 0) + data
+    fields = (0x45, 0, 20 + len(udp), 0, 0, 64, 17)
+    ends = sender + b"\\xff" * 4
+    total = sum(struct.unpack("!10H", struct.pack("!BBHHHBBH", *fields, 0) + ends))
+    total = (total & 0xFFFF) + (total >> 16)
+    return struct.pack("!BBHHHBBH", *fields, ~total & 0xFFFF) + ends + udp
+
+# An offer, as of a DHCP server (RFC 2131): op, hardware, the address offered, the magic cookie.
+magic = bytes.fromhex("63825363350102ff")
+offer = bytes([2, 1, 6, 0]) + bytes(12) + other + bytes(216) + magic
+frame = {
+    "mac": lambda: ethernet(b"\\x08\\0", ipv4((9, 9), b"x" * 20, own), other_mac),
+    "address": lambda: ethernet(b"\\x08\\0", ipv4((9, 9), b"x" * 20, other)),
+    "dhcp": lambda: ethernet(b"\\x08\\0", ipv4((67, 68), offer, own)),
+    "vlan": lambda: ethernet(b"\\x81\\0", b"\\0\\5\\x08\\0" + ipv4((9, 9), b"x" * 20, own)),
+    "ipv6": lambda: ethernet(b"\\x86\\xdd", struct.pack("!IHBB", 6 << 28, 0, 59, 64) + bytes(32)),
+}[kind]()
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+    device = next(name for _, name in socket.if_nameindex() if name != "lo")
+    raw.bind((device, 0))
+    for _ in range(20):
+        raw.send(frame)
+"""
+"""Sends what a port may not send (IEEE 802.3 and 802.1Q, RFC 791, RFC 8200, RFC 2131)."""
+
+
 @pytest.fixture(scope="module")
 def testbed(testbed_of, trixie) -> Testbed:
     return testbed_of(trixie)
@@ -154,6 +188,35 @@ def test_arp_in_anothers_name_moves_nobody(servers, whose: str) -> None:
     assert own.mac not in run(web, f"ip neighbour show {victim}")
     assert web.spec.id in who_asks(web)
     assert client.machine.wiring.cables[0].counts()["refused: address"] >= 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("mac", "mac"),
+        ("address", "address"),
+        ("dhcp", "dhcp"),
+        ("vlan", "protocol"),
+        ("ipv6", "protocol"),
+    ],
+)
+def test_what_is_forged_reaches_nobody(servers, kind: str, reason: str) -> None:
+    web, client = servers["web"], servers["client"]
+    own, other = (each.spec.ports[0] for each in (client, web))
+    ends = [each.mac.replace(":", "") for each in (own, other)]
+    ends += [socket.inet_aton(address(each)).hex() for each in (client, web)]
+    client.shell().copy_in(FORGE.encode(), "/root/forge.py")
+    (cable,) = client.machine.wiring.cables
+    refused = f"refused: {reason}"
+    before = cable.counts().get(refused, 0)
+    assert run(client, f"python3 /root/forge.py {kind} {' '.join(ends)} && echo sent") == "sent"
+    retry(
+        lambda _: cable.counts().get(refused, 0) >= before + 20 or None,
+        GuestDeadline(60, "the frames to be refused"),
+        every=0.5,
+    )
+    assert web.spec.id in who_asks(web)
+    assert client.spec.id in who_asks(client)
 
 
 WAITS = """#!/bin/sh
