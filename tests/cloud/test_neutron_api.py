@@ -627,6 +627,11 @@ def test_quotas(neutron: Any, made: Any, cloud: Any) -> None:
     made("router")
     with refused("OverQuota", 409, "Quota exceeded for resources: ['router']"):
         made("router")
+    made("network")
+    with refused("OverQuota", 409, "['network']"):
+        neutron.update_quota(project, {"quota": {"network": 0, "check_limit": True}})
+    forced = neutron.update_quota(project, {"quota": {"network": 0, "force": True}})["quota"]
+    assert (forced["network"], "force" in forced) == (0, False)
     details = neutron.show_quota_details(project)["quota"]
     assert details["router"] == {"limit": 1, "used": 1, "reserved": 0}
     (listed,) = neutron.list_quotas()["quotas"]

@@ -34,6 +34,7 @@ from neutron_lib.api.definitions import (
     portbindings,
     project_id,
     provider_net,
+    quota_check_limit,
     sorting,
     stateful_security_group,
     subnet,
@@ -249,6 +250,7 @@ _SHIMS: tuple[ModuleType, ...] = (
     filter_validation,
     pagination,
     project_id,
+    quota_check_limit,
     sorting,
     stateful_security_group,
 )

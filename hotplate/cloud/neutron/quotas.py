@@ -45,13 +45,19 @@ class Quotas:
     def change(self, project: str, limits: Values) -> dict[str, int]:
         """Set limits of a project; returns all of them.
 
+        :param limits: with ``check_limit``, none may be below what there is (Neutron's extension
+            ``quota-check-limit``); with ``force``, as without either, they may.
         :raises webob.exc.HTTPBadRequest: for what is no limit.
+        :raises neutron_lib.exceptions.OverQuota: when there is more than that.
         """
-        limits = {name: value for name, value in limits.items() if name not in _owner("")}
+        checked = bool(limits.get("check_limit"))
+        limits = {name: value for name, value in limits.items() if name not in _NO_LIMITS}
         for name, value in limits.items():
             if name not in self.default():
                 raise exc.HTTPBadRequest(f"Unrecognized attribute(s) '{name}'")
             limits[name] = _limit(name, value)
+        if checked:
+            self._check_used(project, limits)
         present = self.of(project)
         self.reset(project)
         record = {"id": f"quota-{project}", "project_id": project, "limits": {**present, **limits}}
@@ -72,11 +78,21 @@ class Quotas:
         if used >= (MOST if limit < 0 else min(limit, MOST)):
             raise exceptions.OverQuota(overs=[kind.single])
 
+    def _check_used(self, project: str, limits: Values) -> None:
+        overs = [
+            kind.single
+            for kind in KINDS.values()
+            if 0 <= limits.get(kind.single, -1) < self._used(kind, project)
+        ]
+        if overs:
+            raise exceptions.OverQuota(overs=overs)
+
     def _used(self, kind: ResourceKind, project: str) -> int:
         return sum(record["project_id"] == project for record in self._records.all(kind.name))
 
 
 _NONE = {"reserved": 0}
+_NO_LIMITS = ("project_id", "tenant_id", "check_limit", "force")
 
 
 def _owner(project: str) -> dict[str, str]:
