@@ -68,6 +68,14 @@ def json_bytes(document: object, *, indent: int | None = 2) -> bytes:
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
+def json_list(documents: Iterable[object]) -> bytes:
+    """Return a list of documents as :func:`json_bytes` does, made one after the other."""
+    # A line break in a string is an escape in JSON: each that is there begins a line.
+    lines = (json_bytes(each).rstrip().replace(b"\n", b"\n  ") for each in documents)
+    inside = b",\n  ".join(lines)
+    return b"[\n  " + inside + b"\n]\n" if inside else b"[]\n"
+
+
 def json_line(document: object) -> str:
     """Return a document as a line of JSON in ASCII, which every stream can write."""
     return json.dumps(_finite(document), default=str) + "\n"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hotplate.errors import HostError, UsageError
 from hotplate.report import junit
-from hotplate.report.artifacts import json_bytes
+from hotplate.report.artifacts import json_bytes, json_list
 from hotplate.verdict.verdict import Verdict
 
 
@@ -50,21 +50,25 @@ class ResultFiles:
 
         :raises HostError: when a file cannot be written; the other one is.
         """
-        documents: list[tuple[Path, bytes]] = []
+        makers: list[tuple[Path, Callable[[], bytes]]] = []
         if self.junit is not None:
-            documents.append((self.junit, junit.to_xml(verdicts)))
+            makers.append((self.junit, lambda: junit.to_xml(verdicts)))
         if self.json is not None:
-            listed = [each.to_json() for each in verdicts]
-            single = len(listed) == 1 and not self.several
-            documents.append((self.json, json_bytes(listed[0] if single else listed)))
+            makers.append((self.json, lambda: self._as_json(verdicts)))
         problem: HostError | None = None
-        for file, data in documents:
+        # One after the other: of many verdicts each document is large.
+        for file, make in makers:
             try:
-                file.write_bytes(data)
+                file.write_bytes(make())
             except OSError as error:
                 problem = problem or _cannot(file, error)
         if problem is not None:
             raise problem
+
+    def _as_json(self, verdicts: Sequence[Verdict]) -> bytes:
+        if len(verdicts) == 1 and not self.several:
+            return json_bytes(verdicts[0].to_json())
+        return json_list(each.to_json() for each in verdicts)
 
 
 def _cannot(file: Path, error: OSError) -> HostError:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -186,16 +187,28 @@ def _word(passed: bool) -> str:
 
 def _page(title: str, runs: Sequence[RunReport]) -> str:
     passed = sum(run.verdict.passed for run in runs)
-    return (
+    page = (
         _pages()
         .get_template("runs.html")
-        .render(
-            title=title,
-            word=_word(passed == len(runs)),
-            passed=passed,
-            runs=[_Run(number, run) for number, run in enumerate(runs, start=1)],
-        )
+        .stream(title=title, word=_word(passed == len(runs)), passed=passed, runs=_Runs(runs))
     )
+    # Of many runs the pieces of the page would take several times what the page does.
+    written = io.BytesIO()
+    page.dump(written, encoding="utf-8", errors="replace")
+    return written.getvalue().decode()
+
+
+class _Runs:
+    """Runs as the templates show them, each made when it is shown."""
+
+    def __init__(self, runs: Sequence[RunReport]) -> None:
+        self._runs = runs
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[_Run]:
+        return (_Run(number, run) for number, run in enumerate(self._runs, start=1))
 
 
 class _Run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from hotplate.errors import Outcome
 from hotplate.text import clean
@@ -102,13 +102,29 @@ def _failure(case: ET.Element, verdict: Verdict) -> None:
     node.text = _text("\n".join(lines))
 
 
-def to_xml(verdicts: Sequence[Verdict]) -> bytes:
+COUNTED = ("tests", "failures", "errors", "skipped")
+"""What the document says of all its suites together."""
+
+
+def to_xml(verdicts: Iterable[Verdict]) -> bytes:
     """Return the verdicts as one JUnit document, UTF-8."""
+    counts = dict.fromkeys(COUNTED, 0)
+    seconds = 0.0
+    suites: list[bytes] = []
+    for verdict in verdicts:
+        suite = _suite(verdict)
+        for name in COUNTED:
+            counts[name] += int(suite.get(name, "0"))
+        seconds += verdict.seconds
+        ET.indent(suite, level=1)
+        # Its text takes a fraction of what its elements do.
+        suites.append(ET.tostring(suite, encoding="utf-8"))
     root = ET.Element("testsuites", name="hotplate")
-    root.extend(_suite(verdict) for verdict in verdicts)
-    for attribute in ("tests", "failures", "errors", "skipped"):
-        root.set(attribute, str(sum(int(suite.get(attribute, "0")) for suite in root)))
-    root.set("time", f"{sum(verdict.seconds for verdict in verdicts):.3f}")
-    ET.indent(root)
-    document: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
-    return document + b"\n"
+    for name, count in counts.items():
+        root.set(name, str(count))
+    root.set("time", f"{seconds:.3f}")
+    end = b"</testsuites>"
+    begin = ET.tostring(
+        root, encoding="utf-8", xml_declaration=True, short_empty_elements=False
+    ).removesuffix(end)
+    return b"".join([begin, b"\n", *(b"  " + each + b"\n" for each in suites), end, b"\n"])
