@@ -42,7 +42,6 @@ SLICES: tuple[tuple[str, ...], ...] = (
     ),
     (
         "tests/booted/test_cluster.py",
-        "tests/booted/test_expected.py",
         "tests/booted/test_new_hook.py",
         "tests/booted/test_plugin_booted.py",
         "tests/booted/test_recipes.py::test_zuul",

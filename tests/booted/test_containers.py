@@ -1,7 +1,4 @@
-"""Containers of both groups run in a booted guest, with docker and with podman.
-
-Each run has docker of trixie; the others are tried when there is time.
-"""
+"""Containers of both groups run in a booted guest, with docker and with podman."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ def whole_life(image: Path, directory: Path, separator: str, engine: str) -> Non
         life.remove(engine)
 
 
-@pytest.mark.parametrize("release", [pytest.param("bookworm", marks=pytest.mark.long), "trixie"])
+@pytest.mark.parametrize("release", RELEASES)
 def test_containers_run_with_docker(images, release, tmp_path):
     """What runs is made in the guest, and no registry is asked."""
     layout, separator = RELEASES[release]

@@ -1,7 +1,6 @@
 """What is expected follows from the template: a few kinds of them, on guests that really boot.
 
-The table of all kinds is tried on played guests, in ``tests/trial/test_expected.py``, at each run;
-those with two servers, and what test_many.py boots as well, are tried here when there is time.
+The table of all kinds is tried on played guests, in ``tests/trial/test_expected.py``.
 """
 
 from __future__ import annotations
@@ -20,15 +19,7 @@ pytestmark = [
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("user-data-only", marks=pytest.mark.long),
-        "no-signal",
-        pytest.param("one-of-two", marks=pytest.mark.long),
-        "wait-condition",
-    ],
-)
+@pytest.mark.parametrize("name", ["user-data-only", "no-signal", "one-of-two", "wait-condition"])
 def test_a_good_image_passes(trixie, test_image, nothing_left, name):
     done = test_image(trixie, "-t", TEMPLATES / f"{name}.yaml")
     assert done.status == 0, done.stdout
@@ -37,7 +28,6 @@ def test_a_good_image_passes(trixie, test_image, nothing_left, name):
     assert all(each["missing"] is None for server in servers for each in server["deployments"])
 
 
-@pytest.mark.long
 def test_the_server_with_the_deployment_is_named_when_its_agent_is_masked(
     trixie, test_image, nothing_left
 ):
