@@ -253,7 +253,7 @@ def test_an_interface_comes_and_goes_while_the_server_runs(cloud: Cloud) -> None
     )
     cloud.run(WEB, GET_ADDRESS.format(mac=new.mac))
     assert "10.0.1.11/24" in cloud.run(WEB, "ip -4 -o address")
-    assert cloud.pings(WEB, "10.0.1.6")
+    assert cloud.pings(WEB, under_test(cloud, DB).address("backend"))
     assert under_test(cloud, WEB).address("backend") == "10.0.1.11"
     # What asks through it is the same server.
     cloud.run(WEB, "ip route replace 169.254.169.254 via 10.0.1.2")
