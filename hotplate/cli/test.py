@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from hotplate.cli.on_cluster import OnCluster
     from hotplate.report.board import Board
     from hotplate.report.files import ResultFiles
-    from hotplate.report.html import RunReport
     from hotplate.verdict.verdict import Verdict
 
 STREAM = "-"
@@ -221,6 +220,9 @@ class TestCommand:
         interrupts: Interrupts,
         lines: TextIO | None = None,
     ) -> None:
+        # Loaded here: what writes is much to load for --help.
+        from hotplate.report.kept_runs import KeptRuns
+
         self.args = args
         self.files = files
         self.interrupts = interrupts
@@ -233,15 +235,10 @@ class TestCommand:
         load_cloud_options(args)
         self.address = scheduler.address_of(args.on) if args.on else ""
         self.jobs, self.why = self._how_many()
-        self.runs: dict[str, RunReport] = {}
+        self.runs = KeptRuns([each.name for each in self.cases])
         self.problems: list[int] = []
         self.sparing = Sparing()
         self.written = 0
-
-    @property
-    def verdicts(self) -> list[Verdict]:
-        """Those that there are, in the order of the cases."""
-        return [self.runs[each.name].verdict for each in self.cases if each.name in self.runs]
 
     def run(self) -> int:
         """Run the cases; returns the exit status."""
@@ -256,14 +253,14 @@ class TestCommand:
                     self._write_files()
         if self.several and self.cases:
             self._write_matrix()
-        return max([each.exit_status for each in self.verdicts] + self.problems, default=0)
+        return max([each.exit_status for each in self.runs.verdicts] + self.problems, default=0)
 
     def _run_cases(self) -> None:
         if self.jobs > 1 or self.address:
             self._side_by_side()
         else:
             self._one_by_one()
-        self._leave_out([each for each in self.cases if each.name not in self.runs])
+        self._leave_out([each for each in self.cases if not self.runs.has(each.name)])
 
     def _remove_old_runs(self) -> None:
         """Once a command: none of its own cases goes, however many there are."""
@@ -399,7 +396,7 @@ class TestCommand:
         from hotplate.report.html import RunReport
 
         page = f"{folder.name}/report.html" if folder else ""
-        self.runs[case.name] = RunReport(verdict, (), page=page)
+        self.runs.add(case.name, RunReport(verdict, (), page=page))
         if self.lines is not None:
             self.lines.write(json_line(verdict.to_json()))
             self.lines.flush()
@@ -415,7 +412,7 @@ class TestCommand:
             with self.sparing.doing():
                 if self.several and self.runs:
                     self.last.write()
-                self.files.write(self.verdicts)
+                self.files.write(self.runs.verdicts)
         except HostError as error:
             self.problems.append(error.exit_status)
             print(f"hotplate test: {error}", file=sys.stderr)
@@ -446,9 +443,8 @@ class TestCommand:
         from hotplate.report.html import matrix
 
         folder = Folder(self.settings.artifacts.absolute())
-        runs = [self.runs[each.name] for each in self.cases if each.name in self.runs]
-        path = folder.write(MATRIX, matrix(runs))
-        passed = sum(each.passed for each in self.verdicts)
+        path = folder.write(MATRIX, matrix(self.runs))
+        passed = sum(each.passed for each in self.runs.verdicts)
         several = len({each.image for each in self.cases}) == len(self.cases)
         what = f"{len(self.cases)} {'images' if several else 'cases'}"
         print(f"{passed} of {what} passed; all of them: {path or folder.problem}")
