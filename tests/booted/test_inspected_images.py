@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from hotplate.settings import cache_dir
 from hotplate.stacks.stack import create_from_file
 from hotplate.stacks.template import BUILTIN
 from tests.booted import debian_cloud_image
@@ -212,6 +213,21 @@ def test_a_cloud_image_of_debian_lacks_the_agent_only(tmp_path: Path):
     assert "OpenStack" in document["cloud_init"]["sources"]
     assert document["renderers"][0] == "netplan"
     assert document["hooks"] == []
+
+
+@pytest.mark.long
+def test_an_image_of_heat_agents_is_read_as_it_is():
+    """The one that ours is measured against; it is made when it is not there."""
+    bench = [REPOSITORY / "tools" / "bench-incumbents", "--only", "image"]
+    subprocess.run(bench, check=True, timeout=1500)
+    *_, image = sorted((cache_dir() / "incumbents").glob("*.qcow2"))
+    document = inspect(image)
+    assert document["findings"] == []
+    assert document["agent"]["install_type"] == "package"
+    assert document["agent"]["version"].startswith("12.")
+    (hook,) = document["hooks"]
+    assert hook["path"] == "/var/lib/heat-config/hooks/script"
+    assert {"heat-config-script", "svc-map", "pip-manifest"} <= set(document["elements"])
 
 
 IMAGES = (
