@@ -51,16 +51,26 @@ class Following:
 
     :param stack: its name, and ``stack_id`` its id.
     :param directory: where the servers' consoles are written, a folder for each.
+    :param all_deployments: ask for those of other stacks too, each time.
     :ivar servers: by their id.
     """
 
-    def __init__(self, cloud: OsCloud, *, stack: str, stack_id: str, directory: Path) -> None:
+    def __init__(
+        self,
+        cloud: OsCloud,
+        *,
+        stack: str,
+        stack_id: str,
+        directory: Path,
+        all_deployments: bool = False,
+    ) -> None:
         self.servers: dict[str, Followed] = {}
         self._cloud = cloud
         self._events = cloud.events
         self._stack = stack
         self._stack_id = stack_id
         self._directory = directory
+        self._all_deployments = all_deployments
         self._tree = StackTree(stack, stack_id)
         self._seen: set[str] = set()
         self._marker = ""
@@ -117,7 +127,7 @@ class Following:
                 heat = self._cloud.heat()
                 self._tree.learn(heat.resources.list(self._stack_id, nested_depth=MOST_NESTED))
         for resource in self._tree.servers:
-            self._look_at(resource, served_anew=bool(fresh))
+            self._look_at(resource, served_anew=bool(fresh) or self._all_deployments)
         # Behind the servers: their deployments are known when Heat's words on those come.
         for each in fresh:
             change = self._tree.change(each)

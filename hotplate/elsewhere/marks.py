@@ -20,7 +20,7 @@ TAG = "hotplate-test"
 """Each stack and image that a run makes has it, besides the tag of the run."""
 
 _PREFIX = "hotplate-"
-_ID = re.compile(r"(\d{8}t\d{6}z)-([0-9a-f]{6})-([0-9a-f]{8})")
+_NAME = re.compile(_PREFIX + r"(\d{8}t\d{6}z-[0-9a-f]{6}-[0-9a-f]{8})(?:-\d+)?")
 _TIME = "%Y%m%dt%H%M%Sz"
 
 
@@ -46,9 +46,12 @@ class Run:
 
     @classmethod
     def of(cls, name: str) -> Self | None:
-        """Return the run whose thing has that name or tag, None for what is no run's."""
-        text = name.removeprefix(_PREFIX)
-        return cls(text) if text != name and _ID.fullmatch(text) else None
+        """Return the run whose thing has that name or tag, None for what is no run's.
+
+        A run of several stacks has a number behind the name of each.
+        """
+        match = _NAME.fullmatch(name)
+        return cls(match[1]) if match else None
 
     @property
     def name(self) -> str:

@@ -114,11 +114,17 @@ class Ssh:
         return self._transport is not None and self._transport.is_active()
 
     def run(
-        self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
+        self,
+        command: str | Sequence[str],
+        *,
+        timeout: float = COMMAND_SECONDS,
+        stdin: bytes = b"",
     ) -> CommandResult:
-        """See :meth:`hotplate.guest.base.Guest.run`."""
-        text = shell_text(command)
-        return self._run(text, timeout)
+        """See :meth:`hotplate.guest.base.Guest.run`.
+
+        :param stdin: what the command reads.
+        """
+        return self._run(shell_text(command), timeout, stdin)
 
     def _run(self, text: str, timeout: float, data: bytes = b"") -> CommandResult:
         if self._transport is None:

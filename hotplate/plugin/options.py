@@ -90,6 +90,17 @@ OPTIONS = (
         "take requests that Heat, Keystone, Zaqar and Swift refuse by their defaults because they "
         "are too large",
     ),
+    Option(
+        "os-cloud",
+        "have the servers in this cloud of clouds.yaml, each for one test; what a cloud cannot do "
+        "is skipped",
+        "NAME",
+    ),
+    Option("os-flavor", "with --os-cloud, the flavor of the servers (m1.small)", "NAME"),
+    Option("os-network", "with --os-cloud, the network of the servers", "NAME"),
+    Option("ssh-jump", "with --os-cloud, a jump host for ssh", "[USER@]HOST[:PORT]"),
+    Option("ssh-config", "with --os-cloud, how servers are reached, as for ssh -F", "FILE"),
+    Option("ssh-user", "with --os-cloud, who logs in to servers", "USER"),
     Option("artifacts", "where tests leave what they saw", "DIR"),
     Option(
         "keep-runs",

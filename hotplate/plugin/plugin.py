@@ -35,6 +35,7 @@ from hotplate.timing.deadline import DeadlineExceeded
 if TYPE_CHECKING:
     from hotplate.cloud.cloud import Cloud
     from hotplate.image.inspect import Image
+    from hotplate.plugin.cloud_pool import CloudPool
     from hotplate.plugin.hook_runs import HookRuns
     from hotplate.plugin.pool import ServerPool
     from hotplate.plugin.server import ServerUnderTest
@@ -349,11 +350,14 @@ def _supply(
     image: Image,
     hotplate_settings: Settings,
     cloud_images: Mapping[str, Path],
-) -> Iterator[ServerPool]:
+) -> Iterator[ServerPool | CloudPool]:
     from hotplate.image import named
     from hotplate.plugin.pool import open_pool
 
     with contextlib.ExitStack() as owned:
+        if options.value(request.config, "os-cloud"):
+            yield owned.enter_context(_in_cloud(request.config, image, hotplate_settings))
+            return
         with one_sentence():
             pool = owned.enter_context(
                 open_pool(
@@ -372,8 +376,39 @@ def _supply(
         yield pool
 
 
+@contextlib.contextmanager
+def _in_cloud(config: pytest.Config, image: Image, settings: Settings) -> Iterator[CloudPool]:
+    """Supply servers of a cloud."""
+    from hotplate.elsewhere.ways import WayOptions
+    from hotplate.plugin.cloud_pool import Place, open_cloud_pool
+
+    # The short name is testinfra's, where its own plug-in is there, and means the same.
+    ssh_config = options.value(config, "ssh-config") or config.getoption("ssh_config", None)
+    place = Place(
+        cloud=options.value(config, "os-cloud"),
+        flavor=options.value(config, "os-flavor") or "m1.small",
+        network=options.value(config, "os-network") or "",
+        ways=WayOptions(
+            jump=options.value(config, "ssh-jump") or "",
+            config=Path(ssh_config) if ssh_config else None,
+            user=options.value(config, "ssh-user") or "",
+            environment=dict(os.environ),
+        ),
+    )
+    with contextlib.ExitStack() as owned:
+        with one_sentence():
+            pool = owned.enter_context(
+                open_cloud_pool(
+                    image, settings, _folder(config), place, say=lambda text: _say(config, text)
+                )
+            )
+        yield pool
+
+
 @pytest.fixture(scope="session")
-def _testbed(_supply: ServerPool) -> Testbed:
+def _testbed(request: pytest.FixtureRequest, _supply: ServerPool) -> Testbed:
+    if options.value(request.config, "os-cloud"):
+        pytest.skip("it asks for the embedded cloud, and its servers are in another (--os-cloud)")
     return _supply.testbed
 
 
@@ -384,7 +419,7 @@ def cloud(_testbed: Testbed) -> Iterator[Cloud]:
     _testbed.cloud.faults.clear()
 
 
-def _use(request: pytest.FixtureRequest, pool: ServerPool) -> Iterator[ServerUnderTest]:
+def _use(request: pytest.FixtureRequest, pool: Any) -> Iterator[ServerUnderTest]:
     node: Any = request.node
     node.stash[_PROBLEM] = ""
     with one_sentence():
@@ -396,18 +431,18 @@ def _use(request: pytest.FixtureRequest, pool: ServerPool) -> Iterator[ServerUnd
         _look_back(request, pool, server)
     finally:
         # Whatever went wrong: the next test can have one.
-        pool.testbed.cloud.faults.clear()
+        pool.clear_faults()
         pool.give_back(server)
 
 
-def _look_back(request: pytest.FixtureRequest, pool: ServerPool, server: ServerUnderTest) -> None:
+def _look_back(request: pytest.FixtureRequest, pool: Any, server: ServerUnderTest) -> None:
     """When a test is over: let a person look, explain what failed, and leave the evidence."""
     node: Any = request.node
     problem: str = node.stash[_PROBLEM]
     keep = options.value(request.config, "keep")
     if keep or (problem and options.value(request.config, "pause-on-fail")):
         _pause(request.config, server)
-    pool.testbed.cloud.faults.clear()
+    pool.clear_faults()
     diagnosis = None
     if problem:
         diagnosis = _explain(server)

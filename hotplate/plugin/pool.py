@@ -51,6 +51,10 @@ class ServerPool:
         self._lent = True
         return ServerUnderTest(self.testbed, ready, since=since)
 
+    def clear_faults(self) -> None:
+        """Take every planted fault away."""
+        self.testbed.cloud.faults.clear()
+
     def give_back(self, server: ServerUnderTest) -> None:
         """End a server, and take from Heat what was deployed to it, so that no other gets it."""
         self._lent = False

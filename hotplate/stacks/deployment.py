@@ -6,14 +6,13 @@ Heat's own to the byte.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hotplate.cloud.cloud import Cloud
 from hotplate.events.event import Event
 from hotplate.events.kinds import ServiceRequest
-from hotplate.stacks.stack import Stack
+from hotplate.stacks.stack import HeatCloud, Stack
 from hotplate.stacks.template import Template
 from hotplate.timing.deadline import DeadlineExceeded
 
@@ -118,6 +117,8 @@ class DeploymentSpec:
 class Deployment:
     r"""A deployment that was begun on a server; its actions return at once.
 
+    ``stack`` and ``tags`` are the name and the tags of its stack; by default it has a number.
+
     ::
 
         done = server.deploy(group="script", config="#!/bin/sh\nexit 3\n").wait()
@@ -125,12 +126,20 @@ class Deployment:
         assert done.outputs["deploy_status_code"] == 3
     """
 
-    def __init__(self, cloud: Cloud, server: str, spec: DeploymentSpec) -> None:
+    def __init__(
+        self,
+        cloud: HeatCloud,
+        server: str,
+        spec: DeploymentSpec,
+        *,
+        stack: str = "",
+        tags: Iterable[str] = (),
+    ) -> None:
         self.server = server
         self.spec = spec
         self._cloud = cloud
         self._heat = cloud.heat()
-        self.stack = Stack.create(cloud, spec.template(server))
+        self.stack = Stack.create(cloud, spec.template(server), name=stack, tags=tags)
 
     def update(self, **changes: Any) -> Deployment:
         """Change what is deployed; what is not given stays as it was.

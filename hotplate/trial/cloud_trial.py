@@ -127,7 +127,7 @@ class CloudTrial:
             self.events, self.settings, on_server=self._track, at_rest=lambda: following.why()
         )
         with contextlib.closing(watch):
-            stack = self._make_stack(cloud, image=image, key_pair=key_pair)
+            stack = make_stack(project, self.template, image=image, key_pair=key_pair)
             self._say(f"stack: {stack.name} in the cloud {cloud.name}")
             following = Following(
                 cloud,
@@ -140,25 +140,6 @@ class CloudTrial:
         if self.options.keep:
             self._tell_what_is_kept(following)
         return verdict
-
-    def _make_stack(self, cloud: OsCloud, *, image: str, key_pair: str) -> Stack:
-        """Begin to make the stack, of a template that is fitted for the cloud.
-
-        :raises TemplateError: when Heat refuses it.
-        :raises HostError: when the cloud has no room for it.
-        """
-        suited = fitted(self.template, image=image, key_pair=key_pair)
-        run = self._project.run
-        with cloud.translated("a stack"):
-            try:
-                return Stack.create(cloud, suited, name=run.name, tags=run.tags)
-            except HotplateError as error:
-                if refused := refusal(cloud.name, error.message):
-                    raise refused from error
-                cause = error.__cause__
-                if isinstance(error, TemplateError) or not isinstance(cause, Exception):
-                    raise
-                raise cloud.error_of(cause, "a stack") from error
 
     def _follow(
         self, cloud: OsCloud, stack: Stack, watch: Watch, following: Following, ways: Ways
@@ -322,6 +303,31 @@ class CloudTrial:
             for address in server.addresses[:1]:
                 self._say(f"    {server.name}: ssh -i {key} root@{address}")
         self._say(f"    to take it away: hotplate test --os-cloud {self.options.name} --clean")
+
+
+def make_stack(
+    project: Project, template: Template, *, image: str, key_pair: str, name: str = ""
+) -> Stack:
+    """Begin to make a stack of a run, of a template that is fitted for the cloud.
+
+    :param image: the id of the image that its servers boot.
+    :param key_pair: for the servers that have none.
+    :param name: of the stack; by default that of the run.
+    :raises TemplateError: when Heat refuses it.
+    :raises HostError: when the cloud has no room for it.
+    """
+    cloud, run = project.cloud, project.run
+    suited = fitted(template, image=image, key_pair=key_pair)
+    with cloud.translated("a stack"):
+        try:
+            return Stack.create(cloud, suited, name=name or run.name, tags=run.tags)
+        except HotplateError as error:
+            if refused := refusal(cloud.name, error.message):
+                raise refused from error
+            cause = error.__cause__
+            if isinstance(error, TemplateError) or not isinstance(cause, Exception):
+                raise
+            raise cloud.error_of(cause, "a stack") from error
 
 
 def _words(error: HotplateError | DeadlineExceeded) -> str:

@@ -149,7 +149,8 @@ def test_the_same_test_in_a_cloud(images, tmp_path, nothing_left):
         verdict = cloud.verdict()
         assert verdict["outputs"] == {"greeting": "hello, cloud\n"}
         stages = {each["stage"]: each for each in verdict["stages"]}
-        for stage in ("booted", "hook started", "hook finished"):
+        assert "Welcome to " in stages["booted"]["evidence"]
+        for stage in ("hook started", "hook finished"):
             assert stages[stage]["evidence"].startswith("console: "), stages[stage]
         assert all(each["seconds"] is not None for each in stages.values())
         last = tmp_path / "artifacts" / "last"

@@ -54,10 +54,21 @@ class SomeCloud:
     testbed: Testbed
     folder: Path
     roles: dict[str, Guest] = field(default_factory=dict)
+    boots: int = 0
 
     def role(self, folder: str) -> Guest:
         """How a guest behaves; the folder of a second server of a name has a number."""
         return self.roles.get(re.sub(r"-\d+$", "", folder), Guest())
+
+    def reboot(self) -> None:
+        """A played guest has no button; it counts how often it was pressed."""
+        self.boots += 1
+
+    def keys(self) -> set[str]:
+        """The public keys that Nova gives to the guests."""
+        servers = self.testbed.cloud.servers.all()
+        lines = [line for each in servers for line in each.spec.public_keys.values()]
+        return {line.split()[1] for line in lines}
 
     @property
     def environment(self) -> dict[str, str]:
@@ -149,6 +160,7 @@ def some_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SomeCloud]:
         ) as testbed:
             made = SomeCloud(testbed, folder)
             patch.setattr(PlayedServer, "role", staticmethod(made.role))
+            patch.setattr(qemu_compute.QemuCompute, "reboot", lambda *_: made.reboot())
             (folder / "clouds.yaml").write_text(testbed.cloud.clouds_yaml())
             yield made
 

@@ -14,6 +14,8 @@ import yaml
 from cases import GOOD, HANGS, TEMPLATE, written
 from played_guest import Guest
 
+from hotplate.timing.deadline import Deadline, retry
+
 pytestmark = pytest.mark.slow
 
 SECRET = "hush-4711"
@@ -182,6 +184,8 @@ def test_a_run_that_is_killed_and_what_it_left(cloud):
         assert "nothing to take away" in cloud.run("--clean").stdout
     finally:
         heat.stacks.delete(mine["stack"]["id"])
+        deadline = Deadline(60, "the stack to be gone")
+        retry(lambda _: not cloud.what_there_is()["stacks"] or None, deadline, every=0.5)
 
 
 def test_what_is_kept_is_taken_away_by_clean(cloud):

@@ -1,0 +1,117 @@
+"""Into the servers of a cloud by ssh: whom they let in, and by which way."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import paramiko
+import pytest
+import yaml
+from cases import GOOD, written
+from ssh_server import ssh_config, ssh_server
+
+from hotplate.elsewhere.ways import WayOptions, Ways
+from hotplate.errors import SubjectError, UsageError
+from hotplate.guest.keys import new_key
+from hotplate.timing.deadline import Deadline
+
+FORWARD = """\
+import os, socket, sys, threading
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+def out():
+    while data := peer.recv(65536):
+        os.write(1, data)
+threading.Thread(target=out, daemon=True).start()
+while data := os.read(0, 65536):
+    peer.sendall(data)
+"""
+HAND_OVER = """\
+import socket, sys
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+socket.send_fds(socket.socket(fileno=1), [b"x"], [peer.fileno()])
+"""
+
+
+def key() -> paramiko.PKey:
+    return paramiko.Ed25519Key.from_private_key(io.StringIO(new_key()))
+
+
+def soon() -> Deadline:
+    return Deadline(30, "ssh")
+
+
+@pytest.mark.parametrize("root", [True, False], ids=["root", "another user"])
+def test_who_is_let_in(tmp_path, root):
+    mine = key()
+    with ssh_server(lambda: {mine.get_base64()}, root=root) as port:
+        options = WayOptions(config=ssh_config(tmp_path / "config", port))
+        with Ways(options, key=mine) as ways:
+            way, by_key_pair = ways.log_in("192.0.2.7", soon())
+            assert (way.user, by_key_pair) == ("root" if root else "debian", True)
+            assert way.run("echo hello").text == "hello"
+            way.close()
+
+
+def test_a_key_of_the_config_is_tried_too(tmp_path):
+    other = new_key()
+    (tmp_path / "id").write_text(other)
+    good = paramiko.Ed25519Key.from_private_key(io.StringIO(other)).get_base64()
+    with ssh_server(lambda: {good}, root=True) as port:
+        config = ssh_config(tmp_path / "config", port, f'IdentityFile "{tmp_path}/id"')
+        with Ways(WayOptions(config=config), key=key()) as ways:
+            way, by_key_pair = ways.log_in("192.0.2.7", soon())
+            assert not by_key_pair
+            way.close()
+
+
+def test_a_server_that_lets_nobody_in(tmp_path):
+    with ssh_server(set, root=True) as port:
+        options = WayOptions(config=ssh_config(tmp_path / "config", port), user="me")
+        with Ways(options, key=key()) as ways, pytest.raises(SubjectError, match='"me"'):
+            ways.log_in("192.0.2.7", Deadline(1, "ssh"))
+
+
+@pytest.mark.parametrize("by_descriptor", [False, True], ids=["pipe", "ProxyUseFdpass"])
+def test_a_proxy_command(tmp_path, by_descriptor):
+    mine = key()
+    program = tmp_path / "proxy.py"
+    program.write_text(HAND_OVER if by_descriptor else FORWARD)
+    with ssh_server(lambda: {mine.get_base64()}, root=True) as port:
+        config = tmp_path / "config"
+        config.write_text(
+            "Host *\n"
+            f"ProxyCommand {sys.executable} {program} {port} %n %h\n"
+            f"ProxyUseFdpass {'yes' if by_descriptor else 'no'}\n"
+        )
+        with Ways(WayOptions(config=config, environment={"PATH": "/bin"}), key=mine) as ways:
+            way, _ = ways.log_in("192.0.2.7", soon())
+            assert way.run("echo hello").text == "hello"
+            way.close()
+
+
+def test_a_config_that_cannot_be_read(tmp_path):
+    (tmp_path / "config").write_bytes(b"Host *\n\xff\xfe\x00nonsense")
+    with pytest.raises(UsageError, match="cannot be read"):
+        Ways(WayOptions(config=tmp_path / "config"), key=key())
+
+
+@pytest.mark.slow
+def test_what_is_expected_of_a_guest(cloud, tmp_path):
+    """testinfra over ssh, by the key pair that Nova has."""
+    cloud.roles["web"] = GOOD
+    written(cloud.folder)
+    expect = cloud.folder / "expect.yaml"
+    wanted = {"commands": {"echo hello": {"stdout": "hello"}}, "files": {"/etc/passwd": "present"}}
+    with ssh_server(cloud.keys, root=False) as port:
+        words = ("-t", expect, "--ssh-config", ssh_config(tmp_path / "config", port))
+        expect.write_text(yaml.safe_dump({"template": "template.yaml", "expect": wanted}))
+        done = cloud.try_it(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        stages = {each["stage"]: each for each in cloud.verdict()["stages"]}
+        assert stages["metadata served"]["evidence"] == 'ssh let "debian" in by the key pair'
+        wanted["files"]["/nowhere"] = "present"
+        expect.write_text(yaml.safe_dump({"template": "template.yaml", "expect": wanted}))
+        done = cloud.try_it(*words)
+    assert done.returncode == 1
+    assert 'the file "/nowhere" does not exist' in done.stdout.splitlines()[-1]
