@@ -112,13 +112,19 @@ class Elsewhere:
         """All that is in the project, by its kind."""
         login = yaml.safe_load((self.up / "clouds.yaml").read_text())["clouds"]["hotplate"]
         with sdk.connect(load_envvars=False, **login) as openstack:
+
+            def ports() -> list[Any]:
+                # The cloud's own DHCP has a port as soon as a subnet is used, and keeps it.
+                listed = openstack.network.ports()
+                return [each for each in listed if each.device_owner != "network:dhcp"]
+
             kinds: dict[str, Callable[[], Any]] = {
                 "stacks": openstack.orchestration.stacks,
                 "servers": openstack.compute.servers,
                 "key pairs": openstack.compute.keypairs,
                 "images": openstack.image.images,
                 "networks": openstack.network.networks,
-                "ports": openstack.network.ports,
+                "ports": ports,
             }
             return {kind: sorted(each.id for each in listed()) for kind, listed in kinds.items()}
 
