@@ -413,7 +413,7 @@ MICROVERSIONS = {
     "negotiate": Call(
         lambda world: api_versions.discover_version(
             world.nova, api_versions.APIVersion("2.latest")
-        ),
+        ).get_string(),
         lambda world: world.sdk.compute.get_endpoint_data().max_microversion,
         "versions show --service compute",
         lambda world: any(sign in str(world.answer) for sign in (f"2.{NEWEST}", f"(2, {NEWEST})")),
