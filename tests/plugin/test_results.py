@@ -13,7 +13,6 @@ from hotplate.plugin.results import without
 # A pool of servers that are none, so that everything around them can be tried without a machine.
 CONFTEST = """
     from pathlib import Path
-    from types import SimpleNamespace
 
     import pytest
 
@@ -39,9 +38,9 @@ CONFTEST = """
 
         def __init__(self, folder):
             self.folder = folder
-            self.testbed = SimpleNamespace(
-                cloud=SimpleNamespace(faults=SimpleNamespace(clear=lambda: None))
-            )
+
+        def clear_faults(self):
+            pass
 
         def server(self, *, cold):
             ServerPool.made += 1

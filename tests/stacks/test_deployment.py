@@ -87,7 +87,7 @@ class MadeStack:
 
 def test_an_assertion_shows_how_it_ended(monkeypatch):
     """pytest shows of ``assert ..., done`` what ``repr()`` says, which was an address in memory."""
-    monkeypatch.setattr(Stack, "create", lambda cloud, template: MadeStack())
+    monkeypatch.setattr(Stack, "create", lambda cloud, template, **more: MadeStack())
     done = Deployment(NoCloud(), "server-id", DeploymentSpec("script", "exit 3\n"))
     with pytest.raises(AssertionError) as failed:
         assert done.status == "COMPLETE", done
