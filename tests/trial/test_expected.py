@@ -370,8 +370,16 @@ def test_the_deployment_that_failed_is_named_and_quoted(play):
 
 
 def test_a_failure_that_was_wanted_is_none(play):
-    # Heat serves them by name.
-    both = NESTED | {"deployment": deployment(name="1"), "other": deployment(name="2")}
+    # Heat serves them by name; what hangs is not made before the other one.
+    both = NESTED | {
+        "deployment": deployment(name="1"),
+        "later": {
+            "type": "OS::Heat::Value",
+            "depends_on": "server",
+            "properties": {"value": "a step after the server"},
+        },
+        "other": deployment(name="2") | {"depends_on": "later"},
+    }
     wanted = replace(template(both), expect_status="CREATE_FAILED")
     guest = Guest(answers={"deployment": {"deploy_status_code": 1}}, hangs=("other",))
     assert play(wanted, guest).verdict.passed
