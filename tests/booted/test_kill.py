@@ -36,6 +36,13 @@ def all_ended(machines) -> None:
     assert machines() == []
 
 
+def one_is_up(machines) -> None:
+    """Wait, within bounds, until there is a QEMU."""
+    end = time.monotonic() + 120
+    while not machines() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
 def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -43,19 +50,22 @@ def children(pid: int) -> list[int]:
 def test_ten_random_moments(bookworm, tmp_path, machines, test_image, nothing_left):
     chance = random.Random(2)
     met = 0
-    for _ in range(MOMENTS):
+    for number in range(MOMENTS):
         child = subprocess.Popen(
             [sys.executable, "-m", "hotplate", "test", bookworm, "--artifacts", tmp_path / "a"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        time.sleep(chance.uniform(0.2, 15))
+        if number % 2:
+            # However late QEMU is up on a busy host.
+            one_is_up(machines)
+        time.sleep(chance.uniform(0.2, 7.5))
         met += bool(machines())
         child.send_signal(signal.SIGKILL)
         child.wait()
         all_ended(machines)
     # The moments are worth something only if QEMU was up at some of them.
-    assert met >= 2
+    assert met >= MOMENTS // 2
     # What was killed is in nobody's way; and the built-in template passes, and JUnit says so.
     done = test_image(bookworm, "--junit", tmp_path / "result.xml")
     assert done.status == 0, done.stdout
