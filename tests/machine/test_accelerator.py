@@ -121,6 +121,12 @@ def test_a_kvm_guest_and_one_of_a_good_emulator_have_two_processors() -> None:
     assert accelerator.cpus_emulated("7.2.22", arch="aarch64") == 2
 
 
+def test_what_an_emulator_keeps_of_translated_code_is_limited() -> None:
+    # QEMU's default of 1,024 MiB is filled by a boot: twice the memory that it needs else.
+    options = accelerator.emulation("a test").options
+    assert options == ("-accel", "tcg,thread=multi,tb-size=256")
+
+
 def test_wishes() -> None:
     assert accelerator.choose("tcg").reason == "it was asked for"
     with pytest.raises(HostError, match='"hvf" is not one of'):
