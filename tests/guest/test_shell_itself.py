@@ -86,3 +86,23 @@ def test_a_nonce_that_cannot_be_written_is_an_error(channel, directory: Path) ->
     (directory / "nonce").mkdir()
     with pytest.raises(CommandError):
         shell.renew("its own")
+
+
+@pytest.mark.parametrize(
+    ("command", "result"),
+    [
+        ("true", (0, b"", b"")),
+        ("exit 7", (7, b"", b"")),
+        ("printf 'a\\nb'", (0, b"a\nb", b"")),
+        ("printf no >&2; exit 3", (3, b"", b"no")),
+        ("printf 0; printf 0 >&2", (0, b"0", b"0")),
+        ("printf '\\000\\377'; printf '\\n' >&2", (0, b"\0\xff", b"\n")),
+    ],
+)
+def test_an_answer_has_the_status_and_both_outputs(
+    channel, directory: Path, command: str, result: tuple[int, bytes, bytes]
+) -> None:
+    shell = attached(channel, "booted")
+    for _ in range(2):
+        done = shell.run(command)
+        assert (done.rc, done.stdout, done.stderr) == result
