@@ -16,7 +16,10 @@ from hotplate.text import clean
 from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline, retry
 
 STACK = "warm"
-POLLING_SECONDS = 0.5
+POLLING_SECONDS = 0.75
+"""Between the polls of a saved server: so long that Heat has made a test's first deployment when a
+restored server polls first, and not longer, for that is what the test waits for."""
+
 LONGEST_POLL_SECONDS = 30.0
 POLLS = 3
 """So many polls show that the agent keeps polling."""
@@ -45,7 +48,12 @@ TEMPLATE = {
                 "key_name": "hotplate",
                 "user_data_format": "SOFTWARE_CONFIG",
             },
-            "metadata": {"os-collect-config": {"polling_interval": POLLING_SECONDS}},
+            "metadata": {
+                "os-collect-config": {
+                    "min_polling_interval": POLLING_SECONDS,
+                    "polling_interval": POLLING_SECONDS,
+                }
+            },
         }
     },
 }
@@ -145,7 +153,7 @@ def wait_between_polls(events: EventLog, server: Server) -> bool:
         if events.wait(polled, seconds=LONGEST_POLL_SECONDS, since=since) is None:
             return False
         since = len(events)
-        # By the guest's own clock: the time to read the answer, a fifth of that between two polls.
+        # By the guest's own clock: the time to read the answer, a part of that between two polls.
         server.shell().run("sleep 0.1")
         if not any(map(polled, events.since(since))):
             return True
