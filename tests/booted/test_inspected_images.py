@@ -266,10 +266,12 @@ READ_ONLY = (
     "timeout 60 sh -c 'until grep -q \" / ext4 ro\" /proc/mounts; do sleep 0.1; done'"
 )
 FORGET = (
-    "mount -o remount,rw /; systemctl stop os-collect-config; heat-agent-forget --capture; "
-    "truncate -s 0 /etc/machine-id; rm -rf /var/log/journal/*"
+    "mount -o remount,rw /; cloud-init status --wait; systemctl stop os-collect-config; "
+    "heat-agent-forget --capture; truncate -s 0 /etc/machine-id; "
+    "systemctl stop 'systemd-journald*'; rm -rf /var/log/journal/*"
 )
-"""The last two are what the other findings say."""
+"""Nobody may write a log any more, cloud-init and journald included. The last commands are what the
+other findings say."""
 
 
 @pytest.mark.long
