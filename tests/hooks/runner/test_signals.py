@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from .conftest import HOOKS
+
 
 @pytest.fixture
 def keystone(heat):
@@ -255,3 +257,24 @@ def test_a_notifier_of_ones_own(guest, heat, cfn):
     guest.run()
     assert guest.state_of("d-2") == "finished"
     assert "cannot be run" in guest.failures()[-1]
+
+
+@pytest.mark.parametrize(
+    ("url", "signed"),
+    [
+        ("http://h/v1/signal/a?Timestamp=2026-11-25T06%3A20%3A07Z&Signature=b", 1795587607),
+        ("http://h/v1/signal/a?Signature=b&timestamp=2000-02-29T23:59:59Z", 951868799),
+        ("http://h/?Timestamp=1970-01-01T00%3a00%3a00Z#end", 0),
+        ("http://h/?Timestamp=yesterday", None),
+        ("http://h/?LastTimestamp=2026-11-25T06%3A20%3A07Z", None),
+        ("http://h/?Timestamp=2026-11-25T06%3A20%3A07Zulu", None),
+        ("http://h/", None),
+    ],
+)
+def test_when_a_url_was_signed(monkeypatch, url, signed):
+    """By calendar.timegm, which the agent does not load for it."""
+    monkeypatch.syspath_prepend(HOOKS)
+    from heat_config import transport
+
+    monkeypatch.setattr(transport.time, "time", lambda: 2e9)
+    assert transport.url_age(url) == (None if signed is None else 2e9 - signed)
