@@ -6,6 +6,7 @@ its phases, os-apply-config and the runner of deployments run in forks of this p
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 
@@ -70,3 +71,27 @@ def _load() -> None:
 
     from .apply import program as apply  # noqa: F401
     from .refresh import program as refresh  # noqa: F401
+
+    with contextlib.suppress(OSError, ValueError):
+        forks.compile_ahead(_scripts())
+
+
+def _scripts() -> list[str]:
+    """Return the paths of what a change runs: scripts of phases, templates and hooks."""
+    from heat_config.settings import Settings
+
+    from .apply import program, tree
+    from .refresh import refresh
+
+    folders = [os.path.join(refresh.BASE, f"{phase}.d") for phase in refresh.PHASES]
+    folders += Settings().hooks
+    paths = [os.path.join(each, name) for each in folders for name in _names(each)]
+    templates = program.default_templates(os.environ)
+    return paths + [os.path.join(templates, name) for name in tree.names(templates)]
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []

@@ -22,11 +22,28 @@ INTERRUPTED = -1
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
+    from collections.abc import Callable, Iterable, Mapping
+    from types import CodeType, TracebackType
     from typing import Any, Optional
 
     Streams = Optional[tuple[int, int, int]]
+
+
+_compiled: dict[str, tuple[tuple[int, ...], CodeType]] = {}
+"""By the path of a script: the file that was compiled, and the result."""
+
+
+def compile_ahead(paths: Iterable[str]) -> None:
+    """Compile those scripts at *paths* that may run in forks, so that no fork has to do it.
+
+    A script that is changed or replaced later is compiled by its fork, and so is one that cannot be
+    read or compiled here, which then says why.
+    """
+    for path in paths:
+        with contextlib.suppress(OSError, SyntaxError, ValueError), open(path, "rb") as stream:
+            if stream.readline(len(LINE) + 1) == LINE:
+                stream.seek(0)
+                _compiled[path] = (_version(stream.fileno()), _compile(stream.read(), path))
 
 
 def fits(path: str, environment: Mapping[str, str]) -> bool:
@@ -98,13 +115,10 @@ def _begin(environment: Mapping[str, str], streams: Streams) -> None:
 
 def _reset_signals() -> None:
     signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals():
-        with contextlib.suppress(OSError, ValueError):
-            signal.signal(number, signal.SIG_DFL)
+    process.reset_signals()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _redirect(streams: tuple[int, int, int]) -> None:
@@ -176,14 +190,33 @@ def _run(path: str, environment: Mapping[str, str], streams: Streams) -> None:
 
     _begin(environment, streams)
     _name(path)
-    with open(path, "rb") as stream:
-        # Without the __future__ of this file.
-        code = compile(stream.read(), path, "exec", dont_inherit=True)
+    code = _code(path)
     module = types.ModuleType("__main__")
     module.__file__ = path
     sys.modules["__main__"] = module
     sys.argv = [path]
     exec(code, module.__dict__)  # noqa: S102  it is what the kernel would do with it
+
+
+def _code(path: str) -> CodeType:
+    with open(path, "rb") as stream:
+        version, code = _compiled.get(path, (None, None))
+        if code is not None and version == _version(stream.fileno()):
+            return code
+        return _compile(stream.read(), path)
+
+
+def _compile(source: bytes, path: str) -> CodeType:
+    # Without the __future__ of this file.
+    code: CodeType = compile(source, path, "exec", dont_inherit=True)
+    return code
+
+
+def _version(descriptor: int) -> tuple[int, ...]:
+    """Return what is different of each content that a path can have."""
+    status = os.fstat(descriptor)
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, *times)
 
 
 def _exit_status(function: Callable[[], Any]) -> int:

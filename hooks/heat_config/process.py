@@ -5,6 +5,7 @@ than everything that the runner does, and the child has to note its own process 
 two.
 """
 
+import _signal
 import contextlib
 import errno
 import os
@@ -86,13 +87,21 @@ def prepare(session=False, note=None, umask=None):
         os.umask(umask)
 
 
+def reset_signals():
+    """Give every signal its default action, and block none: for a child.
+
+    By the module below signal, which makes an enumeration's member of each number: for 64 signals,
+    in each child, a slow machine notices.
+    """
+    for number in range(1, _signal.NSIG):
+        if _signal.getsignal(number) not in (_signal.SIG_DFL, None):
+            with contextlib.suppress(OSError, ValueError):
+                _signal.signal(number, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+
+
 def _become(argv, env, streams, cwd):
-    for number in range(1, signal.NSIG):
-        try:
-            signal.signal(number, signal.SIG_DFL)
-        except (OSError, ValueError):
-            continue
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    reset_signals()
     # Move all three out of the way first: one of them may be a number that another needs.
     moved = [_above_standard(stream) for stream in streams]
     for target, source in enumerate(moved):
