@@ -102,7 +102,6 @@ ELSEWHERE = {
     "guest/shell": "guest/test_ways_in.py",
     "guest/keys": "session/test_directory.py",
     "guest/ssh": "guest/test_ways_in.py",
-    "guest/testinfra_backend": "guest/test_ways_in.py",
     "guest/wire": "guest/test_hostile_replies.py",
     "hookkit/contract": "hookkit/test_check.py",
     "hookkit/contract_configs": "hookkit/test_check.py",
