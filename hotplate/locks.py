@@ -58,12 +58,13 @@ def exclusive(directory: Path, *, wait: bool = True, make: bool = False) -> Iter
 def _held(directory: Path, operation: int, *, make: bool, mode: int = 0o777) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         for left in reversed(range(TRIES if make else 1)):
-            if make:
-                directory.mkdir(mode=mode, parents=True, exist_ok=True)
             try:
+                if make:
+                    directory.mkdir(mode=mode, parents=True, exist_ok=True)
                 held.enter_context(_locked(directory, operation))
                 break
-            except FileNotFoundError:
+            except (FileNotFoundError, FileExistsError):
+                # The latter is what mkdir makes of one that goes while it looks whether it is one.
                 if not left:
                     raise
         yield

@@ -79,6 +79,29 @@ def test_those_who_want_it_at_the_same_time_wait_for_one(tmp_path, host):
     assert host.given == [0]
 
 
+def test_many_that_want_the_same_at_once_all_have_it(tmp_path):
+    """Each who waited makes the folder anew to see that it need not, and another looks at it."""
+    store, together = ImageStore(tmp_path / "cache"), threading.Barrier(8)
+    images = [ImageSet((SetFile("web.raw", -1, ""),), f"https://host/{n}") for n in range(100)]
+    problems: list[Exception] = []
+
+    def use_all() -> None:
+        for image in images:
+            together.wait(600)
+            try:
+                with store.use(image, lambda _, target: target.touch()):
+                    pass
+            except Exception as error:
+                problems.append(error)
+
+    threads = [threading.Thread(target=use_all) for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert problems == []
+
+
 def test_what_broke_off_goes_on(tmp_path, host):
     store = ImageStore(tmp_path / "cache")
 

@@ -55,6 +55,30 @@ def test_who_waited_for_one_that_was_removed_gets_the_new_one(tmp_path):
     assert seen == [True]
 
 
+def test_one_that_goes_while_it_is_made_is_made_again(tmp_path):
+    """As Path.mkdir ends when another makes the directory and removes it before it is looked at."""
+
+    class Going(type(tmp_path)):
+        left = 3
+
+        def mkdir(self, *args, **words) -> None:
+            if Going.left:
+                Going.left -= 1
+                raise FileExistsError(errno.EEXIST, "File exists", str(self))
+            super().mkdir(*args, **words)
+
+    directory = Going(tmp_path / "going")
+    with locks.exclusive(directory, make=True):
+        assert directory.is_dir()
+    assert Going.left == 0
+
+
+def test_a_file_in_its_place_is_an_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError), locks.exclusive(tmp_path / "file", make=True):
+        pass
+
+
 def test_a_file_system_without_locks_hinders_nobody(tmp_path, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
