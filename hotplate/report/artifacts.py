@@ -13,7 +13,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +68,20 @@ def json_bytes(document: object, *, indent: int | None = 2) -> bytes:
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
-def json_list(documents: Iterable[object]) -> bytes:
-    """Return a list of documents as :func:`json_bytes` does, made one after the other."""
-    # A line break in a string is an escape in JSON: each that is there begins a line.
-    lines = (json_bytes(each).rstrip().replace(b"\n", b"\n  ") for each in documents)
-    inside = b",\n  ".join(lines)
-    return b"[\n  " + inside + b"\n]\n" if inside else b"[]\n"
+def json_list(documents: Iterable[object], *, level: int = 0) -> Iterator[bytes]:
+    """Yield a list of documents as :func:`json_bytes` writes it, piece by piece.
+
+    :param level: how deep it stands in what is around it.
+    """
+    outer = b"\n" + b"  " * level
+    inner = outer + b"  "
+    empty = True
+    for each in documents:
+        # A line break in a string is an escape in JSON: each that is there begins a line.
+        text = json_bytes(each).rstrip().replace(b"\n", inner)
+        yield (b"[" if empty else b",") + inner + text
+        empty = False
+    yield b"[]" if empty else outer + b"]"
 
 
 def json_line(document: object) -> str:
@@ -140,14 +148,20 @@ class Folder:
         :param name: its name inside of the folder; a ``/`` makes a subfolder.
         :return: its path, None when it could not be written (see :attr:`problem`).
         """
+        raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
+        return self.write_pieces(name, (raw,), mode=mode)
+
+    def write_pieces(
+        self, name: str, pieces: Iterable[bytes], *, mode: int = PRIVATE
+    ) -> Path | None:
+        """Write a file as :meth:`write` does, each piece when it is made."""
         path = self.folder / name
         temporary = path.with_name(f".{path.name}.new")
-        raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
             with os.fdopen(handle, "wb") as stream:
-                stream.write(raw)
+                stream.writelines(pieces)
             temporary.replace(path)
         except OSError as error:
             with contextlib.suppress(OSError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,29 +47,47 @@ class ResultFiles:
                 raise _cannot(file, error) from error
 
     def write(self, verdicts: Sequence[Verdict]) -> None:
-        """Write the verdicts that there are.
+        """Write the verdicts that there are, one after the other.
 
         :raises HostError: when a file cannot be written; the other one is.
         """
-        makers: list[tuple[Path, Callable[[], bytes]]] = []
+        documents: list[tuple[Path, Iterable[bytes]]] = []
         if self.junit is not None:
-            makers.append((self.junit, lambda: junit.to_xml(verdicts)))
+            documents.append((self.junit, junit.pieces(verdicts)))
         if self.json is not None:
-            makers.append((self.json, lambda: self._as_json(verdicts)))
+            documents.append((self.json, self._as_json(verdicts)))
         problem: HostError | None = None
-        # One after the other: of many verdicts each document is large.
-        for file, make in makers:
+        for file, pieces in documents:
             try:
-                file.write_bytes(make())
+                _write(file, pieces)
             except OSError as error:
                 problem = problem or _cannot(file, error)
         if problem is not None:
             raise problem
 
-    def _as_json(self, verdicts: Sequence[Verdict]) -> bytes:
+    def _as_json(self, verdicts: Sequence[Verdict]) -> Iterator[bytes]:
         if len(verdicts) == 1 and not self.several:
-            return json_bytes(verdicts[0].to_json())
-        return json_list(each.to_json() for each in verdicts)
+            yield json_bytes(verdicts[0].to_json())
+            return
+        yield from json_list(each.to_json() for each in verdicts)
+        yield b"\n"
+
+
+def _write(file: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file; who looks meanwhile sees the one before it, and never a part."""
+    # Not so a device or a pipe, which takes what it is given.
+    there = file.exists() and not file.is_file()
+    target = file if there else file.with_name(f".{file.name}.new")
+    try:
+        with target.open("wb") as stream:
+            stream.writelines(pieces)
+        if target != file:
+            target.replace(file)
+    except BaseException:
+        if target != file:
+            with contextlib.suppress(OSError):
+                target.unlink(missing_ok=True)
+        raise
 
 
 def _cannot(file: Path, error: OSError) -> HostError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +39,8 @@ LEGEND = (
     ("plain", "machine and stack"),
 )
 MOST_ROWS = 2000
+PIECES = 1000
+"""So many pieces of a template are encoded and written together."""
 COMPARED = ("facts", "hooks", "packages", "services", "users")
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -124,11 +125,17 @@ def report(verdict: Verdict, events: Iterable[Event], *, screenshot: bytes | Non
 
     :param screenshot: a PNG of the guest's screen; by default ``screen.png`` of the artifacts.
     """
-    return _page(str(verdict.subject), [RunReport(verdict, tuple(events), screenshot)])
+    runs = [RunReport(verdict, tuple(events), screenshot)]
+    return b"".join(_page(str(verdict.subject), runs)).decode()
 
 
 def matrix(runs: Sequence[RunReport]) -> str:
     """Return the report of several runs: a table of images by stages, then each run."""
+    return b"".join(matrix_pieces(runs)).decode()
+
+
+def matrix_pieces(runs: Sequence[RunReport]) -> Iterator[bytes]:
+    """Yield what :func:`matrix` returns, in UTF-8, while it is made."""
     return _page(f"{len(runs)} runs", runs)
 
 
@@ -185,17 +192,16 @@ def _word(passed: bool) -> str:
     return "passed" if passed else "failed"
 
 
-def _page(title: str, runs: Sequence[RunReport]) -> str:
+def _page(title: str, runs: Sequence[RunReport]) -> Iterator[bytes]:
+    """Yield a page in pieces, each of many that the template makes."""
     passed = sum(run.verdict.passed for run in runs)
     page = (
         _pages()
         .get_template("runs.html")
         .stream(title=title, word=_word(passed == len(runs)), passed=passed, runs=_Runs(runs))
     )
-    # Of many runs the pieces of the page would take several times what the page does.
-    written = io.BytesIO()
-    page.dump(written, encoding="utf-8", errors="replace")
-    return written.getvalue().decode()
+    page.enable_buffering(PIECES)
+    return (each.encode("utf-8", "replace") for each in page)
 
 
 class _Runs:
