@@ -235,13 +235,20 @@ class TestCommand:
         load_cloud_options(args)
         self.address = scheduler.address_of(args.on) if args.on else ""
         self.jobs, self.why = self._how_many()
-        self.runs = KeptRuns([each.name for each in self.cases])
+        self.runs = KeptRuns(
+            [each.name for each in self.cases],
+            folder=self.settings.artifacts.absolute() if self.several else None,
+        )
         self.problems: list[int] = []
         self.sparing = Sparing()
         self.written = 0
 
     def run(self) -> int:
         """Run the cases; returns the exit status."""
+        with self.runs:
+            return self._run()
+
+    def _run(self) -> int:
         self._remove_old_runs()
         if not self.cases:
             self._write_files()
@@ -440,10 +447,10 @@ class TestCommand:
     def _write_matrix(self) -> None:
         """Leave the report of all cases, and say in a line how many passed."""
         from hotplate.report.artifacts import Folder
-        from hotplate.report.html import matrix
+        from hotplate.report.html import matrix_pieces
 
         folder = Folder(self.settings.artifacts.absolute())
-        path = folder.write(MATRIX, matrix(self.runs))
+        path = folder.write_pieces(MATRIX, matrix_pieces(self.runs))
         passed = sum(each.passed for each in self.runs.verdicts)
         several = len({each.image for each in self.cases}) == len(self.cases)
         what = f"{len(self.cases)} {'images' if several else 'cases'}"

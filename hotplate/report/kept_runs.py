@@ -1,36 +1,67 @@
-"""The runs of a command, kept small until the report of all is made."""
+"""The runs of a command, kept on the disk until the report of all is made."""
 
 from __future__ import annotations
 
 import pickle
 import zlib
+from array import array
 from collections.abc import Iterator, Sequence
-from typing import overload
+from pathlib import Path
+from typing import Self, overload
 
 from hotplate.report.html import RunReport
+from hotplate.report.spool import Spool
 from hotplate.verdict.verdict import Verdict
+
+_NOWHERE = -(1 << 62)
+"""The place of a run that is not kept."""
 
 
 class KeptRuns(Sequence[RunReport]):
     """What is known of each case that has ended, in the order of the cases.
 
-    A verdict is some ten kilobytes of objects, and less than one packed; each is unpacked when it
-    is asked for.
+    A verdict is some ten kilobytes of objects.  In memory there is only where each lies; each is
+    read when it is asked for.
+
+    ::
+
+        with KeptRuns(["web.raw", "db.raw"], folder=artifacts) as runs:
+            runs.add("db.raw", RunReport(verdict, ()))
+            ...
+            files.write(runs.verdicts)
 
     :param names: of the cases, in their order.
+    :param folder: where they lie; None for in memory.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-        self._packed: dict[str, bytes] = {}
+    def __init__(self, names: Sequence[str], *, folder: Path | None = None) -> None:
+        self._numbers = {name: number for number, name in enumerate(names)}
+        self._places = array("q", [_NOWHERE]) * len(names)
+        self._count = 0
+        self._spool = Spool(folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Keep none any longer."""
+        self._places = array("q", [_NOWHERE]) * len(self._places)
+        self._count = 0
+        self._spool.close()
 
     def add(self, name: str, run: RunReport) -> None:
         """Keep the run of a case; it takes the place of an earlier one of its name."""
-        self._packed[name] = zlib.compress(pickle.dumps(run))
+        number = self._numbers[name]
+        self._count += self._places[number] == _NOWHERE
+        self._places[number] = self._spool.add(zlib.compress(pickle.dumps(run)))
 
     def has(self, name: str) -> bool:
         """Whether a case has ended."""
-        return name in self._packed
+        number = self._numbers.get(name)
+        return number is not None and self._places[number] != _NOWHERE
 
     @property
     def verdicts(self) -> Sequence[Verdict]:
@@ -38,10 +69,10 @@ class KeptRuns(Sequence[RunReport]):
         return _Verdicts(self)
 
     def __len__(self) -> int:
-        return len(self._packed)
+        return self._count
 
     def __iter__(self) -> Iterator[RunReport]:
-        return (self._unpacked(name) for name in self._names if name in self._packed)
+        return map(self._read, self._there())
 
     @overload
     def __getitem__(self, index: int) -> RunReport: ...
@@ -50,13 +81,17 @@ class KeptRuns(Sequence[RunReport]):
     def __getitem__(self, index: slice) -> list[RunReport]: ...
 
     def __getitem__(self, index: int | slice) -> RunReport | list[RunReport]:
-        names = [name for name in self._names if name in self._packed]
+        places = [*self._there()]
         if isinstance(index, slice):
-            return [self._unpacked(name) for name in names[index]]
-        return self._unpacked(names[index])
+            return [self._read(place) for place in places[index]]
+        return self._read(places[index])
 
-    def _unpacked(self, name: str) -> RunReport:
-        run: RunReport = pickle.loads(zlib.decompress(self._packed[name]))  # noqa: S301 - ours
+    def _there(self) -> Iterator[int]:
+        """Yield where each lies."""
+        return (place for place in self._places if place != _NOWHERE)
+
+    def _read(self, place: int) -> RunReport:
+        run: RunReport = pickle.loads(zlib.decompress(self._spool.read(place)))  # noqa: S301 - ours
         return run
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hotplate.errors import Outcome
 from hotplate.report.html import RunReport
 from hotplate.report.kept_runs import KeptRuns
@@ -13,8 +15,9 @@ def run_of(name: str) -> RunReport:
     return RunReport(Verdict(Subject(name), outcome, "", (), ()), (), page=f"{name}/report.html")
 
 
-def test_they_come_in_the_order_of_the_cases_as_they_were():
-    kept = KeptRuns(["good", "never", "bad"])
+@pytest.mark.parametrize("where", ["disk", "memory"])
+def test_they_come_in_the_order_of_the_cases_as_they_were(tmp_path, where):
+    kept = KeptRuns(["good", "never", "bad"], folder=tmp_path if where == "disk" else None)
     assert (len(kept), [*kept], [*kept.verdicts]) == (0, [], [])
     for name in ("bad", "good"):
         kept.add(name, run_of(name))
@@ -26,3 +29,6 @@ def test_they_come_in_the_order_of_the_cases_as_they_were():
     assert (kept.has("good"), kept.has("never")) == (True, False)
     kept.add("bad", run_of("good"))
     assert kept[1] == run_of("good")
+    assert len(kept) == 2
+    kept.close()
+    assert (len(kept), [*kept], kept.has("good")) == (0, [], False)
