@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from hotplate.verdict.verdict import Verdict
 
 NAME = "cases.json"
+IDENTITY = ("case", "image", "template")
 FORMAT = 1
 
 
@@ -28,33 +30,48 @@ class LastCases:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._before = _read(folder / NAME)
-        self._now: list[dict[str, str]] = []
+        self._kept: list[dict[str, str]] = []
+        # The table of cases is there anyway; what is written of each is made when it is written.
+        self._now: list[tuple[Case, str]] = []
         self.there = bool(self._before)
 
     def failed(self, cases: Sequence[Case]) -> list[Case]:
         """Return those that did not pass then, or did not run; the others are kept as they are."""
+        wanted = {_key(_identity(case)) for case in cases}
         passed = [each for each in self._before if each.get("outcome") == "passed"]
-        self._now = [each for each in passed if any(_is_of(each, case) for case in cases)]
-        return [case for case in cases if not any(_is_of(each, case) for each in self._now)]
+        self._kept = [each for each in passed if _key(each) in wanted]
+        done = set(map(_key, self._kept))
+        return [case for case in cases if _key(_identity(case)) not in done]
 
     def remember(self, case: Case, verdict: Verdict) -> None:
         """Keep how a case went."""
-        self._now.append({**_identity(case), "outcome": str(verdict.outcome)})
+        self._now.append((case, str(verdict.outcome)))
 
     def write(self) -> None:
         """Write how those went that are kept."""
         # Loaded here: what writes is much to load for --help.
         from hotplate.report.artifacts import Folder
 
-        Folder(self._folder).write_json(NAME, {"format": FORMAT, "cases": self._now})
+        Folder(self._folder).write_pieces(NAME, self._pieces())
+
+    def _pieces(self) -> Iterator[bytes]:
+        """Yield the file, a case at a time."""
+        from hotplate.report.artifacts import json_list
+
+        now = ({**_identity(case), "outcome": outcome} for case, outcome in self._now)
+        yield f'{{\n  "format": {FORMAT},\n  "cases": '.encode()
+        yield from json_list(chain(self._kept, now), level=1)
+        yield b"\n}\n"
 
 
 def _identity(case: Case) -> dict[str, str]:
     return {"case": case.name, "image": str(case.image), "template": case.template.source}
 
 
-def _is_of(entry: dict[str, str], case: Case) -> bool:
-    return _identity(case).items() <= entry.items()
+def _key(entry: Mapping[str, object]) -> tuple[str, ...]:
+    """Return what tells an entry from others; what is no text in a damaged file is of none."""
+    values = (entry.get(name) for name in IDENTITY)
+    return tuple(each if isinstance(each, str) else "" for each in values)
 
 
 def _read(file: Path) -> list[dict[str, str]]:

@@ -41,7 +41,11 @@ def test_those_that_did_not_pass_or_did_not_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"format": 2, "cases": []}', '{"format": 1, "cases": [1, {}]}']
+    "text",
+    [
+        *("", "[]", "{", '{"format": 2, "cases": []}', '{"format": 1, "cases": [1, {}]}'),
+        '{"format": 1, "cases": [{"case": [], "outcome": "passed"}]}',
+    ],
 )
 def test_a_damaged_file_is_as_good_as_none(tmp_path, text):
     (tmp_path / NAME).write_text(text)
