@@ -19,6 +19,10 @@ EVERY_SECONDS = 1.0
 """From one try to the next."""
 
 
+class ConnectionLost(Exception):
+    """The scheduler has gone, or forgot us."""
+
+
 @contextlib.contextmanager
 def connected(
     address: str,

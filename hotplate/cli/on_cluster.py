@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import queue
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distributed import Client, Future
@@ -25,13 +23,16 @@ from hotplate.cli.case_on_worker import end_run, run_job
 from hotplate.cli.case_process import ENDING_SECONDS
 from hotplate.cli.case_run import LOST_ONCE
 from hotplate.cli.cases import Case
-from hotplate.cli.cluster_client import connected
+from hotplate.cli.cluster_client import ConnectionLost, connected
+from hotplate.cli.cluster_inbox import CaseEvent, Inbox, TaskEnd
+from hotplate.cli.cluster_workers import Workers
 from hotplate.cli.homecoming import Homecoming
+from hotplate.cli.image_sender import ImageSender
 from hotplate.cli.interrupts import Interrupts
 from hotplate.cli.jobs import Brought, topic_of
 from hotplate.cli.parcels import Parcels, Pending
 from hotplate.cli.side_by_side import CaseEnd
-from hotplate.cluster import abilities, scheduler
+from hotplate.cluster import scheduler
 from hotplate.cluster.image_set import ImageSet
 from hotplate.errors import (
     HostError,
@@ -52,38 +53,11 @@ HELPERS = 16
 AGAIN_SECONDS = 300.0
 """As long is a scheduler waited for that has gone in the midst of a command."""
 
-LOOK_SECONDS = 5.0
-"""From one look at the workers to the next."""
-
-PATIENCE_SECONDS = 60.0
-"""As long may no worker be able to run a case, after there was one that could."""
-
 AHEAD = 8
 """So many cases more than can run at a time are known to the scheduler, twice as many at least."""
 
 TICK_SECONDS = 1.0
 """At most so long until a signal, or what is due, is noticed."""
-
-
-@dataclass(frozen=True)
-class _Event:
-    """What a case on a worker says."""
-
-    message: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class _Done:
-    """A task has ended: with what it brought, or why it brought nothing."""
-
-    key: str
-    future: Future[Brought]
-    brought: Brought | None = None
-    error: BaseException | None = None
-
-
-class _ConnectionLost(Exception):
-    """The scheduler has gone, or forgot us."""
 
 
 class OnCluster:
@@ -118,13 +92,11 @@ class OnCluster:
         self._left: deque[Case] = deque()
         self._waiting: deque[Pending] = deque()
         self._out: dict[str, Pending] = {}
-        self._inbox: queue.SimpleQueue[_Event | _Done] = queue.SimpleQueue()
+        self._inbox = Inbox()
         self._ending: Deadline | None = None
         self._parcels = Parcels(args, self._run)
-        self._sending: set[tuple[str, str, str]] = set()
-        self._look = Deadline(0, "a look at the workers")
-        self._slots = 1
-        self._unable = Deadline(0, "a worker that can run a case")
+        self._sender = ImageSender(self._parcels)
+        self._workers = Workers(address, board)
 
     @property
     def _goes_on(self) -> bool:
@@ -142,7 +114,7 @@ class OnCluster:
                 with self._client() as client, ThreadPoolExecutor(HELPERS) as helpers:
                     try:
                         self._serve(client, helpers)
-                    except _ConnectionLost:
+                    except ConnectionLost:
                         lost = f'the connection to "{self._address}" is lost; trying again'
                         self._board.say([lost])
                         self._all_back("the connection to the scheduler was lost")
@@ -164,23 +136,19 @@ class OnCluster:
             seconds=AGAIN_SECONDS if self._parcels.sent else 0,
             interrupts=self._interrupts,
             topic=topic_of(self._run),
-            heard=self._heard,
+            heard=self._inbox.heard,
         )
-
-    def _heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
-        self._inbox.put(_Event(event[1]))
 
     # -- the loop ----------------------------------------------------------------------------------
 
     def _serve(self, client: Client, helpers: ThreadPoolExecutor) -> None:
-        self._look = Deadline(0, "a look at the workers")
-        self._unable = Deadline(0, "a worker that can run a case")
+        self._workers.begin()
         while self._out or ((self._waiting or self._left) and self._goes_on):
-            if self._look.passed:
+            if self._workers.due:
                 self._look_at_workers(client)
             self._submit(client)
-            for each in self._arrived():
-                if isinstance(each, _Event):
+            for each in self._inbox.arrived(self._board.interval or TICK_SECONDS, self._interrupts):
+                if isinstance(each, CaseEvent):
                     self._take_event(client, helpers, each.message)
                 else:
                     self._take_done(each, helpers)
@@ -192,22 +160,8 @@ class OnCluster:
                 self._give_up()
             self._board.draw()
 
-    def _arrived(self) -> list[_Event | _Done]:
-        """Wait until something comes; nothing after a while."""
-        came: list[_Event | _Done] = []
-        try:
-            with self._interrupts.allowed() if not self._interrupts.came else _nothing():
-                came.append(self._inbox.get(timeout=self._board.interval or TICK_SECONDS))
-        except (queue.Empty, Interrupted):
-            return came
-        with contextlib.suppress(queue.Empty):
-            # What has come meanwhile is taken at once, and what is due is not forgotten over it.
-            for _ in range(100):
-                came.append(self._inbox.get_nowait())
-        return came
-
     def _submit(self, client: Client) -> None:
-        most = self._jobs or self._slots + max(AHEAD, self._slots)
+        most = self._jobs or self._workers.slots + max(AHEAD, self._workers.slots)
         while self._goes_on and len(self._out) < most and (self._waiting or self._left):
             pending = self._waiting.popleft() if self._waiting else self._next()
             if pending is None:
@@ -225,7 +179,7 @@ class OnCluster:
                     pure=False,
                 )
                 pending.future = future
-                future.add_done_callback(lambda future: self._inbox.put(_Done(future.key, future)))
+                self._inbox.watch(future)
             except (HotplateError, OSError) as error:
                 del self._out[key]
                 self._end_with(pending, error)
@@ -242,37 +196,9 @@ class OnCluster:
     # -- workers -----------------------------------------------------------------------------------
 
     def _look_at_workers(self, client: Client) -> None:
-        """See how many cases can run at a time, and which of those that are out never can."""
-        self._look = Deadline(LOOK_SECONDS, "a look at the workers")
-        if client.status != "running":
-            raise _ConnectionLost
-        workers = client.scheduler_info(n_workers=-1)["workers"]
-        there = [dict(each["resources"]) for each in workers.values()]
-        self._slots = max(1, sum(each["nthreads"] for each in workers.values()))
-        stuck = {
-            key: why
-            for key, each in self._out.items()
-            if not each.starts and (why := abilities.missing(each.needs, there))
-        }
-        if not stuck:
-            self._unable = Deadline(PATIENCE_SECONDS, "a worker that can run a case")
-        elif self._unable.passed and there:
-            for key, why in stuck.items():
-                pending = self._forget(key)
-                hint = (
-                    "hotplate worker, on a host that has it; hotplate doctor says what a host has"
-                )
-                self._end_with(
-                    pending,
-                    HostError(
-                        f'no worker of "{self._address}" can run this case: {why}', hint=hint
-                    ),
-                )
-        elif not there:
-            self._board.say(
-                [f'"{self._address}" has no worker yet: hotplate worker {self._address}']
-            )
-            self._look = Deadline(PATIENCE_SECONDS / 2, "a look at the workers")
+        """Give those that no worker can run their verdict."""
+        for key, error in self._workers.look(client, self._out).items():
+            self._end_with(self._forget(key), error)
 
     # -- what comes back ---------------------------------------------------------------------------
 
@@ -280,7 +206,7 @@ class OnCluster:
         self, client: Client, helpers: ThreadPoolExecutor, message: Mapping[str, Any]
     ) -> None:
         if message["what"] == "want":
-            self._send_file(client, helpers, message)
+            self._sender.send(client, helpers, message)
             return
         key = message["key"]
         pending = self._out.get(key)
@@ -302,7 +228,7 @@ class OnCluster:
         self._board.begin(pending.case.name)
         self._board.doing(pending.case.name, f"runs on {pending.worker}")
 
-    def _take_done(self, done: _Done, helpers: ThreadPoolExecutor) -> None:
+    def _take_done(self, done: TaskEnd, helpers: ThreadPoolExecutor) -> None:
         pending = self._out.get(done.key)
         if pending is None or pending.future is not done.future:
             return
@@ -312,17 +238,11 @@ class OnCluster:
             self._failed(done.key, pending, done.error)
         elif done.future.status == "finished":
             # Meanwhile its worker may go, and the case run again: not here, where that is seen.
-            helpers.submit(self._fetch, done.key, done.future)
+            helpers.submit(self._inbox.fetch, done.key, done.future)
         elif done.future.status == "error":
             self._failed(done.key, pending, done.future.exception())
         else:
-            raise _ConnectionLost
-
-    def _fetch(self, key: str, future: Future[Brought]) -> None:
-        try:
-            self._inbox.put(_Done(key, future, brought=future.result()))
-        except BaseException as error:
-            self._inbox.put(_Done(key, future, error=error))
+            raise ConnectionLost
 
     def _brought(self, key: str, pending: Pending, brought: Brought) -> None:
         """Take a verdict; a machine that was lost is one only when it was lost too often."""
@@ -361,7 +281,7 @@ class OnCluster:
         elif isinstance(error, HotplateError):
             self._end_with(self._forget(key), error)
         elif type(error).__name__ in ("CancelledError", "FutureCancelledError", "CommClosedError"):
-            raise _ConnectionLost
+            raise ConnectionLost
         else:
             text = f"{type(error).__name__}: {error}"
             self._end_with(
@@ -394,10 +314,8 @@ class OnCluster:
                 self._end_with(each, Interrupted(self._interrupts.came))
             elif not each.starts or self._lost(each, why):
                 self._waiting.appendleft(each)
-        self._sending.clear()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._inbox.get_nowait()
+        self._sender.clear()
+        self._inbox.clear()
 
     def _forget(self, key: str) -> Pending:
         """Let Dask end a task, whatever it does."""
@@ -438,33 +356,8 @@ class OnCluster:
         """Give a case that brought none its verdict."""
         self._on_end(self._homecoming.without(pending, error))
 
-    # -- images ------------------------------------------------------------------------------------
-
-    def _send_file(
-        self, client: Client, helpers: ThreadPoolExecutor, message: Mapping[str, Any]
-    ) -> None:
-        """Send a file to the worker that wants it, unless that is being done."""
-        what = (str(message["worker"]), str(message["image"]), str(message["file"]))
-        if what in self._sending:
-            return
-        self._sending.add(what)
-
-        def send() -> None:
-            try:
-                with contextlib.suppress(Exception):
-                    self._parcels.send(client, *what, offset=int(message["offset"]))
-            finally:
-                self._sending.discard(what)
-
-        helpers.submit(send)
-
 
 def _end_there(client: Client, run: str, number: int) -> None:
     """End the cases of a command on all workers."""
     with contextlib.suppress(Exception):
         client.run(end_run, run, number, on_error="ignore")
-
-
-@contextlib.contextmanager
-def _nothing() -> Iterator[None]:
-    yield

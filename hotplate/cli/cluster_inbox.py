@@ -1,0 +1,81 @@
+"""What comes from a Dask cluster in threads of Dask's, and is taken by the command in its own."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Future
+
+from hotplate.cli.interrupts import Interrupts
+from hotplate.cli.jobs import Brought
+from hotplate.errors import Interrupted
+
+AT_ONCE = 100
+"""Of what has come at most so much is taken together: what is due is not forgotten over it."""
+
+
+@dataclass(frozen=True)
+class CaseEvent:
+    """What a case on a worker says."""
+
+    message: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TaskEnd:
+    """A task has ended: with what it brought, or why it brought nothing."""
+
+    key: str
+    future: Future[Brought]
+    brought: Brought | None = None
+    error: BaseException | None = None
+
+
+class Inbox:
+    """Takes what comes from whatever thread, in its order."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[CaseEvent | TaskEnd] = queue.SimpleQueue()
+
+    def heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        """Take the time and the message of one of Dask's events."""
+        self._queue.put(CaseEvent(event[1]))
+
+    def watch(self, future: Future[Brought]) -> None:
+        """Take the end of a task when it comes."""
+        future.add_done_callback(lambda future: self._queue.put(TaskEnd(future.key, future)))
+
+    def fetch(self, key: str, future: Future[Brought]) -> None:
+        """Take what a task brought; waits for it."""
+        try:
+            self._queue.put(TaskEnd(key, future, brought=future.result()))
+        except BaseException as error:
+            self._queue.put(TaskEnd(key, future, error=error))
+
+    def arrived(self, seconds: float, interrupts: Interrupts) -> list[CaseEvent | TaskEnd]:
+        """Wait until something comes; nothing after so many seconds, or after a signal."""
+        came: list[CaseEvent | TaskEnd] = []
+        try:
+            with interrupts.allowed() if not interrupts.came else _nothing():
+                came.append(self._queue.get(timeout=seconds))
+        except (queue.Empty, Interrupted):
+            return came
+        with contextlib.suppress(queue.Empty):
+            for _ in range(AT_ONCE):
+                came.append(self._queue.get_nowait())
+        return came
+
+    def clear(self) -> None:
+        """Forget what has come."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._queue.get_nowait()
+
+
+@contextlib.contextmanager
+def _nothing() -> Iterator[None]:
+    yield

@@ -1,0 +1,94 @@
+"""What the command sees of a cluster's workers: how many cases they can run, and which never."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from hotplate.cli.cases import Case
+from hotplate.cli.cluster_client import ConnectionLost
+from hotplate.cli.cluster_workers import Workers
+from hotplate.cli.parcels import Pending
+from hotplate.cluster import abilities
+from hotplate.cluster.image_set import ImageSet
+from hotplate.report.board import Board
+
+SMALL = {abilities.CORES: 1.0, abilities.MEMORY: 1000.0}
+LARGE = {abilities.CORES: 1.0, abilities.MEMORY: 9000.0}
+
+
+@dataclass
+class PlayedClient:
+    """Has the answers of a client of Dask's."""
+
+    there: list[dict] = field(default_factory=list)
+    status: str = "running"
+
+    def scheduler_info(self, *, n_workers: int) -> dict:
+        assert n_workers == -1
+        return {"workers": {str(n): each for n, each in enumerate(self.there)}}
+
+
+def worker(memory: float, threads: int = 4) -> dict:
+    return {
+        "nthreads": threads,
+        "resources": {abilities.CORES: float(threads), abilities.MEMORY: memory},
+    }
+
+
+def pending(needs: abilities.Resources) -> Pending:
+    return Pending(Case("web", Path("web.raw")), needs, ImageSet(()))
+
+
+@pytest.fixture
+def written() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def workers(written) -> Workers:
+    return Workers("tcp://here:1", Board(written))
+
+
+def test_so_many_cases_run_as_the_workers_have_threads(workers):
+    assert workers.due
+    assert workers.look(PlayedClient([worker(2000), worker(2000, 2)]), {}) == {}
+    assert (workers.slots, workers.due) == (6, False)
+
+
+def test_a_case_that_none_can_run_is_named(workers):
+    out = {"small": pending(SMALL), "large": pending(LARGE)}
+    stuck = workers.look(PlayedClient([worker(2000)]), out)
+    assert [*stuck] == ["large"]
+    assert str(stuck["large"]).startswith('no worker of "tcp://here:1" can run this case: ')
+
+
+def test_a_worker_that_could_is_waited_for(workers):
+    client = PlayedClient([worker(9000)])
+    out = {"large": pending(LARGE)}
+    assert workers.look(client, out) == {}
+    client.there = [worker(2000)]
+    assert workers.look(client, out) == {}
+    # Not so by one that has just connected again.
+    workers.begin()
+    assert [*workers.look(client, out)] == ["large"]
+
+
+def test_one_that_has_begun_is_not_stuck(workers):
+    begun = pending(LARGE)
+    begun.starts.append("one")
+    assert workers.look(PlayedClient([worker(2000)]), {"large": begun}) == {}
+
+
+def test_without_a_worker_it_is_said_how_to_start_one(workers, written):
+    assert workers.look(PlayedClient(), {"large": pending(LARGE)}) == {}
+    assert '"tcp://here:1" has no worker yet: hotplate worker tcp://here:1' in written.getvalue()
+    assert workers.slots == 1
+
+
+def test_a_scheduler_that_has_gone(workers):
+    with pytest.raises(ConnectionLost):
+        workers.look(PlayedClient(status="closed"), {})
