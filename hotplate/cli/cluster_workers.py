@@ -35,12 +35,16 @@ class Workers:
         self.slots = 1
         self._address = address
         self._board = board
-        self.begin()
-
-    def begin(self) -> None:
-        """Be connected anew: look at once."""
         self._look = Deadline(0, "a look at the workers")
         self._unable = Deadline(0, "a worker that can run a case")
+
+    def join_again(self) -> None:
+        """Wait a while for them: a scheduler that starts again does not have them all at once."""
+        self._look = Deadline(0, "a look at the workers")
+        self._be_patient()
+
+    def _be_patient(self) -> None:
+        self._unable = Deadline(PATIENCE_SECONDS, "a worker that can run a case")
 
     @property
     def due(self) -> bool:
@@ -66,7 +70,9 @@ class Workers:
             if not each.starts and (why := abilities.missing(each.needs, there))
         }
         if not stuck:
-            self._unable = Deadline(PATIENCE_SECONDS, "a worker that can run a case")
+            # Before any is out, nothing is known of what they can run.
+            if out:
+                self._be_patient()
         elif self._unable.passed and there:
             return {key: self._cannot(why) for key, why in stuck.items()}
         elif not there:

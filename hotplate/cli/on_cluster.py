@@ -118,6 +118,7 @@ class OnCluster:
                         lost = f'the connection to "{self._address}" is lost; trying again'
                         self._board.say([lost])
                         self._all_back("the connection to the scheduler was lost")
+                        self._workers.join_again()
         except Interrupted:
             # While the scheduler was away; what has no verdict gets it from who asked.
             return
@@ -142,7 +143,6 @@ class OnCluster:
     # -- the loop ----------------------------------------------------------------------------------
 
     def _serve(self, client: Client, helpers: ThreadPoolExecutor) -> None:
-        self._workers.begin()
         while self._out or ((self._waiting or self._left) and self._goes_on):
             if self._workers.due:
                 self._look_at_workers(client)

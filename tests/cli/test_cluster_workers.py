@@ -66,15 +66,25 @@ def test_a_case_that_none_can_run_is_named(workers):
     assert str(stuck["large"]).startswith('no worker of "tcp://here:1" can run this case: ')
 
 
+def test_that_is_known_as_soon_as_one_is_out(workers):
+    client = PlayedClient([worker(2000)])
+    assert workers.look(client, {}) == {}
+    assert [*workers.look(client, {"large": pending(LARGE)})] == ["large"]
+
+
+def test_after_a_scheduler_that_started_again_they_are_waited_for(workers):
+    workers.look(PlayedClient([worker(9000)]), {})
+    workers.join_again()
+    assert workers.due
+    assert workers.look(PlayedClient([worker(2000)]), {"large": pending(LARGE)}) == {}
+
+
 def test_a_worker_that_could_is_waited_for(workers):
     client = PlayedClient([worker(9000)])
     out = {"large": pending(LARGE)}
     assert workers.look(client, out) == {}
     client.there = [worker(2000)]
     assert workers.look(client, out) == {}
-    # Not so by one that has just connected again.
-    workers.begin()
-    assert [*workers.look(client, out)] == ["large"]
 
 
 def test_one_that_has_begun_is_not_stuck(workers):
