@@ -167,7 +167,7 @@ class OnCluster:
             if pending is None:
                 continue
             pending.attempt += 1
-            key = f"hotplate-{self._run}-{self._parcels.number(pending.case)}-{pending.attempt}"
+            key = f"hotplate-{self._run}-{pending.number}-{pending.attempt}"
             self._out[key] = pending
             pending.starts = []
             try:

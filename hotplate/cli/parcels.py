@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import time
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ PIECE = 4 * 1024 * 1024
 class Pending:
     """A case that has no verdict yet.
 
+    :param number: of the case among those of the command.
     :param losses: why it was lost before, one sentence each.
     :param starts: of the task that is out, as far as they are known; a second one means that the
         first worker has gone.
@@ -48,6 +50,7 @@ class Pending:
     losses: list[str] = field(default_factory=list)
     starts: list[str] = field(default_factory=list)
     worker: str = ""
+    number: int = 0
     attempt: int = 0
     began: float = field(default_factory=time.monotonic)
     future: Future[Brought] | None = None
@@ -70,16 +73,12 @@ class Parcels:
         self._folders: dict[str, Path] = {}
         self._templates: dict[int, TemplateChoice] = {}
         self._needs: dict[tuple[str, tuple[tuple[str, str], ...]], abilities.Resources] = {}
-        self._numbers: dict[str, int] = {}
+        self._numbers = count()
         folder: Path | None = args.environment_dir
         self._environments = None if folder is None else read_all(folder)
         self._others = {
             name: self._image(path) for name, path in named_images.parse(args.named_images).items()
         }
-
-    def number(self, case: Case) -> int:
-        """Return the number of a case among those of the command."""
-        return self._numbers.setdefault(case.name, len(self._numbers))
 
     def open(self, case: Case) -> Pending:
         """Return a case with its image and what it needs.
@@ -88,7 +87,7 @@ class Parcels:
         :raises OSError: when one cannot be read.
         """
         image = self._of_url(case.url) if case.url else self._image(case.image)
-        return Pending(case, self._needed(case), image)
+        return Pending(case, self._needed(case), image, number=next(self._numbers))
 
     def _of_url(self, url: str) -> ImageSet:
         if url not in self._images:
