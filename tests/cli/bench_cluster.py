@@ -1,10 +1,13 @@
 """Send stub cases through a real Dask cluster on this host, and print what they cost the client.
 
-    bench_cluster.py NUMBER...
+    bench_cluster.py [NUMBER...]
 
-For each number of cases a line of JSON.  A stub is run in its worker by itself, without a process,
-and brings a verdict with stages and a folder with files of usual sizes; all else is the real thing:
-scheduler, two workers of four threads, and the command ``hotplate test --on``.
+For each number of cases (100, 1,000 and 10,000) a line of JSON: the seconds of the whole command,
+its processor time in all and for one case in milliseconds, its memory at most in MiB, and for one
+case the milliseconds of the scheduler's processor and of all workers'.  A stub is run in its worker
+by itself, without a process, and brings a verdict with stages and a folder with files of usual
+sizes; all else is the real thing: scheduler, eight workers that run a case at a time each, and the
+command ``hotplate test --on``.
 """
 
 from __future__ import annotations
@@ -18,9 +21,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-WORKERS, THREADS = 2, 4
+NUMBERS = (100, 1_000, 10_000)
+WORKERS = 8
 WAIT_SECONDS = 120
 
 STUB = """
@@ -51,57 +57,88 @@ TEMPLATE = "heat_template_version: 2018-08-31\nresources: {}\n"
 
 def main() -> None:
     """Measure each number of cases on a cluster of its own."""
-    for number in map(int, sys.argv[1:]):
+    for number in map(int, sys.argv[1:] or NUMBERS):
         with tempfile.TemporaryDirectory(prefix="hotplate-bench-") as folder:
             print(json.dumps(measure(Path(folder), number)), flush=True)
 
 
 def measure(folder: Path, number: int) -> dict[str, float]:
-    """Run so many cases; returns seconds, seconds of the client's processor, and its MiB."""
+    """Run so many cases; returns what they took, see above."""
     (folder / "stub.py").write_text(STUB)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    environment = {
-        **os.environ,
-        "HOTPLATE_ACCELERATOR": "tcg",
-        "DASK_DISTRIBUTED__WORKER__PRELOAD": json.dumps([str(folder / "stub.py")]),
-    }
-    processes = [
-        subprocess.Popen(
+    with ExitStack() as running:
+        scheduler = running.enter_context(_ended(_scheduler(folder, address)))
+        workers = [
+            running.enter_context(_ended(_worker(folder, address, each))) for each in range(WORKERS)
+        ]
+        for each in range(WORKERS):
+            _wait_for(folder / f"worker{each}.log")
+        began = [_processor(scheduler), sum(map(_processor, workers))]
+        result = _client(folder, address, number)
+        ended = [_processor(scheduler), sum(map(_processor, workers))]
+        cases = result["cases"]
+        of_scheduler, of_workers = (
+            1000 * (after - before) / cases for before, after in zip(began, ended, strict=True)
+        )
+        return {**result, "scheduler_ms": of_scheduler, "workers_ms": of_workers}
+
+
+def _scheduler(folder: Path, address: str) -> subprocess.Popen[bytes]:
+    with (folder / "scheduler.log").open("ab") as log:
+        return subprocess.Popen(
             [
                 *(sys.executable, "-m", "distributed.cli.dask_scheduler"),
                 *("--host", address, "--no-dashboard", "--no-show"),
             ],
             cwd=folder,
-            stderr=(folder / "scheduler.log").open("ab"),
+            stderr=log,
         )
-    ]
+
+
+def _worker(folder: Path, address: str, number: int) -> subprocess.Popen[bytes]:
+    environment = {
+        **os.environ,
+        "HOTPLATE_ACCELERATOR": "tcg",
+        "HOTPLATE_CACHE": str(folder / f"cache{number}"),
+        "DASK_DISTRIBUTED__WORKER__PRELOAD": json.dumps([str(folder / "stub.py")]),
+    }
+    with (folder / f"worker{number}.log").open("ab") as log:
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "hotplate", "worker", address),
+                *("--cores", "1", "--memory-mib", "100000"),
+            ],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a process end with the context."""
     try:
-        for worker in range(WORKERS):
-            log = folder / f"worker{worker}.log"
-            processes.append(
-                subprocess.Popen(
-                    [
-                        *(sys.executable, "-m", "hotplate", "worker", address),
-                        *("--cores", str(THREADS), "--memory-mib", "100000"),
-                    ],
-                    cwd=folder,
-                    env={**environment, "HOTPLATE_CACHE": str(folder / f"cache{worker}")},
-                    stdout=log.open("ab"),
-                    stderr=subprocess.STDOUT,
-                )
-            )
-            end = time.monotonic() + WAIT_SECONDS
-            while b"works for" not in log.read_bytes():
-                if time.monotonic() > end:
-                    raise SystemExit(f"bench: a worker does not come: {log.read_text()}")
-                time.sleep(0.1)
-        return _client(folder, address, number)
+        yield process
     finally:
-        for each in processes:
-            each.send_signal(signal.SIGTERM)
-        for each in processes:
-            each.wait(WAIT_SECONDS)
+        process.send_signal(signal.SIGTERM)
+        process.wait(WAIT_SECONDS)
+
+
+def _wait_for(log: Path) -> None:
+    """Wait until a worker works."""
+    end = time.monotonic() + WAIT_SECONDS
+    while b"works for" not in log.read_bytes():
+        if time.monotonic() > end:
+            raise SystemExit(f"bench: a worker does not come: {log.read_text()}")
+        time.sleep(0.1)
+
+
+def _processor(process: subprocess.Popen[bytes]) -> float:
+    """Return the seconds of a processor that a process has had until now (proc(5), stat)."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _client(folder: Path, address: str, number: int) -> dict[str, float]:
@@ -133,10 +170,12 @@ def _client(folder: Path, address: str, number: int) -> dict[str, float]:
     passed = sum(each["passed"] for each in verdicts)
     if client.returncode or passed != images * templates:
         raise SystemExit(f"bench: {passed} passed; {(folder / 'out').read_text()[-2000:]}")
+    processor = usage.ru_utime + usage.ru_stime
     return {
         "cases": passed,
         "seconds": time.monotonic() - began,
-        "processor": usage.ru_utime + usage.ru_stime,
+        "processor": processor,
+        "ms": 1000 * processor / passed,
         "mib": usage.ru_maxrss / 1024,
     }
 
