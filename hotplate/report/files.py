@@ -12,6 +12,9 @@ from hotplate.report import junit
 from hotplate.report.artifacts import json_bytes, json_list
 from hotplate.verdict.verdict import Verdict
 
+LINKS = 40
+"""Linux follows no more, see path_resolution(7)."""
+
 
 @dataclass(frozen=True)
 class ResultFiles:
@@ -40,9 +43,8 @@ class ResultFiles:
             if file.is_dir():
                 raise UsageError(f'"{file}" cannot be written: it is a directory')
             try:
-                # A device or a pipe is not ours to remove.
-                if file.is_file() or file.is_symlink():
-                    file.unlink()
+                if not _is_stream(file):
+                    file.unlink(missing_ok=True)
             except OSError as error:
                 raise _cannot(file, error) from error
 
@@ -75,9 +77,7 @@ class ResultFiles:
 
 def _write(file: Path, pieces: Iterable[bytes]) -> None:
     """Write a file; who looks meanwhile sees the one before it, and never a part."""
-    # Not so a device or a pipe, which takes what it is given.
-    there = file.exists() and not file.is_file()
-    target = file if there else file.with_name(f".{file.name}.new")
+    target = file if _is_stream(file) else file.with_name(f".{file.name}.new")
     try:
         with target.open("wb") as stream:
             stream.writelines(pieces)
@@ -88,6 +88,22 @@ def _write(file: Path, pieces: Iterable[bytes]) -> None:
             with contextlib.suppress(OSError):
                 target.unlink(missing_ok=True)
         raise
+
+
+def _is_stream(file: Path) -> bool:
+    """Whether a path takes what it is given, and is nobody's to remove or to replace.
+
+    That is a device, a pipe, and what a process has open: /dev/stdout is a link into /proc, also
+    where it leads on to a regular file.
+    """
+    path = file.absolute()
+    for _ in range(LINKS):
+        if path.is_relative_to("/proc"):
+            return True
+        if not path.is_symlink():
+            break
+        path = path.parent / path.readlink()
+    return file.exists() and not file.is_file()
 
 
 def _cannot(file: Path, error: OSError) -> HostError:

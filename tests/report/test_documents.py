@@ -5,6 +5,7 @@ What is in ``documents`` was written by the code that made them whole.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -222,3 +223,36 @@ def test_no_document_has_itself_in_memory():
     ):
         sizes = [*map(len, pieces)]
         assert max(sizes) < sum(sizes) / 10
+
+
+@pytest.mark.parametrize("regular", [True, False])
+def test_what_a_process_has_open_is_written_to_and_stays(tmp_path, regular):
+    """As /dev/stdout is, which leads to /proc/self/fd/1."""
+    output = tmp_path / "output"
+    if not regular:
+        os.mkfifo(output)
+    descriptor = os.open(output, os.O_RDWR | os.O_CREAT)
+    try:
+        link = tmp_path / "stdout"
+        link.symlink_to(f"/proc/self/fd/{descriptor}")
+        files = ResultFiles(link, None, several=True)
+        files.begin()
+        files.write(sample()[:1])
+        assert link.is_symlink()
+        assert os.read(descriptor, 5) == b"<?xml"
+    finally:
+        os.close(descriptor)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["output", "stdout"]
+
+
+def test_a_link_of_the_users_is_replaced_by_the_file(tmp_path):
+    old = tmp_path / "old.xml"
+    old.write_text("old")
+    link = tmp_path / "j.xml"
+    link.symlink_to(old)
+    files = ResultFiles(link, None, several=True)
+    files.begin()
+    assert not link.is_symlink()
+    files.write(sample()[:1])
+    assert link.read_bytes().startswith(b"<?xml")
+    assert old.read_text() == "old"
