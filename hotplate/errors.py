@@ -145,6 +145,18 @@ def error_of(outcome: Outcome, message: str, *, hint: str = "") -> HotplateError
     return kind(message, hint=hint)
 
 
+class ThreadFault(Exception):
+    """A thread of hotplate's own failed while others relied on it; its cause is what it raised.
+
+    :ivar thread: its name.
+    """
+
+    def __init__(self, thread: str, error: BaseException) -> None:
+        super().__init__(f'in the thread "{thread}": {type(error).__name__}: {error}')
+        self.thread = thread
+        self.__cause__ = error
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal asked us to end.
 
@@ -210,6 +222,8 @@ def sentence_of(error: BaseException) -> str:
         return str(error) or "interrupted"
     if outcome_of(error) is Outcome.HOST:
         return _host_sentence(error)
+    if isinstance(error, ThreadFault):
+        return f"hotplate itself is at fault: {error}"
     return f"hotplate itself is at fault: {type(error).__name__}: {error}"
 
 

@@ -68,8 +68,10 @@ class Child:
             # Nothing was said: the keeper was killed, and the kernel then kills the child as well.
             self.status = int(text or b"-9")
             os.close(self._pidfd)
-        on_exit(self.status)
-        self._ended.set()
+        try:
+            on_exit(self.status)
+        finally:
+            self._ended.set()
 
     def wait(self, deadline: Deadline) -> int:
         """Wait for the end; returns the exit status, or minus the signal that ended it.

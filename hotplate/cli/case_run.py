@@ -157,9 +157,15 @@ class CaseRun:
         try:
             with self.interrupts.allowed():
                 verdict = self._try(folder, events)
+                # Also where nobody waited any more: what was to be seen may not have been.
+                events.check()
         except (Exception, KeyboardInterrupt) as error:
             ended = error
             verdict = of_error(error, subject, events, now=time.monotonic(), artifacts=str(folder))
+        if verdict.outcome is Outcome.FAILED and (fault := events.fault) is not None:
+            # It may have failed for that, so nothing is known about the image.
+            ended = fault
+            verdict = of_error(fault, subject, events, now=time.monotonic(), artifacts=str(folder))
         if verdict.outcome in (Outcome.FAILED, Outcome.ERROR) and is_full(folder):
             full = HostError(
                 f'the disk of "{folder}" is full, so nothing is known about the image',

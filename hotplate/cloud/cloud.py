@@ -180,6 +180,7 @@ class Cloud:
         self._exit.callback(cloud_backend.use, cloud_backend.Used())
 
         self._serving = Serving(
+            events=self.events,
             threads=options.threads,
             connections=HOST_CONNECTIONS,
             # Heat's clients would keep hundreds in a long session, and one that is closed for its
@@ -351,6 +352,7 @@ class Cloud:
             self.metadata.set_vendor_data(server_id, vendor_data)
         served = ExitStack()
         serving = Serving(
+            events=self.events,
             threads=limits.THREADS,
             connections=limits.CONNECTIONS,
             sides=len(listeners),

@@ -20,6 +20,7 @@ from hotplate.elsewhere.os_cloud import OsCloud
 from hotplate.elsewhere.tree import MOST_NESTED, Resource, StackTree
 from hotplate.errors import HotplateError
 from hotplate.events import expected
+from hotplate.events.background import Background
 from hotplate.events.expected import ExpectedDeployment
 from hotplate.events.kinds import ConsoleLine, MachineExit, PowerOn, ServerBoot, ServerState
 from hotplate.timing.deadline import Deadline, Pauses
@@ -78,7 +79,7 @@ class Following:
         self._away = Deadline(AWAY_SECONDS, "the cloud to answer")
         self._asking = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="following", daemon=True)
+        self._thread = Background(self._events, self._run, name="following")
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -350,3 +350,17 @@ class StartFault(_OfHarness):
     KIND = "fault"
     outcome: str = ""
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InternalFault(_OfHarness):
+    """A thread of hotplate's own failed.
+
+    :param thread: its name.
+    :param ends: whoever waits for what happens waits no longer; else it answered for one request.
+    """
+
+    KIND = "internal-fault"
+    thread: str = ""
+    message: str = ""
+    ends: bool = True

@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Never
 
+from hotplate.errors import ThreadFault
 from hotplate.events.event import Event
-from hotplate.events.kinds import EventFacts
+from hotplate.events.kinds import EventFacts, InternalFault
 from hotplate.text import shortened
 
 FIRST = 2_000
@@ -38,7 +39,10 @@ class EventLog:
     kind and server the first and the last are kept (:data:`FIRST`, :data:`LAST`), so that
     neither a guest nor a session that lasts for weeks fills the memory.
 
-    Thread-safe.  Subscribers are called in the emitting thread and must be quick.
+    Thread-safe.  Subscribers are called in the emitting thread and must be quick.  One that raises
+    is not called again, and neither the emitting thread nor the other subscribers suffer for it:
+    whoever waits gets a :class:`~hotplate.errors.ThreadFault`, as for any other fault of hotplate's
+    own (:meth:`fail`).
 
     :param first: and ``last``: how many are kept of one kind and server.
     """
@@ -50,7 +54,11 @@ class EventLog:
         self._numbers: list[int] = []
         self._next = 0
         self._kept: Counter[tuple[str, str]] = Counter()
-        self._changed = threading.Condition()
+        # Reentrant: a fault may be one of this log's own.
+        self._changed = threading.Condition(threading.RLock())
+        # By the number of their event; of those that end nobody's wait only the first one.
+        self._faults: dict[int, ThreadFault] = {}
+        self._doubt: ThreadFault | None = None
         self._subscribers: list[Callable[[Event], None]] = []
 
     def add(self, facts: EventFacts, *, server: str = "", source: str = "") -> Event:
@@ -68,9 +76,43 @@ class EventLog:
         """
         return self._append(Event(source, kind, server, detail))
 
-    def _append(self, event: Event) -> Event:
+    def fail(self, error: Exception) -> None:
+        """Keep a fault of hotplate's own in this thread; whoever waits gets it, at once."""
+        fault = ThreadFault(threading.current_thread().name, error)
+        self._append(_fault_event(fault, ends=True), fault)
+
+    def doubt(self, error: Exception) -> None:
+        """Keep a fault of hotplate's own that failed one request: it ends nobody's wait.
+
+        But what fails after that may have failed for it; see :attr:`fault`.
+        """
+        with self._changed:
+            if self._doubt is not None:
+                return
+            fault = self._doubt = ThreadFault(threading.current_thread().name, error)
+        self._append(_fault_event(fault, ends=False))
+
+    @property
+    def fault(self) -> ThreadFault | None:
+        """The first fault of hotplate's own, one that ended nobody's wait last of all."""
+        with self._changed:
+            return next(iter(self._faults.values()), self._doubt)
+
+    def check(self) -> None:
+        """Raise the first fault that ends a wait (:meth:`fail`), if there is one.
+
+        :raises ThreadFault: with what was raised as its cause.
+        """
+        with self._changed:
+            fault = next(iter(self._faults.values()), None)
+        if fault is not None:
+            raise fault
+
+    def _append(self, event: Event, fault: ThreadFault | None = None) -> Event:
         """Keep an event, wake who waits, and tell the subscribers."""
         with self._changed:
+            if fault is not None:
+                self._faults[self._next] = fault
             self._events.append(event)
             self._numbers.append(self._next)
             self._next += 1
@@ -82,8 +124,17 @@ class EventLog:
             self._changed.notify_all()
             subscribers = list(self._subscribers)
         for subscriber in subscribers:
-            subscriber(event)
+            try:
+                subscriber(event)
+            except Exception as error:  # it is ours, and not that of who emits
+                self._unsubscribe(subscriber)
+                self.fail(error)
         return event
+
+    def _unsubscribe(self, callback: Callable[[Event], None]) -> None:
+        with self._changed:
+            if callback in self._subscribers:
+                self._subscribers.remove(callback)
 
     def _thin_out(self, group: tuple[str, str]) -> None:
         """Forget those of a kind and server that are neither the first nor the last ones."""
@@ -100,13 +151,7 @@ class EventLog:
         """Call ``callback`` for every later event; returns a function that ends that."""
         with self._changed:
             self._subscribers.append(callback)
-
-        def unsubscribe() -> None:
-            with self._changed:
-                if callback in self._subscribers:
-                    self._subscribers.remove(callback)
-
-        return unsubscribe
+        return lambda: self._unsubscribe(callback)
 
     def __iter__(self) -> Iterator[Event]:
         with self._changed:
@@ -131,6 +176,7 @@ class EventLog:
 
         :param seconds: how long to wait for it; 0 only looks.
         :return: the event, or None when the time is over.
+        :raises ThreadFault: when a thread of hotplate's own fails before it comes.
         """
         end = time.monotonic() + seconds
         position = since
@@ -143,5 +189,14 @@ class EventLog:
                     self._changed.wait(left)
                 place = bisect_left(self._numbers, position)
                 event, position = self._events[place], self._numbers[place] + 1
+                fault = self._faults.get(position - 1)
+            if fault is not None:
+                raise fault
             if predicate(event):
                 return event
+
+
+def _fault_event(fault: ThreadFault, *, ends: bool) -> Event:
+    facts = InternalFault(fault.thread, clipped(str(fault)), ends)
+    (source,) = facts.SOURCES
+    return Event(source, facts.KIND, "", facts.detail())

@@ -11,6 +11,8 @@ import threading
 from collections import deque
 from pathlib import Path
 
+from hotplate.errors import ThreadFault
+from hotplate.events.background import Background
 from hotplate.events.kinds import ConsoleLine, GuestFlood
 from hotplate.events.log import EventLog
 from hotplate.text import clean
@@ -144,15 +146,14 @@ class Console:
         self._file = File(path)
         self._channel: socket.socket | None = None
         self._thread: threading.Thread | None = None
+        self._fault: Exception | None = None
 
     def attach(self, channel: socket.socket) -> None:
         """Read from a newly started QEMU's console until it ends."""
         self._channel = channel
         self._bytes, self._begun, self._flooded = 0, self._lines.count, False
         self._file.open()
-        self._thread = threading.Thread(
-            target=self._read, args=(channel,), name="console", daemon=True
-        )
+        self._thread = Background(self._events, self._read, channel, name="console")
         self._thread.start()
 
     def detach(self, *, seconds: float = 5.0) -> None:
@@ -193,15 +194,18 @@ class Console:
 
         :param since: the line to begin with, from :attr:`position`.
         :raises DeadlineExceeded: when none came; the last line is part of the text.
+        :raises ThreadFault: when nobody reads the console any more, by a fault of hotplate's own.
         """
         expression = re.compile(pattern)
         position = since
         while True:
+            if self._fault is not None:
+                raise ThreadFault("console", self._fault)
             with self._changed:
                 fresh = self._lines.since(position)
                 position = self._lines.count
                 partial = clean(self._partial)
-                if not fresh and not expression.search(partial):
+                if self._fault is None and not fresh and not expression.search(partial):
                     self._changed.wait(deadline.left)
             for line in (*fresh, partial):
                 if match := expression.search(line):
@@ -215,6 +219,15 @@ class Console:
                 )
 
     def _read(self, channel: socket.socket) -> None:
+        try:
+            self._read_all(channel)
+        except Exception as error:
+            with self._changed:
+                self._fault = error
+                self._changed.notify_all()
+            raise
+
+    def _read_all(self, channel: socket.socket) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         with contextlib.suppress(OSError):
             while data := channel.recv(65536):

@@ -16,6 +16,7 @@ from typing import Self
 from hotplate.children.keeper import FIRST_CHILD_FD, Child
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.events import kinds
+from hotplate.events.background import guarded
 from hotplate.events.log import EventLog
 from hotplate.host_tools import find_tool
 from hotplate.machine import snapshot
@@ -168,7 +169,7 @@ class Machine:
                     directory=self.directory,
                     stderr=self.directory / "qemu.log",
                     fds=[*descriptors, *files.descriptors],
-                    on_exit=self._on_exit,
+                    on_exit=guarded(self.events, self._on_exit),
                     confine=True,
                     spawns=self.wiring.spawns,
                 )
@@ -177,7 +178,11 @@ class Machine:
                 raise
         self._emit(kinds.PowerOn(self._child.pid, restored=incoming is not None))
         self.console.attach(self._channels.pop("console"))
-        self._qmp = Qmp(self._channels.pop("qmp"), on_event=self._on_qmp_event)
+        self._qmp = Qmp(
+            self._channels.pop("qmp"),
+            events=self.events,
+            on_event=guarded(self.events, self._on_qmp_event),
+        )
         try:
             self._qmp.negotiate(seconds=GREETING_SECONDS)
             self._started = True

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hotplate.errors import HotplateError, MachineLostError
+from hotplate.events.background import Background
+from hotplate.events.log import EventLog
 from hotplate.timing.deadline import Deadline, HostTooSlow
 
 
@@ -34,17 +36,22 @@ class Qmp:
     """The monitor of one running QEMU.
 
     :param channel: the connected socket; it is closed by :meth:`close`.
+    :param events: where a fault of the reader's is kept.
     :param on_event: called in the reader thread with the name and the data of each event.
     """
 
     def __init__(
-        self, channel: socket.socket, *, on_event: Callable[[str, dict[str, object]], None]
+        self,
+        channel: socket.socket,
+        *,
+        events: EventLog,
+        on_event: Callable[[str, dict[str, object]], None],
     ) -> None:
         self._channel = channel
         self._on_event = on_event
         self._replies: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._read, name="qmp", daemon=True)
+        self._thread = Background(events, self._read, name="qmp")
         self._thread.start()
 
     def negotiate(self, *, seconds: float) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.errors import HotplateError, ImageError, MachineLostError, UsageError
+from hotplate.events.background import Background
 from hotplate.session.channel import in_memory
 from hotplate.session.control import Control
 from hotplate.session.directory import ABOUT, SessionDirectory
@@ -200,7 +201,7 @@ def pause(
                     sys.stdin.readline()
                 control.end()
 
-            threading.Thread(target=enter, name="enter", daemon=True).start()
+            Background(testbed.events, enter, name="enter").start()
             control.run()
         door.remove()
 

@@ -9,9 +9,10 @@ import select
 import signal
 import socket
 import threading
+import traceback
 from collections.abc import Callable
 
-from hotplate.errors import HotplateError, outcome_of
+from hotplate.errors import HotplateError, outcome_of, sentence_of
 from hotplate.session import channel as channels
 from hotplate.session.directory import DOWN, SessionDirectory
 
@@ -95,6 +96,9 @@ class Control:
                 }
             except (ValueError, KeyError, TypeError) as error:
                 answer = {"error": f"the request was not understood: {error}"}
+            except Exception as error:  # who asked must not wait for an answer in vain
+                traceback.print_exception(error)
+                answer = {"error": sentence_of(error), "outcome": str(outcome_of(error))}
             try:
                 socket.send_fds(channel, [json.dumps(answer).encode()], descriptors)
             finally:

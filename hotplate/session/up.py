@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from types import TracebackType
@@ -13,9 +12,16 @@ from typing import Any, Self
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, MachineLostError, UsageError
+from hotplate.events.background import Background
 from hotplate.events.classify import STACK_TYPE
 from hotplate.events.event import Event
-from hotplate.events.kinds import MachineExit, ServerWaiting, StackResource, StartFault
+from hotplate.events.kinds import (
+    InternalFault,
+    MachineExit,
+    ServerWaiting,
+    StackResource,
+    StartFault,
+)
 from hotplate.events.log import EventLog
 from hotplate.events.topology import Topology
 from hotplate.image.inspect import Image
@@ -244,7 +250,7 @@ class Up:
                 server.machine.shutdown(deadline)
 
         threads = [
-            threading.Thread(target=one, args=(server,), name=f"shut-down-{server.spec.name}")
+            Background(self.events, one, server, name=f"shut-down-{server.spec.name}")
             for server in self.testbed.servers
             if server.machine.running
         ]
@@ -271,6 +277,8 @@ class Up:
                 self._say(
                     f'server "{server.machine.config.name}" is on\n{self._doors.ways_into(server)}'
                 )
+        elif internal := InternalFault.of(event):
+            self._say(f"hotplate itself is at fault: {internal.message}")
         elif ended := MachineExit.of(event):
             self._say(f"server {event.server} is off: {ended.reason}")
         elif fault := StartFault.of(event):

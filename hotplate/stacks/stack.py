@@ -176,6 +176,7 @@ class Stack:
         :raises DeadlineExceeded: when it has not ended by then.
         :raises HostError: when the host's disk is full, or it could not start a server.
         :raises MachineLostError: when a machine went away by itself while it was waited for.
+        :raises ThreadFault: when a thread of hotplate's own failed meanwhile.
         """
         deadline = GuestDeadline(seconds, f'{self._action} of the stack "{self.name}"')
 

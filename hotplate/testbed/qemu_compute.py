@@ -27,6 +27,7 @@ from hotplate.errors import (
     outcome_of,
     sentence_of,
 )
+from hotplate.events.background import Background, guarded
 from hotplate.events.event import Event
 from hotplate.events.kinds import BootImage, MachineExit, ServerWaiting, StartFault
 from hotplate.events.log import EventLog
@@ -121,7 +122,9 @@ class QemuCompute:
             settings.accelerator.value, arch=self.arch, cache=settings.cache
         )
         self.fault: Exception | None = None
-        self.segments = Segments(networks, on_loss=self._network_lost) if networks else None
+        self.segments = (
+            Segments(networks, on_loss=guarded(events, self._network_lost)) if networks else None
+        )
         self.networked = self.segments is not None
         self._state: dict[str, tuple[str, str]] = {}
         self._waiting: dict[str, Deadline] = {}
@@ -307,9 +310,7 @@ class QemuCompute:
         """
         server = self._server(server_id)
         self._set_state(server_id, "REBOOT")
-        worker = threading.Thread(
-            target=self._reboot, args=(server,), name=f"reboot-{server.spec.name}", daemon=True
-        )
+        worker = Background(self.events, self._reboot, server, name=f"reboot-{server.spec.name}")
         self._workers.append(worker)
         worker.start()
 
@@ -360,11 +361,8 @@ class QemuCompute:
             memory.enter_context(self._reserved(Deadline(0, _wish(spec))))
         except DeadlineExceeded:
             deadline = Deadline(self.settings.limit, _wish(spec))
-            worker = threading.Thread(
-                target=self._begin_later,
-                args=(start, deadline),
-                name=f"start-{spec.name}",
-                daemon=True,
+            worker = Background(
+                self.events, self._begin_later, start, deadline, name=f"start-{spec.name}"
             )
             with self._lock:
                 self._waiting[spec.id] = deadline

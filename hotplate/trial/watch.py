@@ -65,6 +65,7 @@ class Watch:
         self._on_server = on_server
         self._on_waiting = on_waiting
         self._at_rest = at_rest
+        self._events = events
         self._unsubscribe = events.subscribe(self._queue.put)
 
     def close(self) -> None:
@@ -75,6 +76,7 @@ class Watch:
         """Wait until the stack has ended ``action``, or nothing more is to be expected.
 
         :return: how it ended; the status is ``<action>_IN_PROGRESS`` when it was given up.
+        :raises ThreadFault: when a thread of hotplate's own fails meanwhile.
         """
         ended: list[StackEnd] = []
 
@@ -89,6 +91,7 @@ class Watch:
         """Wait until something is so that events bring about, or nothing more is to be expected.
 
         :return: "" when it is so, else why it was given up.
+        :raises ThreadFault: when a thread of hotplate's own fails meanwhile.
         """
         return "" if reached() else self._wait(lambda _: reached())
 
@@ -98,6 +101,8 @@ class Watch:
         self._limit = limit = self._limit or GuestDeadline(self._settings.limit, "the stack")
         look = Deadline(LOOK_SECONDS, "a look at the guests")
         while True:
+            # A fault of ours is an event, so it ends the wait below as well.
+            self._events.check()
             if look.passed and not (silence.passed or limit.passed):
                 if (why := self._at_rest()) and self._queue.empty():
                     return why

@@ -169,6 +169,65 @@ CASES = {
 }
 
 
+PLAYED = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
+import played_guest
+from hotplate.testbed import qemu_compute
+qemu_compute.Machine = played_guest.PlayedMachine
+qemu_compute.wiring.choose = played_guest._choose
+"""
+"""A guest that is played takes the place of QEMU's."""
+
+SUBSCRIBER = """
+def see(self, event):
+    if event.kind == "line":
+        raise KeyError("boom")
+qemu_compute.QemuCompute._see = see
+"""
+CONSOLE = """
+from hotplate.machine import console
+def read(self, channel):
+    raise KeyError("boom")
+console.Console._read_all = read
+"""
+SERVICE = """
+from hotplate.cloud.nova import metadata
+def answer(self, *_):
+    raise RuntimeError("boom")
+metadata.Metadata.answer = answer
+def sources(self):
+    self.console_says("Kernel panic - not syncing: it had no metadata")
+    return {}
+played_guest.PlayedMachine._sources = sources
+"""
+OURS = {
+    # name: plant, parts of the last line
+    "a subscriber": (PLAYED + SUBSCRIBER, 'in the thread "guest-', "KeyError: 'boom'"),
+    "the reader of the console": (CONSOLE, 'in the thread "console"', "KeyError: 'boom'"),
+    "a service": (PLAYED + SERVICE, "in the thread", "RuntimeError: boom"),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_fault_of_ours_in_a_thread_is_no_verdict_on_the_image(command, name):
+    """At once: the guest, which does nothing wrong, would be waited for until the test's own end.
+
+    A service that fails at one request ends nothing; the guest panics for it, and is not blamed.
+    """
+    plant, *parts = OURS[name]
+    patience = str(SECONDS // 2)
+    words = ["tiny.raw", "--patience", patience, "--limit", patience, "--memory", "128"]
+    if PLAYED in plant:
+        words += ["--accelerator", "tcg", "--wiring", "namespace"]
+    done = command.end(command.start(*words, plant=plant))
+    assert (done.status, done.verdict["outcome"], done.junit) == (4, "error", "error"), done
+    assert all(each in done.out.splitlines()[-1] for each in parts), done
+    assert "Traceback" in done.err
+    left = (command.folder / "artifacts" / "last" / "traceback.txt").read_text()
+    assert "boom" in left
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_whose_fault(command, name):
     (words, shell, plant, environ), (status, outcome, kind, line) = CASES[name]

@@ -20,7 +20,7 @@ def answer(_environ, start_response):
 
 
 def test_a_worker_that_ends_after_its_server_wakes_nobody():
-    serving = Serving(threads=1, connections=10)
+    serving = Serving(events=EventLog(), threads=1, connections=10)
     listener = socket.create_server(("127.0.0.1", 0))
     front = Front("cfn", answer, side=Side.HOST, server_id="", events=EventLog(), faults=Faults())
     end = serving.add(listener, front)
@@ -45,7 +45,7 @@ def served():
     with contextlib.ExitStack() as ended:
 
         def serve(**options: bool) -> tuple[str, int]:
-            serving = Serving(threads=1, connections=10, **options)
+            serving = Serving(events=EventLog(), threads=1, connections=10, **options)
             ended.callback(serving.stop)
             listener = socket.create_server(("127.0.0.1", 0))
             front = Front(

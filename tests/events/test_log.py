@@ -2,7 +2,16 @@
 
 import threading
 
+import pytest
+
+from hotplate.errors import Outcome, ThreadFault, outcome_of, sentence_of
+from hotplate.events.background import Background, guarded
+from hotplate.events.kinds import InternalFault
 from hotplate.events.log import EventLog
+
+
+def boom(*_: object) -> None:
+    raise KeyError("boom")
 
 
 def test_wait_finds_what_was_there_before():
@@ -81,3 +90,70 @@ def test_one_guest_leaves_the_events_of_another_alone():
     for _ in range(100):
         events.emit("cfn", "request", server="bad")
     assert [each.detail for each in events if each.server == "good"] == [{"number": 0}]
+
+
+def test_a_subscriber_that_fails_fails_who_waits_and_nobody_else():
+    events, heard = EventLog(), []
+    events.subscribe(boom)
+    events.subscribe(heard.append)
+    events.emit("cfn", "one")
+    events.emit("cfn", "two")
+    assert [each.kind for each in heard if each.kind != InternalFault.KIND] == ["one", "two"]
+    assert len([each for each in events if InternalFault.of(each)]) == 1
+    with pytest.raises(ThreadFault) as raised:
+        events.wait(lambda event: event.kind == "never", seconds=60)
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert raised.value.thread == threading.current_thread().name
+    assert outcome_of(raised.value) is Outcome.ERROR
+    assert "hotplate itself is at fault: in the thread" in sentence_of(raised.value)
+    with pytest.raises(ThreadFault):
+        events.check()
+
+
+def test_what_came_before_a_fault_and_what_is_waited_for_behind_it():
+    events = EventLog()
+    events.emit("cfn", "one")
+    guarded(events, boom)("an argument")
+    assert events.wait(lambda event: event.kind == "one", seconds=0) is not None
+    since = len(events)
+    events.emit("cfn", "two")
+    assert events.wait(lambda event: event.kind == "two", seconds=0, since=since) is not None
+
+
+def test_a_thread_that_fails_ends_the_wait_at_once():
+    events, go = EventLog(), threading.Event()
+
+    def work(wait: threading.Event) -> None:
+        wait.wait()
+        boom()
+
+    thread = Background(events, work, go, name="reader")
+    thread.start()
+    events.subscribe(lambda event: go.set() if event.kind == "waits" else None)
+    events.emit("cfn", "waits")
+    with pytest.raises(ThreadFault, match='in the thread "reader": KeyError'):
+        events.wait(lambda event: event.kind == "never", seconds=600)
+    thread.join()
+
+
+def test_a_fault_in_the_midst_of_the_logs_own_work_is_kept():
+    """Whoever holds the log's lock may be the one that fails."""
+    events = EventLog()
+    with events._changed:
+        events.fail(KeyError("boom"))
+    assert events.fault is not None
+
+
+def test_a_fault_that_failed_one_request_ends_no_wait():
+    events = EventLog()
+    events.doubt(RuntimeError("one"))
+    events.doubt(RuntimeError("two"))
+    events.check()
+    assert events.wait(lambda event: event.kind == "never", seconds=0) is None
+    assert "one" in str(events.fault)
+    events.fail(KeyError("boom"))
+    assert "boom" in str(events.fault)
+
+
+def test_what_the_host_lacks_in_a_thread_is_the_hosts():
+    assert outcome_of(ThreadFault("console", MemoryError())) is Outcome.HOST

@@ -98,6 +98,7 @@ ELSEWHERE = {
     "elsewhere/project": "elsewhere/test_cloud_trial.py",
     "elsewhere/tree": "elsewhere/test_cloud_trial.py",
     "errors": "verdict/test_verdict.py",
+    "events/background": "events/test_log.py",
     "events/event": "events/test_log.py",
     "events/expected": "trial/test_expected.py",
     "guest/base": "guest/test_ways_in.py",

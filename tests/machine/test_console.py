@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hotplate.errors import ThreadFault
 from hotplate.events.log import EventLog
 from hotplate.machine import console as module
 from hotplate.machine.console import FILE_BYTES, FLOOD_LINES, LONGEST_LINE, Console
@@ -53,6 +54,20 @@ def test_lines_are_in_memory_in_the_file_and_events(guest: Guest):
     assert [each.detail["text"] for each in guest.events] == ["one", "two", "three \u00e4"]
     assert guest.console.path.read_bytes() == "one\r\n\x1b[1mtwo\x1b[0m\r\nthree \u00e4\n".encode()
     assert guest.console.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_reader_that_fails_fails_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> None:
+        raise KeyError("boom")
+
+    monkeypatch.setattr(Console, "_take", fail)
+    played = Guest(tmp_path / "console.log")
+    played.write(b"one\n")
+    with pytest.raises(ThreadFault, match='in the thread "console": KeyError'):
+        played.console.wait_for("^never$", Deadline(600, "a line"))
+    with pytest.raises(ThreadFault, match='in the thread "console": KeyError'):
+        played.events.wait(lambda event: event.kind == "never", seconds=600)
+    played.end()
 
 
 def test_a_reset_of_the_terminal_ends_a_line(guest: Guest):

@@ -87,7 +87,7 @@ def test_connections_that_say_nothing(tiny: tiny_guest.TinyGuest, tmp_path: Path
         return [b"fine"]
 
     with wiring.choose([80]) as link, contextlib.ExitStack() as owned:
-        serving = Serving(threads=2, connections=limits.CONNECTIONS)
+        serving = Serving(events=EventLog(), threads=2, connections=limits.CONNECTIONS)
         owned.callback(serving.stop)
         front = Front(
             "metadata",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hotplate.errors import MachineLostError
+from hotplate.events.log import EventLog
 from hotplate.machine.qmp import Qmp, QmpError
 from hotplate.timing.deadline import HostTooSlow
 
@@ -31,7 +32,7 @@ def monitored() -> Iterator[Monitored]:
             ],
             pass_fds=[theirs.fileno()],
         )
-    qmp = Qmp(ours, on_event=lambda name, data: events.append((name, data)))
+    qmp = Qmp(ours, events=EventLog(), on_event=lambda name, data: events.append((name, data)))
     try:
         yield qmp, events, process
     finally:
@@ -67,7 +68,7 @@ def test_end_of_qemu_is_a_lost_machine(monitored: Monitored) -> None:
 
 def test_silence_ends_at_the_deadline() -> None:
     ours, theirs = socket.socketpair()
-    qmp = Qmp(ours, on_event=lambda *_: None)
+    qmp = Qmp(ours, events=EventLog(), on_event=lambda *_: None)
     with theirs:
         with pytest.raises(HostTooSlow, match="QEMU's greeting"):
             qmp.negotiate(seconds=0.2)

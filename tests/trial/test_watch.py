@@ -3,6 +3,10 @@
 import threading
 from pathlib import Path
 
+import pytest
+
+from hotplate.errors import ThreadFault
+from hotplate.events.background import Background
 from hotplate.events.classify import STACK_TYPE
 from hotplate.events.log import EventLog
 from hotplate.settings import Settings
@@ -102,6 +106,31 @@ def test_a_fatal_line_on_the_console_ends_it_at_once():
     waiting = watch(events, patience=60)
     events.emit("console", "line", server="a", text="Kernel panic - not syncing: no init found")
     assert "console shows" in waiting.stack("s", "CREATE").reason
+
+
+@pytest.mark.parametrize("wait", ["stack", "until"])
+def test_a_fault_of_ours_in_a_thread_ends_it_at_once(wait):
+    """It is no silence of the guest's."""
+    events = EventLog()
+    waiting = watch(events, patience=6000, limit=6000)
+
+    def work() -> None:
+        raise KeyError("boom")
+
+    thread = Background(events, work, name="console")
+    later = threading.Timer(0.2, thread.start)
+    later.start()
+    with pytest.raises(ThreadFault, match='in the thread "console": KeyError'):
+        waiting.stack("s", "CREATE") if wait == "stack" else waiting.until(lambda: False)
+    later.join()
+
+
+def test_a_service_that_failed_at_a_request_ends_nothing():
+    events = EventLog()
+    waiting = watch(events, patience=60)
+    events.doubt(RuntimeError("boom"))
+    stack_event(events, "COMPLETE")
+    assert waiting.stack("s", "CREATE").status == "CREATE_COMPLETE"
 
 
 def test_a_lost_machine_ends_it_at_once():

@@ -28,6 +28,8 @@ from hotplate.cloud.http import limits
 from hotplate.cloud.http.addresses import Side
 from hotplate.cloud.http.faults import Fault, Faults
 from hotplate.cloud.http.limits import Quota
+from hotplate.errors import is_unforeseen
+from hotplate.events.background import Background
 from hotplate.events.kinds import ServiceRequest
 from hotplate.events.log import EventLog, clipped
 
@@ -251,8 +253,10 @@ class Front:
                 "the service %s could not make sense of a request", self.service, exc_info=True
             )
             return _plain(keep, "400 Bad Request", "The request could not be understood.")
-        except Exception:
+        except Exception as error:
             LOG.exception("the service %s failed at a request", self.service)
+            if is_unforeseen(error):
+                self._events.doubt(error)
             return _plain(keep, "500 Internal Server Error", "The service failed at the request.")
 
     def _answer(self, environ: WSGIEnvironment, keep: StartResponse, fault: Fault | None) -> bytes:
@@ -330,6 +334,7 @@ class Serving:
     The sockets given to :meth:`add` belong to this object from then on: they are closed by the
     function that :meth:`add` returns, or by :meth:`stop`.
 
+    :param events: where a fault of its loop is kept.
     :param threads: how many requests are answered at once.
     :param connections: how many are open at once.
     :param keep_alive: keep a connection for the client's next request, until it was idle for
@@ -341,6 +346,7 @@ class Serving:
     def __init__(
         self,
         *,
+        events: EventLog,
         threads: int,
         connections: int,
         keep_alive: bool = True,
@@ -362,7 +368,7 @@ class Serving:
         self._waker, wakened = socket.socketpair()
         self._waker.setblocking(False)
         _Wakened(wakened, self._map, self._run_work)
-        self._thread = threading.Thread(target=self._loop, name="hotplate-http", daemon=True)
+        self._thread = Background(events, self._loop, name="hotplate-http")
         self._thread.start()
 
     def _adjustments(self, service: str) -> Adjustments:

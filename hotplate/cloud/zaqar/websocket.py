@@ -24,6 +24,8 @@ from hotplate.cloud.http.faults import Faults
 from hotplate.cloud.http.limits import Quota
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 from hotplate.cloud.zaqar.queues import QueueError, Queues
+from hotplate.errors import is_unforeseen
+from hotplate.events.background import Background
 from hotplate.events.kinds import ServiceRequest
 from hotplate.events.log import EventLog, clipped
 
@@ -70,9 +72,7 @@ class WebsocketServer:
         )
         self._handle = self._server.handler
         self._server.handler = self._counted
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="hotplate-websocket", daemon=True
-        )
+        self._thread = Background(events, self._server.serve_forever, name="hotplate-websocket")
         self._thread.start()
 
     def close(self) -> None:
@@ -115,8 +115,13 @@ class WebsocketServer:
             self._quota.close_websocket()
 
     def _accepted(self, connection: ServerConnection) -> None:
-        with suppress(ConnectionClosed):
-            _Session(self, connection).run()
+        try:
+            with suppress(ConnectionClosed):
+                _Session(self, connection).run()
+        except Exception as error:
+            if is_unforeseen(error):
+                self._events.doubt(error)
+            raise
 
     @property
     def queues(self) -> Queues:

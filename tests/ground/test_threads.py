@@ -1,0 +1,27 @@
+"""Threads of hotplate's own: what they raise is not lost."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2] / "hotplate"
+
+PLAIN = {
+    "children/keeper.py": "what it calls is guarded by who gives it; its room knows no events",
+    "cli/on_cluster.py": "asks workers to end, which may not answer; nobody waits for it",
+    "cloud/heat/engine.py": "hands what it raises over",
+    "report/terminal.py": "draws a line, which is no part of a verdict",
+    "session/control.py": "answers with what it raises",
+}
+"""Modules with threads that are no Background, and why."""
+
+
+def test_every_thread_is_a_background_or_has_a_reason():
+    plain = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("threading.Thread", "Thread")
+    }
+    assert plain == set(PLAIN)
