@@ -322,6 +322,24 @@ def test_a_subscriber_that_does_not_read_keeps_nobody_waiting(
             assert vm.request("POST", url, headers=headers, json=posted).status_code == 201
 
 
+def test_a_post_for_which_no_room_is_left_is_answered_and_the_websocket_stays(
+    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STORED", 2)
+    held, vm, headers, url = zaqar(cloud, compute, stacks, tmp_path)
+    body = {"queue_name": url.split("/")[-2], "messages": [{"ttl": 60, "body": "xxxx"}]}
+
+    def status(action: str) -> int:
+        connection.send(json.dumps({"action": action, "headers": headers, "body": body}))
+        return int(json.loads(connection.recv(timeout=20))["headers"]["status"])
+
+    with held, connect(f"ws://127.0.0.1:{vm.ports[9000]}/") as connection:
+        assert status("authenticate") == 200
+        answers = [status("message_post") for _ in range(3)]
+        assert answers[-1] == 503
+        assert status("message_list") == 200
+
+
 @pytest.mark.parametrize(
     "frame",
     [

@@ -23,7 +23,7 @@ from hotplate.cloud.http import limits
 from hotplate.cloud.http.faults import Faults
 from hotplate.cloud.http.limits import Quota
 from hotplate.cloud.keystone.identity import Identity, IdentityError
-from hotplate.cloud.zaqar.queues import QueueError, Queues
+from hotplate.cloud.zaqar.queues import QueueError, Queues, QuotaError
 from hotplate.errors import is_unforeseen
 from hotplate.events.background import Background
 from hotplate.events.kinds import ServiceRequest
@@ -177,11 +177,13 @@ class _Session:
             self._connection.send(json.dumps(frame))
 
     def _sensible(self, frame: str | bytes) -> tuple[str, int, dict[str, object]]:
-        """Return the answer to a frame; 400 for what no sense can be made of."""
+        """Return the answer to a frame: 400 for nonsense, 503 when no room is left."""
         try:
             return self._answer(frame)
         except QueueError as error:
             return "", 400, {"error": str(error)}
+        except QuotaError:
+            return "", 503, {"error": "No room is left."}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
             return "", 400, {"error": "The frame is not a request."}
 
