@@ -25,6 +25,8 @@ class Pattern:
     :param regex: what a console line contains.
     :param reason: what it means, as it reads after "the console shows".
     :param advice: what to do about it.
+    :param in_cloud: the advice in a run in a cloud, where the other is about what only a run on
+        this host has; "" for the same.
     :param fatal: True when the guest never continues after it, so that a run can be given up.
     """
 
@@ -33,6 +35,7 @@ class Pattern:
     reason: str
     advice: str
     fatal: bool = True
+    in_cloud: str = ""
 
     def __str__(self) -> str:
         return self.name
@@ -53,9 +56,11 @@ _PANIC = r"(?:Kernel panic - not syncing: )?"
 _SYSTEMD = r"(?:systemd\[1\]: |\[ +OK +\] |\[!+\] )?"
 
 
-def _row(name: str, regex: str, reason: str, advice: str, *, fatal: bool = True) -> Pattern:
+def _row(
+    name: str, regex: str, reason: str, advice: str, *, fatal: bool = True, in_cloud: str = ""
+) -> Pattern:
     whole = rf"^\s*{_KERNEL}(?:{regex})" if fatal else regex
-    return Pattern(name, re.compile(whole, re.MULTILINE), reason, advice, fatal)
+    return Pattern(name, re.compile(whole, re.MULTILINE), reason, advice, fatal, in_cloud)
 
 
 PATTERNS: tuple[Pattern, ...] = (
@@ -133,6 +138,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "the kernel ran a breakpoint that it had already taken back",
         "give the guest one processor (--cpus 1), or use QEMU 8.1 or later",
         fatal=False,
+        in_cloud="try again: the cloud's hypervisor emulates a processor with a fault",
     ),
     _row(
         "kernel-panic",
@@ -164,6 +170,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"|This kernel requires an? x86-64 CPU|Fatal glibc error: CPU does not support",
         "the image's programs need a CPU with more features than the machine has",
         "boot with a larger CPU model, or build the image for plain x86-64",
+        in_cloud="boot with another flavor, or build the image for plain x86-64",
     ),
     # Signs of what went before; by themselves the guest may go on after them.
     _row(
@@ -221,6 +228,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "reads or writes of the disk fail",
         "check the image (qemu-img check) and the space on the host where the overlay lies",
         fatal=False,
+        in_cloud="check the image (qemu-img check), and ask who runs the cloud about its storage",
     ),
     _row(
         "soft-lockup",
@@ -229,6 +237,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "a CPU of the guest made no progress for a long time",
         "the host is overloaded, or KVM does not really work here: see hotplate doctor",
         fatal=False,
+        in_cloud="the cloud's host is overloaded: try again, or another availability zone",
     ),
     # Network and cloud-init.
     _row(

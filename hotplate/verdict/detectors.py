@@ -414,7 +414,7 @@ def signal_ignored(facts: Facts) -> str:
     return ""
 
 
-def any_pattern(facts: Facts) -> tuple[str, str]:
+def any_pattern(facts: Facts, *, in_cloud: bool) -> tuple[str, str]:
     """Return what a console pattern says that has no rule of its own, with its advice.
 
     Those that end a run come first.
@@ -423,4 +423,6 @@ def any_pattern(facts: Facts) -> tuple[str, str]:
     if not findings:
         return "", ""
     finding = findings[0]
-    return f"{finding.pattern.reason}: {_quoted(finding.line)}", finding.pattern.advice
+    pattern = finding.pattern
+    advice = pattern.in_cloud if in_cloud and pattern.in_cloud else pattern.advice
+    return f"{pattern.reason}: {_quoted(finding.line)}", advice

@@ -92,7 +92,7 @@ def diagnose(
     if facts.missing is None and not (facts.failed or facts.stopped):
         return None
     return replace(
-        _explain(facts),
+        _explain(facts, in_cloud=tracker.in_cloud),
         deployment=facts.track.label if facts.track else "",
         group=facts.track.group if facts.track else "",
         server=tracker.name,
@@ -100,16 +100,17 @@ def diagnose(
     )
 
 
-def _explain(facts: Facts) -> Diagnosis:
+def _explain(facts: Facts, *, in_cloud: bool) -> Diagnosis:
     """Return the first rule that knows the fault; else what can be said without one."""
     stage = facts.missing or Stage.SIGNAL_ACCEPTED
     for rule in rules.RULES:
         if facts.missing in rule.missing and (seen := rule.sees(facts)):
-            return Diagnosis(rule.fault, rule.stage or stage, seen, rule.advice)
-    seen, advice = detectors.any_pattern(facts)
+            advice = rule.in_cloud if in_cloud and rule.in_cloud else rule.advice
+            return Diagnosis(rule.fault, rule.stage or stage, seen, advice)
+    seen, advice = detectors.any_pattern(facts, in_cloud=in_cloud)
     if seen:
         return Diagnosis("unknown", stage, seen, advice)
-    return Diagnosis("unknown", stage, _silence(facts), f"look at {ROWS[stage].look}")
+    return Diagnosis("unknown", stage, _silence(facts), ROWS[stage].advice(in_cloud=in_cloud))
 
 
 def _silence(facts: Facts) -> str:

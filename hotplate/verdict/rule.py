@@ -19,6 +19,8 @@ class Rule:
         when all stages were reached and the stack failed all the same.
     :param sees: returns what was seen, as a sentence without its full stop, or "".
     :param advice: what to look at or do.
+    :param in_cloud: the same in a run in a cloud, where the advice is about what only a run on this
+        host has; "" for the same.
     """
 
     fault: str
@@ -26,6 +28,7 @@ class Rule:
     missing: tuple[Stage | None, ...]
     sees: Callable[[Facts], str]
     advice: str
+    in_cloud: str = ""
 
     def __str__(self) -> str:
         return self.fault

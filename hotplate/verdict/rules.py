@@ -28,6 +28,8 @@ RULES: tuple[Rule, ...] = (
         (Stage.BOOTED,),
         detectors.never_started,
         "look at the stack's events in the timeline, and at Heat's log in the artifacts",
+        in_cloud="look at the stack's events in the timeline, and at the server's state in the "
+        "cloud",
     ),
     # The host is at fault.
     Rule(
@@ -37,6 +39,7 @@ RULES: tuple[Rule, ...] = (
         detectors.disk_of_host,
         "free some space where the artifacts are (df -h), or name another folder with --artifacts; "
         "this says nothing about the image",
+        in_cloud="ask who runs the cloud about its storage; this says nothing about the image",
     ),
     # The guest does what no guest should, without end: see "What a guest may do" in the docs.
     Rule(
@@ -60,6 +63,7 @@ RULES: tuple[Rule, ...] = (
         (*_EVERY, None),
         detectors.flood("request-flood"),
         "see requests.jsonl for what is asked again and again without a pause",
+        in_cloud="look for a program in the guest that asks again and again without a pause",
     ),
     # The guest does not boot, or stopped.
     Rule(
@@ -77,6 +81,7 @@ RULES: tuple[Rule, ...] = (
         detectors.emulation_failed,
         "QEMU before 8.1 emulates several processors with such a fault, rarely: try again, or give "
         "the guest one processor (--cpus 1); this says nothing about the image",
+        in_cloud="try again; this says nothing about the image",
     ),
     Rule(
         "kernel-panic",
@@ -84,6 +89,7 @@ RULES: tuple[Rule, ...] = (
         _EVERY,
         detectors.panic,
         "read console.log above the panic; try more memory or another CPU model",
+        in_cloud="read console.log above the panic; try a flavor with more memory",
     ),
     Rule(
         "boot-loop",
@@ -92,6 +98,8 @@ RULES: tuple[Rule, ...] = (
         detectors.boot_loop,
         "a kernel that resets the machine at once often needs another CPU model or more memory; "
         "see console.log and the screenshot",
+        in_cloud="a kernel that resets the machine at once often needs more memory: try a larger "
+        "flavor, and see console.log",
     ),
     # Of a machine that went away the silence says nothing.
     Rule(
@@ -100,6 +108,8 @@ RULES: tuple[Rule, ...] = (
         _EVERY,
         detectors.machine_gone,
         "see what QEMU wrote and the end of console.log; this says nothing about the image",
+        in_cloud="see the end of console.log and the server's state in the cloud; this says "
+        "nothing about the image",
     ),
     Rule(
         "no-bootable-kernel",
@@ -108,6 +118,8 @@ RULES: tuple[Rule, ...] = (
         detectors.nothing_booted,
         "look at the screenshot; check that the image has a kernel and a boot loader for this "
         "firmware, and that the kernel's command line has console=ttyS0",
+        in_cloud="check that the image has a kernel and a boot loader for the cloud's firmware, "
+        "and that the kernel's command line has console=ttyS0",
     ),
     Rule(
         "guest-stopped",
@@ -133,6 +145,7 @@ RULES: tuple[Rule, ...] = (
         _BEFORE_METADATA,
         detectors.metadata_errors,
         "see requests.jsonl for the paths that the guest asked for",
+        in_cloud="see /var/log/cloud-init.log in the guest for the paths that it asked for",
     ),
     Rule(
         "metadata-refused",
@@ -140,6 +153,7 @@ RULES: tuple[Rule, ...] = (
         _BEFORE_METADATA,
         detectors.metadata_refused,
         "check the guest's routes and firewall, and the harness's wiring in verdict.json",
+        in_cloud="check the guest's routes and firewall, and the cloud's security groups",
     ),
     Rule(
         "no-datasource",
@@ -186,6 +200,8 @@ RULES: tuple[Rule, ...] = (
         _POLL[:1],
         detectors.endpoint_down,
         "check metadata_url in the guest's /etc/os-collect-config.conf, and Heat's log",
+        in_cloud="check metadata_url in the guest's /etc/os-collect-config.conf, and whether the "
+        "guest reaches it",
     ),
     Rule(
         "endpoint-down",
@@ -193,6 +209,7 @@ RULES: tuple[Rule, ...] = (
         _POLL[1:],
         detectors.endpoint_down,
         "see requests.jsonl and Heat's log in the artifacts",
+        in_cloud="journalctl -u os-collect-config in the guest has the answers of the cloud's Heat",
     ),
     Rule(
         "agent-crashing",
@@ -318,6 +335,7 @@ RULES: tuple[Rule, ...] = (
         (Stage.SIGNAL_ACCEPTED,),
         detectors.signal_errors,
         "see requests.jsonl and Heat's log in the artifacts",
+        in_cloud="journalctl -u os-collect-config in the guest has the answers of the cloud's Heat",
     ),
     Rule(
         "signal-ignored",

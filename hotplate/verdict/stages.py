@@ -53,6 +53,8 @@ class StageRow:
     """One row of the stage table.
 
     :param look: what a person looks at when the stage is not reached.
+    :param look_in_cloud: the same in a run in a cloud, where that is about what only a run on this
+        host has; "" for the same.
     :param proves: returns what proves the stage in an event, or ""; None for the stages that each
         deployment has of its own.
     """
@@ -60,6 +62,11 @@ class StageRow:
     stage: Stage
     look: str
     proves: Callable[[Event], str] | None = None
+    look_in_cloud: str = ""
+
+    def advice(self, *, in_cloud: bool) -> str:
+        """Return what to look at, in a sentence without its full stop."""
+        return f"look at {self.look_in_cloud if in_cloud and self.look_in_cloud else self.look}"
 
 
 def _booted(event: Event) -> str:
@@ -106,6 +113,7 @@ STAGES: tuple[StageRow, ...] = (
         Stage.BOOTED,
         "the end of the console and the screenshot; boot the image by hand with qemu.sh",
         _booted,
+        look_in_cloud="the end of the console, and the server's state in the cloud",
     ),
     StageRow(
         Stage.NETWORK_UP,
@@ -126,6 +134,7 @@ STAGES: tuple[StageRow, ...] = (
     StageRow(
         Stage.DEPLOYMENT_DELIVERED,
         "the answers to the agent's polls in requests.jsonl, and the stack's events",
+        look_in_cloud="the stack's events, and in the guest journalctl -u os-collect-config",
     ),
     StageRow(
         Stage.HOOK_STARTED,
@@ -143,6 +152,7 @@ STAGES: tuple[StageRow, ...] = (
     StageRow(
         Stage.SIGNAL_ACCEPTED,
         "the answer to the signal in requests.jsonl, and Heat's log",
+        look_in_cloud="the answer to the signal: journalctl -u os-collect-config in the guest",
     ),
 )
 ROWS: dict[Stage, StageRow] = {row.stage: row for row in STAGES}

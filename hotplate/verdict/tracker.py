@@ -55,6 +55,8 @@ class StageTracker:
     ) -> None:
         self.server = server
         self.unseen = unseen
+        # What happens between a guest and a cloud is only hidden where the cloud is not ours.
+        self.in_cloud = bool(unseen)
         self.name = ""
         self.started: float | None = None
         self.deployments: list[DeploymentTrack] = []

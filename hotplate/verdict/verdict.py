@@ -276,7 +276,7 @@ def stage_times(tracker: StageTracker) -> tuple[StageTime, ...]:
         if mark is None and stage in tracker.unseen:
             result.append(StageTime(stage, None, visible=False))
         elif mark is None:
-            result.append(StageTime(stage, None, f"look at {ROWS[stage].look}"))
+            result.append(StageTime(stage, None, ROWS[stage].advice(in_cloud=tracker.in_cloud)))
         else:
             result.append(StageTime(stage, mark.at - start, mark.evidence, mark.implied))
     return tuple(result)

@@ -1,0 +1,56 @@
+"""Advice in a run in a cloud names nothing that only a run on this host has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hotplate.events.log import EventLog
+from hotplate.verdict.console_patterns import BY_NAME, PATTERNS
+from hotplate.verdict.diagnosis import diagnose
+from hotplate.verdict.rules import RULES
+from hotplate.verdict.stages import STAGES, Stage
+from hotplate.verdict.tracker import StageTracker
+
+OURS = re.compile(
+    r"screenshot|qemu\.sh|requests\.jsonl|Heat's log|--cpus|--artifacts|the harness|verdict\.json"
+    r"|hotplate doctor|KVM|QEMU|overlay|(?:another|larger) CPU model"
+)
+"""What is there, or can be chosen, for machines of this host alone."""
+
+UNSEEN = frozenset({Stage.NETWORK_UP, Stage.METADATA_SERVED, Stage.AGENT_POLLED})
+
+
+@pytest.mark.parametrize("row", [*RULES, *PATTERNS], ids=lambda row: f"{type(row).__name__}-{row}")
+def test_a_cloud_has_what_its_advice_names(row):
+    assert not OURS.search(row.in_cloud or row.advice)
+    assert bool(row.in_cloud) == bool(OURS.search(row.advice))
+
+
+@pytest.mark.parametrize("row", STAGES, ids=lambda row: row.stage.value)
+def test_a_cloud_has_what_is_looked_at(row):
+    assert not OURS.search(row.advice(in_cloud=True))
+    assert row.advice(in_cloud=False) == f"look at {row.look}"
+
+
+@pytest.mark.parametrize("unseen", [frozenset(), UNSEEN], ids=["here", "cloud"])
+@pytest.mark.parametrize(
+    ("line", "pattern"),
+    [
+        ("watchdog: BUG: soft lockup - CPU#0 stuck for 22s!", "soft-lockup"),
+        ("Buffer I/O error on dev vda1", "disk-errors"),
+        ("[   1.2] int3: 0000 [#1]", "stray-breakpoint"),
+    ],
+)
+def test_a_diagnosis_has_the_advice_for_where_it_ran(line, pattern, unseen):
+    events = EventLog()
+    events.emit("machine", "power-on", server="a")
+    events.emit("console", "line", server="a", text="Welcome to Debian GNU/Linux 12 (bookworm)!")
+    events.emit("console", "line", server="a", text=line)
+    found = diagnose(events, StageTracker(events, "a", unseen=unseen), stack_status="CREATE_FAILED")
+    row = BY_NAME[pattern]
+    advice = row.in_cloud if unseen else row.advice
+    if found.fault == "unknown":
+        assert found.advice == advice
+    assert not (unseen and OURS.search(str(found)))
