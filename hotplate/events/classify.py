@@ -15,6 +15,7 @@ from hotplate.events.kinds import (
     GUEST_SERVICES,
     ConsoleLine,
     DiskError,
+    GuestPanic,
     MachineExit,
     ServiceRequest,
     StackResource,
@@ -198,6 +199,12 @@ def is_stop(event: Event) -> bool:
     """Return True when QEMU stopped a guest because its disk could not be written."""
     error = DiskError.of(event)
     return error is not None and error.stopped
+
+
+def is_panic(event: Event) -> bool:
+    """Return True when a guest's kernel panicked, and QEMU does not let it run on."""
+    panic = GuestPanic.of(event)
+    return panic is not None and panic.action != "run"
 
 
 def is_poll(event: Event) -> bool:

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from hotplate.errors import HotplateError, Outcome, UsageError, outcome_of, sentence_of
+from hotplate.errors import (
+    HotplateError,
+    Outcome,
+    ThreadFault,
+    UsageError,
+    outcome_of,
+    sentence_of,
+)
 from hotplate.timing.deadline import DeadlineExceeded, HostTooSlow
 
 PROPERTY = "hotplate_outcome"
@@ -55,6 +62,8 @@ def of_failure(error: BaseException, *, lost: bool) -> Outcome:
         return Outcome.LOST
     if (kept := getattr(error, PROPERTY, None)) is not None:
         return Outcome(kept)
+    if isinstance(error, ThreadFault):
+        return outcome_of(error)
     ours = isinstance(error, (HotplateError, HostTooSlow, OSError, MemoryError, sqlite3.Error))
     outcome = outcome_of(error) if ours else Outcome.FAILED
     return Outcome.FAILED if outcome is Outcome.ERROR else outcome

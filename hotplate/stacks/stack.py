@@ -14,13 +14,21 @@ from hotplate.errors import (
     HotplateError,
     MachineLostError,
     Outcome,
+    SubjectError,
     TemplateError,
     error_of,
 )
 from hotplate.events import classify
 from hotplate.events.classify import STACK_TYPE
 from hotplate.events.event import Event
-from hotplate.events.kinds import DiskError, MachineExit, StackResource, StartFault
+from hotplate.events.kinds import (
+    DiskError,
+    GuestPanic,
+    MachineExit,
+    ServerBoot,
+    StackResource,
+    StartFault,
+)
 from hotplate.events.log import EventLog
 from hotplate.stacks.template import Template, load
 from hotplate.timing.deadline import GuestDeadline
@@ -176,12 +184,19 @@ class Stack:
         :raises DeadlineExceeded: when it has not ended by then.
         :raises HostError: when the host's disk is full, or it could not start a server.
         :raises MachineLostError: when a machine went away by itself while it was waited for.
+        :raises SubjectError: when the kernel of a guest panicked meanwhile.
         :raises ThreadFault: when a thread of hotplate's own failed meanwhile.
         """
         deadline = GuestDeadline(seconds, f'{self._action} of the stack "{self.name}"')
 
         def decisive(event: Event) -> bool:
-            ends = (self._end, StartFault.of, classify.is_loss, classify.is_stop)
+            ends = (
+                self._end,
+                StartFault.of,
+                classify.is_loss,
+                classify.is_stop,
+                classify.is_panic,
+            )
             return any(each(event) for each in ends)
 
         events = self._cloud.events
@@ -196,6 +211,13 @@ class Stack:
         if error := DiskError.of(ended):
             why = "the host's disk is full" if error.full else error.message
             raise HostError(f"QEMU stopped the guest while {deadline.what} ran: {why}")
+        if GuestPanic.of(ended):
+            # What it was to do is not done any more, however long that is waited for.
+            raise SubjectError(
+                f'the kernel of the server "{self._name_of(ended.server)}" panicked while '
+                f"{deadline.what} ran",
+                hint="see the end of its console.log",
+            )
         if end := self._end(ended):
             self._state, self.reason = end.status, end.reason
         return self
@@ -294,6 +316,11 @@ class Stack:
     def _begin(self, action: str) -> None:
         self._action, self._state, self.reason = action, "IN_PROGRESS", ""
         self._since = len(self._cloud.events)
+
+    def _name_of(self, server: str) -> str:
+        """Return the name of a server, its id where nobody booted it in this log."""
+        boots = (ServerBoot.of(each) for each in self._cloud.events if each.server == server)
+        return next((boot.name for boot in boots if boot), server)
 
     def _own(self, event: Event) -> StackResource | None:
         """Return what happened to the stack as a whole, if an event says so."""

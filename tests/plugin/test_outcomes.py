@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotplate.errors import Outcome
+from hotplate.errors import Outcome, ThreadFault
 from hotplate.plugin.outcomes import of_failure, one_sentence
 from hotplate.timing.deadline import DeadlineExceeded, HostTooSlow
 
@@ -30,3 +30,10 @@ def test_a_wait_for_this_host_is_no_fault_of_the_image(error, outcome, message):
         raise error
     assert of_failure(failure.value, lost=False) is outcome
     assert of_failure(error, lost=False) is outcome
+
+
+def test_a_fault_in_a_thread_of_ours_is_no_failure_of_the_test():
+    assert of_failure(ThreadFault("console", KeyError("boom")), lost=False) is Outcome.ERROR
+    assert of_failure(ThreadFault("console", MemoryError()), lost=False) is Outcome.HOST
+    with pytest.raises(ThreadFault), one_sentence():
+        raise ThreadFault("console", KeyError("boom"))
