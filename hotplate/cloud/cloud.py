@@ -164,6 +164,7 @@ class Cloud:
             ports=ServerPorts(self.networking, project=project) if networked else None,
             image_refusal=self.images.refusal,
         )
+        self._exit.callback(self.servers.close)
         self.metadata = metadata_service.Metadata(
             self.servers,
             project=project,

@@ -25,6 +25,7 @@ class AttachmentsApi:
     def __init__(self, servers: Servers, actions: InstanceActions) -> None:
         self._servers = servers
         self._recorded = actions.recorded
+        self._begun = actions.begun
 
     def add_to(self, routes: Routes[Caller]) -> None:
         """Answer for what is attached."""
@@ -64,8 +65,8 @@ class AttachmentsApi:
 
     def _detach(self, request: Request, caller: Caller) -> Answer:
         server_id = self._server(request).spec.id
-        with self._recorded(server_id, "detach_interface", caller):
-            self._servers.detach(server_id, request.part("port"))
+        with self._begun(server_id, "detach_interface", caller) as end:
+            self._servers.detach(server_id, request.part("port"), end)
         return Answer(202)
 
     def _detach_volume(self, request: Request, caller: Caller) -> Answer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -122,11 +122,20 @@ class InstanceActions:
 
     @contextmanager
     def recorded(self, server_id: str, action: str, caller: Caller) -> Iterator[None]:
-        """Keep word of what the ``with`` block does to a server.
+        """Keep word of what the ``with`` block does to a server; see :meth:`begun`."""
+        with self.begun(server_id, action, caller) as end:
+            yield
+            end("")
+
+    @contextmanager
+    def begun(self, server_id: str, action: str, caller: Caller) -> Iterator[Callable[[str], None]]:
+        """Keep word of what the ``with`` block begins to do to a server.
 
         A request that is refused (an :class:`HttpError` below 500) is no action.
 
         :param action: a name of :data:`EVENTS`.
+        :return: a function that ends the action, given what went wrong, "" when nothing did; when
+            the block raises, it has ended.
         """
         began, by = time.time(), caller.grant
         self._store.write(
@@ -137,7 +146,7 @@ class InstanceActions:
         )
         self._forget_old(server_id)
         try:
-            yield
+            yield lambda error: self._end(server_id, caller.request_id, error)
         except HttpError as error:
             if error.status < 500:
                 self._forget(server_id, caller.request_id)
@@ -146,7 +155,6 @@ class InstanceActions:
         except Exception as error:
             self._end(server_id, caller.request_id, sentence_of(error))
             raise
-        self._end(server_id, caller.request_id, "")
 
     def of(self, server_id: str) -> list[InstanceAction]:
         """Return what was done to a server, the newest first."""

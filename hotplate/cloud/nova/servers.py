@@ -19,7 +19,8 @@ from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.nova.compute import Compute, GuestServices, ServerPort, ServerSpec
 from hotplate.cloud.nova.interfaces import Interface, Interfaces, Wanted, own_link
-from hotplate.errors import sentence_of
+from hotplate.errors import is_unforeseen, sentence_of
+from hotplate.events.background import Background
 from hotplate.events.kinds import InterfaceChange, ServerBoot
 from hotplate.events.log import EventLog
 
@@ -115,6 +116,15 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def _check_has(server: ServerRecord, port_id: str) -> None:
+    """Refuse what is asked of a port that a server does not have.
+
+    :raises HttpError: 404.
+    """
+    if all(each.id != port_id for each in server.spec.ports):
+        raise HttpError(404, f"Port id {port_id} could not be found.")
+
+
 class Servers:
     """The servers and key pairs of one cloud.
 
@@ -147,6 +157,12 @@ class Servers:
         self._ports = ports
         self.image_refusal = image_refusal
         self._lock = threading.Lock()
+        self._plugs: dict[str, threading.Lock] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Take no interest any more in what guests are still asked for: the cloud ends."""
+        self._closed = True
 
     def check_size(self, spec: ServerSpec) -> None:
         """Refuse what a real Nova would refuse, in its words.
@@ -292,6 +308,7 @@ class Servers:
         if self._ports is not None:
             self._ports.release(server_id)
         self._forget(server_id)
+        self._plugs.pop(server_id, None)
         self._events.emit("nova", "delete", server=server_id)
 
     def act(self, server_id: str, action: Action) -> None:
@@ -347,35 +364,68 @@ class Servers:
         if self._ports is None or not server.has_ports:
             return own_link(server_id)
         self._check_state(server_id, "attach_interface", ATTACH_IN)
-        port = self._ports.attach(wanted)
-        spec = replace(server.spec, ports=(*server.spec.ports, port))
-        try:
-            self._compute.replug(spec, self._services)
-        except Exception as error:
-            self._ports.detach(spec, port.id)
-            raise HttpError(500, sentence_of(error)) from error
-        self._change_ports(spec)
+        with self._plugging(server_id):
+            server = self.get(server_id)
+            port = self._ports.attach(wanted)
+            spec = replace(server.spec, ports=(*server.spec.ports, port))
+            try:
+                self._compute.replug(spec, self._services)
+            except Exception as error:
+                self._ports.detach(spec, port.id)
+                raise HttpError(500, sentence_of(error)) from error
+            self._change_ports(spec)
         return next(each for each in self._ports.shown(spec) if each.port.id == port.id)
 
-    def detach(self, server_id: str, port_id: str) -> None:
-        """Take an interface away from a server; the guest of one that runs has to let go of it.
+    def detach(self, server_id: str, port_id: str, end: Callable[[str], None]) -> None:
+        """Begin to take an interface away from a server.
 
+        As Nova does: who asks has an answer at once, and the guest of a server that runs, which has
+        to let go of the interface, is asked in the background.  One that keeps it keeps the port.
+
+        :param end: called with what went wrong, "" when nothing did.
         :raises HttpError: 404 when it has none such, 409 in a state that allows it not.
         """
         server = self.get(server_id)
         if self._ports is None or not server.has_ports:
+            end("")
             return
-        if all(each.id != port_id for each in server.spec.ports):
-            raise HttpError(404, f"Port id {port_id} could not be found.")
+        _check_has(server, port_id)
         self._check_state(server_id, "detach_interface", DETACH_IN)
+        name = f"detach-{server.spec.name}"
+        Background(self._events, self._detach, server_id, port_id, end, name=name).start()
+
+    def _detach(self, server_id: str, port_id: str, end: Callable[[str], None]) -> None:
+        try:
+            with self._plugging(server_id):
+                self._take_away(server_id, port_id)
+        except Exception as error:
+            if self._closed:
+                return
+            # The guest's refusal, or the server's end meanwhile, is the action's.
+            end(sentence_of(error))
+            if is_unforeseen(error) and not isinstance(error, (HttpError, NoSuchServerError)):
+                raise
+        else:
+            end("")
+        self._services.notify()
+
+    def _take_away(self, server_id: str, port_id: str) -> None:
+        server = self.get(server_id)
+        _check_has(server, port_id)
         kept = tuple(each for each in server.spec.ports if each.id != port_id)
         spec = replace(server.spec, ports=kept)
-        try:
-            self._compute.replug(spec, self._services)
-        except Exception as error:
-            raise HttpError(500, sentence_of(error)) from error
-        self._ports.detach(server.spec, port_id)
+        self._compute.replug(spec, self._services)
+        if self._ports is not None:
+            self._ports.detach(server.spec, port_id)
         self._change_ports(spec)
+
+    @contextmanager
+    def _plugging(self, server_id: str) -> Iterator[None]:
+        """One at a time for a server: each begins with the interfaces that the one before left."""
+        with self._lock:
+            lock = self._plugs.setdefault(server_id, threading.Lock())
+        with lock:
+            yield
 
     def _change_ports(self, spec: ServerSpec) -> None:
         self.change(spec.id, spec)
