@@ -1,0 +1,23 @@
+"""The type checker reads every program of this repository, not the package alone."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def is_python(path: Path) -> bool:
+    if path.suffix:
+        return path.suffix == ".py"
+    return path.read_bytes().split(b"\n", 1)[0].endswith(b"python3")
+
+
+def test_each_program_is_type_checked() -> None:
+    tools = [each for each in (ROOT / "tools").iterdir() if each.is_file() and is_python(each)]
+    programs = [*tools, *(ROOT / "docs").glob("*.py"), *(ROOT / "tests").rglob("bench_*.py")]
+    names = {str(each.relative_to(ROOT)) for each in programs}
+    assert "tools/bench" in names
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert names <= set(settings["tool"]["mypy"]["files"])
