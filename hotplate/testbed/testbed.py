@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from hotplate.cloud.cloud import Cloud
-from hotplate.cloud.nova.servers import NoSuchServerError
+from hotplate.cloud.nova.server_records import NoSuchServerError
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import MachineLostError
 from hotplate.events.log import EventLog

@@ -11,7 +11,7 @@ from wire_guest import guest
 
 from hotplate.cloud.keystone.identity import IdentityError
 from hotplate.cloud.nova.compute import ServerSpec
-from hotplate.cloud.nova.servers import UserDataTooLargeError
+from hotplate.cloud.nova.server_records import UserDataTooLargeError
 
 
 @pytest.mark.parametrize(("size", "fits"), [(49149, True), (49150, False), (60000, False)])

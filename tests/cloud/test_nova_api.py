@@ -20,7 +20,7 @@ from wire_guest import guest
 from hotplate.cloud.http.addresses import HOST_SERVICES, PORTS
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.microversions import NEWEST
-from hotplate.cloud.nova.servers import Notes
+from hotplate.cloud.nova.server_records import Notes
 from hotplate.errors import HostError, MachineLostError
 
 MINE = "169.254.169.15"

@@ -82,6 +82,7 @@ ELSEWHERE = {
     "cloud/nova/server_actions": "cloud/test_nova_api.py",
     "cloud/nova/server_changes": "cloud/test_nova_api.py",
     "cloud/nova/server_create": "cloud/test_nova_api.py",
+    "cloud/nova/server_records": "cloud/test_limits.py",
     "cloud/nova/server_views": "cloud/test_nova_api.py",
     "cloud/nova/servers": "cloud/test_limits.py",
     "cloud/nova/servers_api": "cloud/test_nova_api.py",

@@ -24,7 +24,8 @@ from hotplate.cloud.nova.quotas import QuotasApi
 from hotplate.cloud.nova.server_actions import ActionsApi
 from hotplate.cloud.nova.server_changes import ChangesApi
 from hotplate.cloud.nova.server_create import CreateApi
-from hotplate.cloud.nova.servers import NoSuchServerError, Servers
+from hotplate.cloud.nova.server_records import NoSuchServerError
+from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import ServersApi
 
 FAULTS = {

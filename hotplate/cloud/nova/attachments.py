@@ -15,7 +15,8 @@ from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.interfaces import Wanted
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.network import host_name
-from hotplate.cloud.nova.servers import ServerRecord, Servers
+from hotplate.cloud.nova.server_records import ServerRecord
+from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import find
 
 

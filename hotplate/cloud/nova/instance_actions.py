@@ -19,8 +19,9 @@ from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page
 from hotplate.cloud.nova.flavors import PAGE
 from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.server_records import NoSuchServerError
 from hotplate.cloud.nova.server_views import HOST
-from hotplate.cloud.nova.servers import NoSuchServerError, Servers
+from hotplate.cloud.nova.servers import Servers
 from hotplate.errors import sentence_of
 
 OF_A_SERVER = 1000

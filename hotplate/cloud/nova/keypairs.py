@@ -14,7 +14,8 @@ from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page
 from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.flavors import PAGE
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.servers import KEY_PAIRS, KeyPair, Servers
+from hotplate.cloud.nova.server_records import KEY_PAIRS, KeyPair
+from hotplate.cloud.nova.servers import Servers
 
 _BAD = "Keypair data is invalid: failed to generate fingerprint"
 

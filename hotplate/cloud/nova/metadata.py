@@ -14,7 +14,8 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
 from hotplate.cloud.nova import network_data
 from hotplate.cloud.nova.network import host_name
-from hotplate.cloud.nova.servers import NoSuchServerError, ServerRecord, Servers
+from hotplate.cloud.nova.server_records import NoSuchServerError, ServerRecord
+from hotplate.cloud.nova.servers import Servers
 
 EC2_VERSIONS = (
     "1.0",

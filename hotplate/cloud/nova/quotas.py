@@ -7,8 +7,9 @@ from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.flavors import flavor
 from hotplate.cloud.nova.groups import GROUPS, Groups
 from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.server_records import KEY_PAIRS, now
 from hotplate.cloud.nova.server_views import HOST
-from hotplate.cloud.nova.servers import KEY_PAIRS, Servers, now
+from hotplate.cloud.nova.servers import Servers
 
 INSTANCES = 1000
 """How many servers there may be."""

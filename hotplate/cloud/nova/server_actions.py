@@ -13,7 +13,8 @@ from hotplate.cloud.nova.flavors import flavor
 from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_create import bootable, check_metadata, public_keys, user_data
-from hotplate.cloud.nova.servers import Action, ServerRecord, Servers, UserDataTooLargeError
+from hotplate.cloud.nova.server_records import ServerRecord, UserDataTooLargeError
+from hotplate.cloud.nova.servers import Action, Servers
 from hotplate.cloud.nova.servers_api import find
 from hotplate.errors import MachineLostError, sentence_of
 

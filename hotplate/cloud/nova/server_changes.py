@@ -10,7 +10,8 @@ from hotplate.cloud.nova import schemas, server_views
 from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_create import check_metadata
-from hotplate.cloud.nova.servers import ServerRecord, Servers
+from hotplate.cloud.nova.server_records import ServerRecord
+from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import find
 
 

@@ -18,7 +18,8 @@ from hotplate.cloud.nova.interfaces import Wanted
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.network import host_name
 from hotplate.cloud.nova.quotas import INSTANCES
-from hotplate.cloud.nova.servers import Notes, ServerRecord, Servers, UserDataTooLargeError
+from hotplate.cloud.nova.server_records import Notes, ServerRecord, UserDataTooLargeError
+from hotplate.cloud.nova.servers import Servers
 from hotplate.errors import sentence_of
 
 

@@ -10,7 +10,7 @@ from hotplate.cloud.nova.flavors import embedded
 from hotplate.cloud.nova.interfaces import Interface, by_network
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.network import GUEST_IP
-from hotplate.cloud.nova.servers import ServerRecord
+from hotplate.cloud.nova.server_records import ServerRecord
 
 HOST = "hotplate"
 """The one compute host."""

@@ -13,7 +13,8 @@ from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page
 from hotplate.cloud.nova import server_views
 from hotplate.cloud.nova.flavors import PAGE
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.servers import NoSuchServerError, ServerRecord, Servers
+from hotplate.cloud.nova.server_records import NoSuchServerError, ServerRecord
+from hotplate.cloud.nova.servers import Servers
 
 PATTERN = 255
 """How long a pattern for names may be."""
