@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import shutil
@@ -39,6 +40,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GROUP[,GROUP...]",
         help="software-config groups the image can run (default: script)",
     )
+    parser.add_argument(
+        "--firmware",
+        choices=[firmware.value for firmware in Starts],
+        help="firmware that starts a whole disk (default: bios; on ARM, uefi)",
+    )
+    parser.add_argument(
+        "--arch",
+        default=this_machine(),
+        help="architecture, as Debian calls it (default: %(default)s)",
+    )
+    parser.add_argument("--type", choices=TYPES, help="image format (default: qcow2)")
+    add_content_arguments(parser)
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="where downloads and base systems are kept"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the disk-image-create line and stop"
+    )
+
+
+def add_content_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add what says what is in an image, besides its release and its groups."""
     layout = parser.add_mutually_exclusive_group()
     layout.add_argument(
         "--disk",
@@ -55,17 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=Layout.PARTITION,
         help="one file system, with kernel and initrd beside it",
     )
-    parser.add_argument(
-        "--firmware",
-        choices=[firmware.value for firmware in Starts],
-        help="firmware that starts a whole disk (default: bios; on ARM, uefi)",
-    )
-    parser.add_argument(
-        "--arch",
-        default=MACHINES.get(platform.machine(), "amd64"),
-        help="architecture, as Debian calls it (default: %(default)s)",
-    )
-    parser.add_argument("--type", choices=TYPES, help="image format (default: qcow2)")
     parser.add_argument(
         "--size", type=int, metavar="GIB", help="size of the disk (default: fitted to the content)"
     )
@@ -110,9 +122,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave cloud-init out; a small program finds Heat's metadata instead",
     )
     parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="where downloads and base systems are kept"
-    )
-    parser.add_argument(
         "--snapshot",
         default="",
         metavar="DATE",
@@ -120,9 +129,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "whose mirror is an archive of snapshots, such as Debian's own (not tried)",
     )
     parser.add_argument("--offline", action="store_true", help="use only what is cached")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the disk-image-create line and stop"
-    )
 
 
 def request_from(args: argparse.Namespace) -> BuildRequest:
@@ -194,17 +200,33 @@ def run(args: argparse.Namespace) -> int:
         return 0
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
-        with Display(build.progress, sys.stdout):
-            result = build.run()
+        result = build_shown(build)
         _report(result)
         _leave_bill(result, request.cache / "checksums")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+def this_machine() -> str:
+    """Return the architecture of this host, as Debian calls it."""
+    return MACHINES.get(platform.machine(), "amd64")
+
+
+def build_shown(build: Build, *, quiet: bool = False) -> BuildResult:
+    """Build an image, and show how far it has come, and the last lines of one that failed.
+
+    :param quiet: do not show how far it has come.
+    :raises HotplateError: as :meth:`~hotplate.image.build.Build.run` does.
+    """
+    shown = contextlib.nullcontext() if quiet else Display(build.progress, sys.stdout)
+    try:
+        with shown:
+            return build.run()
     except BuildError as error:
         for line in error.lines:
             print(f"  | {line}", file=sys.stderr)
         raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    return 0
 
 
 class Display:
