@@ -52,7 +52,7 @@ class Preflight:
 
         :raises UsageError: when something does not.
         """
-        refuse([*self._request()])
+        refuse([*self.request_problems()])
 
     def check(self) -> None:
         """Say what is in the way, in one error.
@@ -64,7 +64,7 @@ class Preflight:
 
     def problems(self) -> Iterator[HotplateError]:
         """Yield what is in the way, what was asked for first."""
-        wrong = [*self._request()]
+        wrong = [*self.request_problems()]
         yield from wrong
         yield from self._tools()
         yield from _of(build.check_root)
@@ -74,7 +74,8 @@ class Preflight:
         if not any(isinstance(each, UsageError) for each in wrong):
             yield from self._base()
 
-    def _request(self) -> Iterator[HotplateError]:
+    def request_problems(self) -> Iterator[HotplateError]:
+        """Yield what makes no sense in what was asked for."""
         try:
             self._dib = plan.dib_elements_dir()
         except HostError as error:
@@ -180,9 +181,10 @@ class Preflight:
             yield from _of(lambda: check_mirror(self.mirrors, self.release))
 
 
-def refuse(problems: Sequence[HotplateError]) -> None:
+def refuse(problems: Sequence[HotplateError], *, what: str = "this build") -> None:
     """Raise one error for all, if there is one.
 
+    :param what: what they are in the way of.
     :raises HotplateError: the first one, when it is the only one; else a :class:`UsageError` if
         one of them is, or a :class:`HostError`.
     """
@@ -191,7 +193,7 @@ def refuse(problems: Sequence[HotplateError]) -> None:
     if problems:
         kind = UsageError if any(each.outcome is Outcome.USAGE for each in problems) else HostError
         listed = "\n".join(f"  * {each.message}{_mend(each)}" for each in problems)
-        raise kind(f"{len(problems)} things are in the way of this build:\n{listed}")
+        raise kind(f"{len(problems)} things are in the way of {what}:\n{listed}")
 
 
 def _mend(problem: HotplateError) -> str:
