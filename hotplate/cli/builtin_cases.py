@@ -29,7 +29,7 @@ def _choice(image: Path, groups: Sequence[str], *, allow_backing: bool) -> Templ
     try:
         there = groups_of(image, allow_backing=allow_backing)
     except (ImageError, HostError) as error:
-        _check_cases(groups)
+        _check_there(groups)
         why = f"it cannot be looked into for its groups: {error.message}"
         note = "" if groups else f"a script is all that is tried on the image, for {why}"
         return TemplateChoice(groups=tuple(groups), note=note)
@@ -39,21 +39,35 @@ def _choice(image: Path, groups: Sequence[str], *, allow_backing: bool) -> Templ
                 f'the image "{image.name}" has no hook for the group "{each}"',
                 hint=f"its groups: {', '.join(sorted(there)) or 'none'}",
             )
-    _check_cases(groups)
+    check_cases(groups, f'"{image.name}"', there)
     able = builtin.testable(there)
-    if unable := [each for each in groups if each not in able]:
-        raise UsageError(
-            f'the built-in case of the group "{unable[0]}" needs the group "{builtin.SCRIPT}", '
-            f'which the image "{image.name}" does not have',
-            hint="hotplate test IMAGE -t TEMPLATE",
-        )
     chosen = [each for each in able if each in groups or not groups]
     others = sorted({*there} - {*able}) if not groups else []
     note = f"no built-in case tries: {', '.join(others)} (-t TEMPLATE does)" if others else ""
     return TemplateChoice(groups=tuple(chosen), there=tuple(there), note=note)
 
 
-def _check_cases(groups: Sequence[str]) -> None:
+def check_cases(groups: Sequence[str], image: str, there: Sequence[str] | None = None) -> None:
+    """Find groups of an image that no built-in case tries.
+
+    :param groups: those that are wanted.
+    :param image: what the image is called.
+    :param there: all groups that it has; by default those that are wanted.
+    :raises UsageError: names one.
+    """
+    from hotplate.stacks import builtin
+
+    _check_there(groups)
+    able = builtin.testable(groups if there is None else there)
+    if unable := [each for each in groups if each not in able]:
+        raise UsageError(
+            f'the built-in case of the group "{unable[0]}" needs the group "{builtin.SCRIPT}", '
+            f"which the image {image} does not have",
+            hint="hotplate test IMAGE -t TEMPLATE",
+        )
+
+
+def _check_there(groups: Sequence[str]) -> None:
     from hotplate.stacks import builtin
 
     for each in groups:

@@ -38,6 +38,7 @@ KINDS = (
     Kind("warm", "saved states of booted images", always=True),
     Kind("test-images", "images that were built for hotplate's own tests"),
     Kind("images", "images that came from elsewhere"),
+    Kind("releases", "images that were built for hotplate test --release"),
     Kind("incumbents", "images that hotplate's benchmarks compare with"),
     Kind("dib", "base systems and packages for builds"),
     Kind("tools", "tools for hotplate's own tests"),

@@ -1,14 +1,20 @@
-"""Images as a command line and a run file name them: paths, and URLs that are fetched."""
+"""Images as a command line and a run file name them: paths, URLs that are fetched, releases."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hotplate.cli.cases import Case
 from hotplate.errors import UsageError
+
+if TYPE_CHECKING:
+    from hotplate.image.plan import BuildRequest
+    from hotplate.image.release_images import ReleaseImages
 
 ImageWord = Path | str
 """A path; text is a URL."""
@@ -31,14 +37,21 @@ class NamedFiles:
     :param cache: where images that come from elsewhere are kept.
     :param elsewhere: leave it to the workers to fetch what is named by a URL.
     :param check: called again and again while one is fetched; what it raises ends that.
+    :param interruptible: a context manager in which a signal ends what is built.
     """
 
     def __init__(
-        self, cache: Path, *, elsewhere: bool = False, check: Callable[[], None] = lambda: None
+        self,
+        cache: Path,
+        *,
+        elsewhere: bool = False,
+        check: Callable[[], None] = lambda: None,
+        interruptible: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         self._cache = cache
         self._elsewhere = elsewhere
         self._check = check
+        self._interruptible = interruptible
         self._urls: dict[Path, str] = {}
         self._held = contextlib.ExitStack()
 
@@ -57,6 +70,18 @@ class NamedFiles:
         from hotplate.image.inspect import find
 
         return [self._of_url(each) if isinstance(each, str) else find(each) for each in words]
+
+    def built(self, requests: Iterable[BuildRequest], images: ReleaseImages) -> list[Path]:
+        """Return the image of each request, in use as long as the context lasts.
+
+        :param images: builds those that are not kept.
+        :raises HotplateError: as :meth:`~hotplate.image.release_images.ReleaseImages.use` does.
+        """
+        result = []
+        for each in requests:
+            with self._interruptible():
+                result.append(self._held.enter_context(images.use(each)))
+        return result
 
     def with_urls(self, cases: Iterable[Case]) -> list[Case]:
         """Return the cases with the URLs of those images that workers fetch."""

@@ -6,12 +6,17 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from hotplate.cli import release_words
 from hotplate.cli.arguments import check_files, load_settings
 from hotplate.cli.builtin_cases import builtin_cases
 from hotplate.cli.cases import Case, TemplateChoice, table
-from hotplate.cli.image_words import NamedFiles
+from hotplate.cli.image_words import ImageWord, NamedFiles
 from hotplate.errors import UsageError
+
+if TYPE_CHECKING:
+    from hotplate.image.plan import BuildRequest
 
 
 def check(args: argparse.Namespace) -> None:
@@ -23,8 +28,10 @@ def check(args: argparse.Namespace) -> None:
     from hotplate.image.inspect import find
 
     check_files([*args.templates, *args.environment, *([args.file] if args.file else [])])
-    if not args.images and not args.file and not args.os_image:
-        raise UsageError("no image is named", hint="hotplate test IMAGE, or -f RUN_FILE")
+    if not (args.images or args.releases or args.file or args.os_image):
+        raise UsageError(
+            "no image is named", hint="hotplate test IMAGE, --release RELEASE, or -f RUN_FILE"
+        )
     for image in args.images:
         if isinstance(image, Path):
             find(image)
@@ -45,28 +52,46 @@ def named(args: argparse.Namespace, images_of: NamedFiles | None = None) -> list
     check(args)
     file = run_file.read(args.file) if args.file else run_file.RunFile()
     bring = images_of or NamedFiles(load_settings(args).cache)
-    images = [Path(args.os_image)] if args.os_image else bring.files(args.images or file.images)
-    if not images:
+    # Both say what is tested: either takes the place of both.
+    named_here = args.images or args.releases or args.os_image
+    source = args if named_here else file
+    images, releases = source.images, source.releases
+    if not (images or releases or args.os_image):
         raise UsageError(f'the run file "{args.file}" names no image', hint="images: [web.qcow2]")
     given = {"datasource": args.datasources, "firmware": args.firmwares}
     settings = {**file.settings, **{name: words for name, words in given.items() if words}}
     templates = _templates(args, file.templates)
-    if templates:
-        if args.groups:
-            raise UsageError("--group chooses built-in cases, and there is a template")
-        return bring.with_urls(table(images, templates, settings))
-    if args.os_image:
+    release_words.check(args, releases)
+    if templates and args.groups and not releases:
+        raise UsageError("--group chooses built-in cases, and there is a template")
+    if args.os_image and not templates:
         raise UsageError(
             f'what is in the image "{args.os_image}" cannot be looked up', hint="-t TEMPLATE"
         )
-    bring.check_known(images)
-    cases = table(images, [TemplateChoice()], settings)
+    if releases and not templates:
+        release_words.check_groups(args)
+    wanted = release_words.requests(args, releases, settings.get("firmware", ()))
+    files = [Path(args.os_image)] if args.os_image else _files(args, bring, images, wanted)
+    if templates:
+        return bring.with_urls(table(files, templates, settings))
+    bring.check_known(files)
+    cases = table(files, [TemplateChoice()], settings)
     chosen = builtin_cases(
-        images,
-        [name for words in args.groups for name in words.split(",") if name],
-        allow_backing=load_settings(args).allow_backing,
+        files, release_words.groups_of(args), allow_backing=load_settings(args).allow_backing
     )
     return [replace(each, template=chosen[each.image]) for each in cases]
+
+
+def _files(
+    args: argparse.Namespace,
+    bring: NamedFiles,
+    images: Sequence[ImageWord],
+    wanted: Sequence[BuildRequest],
+) -> list[Path]:
+    """Return the files of the images; what is in the way of a build is said before any comes."""
+    builds = release_words.images(args)
+    placed = builds.placed(wanted) if wanted else []
+    return [*bring.files(images), *bring.built(placed, builds)]
 
 
 def _templates(

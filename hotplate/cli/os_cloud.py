@@ -93,8 +93,9 @@ def check(args: argparse.Namespace) -> None:
             raise UsageError(f"{option} is for machines of this host, and not for --os-cloud")
     if args.on:
         raise UsageError("--on is for machines of its workers, and not for --os-cloud")
-    if args.os_image and args.images:
-        raise UsageError("--os-image names the image that is tested, and so does IMAGE")
+    for given, option in ((args.images, "IMAGE"), (args.releases, "--release")):
+        if args.os_image and given:
+            raise UsageError(f"--os-image names the image that is tested, and so does {option}")
     if args.ssh_jump and args.ssh_config:
         raise UsageError("--ssh-jump and --ssh-config both say how servers are reached")
     if args.ssh_config is not None and not args.ssh_config.is_file():
@@ -135,7 +136,7 @@ def clean(args: argparse.Namespace) -> int:
     from hotplate.events.log import EventLog
     from hotplate.trial.cloud_trial import RUNS
 
-    if args.images or args.os_image or args.templates or args.file:
+    if args.images or args.releases or args.os_image or args.templates or args.file:
         raise UsageError("--clean tests nothing: it goes with --os-cloud alone")
     runs = load_settings(args).cache / RUNS
     cloud = OsCloud.open(args.os_cloud, EventLog())

@@ -3,6 +3,7 @@
 ::
 
     images: [web.qcow2, "builds/*.qcow2", "https://example.org/db.qcow2"]
+    releases: [bookworm, trixie]
     templates:
       - small.yaml
       - template: large.yaml
@@ -40,7 +41,7 @@ SETTINGS: Mapping[str, Sequence[str]] = {
     "datasource": [each.value for each in Datasource],
     "firmware": [each.value for each in FirmwareChoice],
 }
-TOP = ("images", "templates", *SETTINGS)
+TOP = ("images", "releases", "templates", *SETTINGS)
 OF_A_TEMPLATE = ("template", "name", "parameters", "environments", "expect")
 
 
@@ -48,10 +49,12 @@ OF_A_TEMPLATE = ("template", "name", "parameters", "environments", "expect")
 class RunFile:
     """What a run file names.
 
+    :param releases: those of which an image is built.
     :param settings: by the name of the setting, the values that it is to have.
     """
 
     images: Sequence[ImageWord] = ()
+    releases: Sequence[str] = ()
     templates: Sequence[TemplateChoice] = ()
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -84,6 +87,12 @@ class _RunFileReader:
         top = self._map(root, "the run file", TOP)
         return RunFile(
             images=[*dict.fromkeys(self._images(top))],
+            releases=[
+                *dict.fromkeys(
+                    self._text(each, "the name of a release")
+                    for each in self._list(top, "releases")
+                )
+            ],
             templates=[self._template(each) for each in self._list(top, "templates")],
             settings={
                 name: [self._word(each, words) for each in self._list(top, name)]

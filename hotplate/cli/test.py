@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from hotplate.cli import os_cloud
+from hotplate.cli import os_cloud, release_words
 from hotplate.cli.arguments import (
     add_cloud_arguments,
     add_image_argument,
@@ -71,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="GROUP[,GROUP...]",
-        help="without a template, try these of the image's groups only; may be given several times",
+        help="without a template, try these of the image's groups only; with --release, what is "
+        "built has these; may be given several times",
     )
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
     parser.add_argument(
@@ -153,6 +154,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pause-on-fail", action="store_true", help="the same, but only if the test fails"
     )
+    release_words.add_arguments(parser)
     os_cloud.add_arguments(parser)
 
 
@@ -170,22 +172,27 @@ def run(args: argparse.Namespace) -> int:
     check(args)
     with Interrupts() as interrupts, contextlib.ExitStack() as stack:
         import_what_writes()
-        cases = named(args, stack.enter_context(_images(args, interrupts)))
-        files = ResultFiles(args.junit, file, several=len(cases) > 1)
         lines = sys.stdout if streams else None
         if streams:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        cases = named(args, stack.enter_context(_images(args, interrupts)))
+        files = ResultFiles(args.junit, file, several=len(cases) > 1)
         return TestCommand(args, cases, files=files, interrupts=interrupts, lines=lines).run()
 
 
 def _images(args: argparse.Namespace, interrupts: Interrupts) -> NamedFiles:
-    """Return what finds the images; a signal ends its work."""
+    """Return what has the images; a signal ends its work."""
 
     def check() -> None:
         if interrupts.came:
             raise Interrupted(interrupts.came)
 
-    return NamedFiles(load_settings(args).cache, elsewhere=bool(args.on), check=check)
+    return NamedFiles(
+        load_settings(args).cache,
+        elsewhere=bool(args.on),
+        check=check,
+        interruptible=interrupts.allowed,
+    )
 
 
 def shard_of(text: str) -> Shard:

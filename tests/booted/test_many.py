@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -18,6 +20,7 @@ pytestmark = [
     pytest.mark.usefixtures("nothing_left"),
 ]
 
+RUN_SECONDS = 1500
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -38,6 +41,33 @@ def test_two_images_with_two_templates_side_by_side(hotplate, bookworm, trixie, 
     }
     suites = ET.parse(junit).getroot().findall("testsuite")
     assert [each.get("errors") + each.get("failures") for each in suites] == ["00"] * 4
+
+
+def test_releases_are_built_booted_and_kept(hotplate, tmp_path):
+    # A variable of a build makes images of this test's own, out of the downloads of this host.
+    own = {**os.environ, "DIB_HOTPLATE_TEST": str(tmp_path)}
+    verdicts = tmp_path / "v.json"
+    words = ("test", "--release", "bookworm,trixie", "--json", verdicts, "-j", "2")
+    words += ("-t", TEMPLATES / "user-data-only.yaml", "--artifacts", tmp_path / "artifacts")
+    images: list[Path] = []
+    try:
+        for number in range(2):
+            done = hotplate(*words, environment=own, timeout=2 * RUN_SECONDS)
+            assert done.status == 0, done
+            listed = json.loads(verdicts.read_text())
+            images = [Path(each["image"]) for each in listed]
+            assert [each["outcome"] for each in listed] == ["passed"] * 2
+            assert [each.name for each in images] == ["bookworm.qcow2", "trixie.qcow2"]
+            assert ("building an image of trixie (script)" in done.stdout) == (number == 0)
+            releases = [json.loads(manifest(each).read_text())["release"] for each in images]
+            assert releases == ["bookworm", "trixie"]
+    finally:
+        for each in images:
+            shutil.rmtree(each.parents[1])
+
+
+def manifest(image: Path) -> Path:
+    return image.with_suffix(".manifest.json")
 
 
 @pytest.mark.alone

@@ -13,6 +13,7 @@ HERE = {
     "hotplate.cli.case_run",
     "hotplate.cli.cases",
     "hotplate.cli.image_words",
+    "hotplate.cli.release_words",
     "hotplate.cluster.abilities",
     "hotplate.cluster.scheduler",
     "hotplate.stacks.builtin",
