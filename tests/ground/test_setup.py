@@ -1,0 +1,93 @@
+"""tools/setup, with stand-ins for what it runs: what it leaves of the host as it was."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ("tools/setup", "pyproject.toml", "bindep.txt", "hotplate/__init__.py")
+APT = """#!/bin/sh
+[ "$1" = update ] && exit 0
+# The policy as it is while packages are installed.
+if [ -e "{policy}" ]; then sh "{policy}" ssh start; else true; fi
+echo "$? $*" >> "{log}"
+exit {status}
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """A checkout, and a folder ``bin`` of programs that do nothing."""
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tmp_path / name)
+    setup = tmp_path / "tools" / "setup"
+    setup.write_text(setup.read_text().replace("/usr/sbin/policy-rc.d", str(policy(tmp_path))))
+    for name in ("bin/systemctl", ".venv/bin/python", ".venv/bin/uv"):
+        program(tmp_path / name, "true")
+    program(tmp_path / "bin" / "sudo", 'exec "$@"')
+    program(tmp_path / "bin" / "python3", f'exec {sys.executable} "$@"')
+    program(tmp_path / ".venv" / "bin" / "bindep", "echo crun; echo openssh-server; echo git")
+    return tmp_path
+
+
+def program(path: Path, body: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def policy(host: Path) -> Path:
+    return host / "policy-rc.d"
+
+
+def set_up(host: Path, *, status: int = 0) -> list[str]:
+    """Run it; returns what apt-get installed, each line with what the policy was worth then."""
+    log = host / "log"
+    log.unlink(missing_ok=True)
+    apt = host / "bin" / "apt-get"
+    apt.write_text(APT.format(policy=policy(host), log=log, status=status))
+    apt.chmod(0o755)
+    done = subprocess.run(
+        [host / "tools" / "setup", "test"],
+        env={"PATH": f"{host}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(host)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == (3 if status else 0), done.stdout + done.stderr
+    return log.read_text().splitlines()
+
+
+def test_the_ssh_server_is_installed_and_not_started(host):
+    one, others = set_up(host)
+    assert one.startswith("101 install ") and one.endswith(" openssh-server")
+    assert others.startswith("0 install ") and others.endswith(" crun git")
+    assert not policy(host).exists()
+
+
+def test_a_policy_that_is_there_stays(host):
+    policy(host).write_text("#!/bin/sh\nexit 42\n")
+    assert set_up(host)[0].startswith("42 install ")
+    assert policy(host).read_text() == "#!/bin/sh\nexit 42\n"
+
+
+def test_a_failed_install_leaves_no_policy(host):
+    assert len(set_up(host, status=100)) == 1
+    assert not policy(host).exists()
+
+
+def test_what_a_killed_run_has_left_goes(host):
+    mark = next(
+        line.partition('"')[2].rstrip('"')
+        for line in (host / "tools" / "setup").read_text().splitlines()
+        if line.startswith("policy_mark=")
+    )
+    policy(host).write_text(f"#!/bin/sh\n{mark}\nexit 101\n")
+    assert set_up(host)[0].startswith("101 install ")
+    assert not policy(host).exists()
