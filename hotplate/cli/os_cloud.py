@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ssh-jump",
         default="",
         metavar="[USER@]HOST[:PORT]",
-        help="a jump host, by which servers are reached to look into them",
+        help="a jump host, by which servers are reached to look into them; several with commas "
+        "between them",
     )
     group.add_argument(
         "--ssh-config", type=Path, metavar="FILE", help="how servers are reached, as for ssh -F"

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shlex
 import socket
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +15,11 @@ import paramiko
 
 from hotplate import host_tools
 from hotplate.elsewhere.os_cloud import one_line
-from hotplate.errors import SubjectError, UsageError
+from hotplate.elsewhere.way_program import WayProgram
+from hotplate.errors import HostError, SubjectError, UsageError
 from hotplate.guest.base import CommandResult
 from hotplate.guest.ssh import ROOT, Ssh
-from hotplate.timing.deadline import Deadline
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 CONNECT_SECONDS = 10.0
 HANDED_SECONDS = 60.0
@@ -37,7 +37,8 @@ _NOT_ROOT = 'Please login as the user "'
 class WayOptions:
     """How servers are reached, as the command line has it.
 
-    :param jump: a jump host for ssh, ``[USER@]HOST[:PORT]``; "" for none.
+    :param jump: a jump host for ssh, ``[USER@]HOST[:PORT]``, or several with commas between them;
+        "" for none.
     :param config: a file for ``ssh -F``, which may name a ``ProxyJump``, a ``ProxyCommand``, a
         ``User`` and an ``IdentityFile`` for a server's address.
     :param user: who logs in; "" for whom the config names, root, or whom cloud-init names then.
@@ -65,15 +66,14 @@ class Ways:
         self._environment = {
             name: value for name, value in options.environment.items() if name in KEPT
         }
-        self._programs: list[subprocess.Popen[bytes]] = []
+        self._programs: list[WayProgram] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         for program in self._programs:
-            program.kill()
-            program.wait()
+            program.end()
 
     def log_in(self, address: str, deadline: Deadline) -> tuple[Ssh, bool]:
         """Log in to a server, and become root.
@@ -82,7 +82,10 @@ class Ways:
         :return: the connection, and whether the session's own key was taken.
         :raises DeadlineExceeded: when no ssh server answers in time.
         :raises SubjectError: when it lets nobody in.
+        :raises HostError: when a jump host gives no way to it; says what ssh had to say of that.
         """
+        # What was in the way of an earlier one is no reason now.
+        self._programs = [each for each in self._programs if not each.has_ended]
         config = self._lookup(address)
         user = self._options.user or str(config.get("user", ROOT))
         keys = [self._key, *_identities(config)]
@@ -104,10 +107,16 @@ class Ways:
         """Return a connection to a server's ssh.
 
         :raises OSError: when there is none, for now.
+        :raises HostError: when a jump host has refused, and would again.
         """
+        if (last := self._last_ended()) is not None and last.is_refused_for_good:
+            raise _refused(last, address)
         config = self._lookup(address)
         host, port = str(config.get("hostname", address)), int(config.get("port", SSH_PORT))
-        if command := self._proxy_command(address, config, host=host, port=port):
+        jump = self._options.jump or config.get("proxyjump", "none")
+        if jump != "none":
+            return self._through(self._jump_command(jump, host=host, port=port), jump=jump)
+        if command := _proxy_command(address, config):
             return self._through(command, by_descriptor=config.get("proxyusefdpass") == "yes")
         return socket.create_connection((host, port), CONNECT_SECONDS)
 
@@ -117,44 +126,52 @@ class Ways:
         self, address: str, user: str, keys: Sequence[paramiko.PKey], deadline: Deadline
     ) -> Ssh:
         way = Ssh(lambda: self.connect(address), keys=keys, user=user)
-        way.attach(deadline)
+        try:
+            way.attach(deadline)
+        except DeadlineExceeded as error:
+            last = self._last_ended()
+            if last is None or not last.complaint:
+                raise
+            if last.is_refused:
+                raise _refused(last, address) from error
+            raise DeadlineExceeded(f"{error}: {one_line(last.complaint)}") from error
         return way
+
+    def _last_ended(self) -> WayProgram | None:
+        """Return the program that ended last, and forget those that ended before it."""
+        ended = [each for each in self._programs if each.has_ended]
+        self._programs = [each for each in self._programs if each not in ended[:-1]]
+        return ended[-1] if ended else None
 
     def _lookup(self, address: str) -> dict[str, str]:
         return dict(self._config.lookup(address)) if self._config is not None else {}
 
-    def _proxy_command(
-        self, address: str, config: Mapping[str, str], *, host: str, port: int
-    ) -> str:
-        """Return the program whose input and output lead to a server, "" for none."""
-        jump = self._options.jump or config.get("proxyjump", "none")
-        if jump != "none":
-            words = [host_tools.find_tool("ssh"), "-o", "BatchMode=yes"]
-            if self._options.config is not None and not self._options.jump:
-                words += ["-F", str(self._options.config)]
-            return shlex.join([*words, "-W", f"[{host}]:{port}", f"ssh://{jump}"])
-        command = config.get("proxycommand", "none")
-        # paramiko fills in %h, %p and %r only (ssh_config(5), TOKENS).
-        return "" if command == "none" else command.replace("%n", address).replace("%%", "%")
+    def _jump_command(self, jump: str, *, host: str, port: int) -> str:
+        """Return the program whose input and output lead to a server by way of jump hosts.
 
-    def _through(self, command: str, *, by_descriptor: bool) -> socket.socket:
+        :param jump: them, with commas between, as ``ssh -J`` takes them.
+        """
+        *others, last = jump.split(",")
+        words = [host_tools.find_tool("ssh"), "-o", "BatchMode=yes"]
+        words += ["-o", f"ConnectTimeout={CONNECT_SECONDS:.0f}"]
+        if self._options.config is not None and not self._options.jump:
+            words += ["-F", str(self._options.config)]
+        if others:
+            words += ["-J", ",".join(others)]
+        return shlex.join([*words, "-W", f"[{host}]:{port}", _ssh_url(last)])
+
+    def _through(
+        self, command: str, *, by_descriptor: bool = False, jump: str = ""
+    ) -> socket.socket:
         """Start a program that carries a connection, and return its end.
 
         :param by_descriptor: the program hands the connection over, and ends (ProxyUseFdpass).
+        :param jump: the jump hosts that it goes by.
         """
         ours, theirs = socket.socketpair()
         with theirs:
-            self._reap()
             self._programs.append(
-                subprocess.Popen(  # noqa: S602 - a ProxyCommand is a shell's.
-                    f"exec {command}",
-                    shell=True,
-                    stdin=theirs.fileno(),
-                    stdout=theirs.fileno(),
-                    stderr=subprocess.DEVNULL,
-                    env=self._environment,
-                    start_new_session=True,
-                )
+                WayProgram(command, theirs, environment=self._environment, jump=jump)
             )
         if not by_descriptor:
             return ours
@@ -165,9 +182,6 @@ class Ways:
                 raise ConnectionError("the ProxyCommand handed no connection over")
             return socket.socket(fileno=handed[0])
 
-    def _reap(self) -> None:
-        self._programs = [each for each in self._programs if each.poll() is None]
-
 
 def check(options: WayOptions) -> None:
     """Find what is wrong with the options before anything is made.
@@ -175,6 +189,25 @@ def check(options: WayOptions) -> None:
     :raises UsageError: when the ssh config cannot be read.
     """
     _read(options.config)
+
+
+def _proxy_command(address: str, config: Mapping[str, str]) -> str:
+    """Return the program that an ssh config names for a server, "" for none."""
+    command = config.get("proxycommand", "none")
+    # paramiko fills in %h, %p and %r only (ssh_config(5), TOKENS).
+    return "" if command == "none" else command.replace("%n", address).replace("%%", "%")
+
+
+def _ssh_url(jump: str) -> str:
+    return jump if jump.startswith("ssh://") else f"ssh://{jump}"
+
+
+def _refused(program: WayProgram, address: str) -> HostError:
+    """Return what a jump host's refusal is: nothing that the image could mend."""
+    return HostError(
+        f'the jump host "{program.jump}" gives no way to {address}: {one_line(program.complaint)}',
+        hint=f"ssh -J {program.jump} {address}",
+    )
 
 
 def _read(path: Path | None) -> paramiko.SSHConfig | None:

@@ -19,7 +19,7 @@ from hotplate.elsewhere.os_cloud import OsCloud
 from hotplate.elsewhere.project import Project
 from hotplate.elsewhere.refusals import refusal
 from hotplate.elsewhere.ways import WayOptions, Ways
-from hotplate.errors import HotplateError, TemplateError, UsageError
+from hotplate.errors import HostError, HotplateError, TemplateError, UsageError
 from hotplate.events.kinds import GuestLogin
 from hotplate.events.log import EventLog
 from hotplate.guest.ssh import Ssh
@@ -219,11 +219,18 @@ class CloudTrial:
         return problems
 
     def _look_into(self, server: Followed, ways: Ways) -> list[str]:
+        """Return what is not as expected in a server, that it lets nobody in included.
+
+        :raises HostError: when there is no way as far as to it.
+        """
         from hotplate.guest.testinfra_backend import testinfra_host
 
         assert self.template.expect_guest is not None
         try:
             way = self._log_in(server, ways, seconds=self.settings.patience)
+        except HostError:
+            # A jump host that lets nobody through is no fault of the image.
+            raise
         except (HotplateError, DeadlineExceeded) as error:
             return [f"the guest could not be asked by ssh: {_words(error)}"]
         with contextlib.closing(way):

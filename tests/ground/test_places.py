@@ -98,6 +98,7 @@ ELSEWHERE = {
     "elsewhere/os_cloud": "elsewhere/test_refusals.py",
     "elsewhere/project": "elsewhere/test_cloud_trial.py",
     "elsewhere/tree": "elsewhere/test_cloud_trial.py",
+    "elsewhere/way_program": "elsewhere/test_ssh_jump.py",
     "errors": "verdict/test_verdict.py",
     "events/background": "events/test_log.py",
     "events/event": "events/test_log.py",

@@ -1,0 +1,54 @@
+"""Run on a host of ``ssh_hosts.py``: logs in to a server, and prints as JSON what came of it.
+
+Its word is a JSON object: ``key`` (file), ``address``, ``jump``, ``config`` (file), and ``until``
+(a part of what is said at last; it is tried until then, at most so often).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import paramiko
+
+from hotplate.elsewhere.ways import WayOptions, Ways
+from hotplate.errors import HotplateError
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
+
+TRIES = 40
+
+
+def main() -> None:
+    words = json.loads(sys.argv[1])
+    options = WayOptions(
+        jump=words.get("jump", ""),
+        config=Path(words["config"]) if words.get("config") else None,
+        environment=dict(os.environ),
+    )
+    key = paramiko.Ed25519Key.from_private_key_file(words["key"])
+    until = words.get("until", "")
+    with Ways(options, key=key) as ways:
+        for _ in range(TRIES if until else 1):
+            # Long where it is to succeed; short, and again, where it is to fail at its end.
+            came = attempt(ways, words["address"], Deadline(1.0 if until else 300.0, "ssh"))
+            if until in came.get("message", ""):
+                break
+    print(json.dumps(came))
+
+
+def attempt(ways: Ways, address: str, deadline: Deadline) -> dict[str, object]:
+    try:
+        way, by_key_pair = ways.log_in(address, deadline)
+    except HotplateError as error:
+        return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+    except DeadlineExceeded as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    text = way.run("echo hello; echo $SSH_CONNECTION").text
+    way.close()
+    return {"user": way.user, "by_key_pair": by_key_pair, "lines": text.splitlines()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""``--ssh-jump`` with OpenSSH's own client and servers: by one jump host, by two, and by none."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cases import GOOD, written
+from played_cases import wait_until
+from ssh_hosts import Host, lab, log_in, make_key, write
+from ssh_server import ssh_server
+
+from hotplate.elsewhere.way_program import COMPLAINT_BYTES, WayProgram
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
+
+
+@dataclass
+class Place:
+    """A client, two jump hosts and a server in a row; each sees its neighbours alone."""
+
+    client: Host
+    first: Host
+    second: Host
+    server: Host
+    folder: Path
+    beside_first: str
+    """The first jump host, as the client sees it; and so on."""
+    beside_second: str
+    beside_server: str
+
+    def log_in(self, **words: object) -> dict[str, Any]:
+        return log_in(
+            self.client, {"key": self.folder / "key", "address": self.beside_server, **words}
+        )
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.client.folder / "home" / ".ssh" / "known_hosts"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("jump")
+    with lab(folder) as rooms:
+        client = rooms.host("client", server=False)
+        first, second, server = (rooms.host(name) for name in ("first", "second", "server"))
+        _, beside_first = rooms.connect(client, first)
+        _, beside_second = rooms.connect(first, second)
+        _, beside_server = rooms.connect(second, server)
+        home = client.folder / "home" / ".ssh"
+        mine = make_key(home / "id_ed25519")
+        first.let_in(mine)
+        second.let_in(mine)
+        server.let_in(make_key(folder / "key"))
+        made = Place(
+            *(client, first, second, server, folder), beside_first, beside_second, beside_server
+        )
+        jumps = {beside_first: first, beside_second: second}
+        write(
+            made.known_hosts,
+            *(f"{name} {host.public_key}" for name, host in jumps.items()),
+            f"[{beside_first}]:2222 {first.public_key}",
+        )
+        yield made
+
+
+@pytest.fixture(scope="module")
+def near(place: Place) -> Place:
+    """The same, the second jump host being the server behind one."""
+    place.second.let_in(
+        *(place.second.folder / "authorized_keys").read_text().splitlines(),
+        (place.folder / "key.pub").read_text().strip(),
+    )
+    return place
+
+
+def test_by_one_jump_host(near):
+    came = near.log_in(address=near.beside_second, jump=f"jump@{near.beside_first}:2222")
+    assert (came["user"], came["by_key_pair"], came["lines"][0]) == ("root", True, "hello")
+    # The server was asked by the jump host.
+    assert came["lines"][1].split()[2] == near.beside_second
+    assert came["lines"][1].split()[0].rpartition(".")[0] == near.beside_second.rpartition(".")[0]
+    assert "Accepted publickey for jump" in near.first.log
+
+
+@pytest.mark.parametrize("way", ["option", "config"])
+def test_by_two_jump_hosts(place, way):
+    jumps = f"jump@{place.beside_first},jump@{place.beside_second}"
+    if way == "option":
+        came = place.log_in(jump=jumps)
+    else:
+        lines = (f"Host {place.beside_server}", f"ProxyJump {jumps}")
+        came = place.log_in(config=write(place.folder / "config", *lines))
+    assert (came["user"], came["lines"][0]) == ("root", "hello")
+    assert came["lines"][1].split()[2] == place.beside_server
+
+
+def test_there_is_no_way_but_by_them(place):
+    """Or the others would prove nothing."""
+    came = place.log_in(until="gave up")
+    assert came["error"] == "DeadlineExceeded"
+
+
+REFUSALS = {
+    "a key that is not taken": ("stranger@{first}", "Permission denied (publickey)"),
+    "no forwarding": ("shut@{first}", "administratively prohibited"),
+    "nobody listens": ("jump@{first}:23", "Connection refused"),
+    "no such network": ("jump@203.0.113.7", "Network is unreachable"),
+    "no such name": ("jump@nowhere.invalid", "Could not resolve hostname nowhere.invalid"),
+    "the second is not there": ("jump@{first},jump@{second}:23", "UNKNOWN port 65535"),
+    "the second takes no key": ("jump@{first},stranger@{second}", "Permission denied (publickey)"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_a_jump_host_refuses_is_quoted_and_no_fault_of_the_image(place, case):
+    jump, words = REFUSALS[case]
+    jump = jump.format(first=place.beside_first, second=place.beside_second)
+    came = place.log_in(jump=jump, until=words)
+    assert came["error"] == "HostError", came
+    start = f'the jump host "{jump}" gives no way to {place.beside_server}: '
+    assert came["message"].startswith(start)
+    assert words in came["message"]
+    assert came["hint"] == f"ssh -J {jump} {place.beside_server}"
+
+
+def test_a_jump_host_that_nobody_knows(place):
+    before = place.known_hosts.read_text()
+    write(place.known_hosts)
+    try:
+        came = place.log_in(jump=f"jump@{place.beside_first}")
+    finally:
+        write(place.known_hosts, *before.splitlines())
+    assert came["error"] == "HostError"
+    assert "Host key verification failed" in came["message"]
+
+
+def test_a_server_that_does_not_answer_the_jump_host_is_the_servers(near):
+    """A guest without an ssh server; what the jump host saw of it is said."""
+    config = write(near.folder / "other-port", "Host *", "Port 24")
+    words = {"config": config, "address": near.beside_second, "jump": f"jump@{near.beside_first}"}
+    came = near.log_in(**words, until="open failed: connect failed: Connection refused")
+    assert came["error"] == "DeadlineExceeded", came
+    assert came["message"].startswith("gave up waiting for ssh")
+    assert "open failed: connect failed: Connection refused" in came["message"]
+
+
+@pytest.mark.slow
+def test_a_run_that_a_jump_host_keeps_out_is_no_verdict_on_the_image(cloud, tmp_path):
+    """Its stack is there, and nobody can look into its server."""
+    cloud.roles["web"] = GOOD
+    written(cloud.folder)
+    expect = cloud.folder / "expect.yaml"
+    wanted = {"template": "template.yaml", "expect": {"files": {"/etc/passwd": "present"}}}
+    expect.write_text(yaml.safe_dump(wanted))
+    # It lets nobody in, and nobody knows its key: either is for good.
+    with ssh_server(set, root=True) as port:
+        jump = f"jump@127.0.0.1:{port}"
+        done = cloud.try_it("-t", expect, "--ssh-jump", jump)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert cloud.verdict()["outcome"] == "host error"
+    assert f'the jump host "{jump}" gives no way to ' in cloud.verdict()["reasons"][-1]
+
+
+# -- the program by itself -----------------------------------------------------------------------
+
+
+def ended(command: str, *, jump: str = "jump") -> WayProgram:
+    """A program that has ended."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        program = WayProgram(command, theirs, environment=ENVIRONMENT, jump=jump)
+        while not program.has_ended:
+            time.sleep(0.01)
+        program.complaint  # noqa: B018 - all of it is read.
+    program.end()
+    return program
+
+
+def test_however_much_it_complains_the_end_is_kept():
+    program = ended("sh -c 'head -c 3000000 /dev/zero >&2; printf \"\\nthe end\\n\" >&2; exit 7'")
+    assert program.complaint.endswith("; the end")
+    assert len(program.complaint) <= COMPLAINT_BYTES
+    assert program.is_refused and not program.is_refused_for_good
+
+
+def test_only_what_a_jump_host_says_is_a_jump_hosts():
+    says = "sh -c 'echo \"{}\" >&2; exit 255'"
+    assert ended(says.format("me@host: Permission denied (publickey).")).is_refused_for_good
+    refused = says.format("channel 0: open failed: connect failed: Connection refused")
+    assert not ended(refused).is_refused
+    # A program of the user's own may say anything.
+    assert not ended(says.format("Permission denied"), jump="").is_refused
+    assert not ended("true").is_refused
+
+
+def test_what_it_has_started_ends_with_it(tmp_path):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = f"sh -c 'sleep 1000 & echo $! > {tmp_path}/pid; echo begun; wait'"
+        program = WayProgram(command, theirs, environment=ENVIRONMENT, jump="jump")
+        assert ours.recv(100) == b"begun\n"
+        program.end()
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: is_gone(pid))
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    # Whoever is its parent now may not have collected it yet.
+    return stat.rpartition(")")[2].split()[0] in ("Z", "X")
