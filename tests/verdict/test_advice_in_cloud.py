@@ -48,9 +48,11 @@ def test_a_diagnosis_has_the_advice_for_where_it_ran(line, pattern, unseen):
     events.emit("machine", "power-on", server="a")
     events.emit("console", "line", server="a", text="Welcome to Debian GNU/Linux 12 (bookworm)!")
     events.emit("console", "line", server="a", text=line)
-    found = diagnose(events, StageTracker(events, "a", unseen=unseen), stack_status="CREATE_FAILED")
+    diagnosis = diagnose(
+        events, StageTracker(events, "a", unseen=unseen), stack_status="CREATE_FAILED"
+    )
     row = BY_NAME[pattern]
     advice = row.in_cloud if unseen else row.advice
-    if found.fault == "unknown":
-        assert found.advice == advice
-    assert not (unseen and OURS.search(str(found)))
+    if diagnosis.fault == "unknown":
+        assert diagnosis.advice == advice
+    assert not (unseen and OURS.search(str(diagnosis)))
