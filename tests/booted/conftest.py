@@ -261,8 +261,8 @@ def _machines_of(directory: Path) -> list[str]:
 
 @pytest.fixture
 def machines(tmp_path):
-    """Tell the QEMU processes that use a file below the test's own directory."""
-    return lambda: _machines_of(tmp_path)
+    """Tell the QEMU processes that run below the test's own directory, or below another."""
+    return lambda directory=tmp_path: _machines_of(directory)
 
 
 @pytest.fixture

@@ -36,10 +36,10 @@ def all_ended(machines) -> None:
     assert machines() == []
 
 
-def one_is_up(machines) -> None:
-    """Wait, within bounds, until there is a QEMU."""
+def one_is_up(machines, directory: Path) -> None:
+    """Wait, within bounds, until there is a QEMU of a run that has that directory."""
     end = time.monotonic() + 120
-    while not machines() and time.monotonic() < end:
+    while not machines(directory) and time.monotonic() < end:
         time.sleep(0.05)
 
 
@@ -51,16 +51,19 @@ def test_ten_random_moments(bookworm, tmp_path, machines, test_image, nothing_le
     chance = random.Random(2)
     met = 0
     for number in range(MOMENTS):
+        # A directory for each: the QEMU of a run that was killed while it started it may be seen in
+        # the next one, and ends at once.
+        folder = tmp_path / str(number)
         child = subprocess.Popen(
-            [sys.executable, "-m", "hotplate", "test", bookworm, "--artifacts", tmp_path / "a"],
+            [sys.executable, "-m", "hotplate", "test", bookworm, "--artifacts", folder],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         if number % 2:
             # However late QEMU is up on a busy host.
-            one_is_up(machines)
+            one_is_up(machines, folder)
         time.sleep(chance.uniform(0.2, 7.5))
-        met += bool(machines())
+        met += bool(machines(folder))
         child.send_signal(signal.SIGKILL)
         child.wait()
         all_ended(machines)
