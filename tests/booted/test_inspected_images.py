@@ -268,7 +268,7 @@ READ_ONLY = (
 FORGET = (
     "mount -o remount,rw /; cloud-init status --wait; systemctl stop os-collect-config; "
     "heat-agent-forget --capture; truncate -s 0 /etc/machine-id; "
-    "systemctl stop 'systemd-journald*'; rm -rf /var/log/journal/*"
+    "systemctl stop 'systemd-journald*'; find /var/log -type f -delete"
 )
 """Nobody may write a log any more, cloud-init and journald included. The last commands are what the
 other findings say."""
