@@ -72,7 +72,8 @@ def _load() -> None:
     from .apply import program as apply  # noqa: F401
     from .refresh import program as refresh  # noqa: F401
 
-    with contextlib.suppress(OSError, ValueError):
+    # It only saves time later; without it all goes on.
+    with contextlib.suppress(Exception):
         forks.compile_ahead(_scripts())
 
 

@@ -36,14 +36,26 @@ _compiled: dict[str, tuple[tuple[int, ...], CodeType]] = {}
 def compile_ahead(paths: Iterable[str]) -> None:
     """Compile those scripts at *paths* that may run in forks, so that no fork has to do it.
 
-    A script that is changed or replaced later is compiled by its fork, and so is one that cannot be
-    read or compiled here, which then says why.
+    A script that is changed or replaced later is compiled by its fork. So is one that cannot be
+    read or compiled here, whatever is wrong with it, or that Python warns of: its fork says so,
+    where that script's words are looked for, and nobody else is hurt.
     """
-    for path in paths:
-        with contextlib.suppress(OSError, SyntaxError, ValueError), open(path, "rb") as stream:
-            if stream.readline(len(LINE) + 1) == LINE:
-                stream.seek(0)
-                _compiled[path] = (_version(stream.fileno()), _compile(stream.read(), path))
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for path in paths:
+            with contextlib.suppress(Exception):
+                _compile_one(path)
+
+
+def _compile_one(path: str) -> None:
+    # A pipe that nobody writes to would keep an open() without this for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as stream:
+        version = _version(descriptor)
+        if stream.readline(len(LINE) + 1) == LINE:
+            _compiled[path] = (version, _compile(LINE + stream.read(), path))
 
 
 def fits(path: str, environment: Mapping[str, str]) -> bool:

@@ -1,5 +1,6 @@
 """Scripts that were compiled before their fork: when that is used, and when not."""
 
+import os
 import subprocess
 
 import pytest
@@ -68,3 +69,30 @@ def test_what_cannot_be_compiled_fails_in_its_fork(tmp_path) -> None:
     words, by_fork, errors = ran(tmp_path, SCRIPT + "no python\n", "")
     assert (words, by_fork) == (["1"], True)
     assert "SyntaxError" in errors
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"x = {'(' * 5000}1{')' * 5000}\n",
+        f"x = {'-' * 200_000}1\n",
+        "x = 'a null \0'\n",
+    ],
+    ids=["parentheses", "minus signs", "null"],
+)
+def test_whatever_is_wrong_with_a_script_it_fails_alone(tmp_path, text: str) -> None:
+    words, _, errors = ran(tmp_path, SCRIPT + text, "")
+    assert words == ["1"], errors
+    assert "Error" in errors
+
+
+def test_what_python_warns_of_is_said_by_the_fork(tmp_path) -> None:
+    words, by_fork, errors = ran(tmp_path, SCRIPT + "assert 1 is 1\n", "")
+    assert (words, by_fork) == (["one", "0"], True)
+    assert errors.count("SyntaxWarning") == 1
+
+
+def test_a_pipe_among_the_scripts_holds_nobody_up(tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    change = f"forks.compile_ahead([{str(tmp_path / 'pipe')!r}, {str(tmp_path)!r}])"
+    assert ran(tmp_path, SCRIPT, change)[:2] == (["one", "0"], False)
