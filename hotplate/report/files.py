@@ -79,7 +79,10 @@ def _write(file: Path, pieces: Iterable[bytes]) -> None:
     """Write a file; who looks meanwhile sees the one before it, and never a part."""
     target = file if _is_stream(file) else file.with_name(f".{file.name}.new")
     try:
-        with target.open("wb") as stream:
+        if target != file:
+            # Of a command that was killed, or a link that somebody else has put there.
+            target.unlink(missing_ok=True)
+        with target.open("wb" if target == file else "xb") as stream:
             stream.writelines(pieces)
         if target != file:
             target.replace(file)

@@ -256,3 +256,13 @@ def test_a_link_of_the_users_is_replaced_by_the_file(tmp_path):
     files.write(sample()[:1])
     assert link.read_bytes().startswith(b"<?xml")
     assert old.read_text() == "old"
+
+
+def test_a_link_where_the_new_file_is_made_is_not_followed(tmp_path):
+    """Others may write to the folder, as to /tmp."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / ".j.xml.new").symlink_to(victim)
+    ResultFiles(tmp_path / "j.xml", None, several=True).write(sample()[:1])
+    assert victim.read_text() == "mine"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["j.xml", "victim"]
