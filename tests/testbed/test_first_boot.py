@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import configparser
+import importlib
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +22,7 @@ from hotplate.events.log import EventLog
 from hotplate.testbed import first_boot
 from hotplate.testbed.first_boot import Narrator
 
+ROOT = Path(__file__).resolve().parents[2]
 LINE = Event("console", "line", "web", {"text": "[    0.000000] Linux version 6.1\x1b[2J"})
 METADATA = Event(
     "metadata",
@@ -141,3 +148,27 @@ def test_an_agent_that_polls_no_more_is_not_waited_for(monkeypatch):
     server = PlayedServer(EventLog(), 0)
     assert not first_boot.wait_between_polls(server.events, server)
     assert server.commands == []
+
+
+def test_the_agent_of_a_saved_server_polls_as_often_as_is_meant():
+    """By what it writes into its configuration and makes of that; its own shortest is a second."""
+    template = ROOT / "elements/os-collect-config/os-apply-config/etc/os-collect-config.conf"
+    metadata = first_boot.TEMPLATE["resources"]["server"]["metadata"]
+    conf = subprocess.run(
+        [sys.executable, "-IS", template],
+        input=json.dumps(metadata),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    options = configparser.ConfigParser()
+    options.read_string(conf)
+    sys.path.insert(0, str(ROOT / "hooks"))
+    try:
+        pace = importlib.import_module("heat_agent.collect.pace")
+    finally:
+        sys.path.pop(0)
+    shortest = options.getfloat("DEFAULT", "min_polling_interval", fallback=1.0)
+    rounds = pace.Pace(shortest, options.getfloat("DEFAULT", "polling_interval"))
+    pauses = [rounds.after(fresh=each, troubled=False) for each in (True, False, False)]
+    assert pauses == [first_boot.POLLING_SECONDS] * 3
