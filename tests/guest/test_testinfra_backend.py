@@ -23,7 +23,7 @@ class Played:
 
 def test_the_system_is_asked_for_with_one_command() -> None:
     guest = Played({testinfra_backend.KERNEL_AND_RELEASE: f"Linux x86_64\n{RELEASE}"})
-    system = testinfra_backend.testinfra_host(lambda: guest).system_info  # type: ignore[arg-type,return-value]
+    system = testinfra_backend.testinfra_host(lambda: guest).system_info
     assert (system.type, system.arch) == ("linux", "x86_64")
     assert (system.distribution, system.release, system.codename) == ("debian", "12", "bookworm")
     assert guest.commands == [testinfra_backend.KERNEL_AND_RELEASE]
@@ -37,13 +37,13 @@ def test_a_system_without_os_release_is_asked_as_testinfra_does() -> None:
             "cat /etc/redhat-release": "CentOS release 6.10 (Final)\n",
         }
     )
-    system = testinfra_backend.testinfra_host(lambda: guest).system_info  # type: ignore[arg-type,return-value]
+    system = testinfra_backend.testinfra_host(lambda: guest).system_info
     assert (system.distribution, system.release, system.arch) == ("CentOS", "6.10", "aarch64")
 
 
 def test_an_answer_that_is_ahead_serves_only_the_question_after_it() -> None:
     guest = Played({testinfra_backend.KERNEL_AND_RELEASE: f"Linux x86_64\n{RELEASE}", "true": ""})
-    host = testinfra_backend.testinfra_host(lambda: guest)  # type: ignore[arg-type,return-value]
+    host = testinfra_backend.testinfra_host(lambda: guest)
     assert host.run("uname -s").stdout == "Linux\n"
     assert host.run("true").rc == 0
     guest.answers["cat /etc/os-release"] = "ID=changed\n"
