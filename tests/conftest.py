@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
+REPOSITORY = Path(__file__).parents[1]
+
 # The helpers beside the tests (own_podman, played_guest, ...) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -41,12 +44,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the long lane's tests into groups, before ``--shard`` asks for them."""
     import slices
 
-    repository = Path(__file__).parents[1]
     for item in items:
-        if item.get_closest_marker("long"):
-            name = f"{item.path.relative_to(repository)}::{item.nodeid.partition('::')[2]}"
-            if group := slices.group(name):
-                item.add_marker(pytest.mark.xdist_group(group), append=False)
+        if item.get_closest_marker("long") and (group := slices.group(_name(item))):
+            item.add_marker(pytest.mark.xdist_group(group), append=False)
+
+
+def _name(item: pytest.Item) -> str:
+    """As seen from the repository, wherever pytest was started."""
+    return f"{item.path.relative_to(REPOSITORY)}::{item.nodeid.partition('::')[2]}"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> Iterator[None]:
+    """Let workers begin with what takes longest, of what is left when all others have chosen."""
+    import slices
+
+    if workers := getattr(session.config, "workerinput", {}).get("workercount", 0):
+        of = {_name(item): item for item in session.items}
+        session.items[:] = [of[name] for name in slices.dealt([*of], workers)]
+    yield
 
 
 SERVER = "0b9f9f0e-1c8a-4a38-8f2c-7a41a53c6a11"

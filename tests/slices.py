@@ -1,4 +1,4 @@
-"""Which sixth of the long lane a test is in; each commit has the next one.
+"""Which sixth of the long lane a test is in, each commit has the next one; and what begins first.
 
 Tests that need an image of their own are together, so that a slice builds few, and each slice takes
 about as much of the processors. What is not listed is where its name's hash falls.
@@ -7,6 +7,7 @@ about as much of the processors. What is not listed is where its name's hash fal
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from hotplate.shard import Shard
 
@@ -73,6 +74,12 @@ SLICES: tuple[tuple[str, ...], ...] = (
 )
 """The beginnings of the tests' names."""
 
+LONGEST = (
+    "tests/booted/test_crash_matrix.py",
+    "tests/booted/test_containers.py::test_containers_run_with_docker",
+)
+"""What takes longest, the longest first: the beginnings of the tests' names."""
+
 
 def group(name: str) -> str:
     """Return the group for ``--shard`` that a test is in, "" for one that is not listed.
@@ -90,3 +97,27 @@ def group_of(part: int) -> str:
     shard = Shard(part, len(SLICES))
     names = (f"slice {part}, name {number}" for number in itertools.count())
     return next(name for name in names if shard.has(name))
+
+
+def dealt(names: Sequence[str], workers: int) -> list[str]:
+    """Return the names in an order in which workers begin with what takes longest.
+
+    Begun at the end, it would run alone. The order is for pytest-xdist's ``--dist worksteal``: each
+    worker is given its part of the list in one piece, and loses from the end of it.
+
+    :param names: of tests, as seen from the repository.
+    """
+    longest = sorted((each for each in names if each.startswith(LONGEST)), key=_rank)
+    others = [each for each in names if not each.startswith(LONGEST)]
+    order: list[str] = []
+    for worker in range(workers):
+        size = (len(names) - len(order)) // (workers - worker)
+        piece = longest[worker::workers]
+        more = max(0, size - len(piece))
+        order += [*piece, *others[:more]]
+        del others[:more]
+    return [*order, *others]
+
+
+def _rank(name: str) -> int:
+    return next(rank for rank, each in enumerate(LONGEST) if name.startswith(each))

@@ -38,3 +38,17 @@ def test_what_is_listed_has_tests_of_the_long_lane(beginning: str) -> None:
 def test_what_is_not_listed_is_in_no_group() -> None:
     assert slices.group("tests/booted/test_new.py::test_new") == ""
     assert [each for part in slices.SLICES for each in sorted(part)] == BEGINNINGS
+
+
+def test_each_worker_begins_with_one_of_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pytest-xdist's WorkStealingScheduling cuts the list: check_schedule of 3.8."""
+    monkeypatch.setattr(slices, "LONGEST", ("slowest", "slow"))
+    names = ["a1", "a2", "a3", "slow[1]", "slow[2]", "b1", "b2", "slowest", "c1", "c2", "c3"]
+    dealt = slices.dealt(names, 3)
+    assert dealt == [
+        *("slowest", "a1", "a2"),
+        *("slow[1]", "a3", "b1", "b2"),
+        *("slow[2]", "c1", "c2", "c3"),
+    ]
+    assert slices.dealt(names, 1)[:3] == ["slowest", "slow[1]", "slow[2]"]
+    assert slices.dealt(["a1", "b1"], 3) == ["a1", "b1"]
