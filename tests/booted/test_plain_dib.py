@@ -51,6 +51,10 @@ def test_nothing_needs_to_be_mended(release, tmp_path, test_image, nothing_left)
 
 
 @pytest.mark.long
-def test_unstable_builds_and_boots(images, test_image):
-    done = test_image(images.get("unstable", "disk"))
+@pytest.mark.parametrize(
+    "release, words", [("unstable", ()), ("bullseye", ("--kernel", "generic"))]
+)
+def test_the_newest_and_the_oldest_build_and_boot(release, words, images, test_image):
+    """The cloud kernel of bullseye's security suite comes and goes; the generic one stays."""
+    done = test_image(images.get(release, "disk", "script", *words))
     assert done.status == 0, done.stdout
