@@ -49,6 +49,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_transports.py",
         "tests/booted/test_tutorials.py",
         "tests/cli/test_wheel.py",
+        "tests/cluster/test_object_stores.py",
     ),
     (
         "tests/booted/test_plain_dib.py",
@@ -65,6 +66,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_by_others.py::test_elements",
         "tests/booted/test_containers.py::test_containers_run_with_docker",
         "tests/booted/test_datasources.py",
+        "tests/booted/test_expected.py",
         "tests/booted/test_firmware.py",
         "tests/booted/test_hook_check.py",
         "tests/booted/test_inspected_images.py",

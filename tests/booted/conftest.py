@@ -148,6 +148,12 @@ def trixie(images) -> Path:
     return images.get("trixie", "partition")
 
 
+@pytest.fixture(scope="session")
+def without_cloud_init(images) -> Path:
+    """An image of trixie that boots in half the time."""
+    return images.get("trixie", "partition", "script", "--no-cloud-init")
+
+
 ALL_HOOKS = "script,puppet,salt,cfn-init,ansible,apply-config,hiera,json-file"
 """The groups whose tools come with the image and need nothing from elsewhere when they run."""
 

@@ -77,7 +77,7 @@ def whole_life(image: Path, directory: Path, separator: str, engine: str) -> Non
         life.remove(engine)
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", [pytest.param("bookworm", marks=pytest.mark.long), "trixie"])
 def test_containers_run_with_docker(images, release, tmp_path):
     """What runs is made in the guest, and no registry is asked."""
     layout, separator = RELEASES[release]

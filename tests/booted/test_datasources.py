@@ -75,11 +75,6 @@ def template(tmp_path):
     return path
 
 
-@pytest.fixture(scope="session")
-def without_cloud_init(images):
-    return images.get("trixie", "partition", "script", "--no-cloud-init")
-
-
 @pytest.mark.parametrize("source", ["ec2", "config-drive-vfat"])
 def test_cloud_init_finds_it(source, trixie, template, test_image):
     done = test_image(trixie, "--datasource", source, "-t", template)

@@ -1,6 +1,7 @@
 """What is expected follows from the template: a few kinds of them, on guests that really boot.
 
-The table of all kinds is tried on played guests, in ``tests/trial/test_expected.py``.
+The table of all kinds is tried on played guests, in ``tests/trial/test_expected.py``; templates
+without a deployment, and with one that sends no signal, boot in ``test_many.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ pytestmark = [
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-@pytest.mark.parametrize("name", ["user-data-only", "no-signal", "one-of-two", "wait-condition"])
+@pytest.mark.parametrize("name", ["one-of-two", "wait-condition"])
 def test_a_good_image_passes(trixie, test_image, nothing_left, name):
     done = test_image(trixie, "-t", TEMPLATES / f"{name}.yaml")
     assert done.status == 0, done.stdout
@@ -28,6 +29,7 @@ def test_a_good_image_passes(trixie, test_image, nothing_left, name):
     assert all(each["missing"] is None for server in servers for each in server["deployments"])
 
 
+@pytest.mark.long
 def test_the_server_with_the_deployment_is_named_when_its_agent_is_masked(
     trixie, test_image, nothing_left
 ):
