@@ -93,9 +93,11 @@ class Ways:
         if (named := _named_instead(way)) is None:
             return way, way.key is self._key
         if len(keys) > 1:
-            # Where the config has a key for root, that is the one to take.
-            with contextlib.suppress(SubjectError):
-                other = self._attach(address, user, keys[1:], deadline)
+            # Where the config has a key for root, that is the one to take.  Asked for once: a
+            # server that lets somebody in will not take another key later.
+            once = Deadline(0, deadline.what)
+            with contextlib.suppress(SubjectError, DeadlineExceeded):
+                other = self._attach(address, user, keys[1:], once)
                 if _named_instead(other) is None:
                     way.close()
                     return other, False

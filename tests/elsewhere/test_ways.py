@@ -65,6 +65,20 @@ def test_a_key_of_the_config_is_tried_too(tmp_path):
             way.close()
 
 
+def test_a_key_of_the_config_that_root_does_not_take_holds_nobody_up(tmp_path):
+    """It was offered again and again, until the time was over."""
+    mine = key()
+    (tmp_path / "id").write_text(new_key())
+    with ssh_server(lambda: {mine.get_base64()}, root=False) as port:
+        config = ssh_config(tmp_path / "config", port, f'IdentityFile "{tmp_path}/id"')
+        with Ways(WayOptions(config=config), key=mine) as ways:
+            deadline = Deadline(120, "ssh")
+            way, by_key_pair = ways.log_in("192.0.2.7", deadline)
+            assert (way.user, by_key_pair) == ("debian", True)
+            assert not deadline.passed
+            way.close()
+
+
 def test_a_server_that_lets_nobody_in(tmp_path):
     with ssh_server(set, root=True) as port:
         options = WayOptions(config=ssh_config(tmp_path / "config", port), user="me")
