@@ -4,8 +4,8 @@ The first row that matches the latest lines wins, so the specific stands before 
 kernel that panics because it found no root is reported as "no root".
 
 What ends a run has to begin a line, after no more than the time that the kernel writes before its
-own: a program of the guest's that quotes such a line, in a test or in a message of the day, has
-its name or other words before it.
+own, and a dot of the firmware's last words: a program of the guest's that quotes such a line, in a
+test or in a message of the day, has its name or other words before it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ _SYSTEMD = r"(?:systemd\[1\]: |\[ +OK +\] |\[!+\] )?"
 def _row(
     name: str, regex: str, reason: str, advice: str, *, fatal: bool = True, in_cloud: str = ""
 ) -> Pattern:
-    whole = rf"^\s*{_KERNEL}(?:{regex})" if fatal else regex
+    # SeaBIOS writes to a serial console when it has time: the last dot of "Booting from ROM..." may
+    # come behind the end of its line.
+    whole = rf"^[\s.]*{_KERNEL}(?:{regex})" if fatal else regex
     return Pattern(name, re.compile(whole, re.MULTILINE), reason, advice, fatal, in_cloud)
 
 

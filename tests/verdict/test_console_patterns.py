@@ -62,7 +62,11 @@ SAMPLES = {
         "[    4.034736] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI",
         "[    3.093098] int3: 0000 [#1] PREEMPT SMP NOPTI",
     ],
-    "kernel-panic": ["[    1.9] Kernel panic - not syncing: Fatal exception in interrupt"],
+    "kernel-panic": [
+        "[    1.9] Kernel panic - not syncing: Fatal exception in interrupt",
+        # Behind SeaBIOS' "Booting from ROM...", on a busy host.
+        ".[    3.215494] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000000",
+    ],
     "rescue-mode": [
         'You are in rescue mode. After logging in, type "journalctl -xb" to view system logs',
         "[  OK  ] Started rescue.service - Rescue Shell.",
