@@ -69,6 +69,7 @@ def test_tests_of_a_server_in_a_cloud(cloud, tmp_path):
     assert "1 failed, 1 passed, 8 skipped" in done.stdout
     assert "block needs a machine of this host; this server is in the cloud hotplate" in done.stdout
     assert "it asks for the embedded cloud, and its servers are in another" in done.stdout
+    assert "RemovedInSDK" not in done.stdout
     assert cloud.boots == 1
     assert cloud.what_there_is() == before
     reports = [*(tmp_path / "artifacts" / "last").glob("*/*/report.html")]
