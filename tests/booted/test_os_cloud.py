@@ -1,4 +1,4 @@
-"""``hotplate test --os-cloud`` against ``hotplate up``, with guests that are booted."""
+"""``--os-cloud``, of the command and of the plug-in, against ``hotplate up`` with booted guests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.long,
 ]
 
-SECONDS = 900
+SECONDS = 1800
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "plugin" / "greeting.yaml"
 EXPECT = {
     "outputs": {"greeting": "hello, cloud\n"},
@@ -34,6 +34,66 @@ EXPECT = {
     "packages": {"openssh-server": "installed"},
     "commands": {"id -u": {"stdout": "0"}},
 }
+
+TESTS = """
+import pytest
+
+SCRIPT = "#!/bin/sh\\nprintf %s \\"$word\\" > $heat_outputs_path.back\\necho to the log >&2\\n"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def deploys(server, word):
+    done = server.deploy(
+        group="script", config=SCRIPT, inputs={"word": word}, outputs=["back"]
+    ).wait()
+    assert done.status == "COMPLETE", server.diagnosis()
+    assert done.outputs["back"] == word
+    assert done.outputs["deploy_stderr"] == "to the log\\n"
+
+
+def test_what_works(booted_server):
+    server = booted_server
+    assert server.host.package("openssh-server").is_installed
+    assert server.host.service("os-collect-config").is_running
+    assert server.host.file("/etc/shadow").mode & 0o007 == 0
+    deploys(server, "a word")
+    assert server.wait_for_console_text("heat-config: signalled")
+    server.copy_in(b"\\0\\xff bytes", "/root/copied", mode=0o600)
+    assert server.copy_out("/root/copied") == b"\\0\\xff bytes"
+
+
+def test_a_reboot(booted_server):
+    server = booted_server
+    boot = server.host.file(BOOT_ID).content_string
+    server.reboot()
+    assert server.host.file(BOOT_ID).content_string != boot
+    server.wait_for_unit("os-collect-config.service")
+    deploys(server, "another word")
+
+
+def test_a_script_that_fails(booted_server):
+    done = booted_server.deploy(group="script", config="#!/bin/sh\\necho no >&2\\nexit 3\\n").wait()
+    assert done.outputs["deploy_status_code"] == 3
+    assert done.status == "COMPLETE", booted_server.diagnosis()
+
+
+@pytest.mark.parametrize("what", ["crash", "block"])
+def test_what_a_cloud_cannot_do(booted_server, what):
+    getattr(booted_server, what)()
+    raise AssertionError("it did not skip")
+
+
+def test_a_planted_fault(cloud):
+    raise AssertionError("it did not skip")
+"""
+"""Of somebody who uses the plug-in; the third fails."""
+
+MORE_TESTS = """
+def test_a_server_of_its_own(server):
+    done = server.deploy(group="script", config="#!/bin/sh\\necho first\\n").wait()
+    assert done.outputs["deploy_stdout"] == "first\\n", server.diagnosis()
+    assert "heat-config" in server.journal()
+"""
 
 
 class Elsewhere:
@@ -70,13 +130,17 @@ class Elsewhere:
             self.process.wait()
             sys.stdout.write(self.log.read_text())
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "OS_CLIENT_CONFIG_FILE": str(self.up / "clouds.yaml")}
+
     def start(self, *words: object) -> subprocess.Popen[str]:
         """Begin ``hotplate test --os-cloud``."""
         given = ["test", "--os-cloud", "hotplate", *words]
         return subprocess.Popen(
             [sys.executable, "-m", "hotplate", *map(str, given)],
             cwd=self.folder,
-            env={**os.environ, "OS_CLIENT_CONFIG_FILE": str(self.up / "clouds.yaml")},
+            env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -89,6 +153,25 @@ class Elsewhere:
             text, _ = process.communicate(timeout=SECONDS)
         print(text)
         return process.returncode, text
+
+    def pytest(self, *words: object) -> tuple[int, str]:
+        """Run pytest in the folder, with the image and ways into the guests."""
+        done = subprocess.run(
+            [
+                *(sys.executable, "-P", "-m", "pytest", "-rsf", "-p", "no:cacheprovider"),
+                *("--image", self.image, "--os-cloud", "hotplate"),
+                *("--ssh-config", self.up / "ssh-config", *words),
+            ],
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+        )
+        print(done.stdout)
+        return done.returncode, done.stdout
 
     def test(self, template: Path, *words: object) -> tuple[int, str]:
         """Test the image, with ways into the guest."""
@@ -185,3 +268,21 @@ def test_the_same_test_in_a_cloud(images, tmp_path, nothing_left):
         status, text = cloud.run("--clean")
         assert status == 0, text
         assert cloud.what_there_is() == before
+
+
+def test_the_plug_in_in_a_cloud(images, tmp_path, nothing_left):
+    image = images.get("bookworm", "disk", "script", "--package", "openssh-server")
+    (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "test_more.py").write_text(MORE_TESTS)
+    with Elsewhere(image, tmp_path) as cloud:
+        before = cloud.what_there_is()
+        status, text = cloud.pytest("--artifacts", tmp_path / "artifacts", ".")
+        assert status == 1, text
+        assert "1 failed, 3 passed, 3 skipped" in text
+        assert "FAILED test_it.py::test_a_script_that_fails" in text
+        for what in ("crash", "block"):
+            assert f"{what} needs a machine of this host; this server is in the cloud" in text
+        assert "it asks for the embedded cloud, and its servers are in another" in text
+        assert cloud.what_there_is() == before
+    reports = (tmp_path / "artifacts" / "last").glob("*/*/report.html")
+    assert [each for each in reports if "ended with status 3" in each.read_text()]
