@@ -26,7 +26,7 @@ BOOT_SECONDS = 900
 """Until a kernel says something, on a host that is busy."""
 
 
-def test_two_boots_on_two_workers_of_which_one_is_killed(hotplate, bookworm, tmp_path):
+def test_two_boots_on_two_workers_of_which_one_is_killed(hotplate, trixie, tmp_path):
     chosen = [TEMPLATES / name for name in ("user-data-only.yaml", "no-signal.yaml")]
     words = [word for each in chosen for word in ("-t", each)]
     base, verdicts = tmp_path / "artifacts", tmp_path / "v.json"
@@ -41,12 +41,12 @@ def test_two_boots_on_two_workers_of_which_one_is_killed(hotplate, bookworm, tmp
         killer = threading.Thread(target=kill_one)
         killer.start()
         done = hotplate(
-            *("test", bookworm, *words, "--on", on.address),
+            *("test", trixie, *words, "--on", on.address),
             *("--artifacts", base, "--json", verdicts),
         )
         killer.join()
         # What is on the worker is the image that was sent, once.
-        assert len([*on.folder.glob(f"cache-two/images/*/{bookworm.name}")]) == 1
+        assert len([*on.folder.glob(f"cache-two/images/*/{trixie.name}")]) == 1
     assert done.status == 0, done
     listed = json.loads(verdicts.read_text())
     assert [each["outcome"] for each in listed] == ["passed"] * 2

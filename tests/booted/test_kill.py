@@ -47,7 +47,7 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_ten_random_moments(bookworm, tmp_path, machines, test_image, nothing_left):
+def test_ten_random_moments(trixie, tmp_path, machines, test_image, nothing_left):
     chance = random.Random(2)
     met = 0
     for number in range(MOMENTS):
@@ -55,7 +55,7 @@ def test_ten_random_moments(bookworm, tmp_path, machines, test_image, nothing_le
         # the next one, and ends at once.
         folder = tmp_path / str(number)
         child = subprocess.Popen(
-            [sys.executable, "-m", "hotplate", "test", bookworm, "--artifacts", folder],
+            [sys.executable, "-m", "hotplate", "test", trixie, "--artifacts", folder],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -70,7 +70,7 @@ def test_ten_random_moments(bookworm, tmp_path, machines, test_image, nothing_le
     # The moments are worth something only if QEMU was up at some of them.
     assert met >= MOMENTS // 2
     # What was killed is in nobody's way; and the built-in template passes, and JUnit says so.
-    done = test_image(bookworm, "--junit", tmp_path / "result.xml")
+    done = test_image(trixie, "--junit", tmp_path / "result.xml")
     assert done.status == 0, done.stdout
     assert "PASSED" in done.stdout
     assert 'failures="0"' in (tmp_path / "result.xml").read_text()
