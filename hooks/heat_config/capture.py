@@ -182,6 +182,7 @@ class Pump:
     def __init__(self, streams):
         self._left[:] = [pid for pid in self._left if not _has_ended(pid)]
         self._control, theirs = socket.socketpair()
+        self._is_apart = False
         self._pid = os.fork()
         if self._pid == 0:
             try:
@@ -194,8 +195,20 @@ class Pump:
             for sink in stream.sinks[1:]:
                 os.close(sink.descriptor)
 
+    def stand_apart(self):
+        """Wait until what ends our process group does not end it, too.
+
+        Before that nobody may be started who writes: the pump, and with it what is written, would
+        be lost where the group of a runner is killed.
+        """
+        if not self._is_apart:
+            self._is_apart = True
+            with contextlib.suppress(OSError):
+                self._control.recv(1)
+
     def settle(self):
         """Wait until all that was written to the pipes so far is in the files."""
+        self.stand_apart()
         try:
             self._control.sendall(b"?")
             if self._control.recv(1):
@@ -268,6 +281,7 @@ def _be_pump(streams, control):
     # Only the end of the last writer, or SIGKILL, ends it: those who write would die of SIGPIPE.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
+    _answer(control)
     _keep_only({control.fileno()}.union(*map(_descriptors, streams)))
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:
         name.write("heat-config-out")
@@ -292,7 +306,13 @@ def _be_pump(streams, control):
                 while _take(reader, open_streams, poll):
                     pass
             if open_streams:  # else that it ends is answer enough
-                control.sendall(b"!")
+                _answer(control)
+
+
+def _answer(control):
+    """Let the one who asks know; nobody may be left."""
+    with contextlib.suppress(OSError):
+        control.send(b"!", socket.MSG_NOSIGNAL)
 
 
 def _take(reader, open_streams, poll):

@@ -66,6 +66,7 @@ class Execution:
         try:
             files.write_all(stdin, values.encode(document).encode("ascii"))
             os.lseek(stdin, 0, os.SEEK_SET)
+            self._pump.stand_apart()
             pid = self._spawn(path, environment, stdin)
         except ValueError:
             return result.failure(

@@ -223,6 +223,7 @@ class _Output:
             self._streams.append(made)
         self._pump = capture.Pump(self._streams)
         stack.callback(self._pump.close)
+        self._pump.stand_apart()
         self.stdout, self.stderr = (stream.writer for stream in self._streams)
 
     def started(self):

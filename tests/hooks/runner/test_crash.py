@@ -105,6 +105,42 @@ def test_two_hundred_kills_at_random_moments(guest, heat, cfn, power):
     assert len(states) >= 3, states
 
 
+LATE = """
+import sys, time
+sys.path.insert(0, {hooks!r})
+from heat_config import capture, runner
+pump = capture._be_pump
+def late(*arguments):
+    time.sleep(1)
+    pump(*arguments)
+capture._be_pump = late
+sys.exit(runner.main())
+"""
+
+
+@pytest.mark.defect("H1")
+def test_a_runner_that_is_killed_while_its_pump_starts_loses_no_answer(
+    guest, heat, cfn, wait_until
+):
+    """On a busy host the pump was still in the runner's group when the hook ran already."""
+    guest.hook("shell", HOOK % 1)
+    guest.metadata(cfn())
+    program = guest.root / "late.py"
+    program.write_text(LATE.format(hooks=guest.environment["HEAT_CONFIG_LIB"]))
+    process = subprocess.Popen(
+        [PYTHON, "-IS", str(program)],
+        env=guest.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    wait_until((guest.counts / "pid").exists)
+    kill(process)
+    settle(guest)
+    assert guest.runs("d-1") == 1
+    assert [body["deploy_status_code"] for body in heat.signals] == [0]
+
+
 def cut_before(guest, step, *, verb="main()"):
     """Do a pass that dies just before its *step*-th rename or directory sync; whether it did."""
     hooks = guest.environment["HEAT_CONFIG_LIB"]
