@@ -77,10 +77,19 @@ SLICES: tuple[tuple[str, ...], ...] = (
 """The beginnings of the tests' names."""
 
 LONGEST = (
+    "tests/booted/test_tutorials.py",
     "tests/booted/test_crash_matrix.py",
-    "tests/booted/test_containers.py::test_containers_run_with_docker",
+    "tests/booted/test_kill.py::test_twenty",
+    "tests/booted/test_recipes.py",
+    "tests/booted/test_os_cloud.py",
+    "tests/booted/test_many.py",
+    "tests/booted/test_five_servers.py",
+    "tests/booted/test_containers.py",
+    "tests/booted/test_documented_examples.py::test_every_example_passes",
+    "tests/booted/test_end_to_end.py",
+    "tests/booted/test_cluster.py",
 )
-"""What takes longest, the longest first: the beginnings of the tests' names."""
+"""Tests that take two minutes and more, the longest first: the beginnings of their names."""
 
 
 def group(name: str) -> str:
