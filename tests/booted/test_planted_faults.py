@@ -14,15 +14,12 @@ from hotplate.events import classify
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.verdict.stages import Stage
+from tests.booted.user_faults import AGENT, GIVE_UP, RESTART
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
 
-GIVE_UP = 8.0
-"""Seconds after which a deployment is asked about that cannot come to an end."""
-
 HOOK = "/usr/libexec/heat-config/hooks/script"
 NOTHING = "#!/bin/sh\n"
-AGENT = "os-collect-config"
 
 
 @pytest.fixture
@@ -88,7 +85,7 @@ def test_agent_crashing(server):
         "printf '[Service]\\nExecStart=\\nExecStart=/usr/bin/env PYTHONPATH=/run/broken python3 "
         '-c "import os_collect_config"\\n\' '
         "> /run/systemd/system/os-collect-config.service.d/broken.conf && "
-        f"systemctl daemon-reload && systemctl restart --no-block {AGENT}"
+        f"systemctl daemon-reload && {RESTART}"
     ).check()
     diagnosis = named(server)
     assert (diagnosis.fault, diagnosis.stage) == ("agent-crashing", Stage.AGENT_POLLED)
@@ -98,7 +95,7 @@ def test_poll_refused_for_a_wrong_secret(server, events):
     since = len(events)
     server.run(
         "sed -i 's/^secret_access_key *=.*/secret_access_key = 00000000000000000000000000000000/' "
-        f"/etc/os-collect-config.conf && systemctl restart --no-block {AGENT}"
+        f"/etc/os-collect-config.conf && {RESTART}"
     ).check()
     refused = []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.booted.user_faults import AGENT, UserFault, is_named
+from tests.booted.user_faults import AGENT, RESTART, UserFault, is_named
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
 
@@ -26,7 +26,7 @@ def drop_in(text: str) -> str:
     folder = f"{UNITS}/{AGENT}.service.d"
     return (
         f"mkdir -p {folder}; printf '[Service]\\n{text}\\n' > {folder}/site.conf; "
-        f"systemctl daemon-reload; systemctl restart --no-block {AGENT}"
+        f"systemctl daemon-reload; {RESTART}"
     )
 
 
@@ -137,28 +137,29 @@ IN_A_GUEST = (
     ),
     UserFault(
         "interpreter-gone",
-        f"ln -sfn python3.9 /usr/bin/python3; systemctl restart --no-block {AGENT}",
+        f"ln -sfn python3.9 /usr/bin/python3; {RESTART}",
         (r"/usr/bin/python3", r"/usr/bin/python3\.9"),
     ),
     UserFault(
         "library-folder-gone",
-        f"mv {LIBRARY} {LIBRARY}.old; systemctl restart --no-block {AGENT}",
+        f"mv {LIBRARY} {LIBRARY}.old; {RESTART}",
         (r"No module named .*heat_agent",),
     ),
     UserFault(
         "bash-gone",
-        f"mv /usr/bin/bash /usr/bin/bash.old; rm -rf /run/{AGENT}.*; "
-        f"systemctl restart --no-block {AGENT}",
-        ("/bin/bash",),
+        f"mv /usr/bin/bash /usr/bin/bash.old; rm -rf /run/{AGENT}.*; {RESTART}",
+        (),
+        # The agent of the image and its script hook need no bash.
+        harmless=True,
     ),
     UserFault(
         "start-script-gone",
-        f"rm /usr/libexec/os-collect-config/start; systemctl restart --no-block {AGENT}",
+        f"rm /usr/libexec/os-collect-config/start; {RESTART}",
         ("/usr/libexec/os-collect-config/start",),
     ),
     UserFault(
         "library-gone",
-        f"rm {LIBRARY}/heat_agent/collect/agent.py; systemctl restart --no-block {AGENT}",
+        f"rm {LIBRARY}/heat_agent/collect/agent.py; {RESTART}",
         (r"cannot import|No module named .*heat_agent\.collect\.agent",),
     ),
     UserFault(
@@ -174,19 +175,19 @@ IN_A_GUEST = (
         "old-configuration",
         "sed -i 's|^metadata_url.*|metadata_url = http://192.0.2.7:8000/v1|; "
         "s|169.254.169.254|192.0.2.7|g' /etc/os-collect-config.conf "
-        f"/var/lib/heat-cfntools/cfn-init-data; systemctl restart --no-block {AGENT}",
+        f"/var/lib/heat-cfntools/cfn-init-data; {RESTART}",
         (r"192\.0\.2\.7", r"os-collect-config\.conf|cfn-init-data"),
     ),
     UserFault(
         "clock-in-1990",
-        f"date -s 1990-01-01; systemctl restart --no-block {AGENT}",
+        f"date -s 1990-01-01; {RESTART}",
         (),
         # A poll has no time in its signature, a signal has that of Heat.
         harmless=True,
     ),
     UserFault(
         "clock-in-2040",
-        f"date -s 2040-01-01; systemctl restart --no-block {AGENT}",
+        f"date -s 2040-01-01; {RESTART}",
         (),
         # A poll has no time in its signature, a signal has that of Heat.
         harmless=True,

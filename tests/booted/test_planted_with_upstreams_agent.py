@@ -7,26 +7,24 @@ from __future__ import annotations
 
 import pytest
 
-from tests.booted.user_faults import AGENT, UserFault, is_named
+from tests.booted.user_faults import RESTART, UserFault, is_named
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
 
 WITH_UPSTREAMS_AGENT = (
     UserFault(
         "venv-interpreter-gone",
-        "ln -sfn /usr/bin/python3.9 /opt/heat-agent/bin/python3; "
-        f"systemctl restart --no-block {AGENT}",
+        f"ln -sfn /usr/bin/python3.9 /opt/heat-agent/bin/python3; {RESTART}",
         (r"/opt/heat-agent/bin/python", r"/usr/bin/python3\.9"),
     ),
     UserFault(
         "python-upgraded",
-        f"cd /opt/heat-agent/lib; mv python3.1? python3.7; systemctl restart --no-block {AGENT}",
+        f"cd /opt/heat-agent/lib; mv python3.1? python3.7; {RESTART}",
         ("/opt/heat-agent", r"python ?3\.7"),
     ),
     UserFault(
         "venv-library-gone",
-        "rm /opt/heat-agent/lib/python3*/site-packages/requests/__init__.py; "
-        f"systemctl restart --no-block {AGENT}",
+        f"rm /opt/heat-agent/lib/python3*/site-packages/requests/__init__.py; {RESTART}",
         ("requests|cannot import|No module",),
     ),
 )
