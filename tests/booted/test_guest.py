@@ -25,8 +25,8 @@ RAN = "/var/lib/ran"
 
 
 @pytest.fixture(scope="module")
-def testbed(testbed_of, all_hooks_bookworm) -> Testbed:
-    return testbed_of(all_hooks_bookworm)
+def testbed(testbed_of, all_hooks_trixie) -> Testbed:
+    return testbed_of(all_hooks_trixie)
 
 
 @pytest.fixture(scope="module")

@@ -77,8 +77,8 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
 
 
 @pytest.fixture(scope="module")
-def testbed(testbed_of, trixie) -> Testbed:
-    return testbed_of(trixie)
+def testbed(testbed_of, without_cloud_init) -> Testbed:
+    return testbed_of(without_cloud_init)
 
 
 @pytest.fixture(scope="module")

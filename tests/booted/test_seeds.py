@@ -25,10 +25,10 @@ def requests(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()]
 
 
-def test_the_wait_condition(all_hooks_bookworm, seeds, test_image, nothing_left):
+def test_the_wait_condition(all_hooks_trixie, seeds, test_image, nothing_left):
     """seeds/002: cfn-signal in the user data of an AWS::EC2::Instance."""
     done = test_image(
-        all_hooks_bookworm, "-t", seeds / "wait-condition" / "waitcondition_test.template"
+        all_hooks_trixie, "-t", seeds / "wait-condition" / "waitcondition_test.template"
     )
     assert done.status == 0, done.stdout
     assert done.verdict["status"] == "CREATE_COMPLETE"
@@ -99,11 +99,11 @@ def shows_a_nested_server(done: subprocess.CompletedProcess[str], folder: Path) 
     )
 
 
-def test_a_nested_server_by_global_environment(bookworm, seeds, etc_heat, nothing_left):
+def test_a_nested_server_by_global_environment(without_cloud_init, seeds, etc_heat, nothing_left):
     """seeds/003: server-2.yaml, and the type in /etc/heat/environment.d/default.yaml."""
     shows_a_nested_server(
         *etc_heat(
-            bookworm,
+            without_cloud_init,
             *("-t", seeds / "nested-server" / "server-2.yaml"),
             *("--environment-dir", "/etc/heat/environment.d"),
         )
@@ -111,20 +111,20 @@ def test_a_nested_server_by_global_environment(bookworm, seeds, etc_heat, nothin
 
 
 @pytest.mark.long
-def test_a_nested_server_by_user_environment(bookworm, seeds, etc_heat, nothing_left):
+def test_a_nested_server_by_user_environment(without_cloud_init, seeds, etc_heat, nothing_left):
     """seeds/003: server.yaml with env.yaml."""
     shows_a_nested_server(
         *etc_heat(
-            bookworm,
+            without_cloud_init,
             *("-t", seeds / "nested-server" / "server.yaml"),
             *("-e", seeds / "nested-server" / "env.yaml"),
         )
     )
 
 
-def test_the_puppet_deployment(all_hooks_bookworm, seeds, test_image, nothing_left):
+def test_the_puppet_deployment(all_hooks_trixie, seeds, test_image, nothing_left):
     """seeds/004: the config and the deployment of the letter."""
-    done = test_image(all_hooks_bookworm, "-t", seeds / "puppet-deployment" / "template.yaml")
+    done = test_image(all_hooks_trixie, "-t", seeds / "puppet-deployment" / "template.yaml")
     assert done.status == 0, done.stdout
     assert done.verdict["outputs"] == {
         "result": "the file holds fooooo and baaaaa",

@@ -100,11 +100,11 @@ def seen(requests: list[dict], service: str, method: str, part: str) -> bool:
 
 
 @pytest.mark.parametrize("polling", PAIRS)
-def test_a_guest_polls_and_signals_so(polling, trixie, test_image, tmp_path):
+def test_a_guest_polls_and_signals_so(polling, without_cloud_init, test_image, tmp_path):
     signals = PAIRS[polling]
     template = tmp_path / "transports.json"
     template.write_text(json.dumps(make_template(polling, signals)))
-    done = test_image(trixie, "-t", template)
+    done = test_image(without_cloud_init, "-t", template)
     assert done.verdict["status"] == "CREATE_COMPLETE", done.stdout
     sent = [signal for signal in signals if signal != "NO_SIGNAL"]
     assert done.verdict["outputs"] == {signal: f"by {signal}" for signal in sent}

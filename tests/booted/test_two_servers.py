@@ -18,8 +18,8 @@ pytestmark = [
 TEMPLATE = Path(__file__).parent / "templates" / "two-servers.yaml"
 
 
-def test_the_second_takes_the_firsts_output(trixie, test_image, nothing_left):
-    done = test_image(trixie, "-t", TEMPLATE, "-P", "word=greeting")
+def test_the_second_takes_the_firsts_output(without_cloud_init, test_image, nothing_left):
+    done = test_image(without_cloud_init, "-t", TEMPLATE, "-P", "word=greeting")
     assert done.status == 0, done.stdout
     outputs = done.verdict["outputs"]
     first, second = outputs["first_id"], outputs["second_id"]

@@ -108,10 +108,10 @@ class Session:
         return retry(ran, Deadline(BOOT_SECONDS, "the shell"), every=2)
 
 
-def test_a_guest_outlives_its_session(bookworm, seeds, tmp_path, nothing_left):
+def test_a_guest_outlives_its_session(without_cloud_init, seeds, tmp_path, nothing_left):
     directory = tmp_path / "up"
     template = seeds / "one-template-sample" / "template.yaml"
-    with Session(bookworm, directory, "-t", template, "--keep") as session:
+    with Session(without_cloud_init, directory, "-t", template, "--keep") as session:
         session.wait_for('stack "hotplate": CREATE_COMPLETE')
         shown = session.openstack("stack", "output", "show", "hotplate", "stdout")
         assert shown["output_value"] == "web server ready\n"
@@ -121,7 +121,7 @@ def test_a_guest_outlives_its_session(bookworm, seeds, tmp_path, nothing_left):
         done = session.hotplate("down", timeout=300)
         assert done.returncode == 0, done.stderr
         assert session.process.wait(60) == 0
-    with Session(bookworm, directory) as session:
+    with Session(without_cloud_init, directory) as session:
         session.wait_for(f'server "{SERVER}" is on')
         assert session.in_guest("cat /root/note") == "kept\n"
         assert session.in_guest("cat /proc/sys/kernel/random/boot_id") != first
@@ -151,7 +151,7 @@ def outside(session: Session) -> set[str]:
 @pytest.mark.long
 @pytest.mark.tool("ssh")
 def test_ssh_leads_to_the_guest(images, seeds, tmp_path, nothing_left):
-    image = images.get("bookworm", "disk", "script", "--package", "openssh-server")
+    image = images.get("trixie", "partition", "script", "--package", "openssh-server")
     template = seeds / "one-template-sample" / "template.yaml"
     with Session(image, tmp_path / "up", "-t", template) as session:
         session.wait_for('stack "hotplate": CREATE_COMPLETE')
