@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,9 @@ from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
 from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
+
+if TYPE_CHECKING:
+    from built_images import Images
 
 # A busy host is no fault of what is tested.
 settings.register_profile("hotplate", deadline=None)
@@ -47,6 +51,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("long") and (group := slices.group(_name(item))):
             item.add_marker(pytest.mark.xdist_group(group), append=False)
+
+
+@pytest.fixture(scope="session")
+def images() -> Images:
+    import built_images
+
+    if os.geteuid() != 0:
+        pytest.skip("building an image needs root")
+    return built_images.Images()
 
 
 def _name(item: pytest.Item) -> str:

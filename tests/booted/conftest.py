@@ -1,15 +1,12 @@
-"""Images that are built once and tested by many; and hotplate as a person runs it."""
+"""Images that many tests boot; and hotplate as a person runs it."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hotplate.settings import cache_dir
-
 if TYPE_CHECKING:
     from hotplate.plugin.pool import ServerPool
     from hotplate.testbed.testbed import Testbed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SEEDS = REPOSITORY / "tests" / "seeds"
-BUILD_SECONDS = 1500
-UNUSED_DAYS = 30
 RUN_SECONDS = 1500
 
 
@@ -65,71 +58,6 @@ def _hotplate(
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     return Done(done.returncode, done.stdout, done.stderr)
-
-
-def _fingerprint() -> str:
-    """Everything that an image is made of, as one hash."""
-    digest = hashlib.sha256()
-    parts = (REPOSITORY / "elements", REPOSITORY / "hooks")
-    files = [path for part in parts for path in part.rglob("*") if path.is_file()]
-    for path in sorted([*files, REPOSITORY / "hotplate" / "image" / "plan.py"]):
-        if "__pycache__" not in path.parts:
-            digest.update(str(path.relative_to(REPOSITORY)).encode() + b"\0")
-            digest.update(path.read_bytes() + oct(path.stat().st_mode).encode())
-    return digest.hexdigest()[:16]
-
-
-class Images:
-    """Builds each image once for all tests of this host."""
-
-    def __init__(self) -> None:
-        self.directory = cache_dir() / "test-images"
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._fingerprint = _fingerprint()
-        self._prune()
-
-    def get(
-        self,
-        release: str,
-        layout: str,
-        groups: str = "script",
-        *words: str,
-        seconds: int = BUILD_SECONDS,
-    ) -> Path:
-        """The image of that kind; builds it when it is not there."""
-        key = hashlib.sha256(json.dumps([groups, words]).encode()).hexdigest()[:8]
-        path = self.directory / f"{release}-{layout}-{key}-{self._fingerprint}.qcow2"
-        with (self.directory / f"{release}-{layout}-{key}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not path.exists():
-                self._forget(f"{release}-{layout}-{key}-")
-                done = _hotplate(
-                    *("build", "--release", release, f"--{layout}", "--group", groups),
-                    *("-o", path, *words),
-                    timeout=seconds,
-                )
-                assert done.status == 0, done.stderr[-2000:]
-            # When it was used last; an image whose time of change moves counts as written to.
-            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
-        return path
-
-    def _prune(self) -> None:
-        """Images that no test asks for any more go by themselves."""
-        for path in self.directory.glob("*.qcow2"):
-            if time.time() - path.stat().st_atime > UNUSED_DAYS * 86400:
-                self._forget(path.stem)
-
-    def _forget(self, prefix: str) -> None:
-        """Images of earlier elements and hooks are of no more use."""
-        for old in self.directory.glob(f"{prefix}*"):
-            old.unlink()
-
-
-@pytest.fixture(scope="session")
-def images() -> Images:
-    if os.geteuid() != 0:
-        pytest.skip("building an image needs root")
-    return Images()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,93 @@
+"""Images that are built once for all tests of this host."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hotplate.settings import cache_dir
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SECONDS = 1500
+UNUSED_DAYS = 30
+
+
+def _fingerprint() -> str:
+    """Everything that an image is made of, as one hash."""
+    digest = hashlib.sha256()
+    parts = (REPOSITORY / "elements", REPOSITORY / "hooks")
+    files = [path for part in parts for path in part.rglob("*") if path.is_file()]
+    for path in sorted([*files, REPOSITORY / "hotplate" / "image" / "plan.py"]):
+        if "__pycache__" not in path.parts:
+            digest.update(str(path.relative_to(REPOSITORY)).encode() + b"\0")
+            digest.update(path.read_bytes() + oct(path.stat().st_mode).encode())
+    return digest.hexdigest()[:16]
+
+
+def _not_on_the_mirror(log: Path) -> str:
+    """The file's name, when apt was refused one that is in the index, as of an old release."""
+    refused = re.search(r"E: Failed to fetch \S+/(\S+[.]deb)  404 ", log.read_text())
+    return refused[1] if refused else ""
+
+
+class Images:
+    """Builds what a test asks for when no test has asked for it before."""
+
+    def __init__(self) -> None:
+        self.directory = cache_dir() / "test-images"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._fingerprint = _fingerprint()
+        self._prune()
+
+    def get(
+        self,
+        release: str,
+        layout: str,
+        groups: str = "script",
+        *words: str,
+        seconds: int = SECONDS,
+    ) -> Path:
+        """The image of that kind; a test is skipped when its mirror lacks what it names."""
+        key = hashlib.sha256(json.dumps([groups, words]).encode()).hexdigest()[:8]
+        path = self.directory / f"{release}-{layout}-{key}-{self._fingerprint}.qcow2"
+        with (self.directory / f"{release}-{layout}-{key}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                self._forget(f"{release}-{layout}-{key}-")
+                command = [sys.executable, "-m", "hotplate", "build", "--release", release]
+                done = subprocess.run(
+                    [*command, f"--{layout}", "--group", groups, "-o", path, *words],
+                    cwd=REPOSITORY,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=seconds,
+                )
+                log = path.with_suffix(".log")
+                if done.returncode and log.exists() and (missing := _not_on_the_mirror(log)):
+                    pytest.skip(f"the mirror lacks what its own index names: {missing}")
+                assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+            # When it was used last; an image whose time of change moves counts as written to.
+            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+        return path
+
+    def _prune(self) -> None:
+        """Images that no test asks for any more go by themselves."""
+        for path in self.directory.glob("*.qcow2"):
+            if time.time() - path.stat().st_atime > UNUSED_DAYS * 86400:
+                self._forget(path.stem)
+
+    def _forget(self, prefix: str) -> None:
+        """Images of earlier elements and hooks are of no more use."""
+        for old in self.directory.glob(f"{prefix}*"):
+            old.unlink()
