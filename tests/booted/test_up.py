@@ -151,7 +151,7 @@ def outside(session: Session) -> set[str]:
 @pytest.mark.long
 @pytest.mark.tool("ssh")
 def test_ssh_leads_to_the_guest(images, seeds, tmp_path, nothing_left):
-    image = images.get("trixie", "partition", "script", "--package", "openssh-server")
+    image = images.get("bookworm", "disk", "script", "--package", "openssh-server")
     template = seeds / "one-template-sample" / "template.yaml"
     with Session(image, tmp_path / "up", "-t", template) as session:
         session.wait_for('stack "hotplate": CREATE_COMPLETE')

@@ -1,16 +1,15 @@
 """What is in an image that was really built: nothing to mend, and nothing needless."""
 
 import json
-import re
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from built_images import Images
 
 pytestmark = [
     pytest.mark.root,
@@ -75,31 +74,17 @@ class Tree:
         return result.stdout
 
 
-def not_on_the_mirror(log: Path) -> str:
-    """The file's name, when apt was refused one that is in the index, as of an old release."""
-    refused = re.search(r"E: Failed to fetch \S+/(\S+[.]deb)  404 ", log.read_text())
-    return refused[1] if refused else ""
-
-
 @pytest.fixture(scope="module", params=KINDS, ids=str)
 def tree(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, images: Images, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Tree]:
     kind: Kind = request.param
+    words = () if kind.install_type == "slim" else ("--install-type", kind.install_type)
+    built = images.get(kind.release, "partition", "script", *words)
     directory = tmp_path_factory.mktemp(str(kind))
     image, root = directory / "image.raw", directory / "root"
     root.mkdir()
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "hotplate", "build", "--partition", "--type", "raw"),
-            *("--release", kind.release, "--install-type", kind.install_type, "-o", image),
-        ],
-        timeout=1500,
-        check=False,
-    )
-    if done.returncode and (missing := not_on_the_mirror(image.with_suffix(".log"))):
-        pytest.skip(f"the mirror does not have what its own index names: {missing}")
-    assert done.returncode == 0
+    subprocess.run(["qemu-img", "convert", "-O", "raw", built, image], check=True)
     subprocess.run(["mount", "-o", "loop,ro,noload", image, root], check=True)
     try:
         yield Tree(root, kind)
