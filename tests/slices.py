@@ -13,6 +13,8 @@ from hotplate.shard import Shard
 
 SLICES: tuple[tuple[str, ...], ...] = (
     (
+        "tests/booted/test_by_others.py::test_heats_own_scenario_of_a_signal",
+        "tests/booted/test_by_others.py::test_heats_own_scenario_of_cfn_init",
         "tests/booted/test_documented_examples.py",
         "tests/booted/test_hostile_guest.py",
         "tests/booted/test_many.py",
@@ -24,7 +26,6 @@ SLICES: tuple[tuple[str, ...], ...] = (
     (
         "tests/booted/test_all_hooks.py",
         "tests/booted/test_by_others.py::test_heats_own",
-        "tests/booted/test_container_file.py",
         "tests/booted/test_guest.py",
         "tests/booted/test_os_cloud.py",
         "tests/booted/test_seeds.py",
@@ -43,13 +44,12 @@ SLICES: tuple[tuple[str, ...], ...] = (
     ),
     (
         "tests/booted/test_cluster.py",
+        "tests/booted/test_container_file.py",
         "tests/booted/test_new_hook.py",
         "tests/booted/test_planted_in_images.py::test_planted_in_an_image[a",
         "tests/booted/test_planted_in_images.py::test_planted_in_an_image[c",
         "tests/booted/test_plugin_booted.py",
-        "tests/booted/test_recipes.py::test_zuul",
         "tests/booted/test_transports.py",
-        "tests/booted/test_tutorials.py",
         "tests/cli/test_wheel.py",
         "tests/cluster/test_object_stores.py",
     ),
@@ -60,6 +60,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_planted_in_guests.py",
         "tests/booted/test_planted_with_upstreams_agent.py",
         "tests/booted/test_recipes.py::test_github",
+        "tests/booted/test_tutorials.py",
         "tests/booted/test_upstreams_agent.py",
     ),
     (
@@ -73,6 +74,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_hook_check.py",
         "tests/booted/test_inspected_images.py",
         "tests/booted/test_kill.py",
+        "tests/booted/test_recipes.py::test_zuul",
         "tests/cli/test_cluster_losses.py",
     ),
 )
