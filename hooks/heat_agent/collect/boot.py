@@ -7,6 +7,7 @@ writes the first configuration.
 from __future__ import annotations
 
 import os
+import sys
 
 from heat_config import process
 
@@ -16,9 +17,20 @@ FOREIGN = 78
 
 
 def prepare(program: str = PREPARE) -> int:
-    """Run *program*; return FOREIGN if the agent must not start, else 0."""
+    """Run *program*; return FOREIGN if the agent must not start, else 0.
+
+    Whatever else goes wrong is a line on stderr, as where upstream's agent is started.
+    """
     try:
         pid = process.spawn([program], env=dict(os.environ), stdin=0, stdout=1, stderr=2)
-    except OSError:
+    except OSError as error:
+        _say(f"cannot run {program}: {error.strerror}")
         return 0
-    return FOREIGN if process.wait(pid) == FOREIGN else 0
+    status = process.wait(pid)
+    if status not in (0, FOREIGN):
+        _say(f"prepare ended with status {status}")
+    return FOREIGN if status == FOREIGN else 0
+
+
+def _say(sentence: str) -> None:
+    print(f"os-collect-config: {sentence}", file=sys.stderr, flush=True)

@@ -289,7 +289,8 @@ def test_the_seams(guest, cloud, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_prepare_may_refuse_the_start(tmp_path, library):
+def test_prepare_may_refuse_the_start(tmp_path, library, capsys):
+    """In the words of start-upstream, the element's program for upstream's agent."""
     from heat_agent.collect import boot
 
     program = tmp_path / "prepare"
@@ -297,7 +298,10 @@ def test_prepare_may_refuse_the_start(tmp_path, library):
         program.write_text(f"#!/bin/sh\nexit {status}\n")
         program.chmod(0o755)
         assert boot.prepare(str(program)) == result
+    assert capsys.readouterr().err == "os-collect-config: prepare ended with status 1\n"
     assert boot.prepare(str(tmp_path / "none")) == 0
+    word = f"os-collect-config: cannot run {tmp_path}/none: No such file or directory\n"
+    assert capsys.readouterr().err == word
 
 
 def test_waiting_signals_are_sent(tmp_path, library, monkeypatch):
