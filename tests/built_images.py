@@ -24,9 +24,8 @@ UNUSED_DAYS = 30
 def _fingerprint() -> str:
     """Everything that an image is made of, as one hash."""
     digest = hashlib.sha256()
-    parts = (REPOSITORY / "elements", REPOSITORY / "hooks")
-    files = [path for part in parts for path in part.rglob("*") if path.is_file()]
-    for path in sorted([*files, REPOSITORY / "hotplate" / "image" / "plan.py"]):
+    parts = (REPOSITORY / "elements", REPOSITORY / "hooks", REPOSITORY / "hotplate" / "image")
+    for path in sorted(path for part in parts for path in part.rglob("*") if path.is_file()):
         if "__pycache__" not in path.parts:
             digest.update(str(path.relative_to(REPOSITORY)).encode() + b"\0")
             digest.update(path.read_bytes() + oct(path.stat().st_mode).encode())

@@ -13,7 +13,7 @@ GIVE_UP = 8.0
 """Seconds after which a deployment is asked about that cannot come to an end."""
 
 AGENT = "os-collect-config"
-RESTART = f"systemctl stop {AGENT}; systemctl start --no-block {AGENT}"
+RESTART = f"systemctl stop {AGENT} && systemctl start --no-block {AGENT}"
 """Starts it anew; the one that ran has ended, and takes nothing that comes later."""
 
 
