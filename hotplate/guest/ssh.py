@@ -134,19 +134,22 @@ class Ssh:
         # "exit" makes a status of a signal, which ssh tells in another way.
         line = f"{self._as_root}timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)}; exit $?"
         try:
-            with self._transport.open_session(timeout=ATTEMPT_SECONDS) as session:
+            # Closing the session ends what still sends or reads when something has failed.
+            with (
+                ThreadPoolExecutor(2) as pool,
+                self._transport.open_session(timeout=ATTEMPT_SECONDS) as session,
+            ):
                 session.settimeout(deadline.left)
                 session.exec_command(line)
-                session.sendall(data)
-                session.shutdown_write()
-                # Both at once: they share one window, and a full one stops the other.
+                # All at once: they share one window, and a full one stops the others.
+                sending = pool.submit(_send, session, data)
                 with (
-                    ThreadPoolExecutor(1) as reader,
                     session.makefile_stderr("rb") as errors,
                     session.makefile("rb") as output,
                 ):
-                    pending = reader.submit(_bounded, errors, deadline)
+                    pending = pool.submit(_bounded, errors, deadline)
                     stdout, stderr = _bounded(output, deadline), pending.result()
+                sending.result()
                 status = session.recv_exit_status()
         except TimeoutError:
             raise DeadlineExceeded(
@@ -184,6 +187,18 @@ class Ssh:
         if self._transport is not None:
             self._transport.close()
             self._transport = None
+
+
+def _send(session: paramiko.Channel, data: bytes) -> None:
+    """Send a command its input; one that ends before it has read all of it is no error."""
+    try:
+        session.sendall(data)
+        session.shutdown_write()
+    except TimeoutError:
+        raise
+    except OSError:
+        # Where the connection has gone too, there is no exit status.
+        pass
 
 
 def _bounded(stream: BufferedFile[bytes], deadline: Deadline) -> bytes:

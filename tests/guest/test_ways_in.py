@@ -66,8 +66,10 @@ def test_two_megabytes_both_ways(guest: Guest, tmp_path: Path) -> None:
 def test_missing_file_is_an_error(guest: Guest) -> None:
     with pytest.raises(CommandError, match="/no/such/file"):
         guest.copy_out("/no/such/file")
-    with pytest.raises(CommandError):
-        guest.copy_in(b"x", "/no/such/folder/file")
+    # More than the connection takes before somebody reads it.
+    for data in (b"x", bytes(4_000_000)):
+        with pytest.raises(CommandError, match="/no/such/folder/file"):
+            guest.copy_in(data, "/no/such/folder/file")
 
 
 def test_a_command_that_hangs_is_killed(guest: Guest) -> None:
@@ -145,6 +147,12 @@ def test_a_command_can_be_given_its_input(shell: Shell) -> None:
     data = bytes(range(256)) * 500
     assert shell.run("cat", stdin=data).check().stdout == data
     assert shell.run("ls /run/hotplate-shell").text.split() == ["err", "nonce", "out"]
+
+
+def test_a_command_may_answer_while_it_reads(ssh: Ssh) -> None:
+    # Both ways hold two megabytes, then one waits for the other.
+    data = bytes(range(256)) * (5_000_000 // 256)
+    assert ssh.run("cat; echo end >&2", stdin=data).check().stdout == data
 
 
 def test_shell_knows_its_guest_by_the_nonce(running: Machine, shell: Shell) -> None:
