@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hotplate.cloud.heat import engine
 from hotplate.image.inspect import Image
 from hotplate.plugin.pool import open_pool
 from hotplate.settings import Settings, cache_dir
@@ -175,6 +176,12 @@ BOTH = """
     def test_both(server, booted_server):
         raise AssertionError("it must not come so far")
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def heat() -> None:
+    """Import Heat first: pytester takes the modules away that a test of its has imported."""
+    engine.load()
 
 
 @pytest.fixture
