@@ -35,6 +35,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_by_others.py::test_an_example",
         "tests/booted/test_by_others.py::test_documented",
         "tests/booted/test_by_others.py::test_examples",
+        "tests/booted/test_containers.py::test_containers_run_with_docker[trixie]",
         "tests/booted/test_containers.py::test_containers_run_with_podman",
         "tests/booted/test_five_servers.py",
         "tests/booted/test_recipes.py::test_gitlab",

@@ -1,4 +1,8 @@
-"""Containers of both groups run in a booted guest, with docker and with podman."""
+"""Containers of both groups run in a booted guest, with docker and with podman.
+
+Each run has the hooks on the host (``tests/hooks/containers``), where podman's engine answers both
+command lines.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,13 @@ from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import load
 from hotplate.testbed.testbed import Testbed
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.long,
+]
 
 TEMPLATE = Path(__file__).parent / "templates" / "containers.yaml"
 GROUPS = "script,docker-cmd,docker-compose"
@@ -77,7 +87,7 @@ def whole_life(image: Path, directory: Path, separator: str, engine: str) -> Non
         life.remove(engine)
 
 
-@pytest.mark.parametrize("release", [pytest.param("bookworm", marks=pytest.mark.long), "trixie"])
+@pytest.mark.parametrize("release", RELEASES)
 def test_containers_run_with_docker(images, release, tmp_path):
     """What runs is made in the guest, and no registry is asked."""
     layout, separator = RELEASES[release]
@@ -85,7 +95,6 @@ def test_containers_run_with_docker(images, release, tmp_path):
     whole_life(image, tmp_path / "run", separator, "docker")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("release", RELEASES)
 def test_containers_run_with_podman(release, hotplate, tmp_path, monkeypatch):
     """In an image without docker, which would bring along what podman needs."""
