@@ -149,7 +149,10 @@ class Ssh:
                 ):
                     pending = pool.submit(_bounded, errors, deadline)
                     stdout, stderr = _bounded(output, deadline), pending.result()
-                sending.result()
+                # A guest may end its output and then neither read on nor say how it ended.
+                sending.result(deadline.left)
+                if not session.status_event.wait(deadline.left):
+                    raise TimeoutError
                 status = session.recv_exit_status()
         except TimeoutError:
             raise DeadlineExceeded(

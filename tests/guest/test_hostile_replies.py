@@ -8,12 +8,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
+import paramiko
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotplate.errors import MachineLostError
-from hotplate.guest import wire
+from hotplate.guest import ssh, wire
 from hotplate.guest.base import OUTPUT_BYTES, GuestReplyError
 from hotplate.guest.shell import Shell
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
@@ -151,3 +152,36 @@ def test_whatever_comes_is_an_answer_a_sentence_or_waited_for(data: bytes):
                         assert 0 <= wire.number(word, what="bytes", most=99) <= 99
         except MachineLostError as error:
             assert str(error) == "off"
+
+
+class EndsItsOutputOnly(paramiko.ServerInterface):
+    """Lets anybody in, and ends the output of each command without a status."""
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        return paramiko.AUTH_SUCCESSFUL
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return paramiko.OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        channel.shutdown_write()
+        return True
+
+
+@pytest.mark.parametrize("given", [b"", bytes(4_000_000)], ids=["nothing", "much"])
+def test_the_deadline_of_ssh_holds_for_a_command_without_a_status(
+    given: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ssh, "GRACE_SECONDS", 1.0)
+    ours, theirs = socket.socketpair()
+    server = paramiko.Transport(theirs)
+    server.add_server_key(paramiko.ECDSAKey.generate())
+    server.start_server(event=threading.Event(), server=EndsItsOutputOnly())
+    client = ssh.Ssh(lambda: ours, keys=[paramiko.ECDSAKey.generate()])
+    try:
+        client.attach(Deadline(10, "the server"))
+        with pytest.raises(DeadlineExceeded, match='the command "true" in the guest'):
+            client.run("true", timeout=1, stdin=given)
+    finally:
+        client.close()
+        server.close()
