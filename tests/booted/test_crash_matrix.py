@@ -30,7 +30,7 @@ def crash_matrix(image: Path, cuts: int, tmp_path: Path, *words: object, seconds
 
 
 def test_a_cut_at_each_boundary_loses_nothing_and_runs_nothing_twice(without_cloud_init, tmp_path):
-    """In one machine: its first boot takes as long as three cuts, and is not what is tried."""
+    """In one machine, without cloud-init: a first boot is not what is tried."""
     figures = crash_matrix(without_cloud_init, 6, tmp_path, "--machines", 1, seconds=1800)
     assert figures["problems"] == []
     assert figures["moments"] == dict.fromkeys(FIRST, 1)

@@ -44,7 +44,7 @@ class Session(paramiko.ServerInterface):
     def _answer(self, channel: paramiko.Channel, command: str) -> None:
         with contextlib.suppress(OSError, EOFError):
             # The client ends its input when it has the answer to "exec", which paramiko sends after
-            # this thread has begun; a channel that is closed before that is a connection lost.
+            # this thread has begun; a channel that is closed before that was given no command.
             while channel.recv(1 << 16):
                 pass
             if self._user == "root" and not self._root:

@@ -19,6 +19,12 @@ def test_there_are_as_many_as_tools_check_runs_in_turn() -> None:
     assert int(count[1]) == len(slices.SLICES)
 
 
+def test_tools_check_finds_the_long_tests_by_the_text_of_their_files() -> None:
+    marking = [p for p in (REPOSITORY / "tests").rglob("*.py") if "mark.long" in p.read_text()]
+    assert marking
+    assert [path.name for path in marking if not path.name.startswith("test_")] == []
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_each_is_the_part_that_shard_takes(part: int) -> None:
     group = slices.group_of(part)
