@@ -108,7 +108,9 @@ class Cloud:
 
     def __enter__(self) -> Cloud:
         try:
-            self._start()
+            # Heat imports its resources when it starts.
+            with heat_engine.without_garbage_collection():
+                self._start()
         except BaseException:
             self._exit.close()
             raise
