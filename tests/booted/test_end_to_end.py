@@ -63,11 +63,15 @@ def _hash(path):
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def test_a_script_that_fails_is_a_failed_stack_with_its_words(trixie, sample, test_image, tmp_path):
+def test_a_script_that_fails_is_a_failed_stack_with_its_words(
+    without_cloud_init, sample, test_image, tmp_path
+):
     shutil.copytree(sample, tmp_path / "sample")
     script = tmp_path / "sample" / "scripts" / "web.sh"
     script.write_text("#!/bin/sh\necho started\necho 'the web is not there' >&2\nexit 3\n")
-    done = test_image(trixie, "-t", tmp_path / "sample" / "template.yaml", "--pause-on-fail")
+    done = test_image(
+        without_cloud_init, "-t", tmp_path / "sample" / "template.yaml", "--pause-on-fail"
+    )
     assert done.status == 1
     # There is nobody to press Enter.
     for line in ("ssh -F ", "hotplate shell --directory ", "hotplate monitor --directory "):

@@ -20,9 +20,16 @@ pytestmark = [
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-@pytest.mark.parametrize("name", ["one-of-two", "wait-condition"])
-def test_a_good_image_passes(trixie, test_image, nothing_left, name):
-    done = test_image(trixie, "-t", TEMPLATES / f"{name}.yaml")
+@pytest.mark.parametrize(
+    ("name", "image"),
+    [
+        pytest.param("one-of-two", "without_cloud_init", id="one-of-two"),
+        # Its program is user data.
+        pytest.param("wait-condition", "trixie", id="wait-condition"),
+    ],
+)
+def test_a_good_image_passes(request, test_image, nothing_left, name, image):
+    done = test_image(request.getfixturevalue(image), "-t", TEMPLATES / f"{name}.yaml")
     assert done.status == 0, done.stdout
     servers = done.verdict["servers"]
     assert all(stage["seconds"] is not None for each in servers for stage in each["stages"])
@@ -31,11 +38,11 @@ def test_a_good_image_passes(trixie, test_image, nothing_left, name):
 
 @pytest.mark.long
 def test_the_server_with_the_deployment_is_named_when_its_agent_is_masked(
-    trixie, test_image, nothing_left
+    without_cloud_init, test_image, nothing_left
 ):
     """The helper beside it is only to be there, and is."""
     mask = "systemd.mask=os-collect-config.service"
-    done = test_image(trixie, "-t", TEMPLATES / "one-of-two.yaml", "--append", mask)
+    done = test_image(without_cloud_init, "-t", TEMPLATES / "one-of-two.yaml", "--append", mask)
     assert done.status == 1, done.stdout
     diagnosis = done.verdict["diagnosis"]
     assert (diagnosis["stage"], diagnosis["server"]) == ("agent polled", "worker")

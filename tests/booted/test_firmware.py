@@ -26,5 +26,5 @@ def test_a_whole_disk_for_uefi(images, test_image, nothing_left):
     assert "Linux version" in console
 
 
-def test_a_partition_with_its_kernel_under_uefi(trixie, test_image, nothing_left):
-    passes(test_image(trixie, "--firmware", "uefi"))
+def test_a_partition_with_its_kernel_under_uefi(without_cloud_init, test_image, nothing_left):
+    passes(test_image(without_cloud_init, "--firmware", "uefi"))

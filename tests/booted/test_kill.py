@@ -47,7 +47,7 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_ten_random_moments(trixie, tmp_path, machines, test_image, nothing_left):
+def test_ten_random_moments(without_cloud_init, tmp_path, machines, test_image, nothing_left):
     chance = random.Random(2)
     met = 0
     for number in range(MOMENTS):
@@ -55,7 +55,7 @@ def test_ten_random_moments(trixie, tmp_path, machines, test_image, nothing_left
         # the next one, and ends at once.
         folder = tmp_path / str(number)
         child = subprocess.Popen(
-            [sys.executable, "-m", "hotplate", "test", trixie, "--artifacts", folder],
+            [sys.executable, "-m", "hotplate", "test", without_cloud_init, "--artifacts", folder],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -70,7 +70,7 @@ def test_ten_random_moments(trixie, tmp_path, machines, test_image, nothing_left
     # The moments are worth something only if QEMU was up at some of them.
     assert met >= MOMENTS // 2
     # What was killed is in nobody's way; and the built-in template passes, and JUnit says so.
-    done = test_image(trixie, "--junit", tmp_path / "result.xml")
+    done = test_image(without_cloud_init, "--junit", tmp_path / "result.xml")
     assert done.status == 0, done.stdout
     assert "PASSED" in done.stdout
     assert 'failures="0"' in (tmp_path / "result.xml").read_text()
@@ -98,8 +98,8 @@ class Pytest:
 
 
 @pytest.mark.long
-def test_twenty_random_moments_of_pytest(trixie, tmp_path, machines, nothing_left):
-    tests = Pytest(trixie, tmp_path)
+def test_twenty_random_moments_of_pytest(without_cloud_init, tmp_path, machines, nothing_left):
+    tests = Pytest(without_cloud_init, tmp_path)
     tests.passes()
     chance = random.Random(3)
     met = 0
@@ -115,9 +115,9 @@ def test_twenty_random_moments_of_pytest(trixie, tmp_path, machines, nothing_lef
 
 
 @pytest.mark.long
-def test_twenty_random_moments_of_a_worker(trixie, tmp_path, machines, nothing_left):
+def test_twenty_random_moments_of_a_worker(without_cloud_init, tmp_path, machines, nothing_left):
     """pytest goes on with another worker in its place; then it is killed itself."""
-    tests = Pytest(trixie, tmp_path, "-n", "2")
+    tests = Pytest(without_cloud_init, tmp_path, "-n", "2")
     tests.passes()
     chance = random.Random(4)
     killed = 0
