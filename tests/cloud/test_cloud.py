@@ -149,17 +149,31 @@ def run_alone(script: str) -> str:
     return done.stdout.strip()
 
 
-def test_heat_is_imported_without_looking_for_garbage() -> None:
+def test_a_cloud_starts_and_ends_without_looking_for_garbage() -> None:
     """All of it stays, and was looked at hundreds of times."""
     script = """
-import gc
-from hotplate.cloud.heat import engine
+import atexit, gc, sys, tempfile
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from conftest import RecordingCompute
+from hotplate.cloud.cloud import Cloud
+from hotplate.events.log import EventLog
 looks = []
 gc.callbacks.append(lambda phase, info: looks.append(phase))
-engine.load()
-print(gc.isenabled(), len(looks) < 10)
+# Before what the cloud registers, and so called after it.
+atexit.register(lambda: print("to look at in the end", len(gc.get_objects()) > 1000))
+with tempfile.TemporaryDirectory() as name:
+    with Cloud(directory=Path(name), compute=RecordingCompute(), events=EventLog()):
+        print("looked", len(looks) > 10)
+        print("goes on", gc.isenabled())
+        print("imported apart", gc.get_freeze_count() > 100_000)
 """
-    assert run_alone(script) == "True True"
+    assert run_alone(script).splitlines() == [
+        "looked False",
+        "goes on True",
+        "imported apart True",
+        "to look at in the end False",
+    ]
 
 
 def test_stop_leaves_no_thread() -> None:
