@@ -72,7 +72,8 @@ def load() -> None:
             _import_heat()
         else:
             _import_heat_elsewhere()
-        # What is imported stays: nobody needs to look through it again, least of all at the end.
+        # No collection needs to look through the imported modules again, nor does the last one, at
+        # the end of the process.
         gc.freeze()
         atexit.register(gc.freeze)
     _loaded = True
@@ -80,7 +81,10 @@ def load() -> None:
 
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Make what stays: to look through it for garbage takes a quarter of Heat's start."""
+    """Pause garbage collection while a block makes objects that stay.
+
+    Looking through them takes a quarter of Heat's start.  What was off before stays off.
+    """
     if not gc.isenabled():
         yield
         return
