@@ -171,7 +171,9 @@ class Stacks:
         return {output["output_key"]: output.get("output_value") for output in stack.outputs}
 
     def clean(self) -> None:
-        for stack_id in self._made:
+        """Begin to delete all stacks; what they have made can be there for a moment."""
+        while self._made:
+            stack_id = self._made.pop()
             try:
                 self.client.stacks.delete(stack_id)
             except Exception as error:

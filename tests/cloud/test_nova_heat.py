@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from hotplate.timing.deadline import Deadline, retry
 
 TEMPLATE: dict[str, Any] = {
     "heat_template_version": "2018-08-31",
@@ -50,11 +53,15 @@ def changed(**properties: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def web(cloud: Any, stacks: Any) -> tuple[str, str]:
+def web(cloud: Any, stacks: Any) -> Iterator[tuple[str, str]]:
     """The ids of a stack and of its server."""
     stack = stacks.create(TEMPLATE)
     stacks.wait(stack, "CREATE_COMPLETE")
-    return stack, stacks.client.resources.get(stack, "web").physical_resource_id
+    yield stack, stacks.client.resources.get(stack, "web").physical_resource_id
+    stacks.clean()
+    # The next test's stack makes one of that name.
+    gone = Deadline(30, "the key pair to be deleted")
+    retry(lambda _: not cloud.servers.has_keypair("made-by-heat") or None, gone, every=0.05)
 
 
 def asked(cloud: Any, method: str, part: str) -> int:
