@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import threading
@@ -156,6 +157,21 @@ def make_heat() -> Iterator[Callable[..., Heat]]:
         server.close()
 
 
+class Nobody:
+    """The address of a control plane that refuses connections."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def nobody() -> Iterator[Nobody]:
+    """Bound, so that no other test's server is given the port, and not listening."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield Nobody(bound.getsockname()[1])
+
+
 @dataclass
 class Done:
     """How a run of the runner ended, and what it said."""
@@ -298,7 +314,9 @@ def cfn(heat: Heat, make_deployment):
     """
     signed_at = time.strftime("%Y-%m-%dT%H%%3A%M%%3A%SZ", time.gmtime())
 
-    def make(config: Any = "", *, server: Heat | None = None, id: str = "d-1", **keywords: Any):
+    def make(
+        config: Any = "", *, server: Heat | Nobody | None = None, id: str = "d-1", **keywords: Any
+    ):
         keywords.setdefault("group", "shell")
         verb = keywords.pop("verb", "POST")
         stamp = keywords.pop("stamp", signed_at)

@@ -64,10 +64,8 @@ def test_no_value_and_no_credential_is_left_or_logged(guest, heat, cfn):
 
 
 @pytest.mark.defect("N6")
-def test_a_failed_signal_does_not_show_the_signature(guest, cfn, make_heat):
-    gone = make_heat()
-    gone.close()
-    guest.metadata(cfn(server=gone))
+def test_a_failed_signal_does_not_show_the_signature(guest, cfn, nobody):
+    guest.metadata(cfn(server=nobody))
     done = guest.run()
     assert "Signature" not in done.log
     assert "c2VjcmV0" not in done.log + guest.console.read_text() + guest.log("d-1")
