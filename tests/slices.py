@@ -16,6 +16,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_by_others.py::test_heats_own_scenario_of_a_signal",
         "tests/booted/test_by_others.py::test_heats_own_scenario_of_cfn_init",
         "tests/booted/test_documented_examples.py",
+        "tests/booted/test_end_to_end.py",
         "tests/booted/test_hostile_guest.py",
         "tests/booted/test_many.py",
         "tests/booted/test_networks.py",
@@ -26,7 +27,9 @@ SLICES: tuple[tuple[str, ...], ...] = (
     (
         "tests/booted/test_all_hooks.py",
         "tests/booted/test_by_others.py::test_heats_own",
+        "tests/booted/test_expected.py::test_a_good_image_passes",
         "tests/booted/test_guest.py",
+        "tests/booted/test_kill.py::test_ten",
         "tests/booted/test_os_cloud.py",
         "tests/booted/test_seeds.py",
         "tests/booted/test_up.py",
@@ -55,6 +58,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/cluster/test_object_stores.py",
     ),
     (
+        "tests/booted/test_crash_matrix.py",
         "tests/booted/test_plain_dib.py",
         "tests/booted/test_planted_boot_faults.py",
         "tests/booted/test_planted_faults.py",

@@ -1,4 +1,8 @@
-"""Power cuts in a booted guest: no result is lost and no hook is run twice."""
+"""Power cuts in a booted guest: no result is lost and no hook is run twice.
+
+Each run of CI kills the runner before each write, and at random moments, without a machine:
+``tests/hooks/runner/test_crash.py``.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ pytestmark = [
     pytest.mark.builds,
     pytest.mark.root,
     pytest.mark.network,
+    pytest.mark.long,
 ]
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "crash-matrix"
@@ -38,7 +43,6 @@ def test_a_cut_at_each_boundary_loses_nothing_and_runs_nothing_twice(without_clo
     assert set(figures["statuses"]) <= {"COMPLETE", "FAILED"}
 
 
-@pytest.mark.long
 @pytest.mark.alone
 def test_two_hundred_cuts(trixie, tmp_path):
     figures = crash_matrix(trixie, 200, tmp_path, seconds=6 * 3600)

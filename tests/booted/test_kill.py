@@ -1,4 +1,7 @@
-"""SIGKILL of the harness at any moment leaves nothing, and the next run works."""
+"""SIGKILL of the harness at any moment leaves nothing, and the next run works.
+
+Each run of CI kills a session and its machines, which boot nothing, in ``tests/cli/test_up.py``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
 
 MOMENTS = 10
 SECONDS = 600
@@ -97,7 +100,6 @@ class Pytest:
         assert self.start().wait(SECONDS) == 0, (self.folder / "log").read_text()
 
 
-@pytest.mark.long
 def test_twenty_random_moments_of_pytest(without_cloud_init, tmp_path, machines, nothing_left):
     tests = Pytest(without_cloud_init, tmp_path)
     tests.passes()
@@ -114,7 +116,6 @@ def test_twenty_random_moments_of_pytest(without_cloud_init, tmp_path, machines,
     tests.passes()
 
 
-@pytest.mark.long
 def test_twenty_random_moments_of_a_worker(without_cloud_init, tmp_path, machines, nothing_left):
     """pytest goes on with another worker in its place; then it is killed itself."""
     tests = Pytest(without_cloud_init, tmp_path, "-n", "2")
