@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -184,21 +185,31 @@ def heat() -> None:
     engine.load()
 
 
+@pytest.fixture(scope="module")
+def cache() -> Path:
+    """Everybody's, where the state of an image is that has booted: pytester has another home."""
+    return cache_dir()
+
+
 @pytest.fixture
-def run(pytester, trixie, monkeypatch):
-    """Run tests with the plug-in on the image; the cache is everybody's."""
-    monkeypatch.setenv("HOTPLATE_CACHE", str(cache_dir()))
+def run_on(cache, pytester, monkeypatch):
+    """Run tests with the plug-in on an image."""
+    monkeypatch.setenv("HOTPLATE_CACHE", str(cache))
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    # pytester gives tests another home.
     pytester.makeini("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
 
-    def with_options(*options: str, **files: str):
+    def with_options(image: Path, *options: str, **files: str):
         pytester.makepyfile(**files)
         return pytester.runpytest_subprocess(
-            f"--image={trixie}", "--durations=0", *options, timeout=SECONDS
+            f"--image={image}", "--durations=0", *options, timeout=SECONDS
         )
 
     return with_options
+
+
+@pytest.fixture
+def run(run_on, without_cloud_init):
+    return functools.partial(run_on, without_cloud_init)
 
 
 def test_ten_tests_of_a_hook_that_know_nothing_of_each_other(run, pytester):
@@ -227,8 +238,8 @@ def test_a_reboot(run):
     run(test_reboot=REBOOT).assert_outcomes(passed=1)
 
 
-def test_a_failure_says_why_leaves_evidence_and_pauses_on_request(run, pytester):
-    done = run("--pause-on-fail", test_fails=FAILS)
+def test_a_failure_says_why_leaves_evidence_and_pauses_on_request(run_on, trixie, pytester):
+    done = run_on(trixie, "--pause-on-fail", test_fails=FAILS)
     done.assert_outcomes(failed=1)
     text = done.stdout.str() + done.stderr.str()
     assert re.search(r'hotplate: the server "\S+" is up', text)
@@ -270,11 +281,11 @@ def test_a_module_shares_its_server_and_cannot_have_both(run):
     assert 'the fixtures "server" and "booted_server" were asked for at once' in done.stdout.str()
 
 
-def test_two_workers_share_the_state(run):
+def test_two_workers_share_the_state(run, cache):
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     done = run("-n", "2", test_ten=TEN.replace("range(10)", "range(4)"))
     done.assert_outcomes(passed=4)
-    assert len(warm.states(cache_dir())) <= warm.KEPT
+    assert len(warm.states(cache)) <= warm.KEPT
 
 
 def test_each_test_boots_when_it_is_to_be_cold(run):
@@ -289,10 +300,10 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-def copied_state(trixie, tmp_path, monkeypatch) -> Path:
+def copied_state(without_cloud_init, tmp_path, monkeypatch) -> Path:
     """A copy of the image's warm state, alone in a cache of its own that runs use from now on."""
     made = warm.find_or_make(
-        Image.open(trixie), settings(), directory=tmp_path / "first-boot", say=print
+        Image.open(without_cloud_init), settings(), directory=tmp_path / "first-boot", say=print
     )
     state = made.directory
     copy = tmp_path / "cache" / "warm" / state.name
@@ -320,7 +331,9 @@ def test_a_damaged_state_is_made_anew_once_and_reported(run, copied_state):
 
 
 @pytest.mark.parametrize("part", ["disk.qcow2", "devices", "server.json", "cloud/heat.db"])
-def test_each_part_of_a_state_is_seen_to_be_damaged(copied_state, trixie, tmp_path, part):
+def test_each_part_of_a_state_is_seen_to_be_damaged(
+    copied_state, without_cloud_init, tmp_path, part
+):
     class BootsOnceMoreError(Exception):
         pass
 
@@ -331,7 +344,7 @@ def test_each_part_of_a_state_is_seen_to_be_damaged(copied_state, trixie, tmp_pa
     halve(copied_state / part)
     with (
         pytest.raises(BootsOnceMoreError),
-        open_pool(Image.open(trixie), settings(), tmp_path, cold=False, say=say),
+        open_pool(Image.open(without_cloud_init), settings(), tmp_path, cold=False, say=say),
     ):
         pass
 

@@ -30,9 +30,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 @pytest.fixture(scope="module")
-def routed(testbed_of, trixie, bookworm) -> Iterator[tuple[Testbed, Stack]]:
-    others = {"trixie": Image.open(trixie), "bookworm": Image.open(bookworm)}
-    testbed = testbed_of(trixie, others=others)
+def routed(testbed_of, without_cloud_init, bookworm) -> Iterator[tuple[Testbed, Stack]]:
+    others = {"trixie": Image.open(without_cloud_init), "bookworm": Image.open(bookworm)}
+    testbed = testbed_of(without_cloud_init, others=others)
     stack = Stack.create(testbed.cloud, load(TEMPLATES / "routed.yaml"), name="routed")
     yield testbed, stack.wait(seconds=SECONDS)
     stack.delete().wait(seconds=SECONDS)
