@@ -19,9 +19,10 @@ from typing import Any
 SECONDS = 120
 
 FORKS = f"""
-import contextlib, json, os, signal, sys
+import contextlib, json, logging, os, signal, sys
 from openstackclient import shell
 
+signal.alarm({SECONDS})
 sys.argv[:] = ["openstack", "token", "issue"]
 with (
     open(os.devnull, "w") as nowhere,
@@ -29,6 +30,9 @@ with (
     contextlib.redirect_stderr(nowhere),
 ):
     shell.main()
+signal.alarm(0)
+# What it logs to is closed by now; each command has a handler of its own.
+logging.getLogger().handlers.clear()
 
 for line in sys.stdin:
     sys.argv[:] = ["openstack", *json.loads(line)]

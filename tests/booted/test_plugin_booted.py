@@ -285,6 +285,7 @@ def test_two_workers_share_the_state(run, cache):
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     done = run("-n", "2", test_ten=TEN.replace("range(10)", "range(4)"))
     done.assert_outcomes(passed=4)
+    assert (done.stdout.str() + done.stderr.str()).count("once, to restore it") <= 1
     assert len(warm.states(cache)) <= warm.KEPT
 
 
