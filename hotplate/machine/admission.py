@@ -42,6 +42,22 @@ def host_mib(*, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"
     return limit
 
 
+def most_mib(*, proc: Path = Path("/proc")) -> int | None:
+    """Return the MiB that one process can ask this host for; None where that is not known.
+
+    Linux lets it have any where it is to overcommit always, and a sandbox may not say.
+    Source: Linux' Documentation/mm/overcommit-accounting.rst.
+    """
+    try:
+        mode = (proc / "sys/vm/overcommit_memory").read_text().strip()
+    except OSError:
+        return None
+    if mode == "1":
+        return None
+    sizes = [line.split() for line in (proc / "meminfo").read_text().splitlines()]
+    return sum(int(size[1]) for size in sizes if size[0] in ("MemTotal:", "SwapTotal:")) // 1024
+
+
 @contextlib.contextmanager
 def reserve(
     memory_mib: int,
@@ -53,15 +69,24 @@ def reserve(
 ) -> Iterator[None]:
     """Hold memory for one machine as long as the context lasts; waits until there is enough.
 
-    A machine that is alone is always admitted: the host may swap, but nothing waits for ever.
+    A machine that is alone is admitted if the host can have it at all: it may swap, but nothing
+    waits for ever.  One that the host cannot have is refused at once, as all others would wait
+    behind it.
 
     :param memory_mib: the guest's memory.
     :param directory: shared by all processes on this host that count each other's machines.
     :param budget_mib: what all may use together; :data:`SHARE` of the host's memory.
     :param waiting: called once, with a sentence, when there is not enough.
     :raises HostTooSlow: when there is not enough in time.
-    :raises HostError: when the directory cannot be used.
+    :raises HostError: when the host has less than that, or the directory cannot be used.
     """
+    most = most_mib()
+    if most is not None and memory_mib > most:
+        raise HostError(
+            f"a machine of {memory_mib} MiB is more than the {most} MiB that this host has,"
+            " memory and swap",
+            hint="--memory MIB",
+        )
     budget = int(host_mib() * SHARE) if budget_mib is None else budget_mib
     need = memory_mib + OVERHEAD_MIB
     try:

@@ -144,7 +144,7 @@ CASES = {
     ),
     "more memory than there is": (
         (["tiny.raw", "--memory", "100000000"], "", "", {}),
-        (3, "host error", "error", "Cannot allocate memory"),
+        (3, "host error", "error", "a machine of 100000000 MiB is more than the"),
     ),
     "more processors than QEMU can": (
         (["tiny.raw", "--cpus", "100000"], "", "", {}),

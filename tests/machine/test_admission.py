@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hotplate.errors import HostError
-from hotplate.machine.admission import OVERHEAD_MIB, held, host_mib, reserve
+from hotplate.machine.admission import OVERHEAD_MIB, held, host_mib, most_mib, reserve
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 BUDGET = 2 * (500 + OVERHEAD_MIB)
@@ -96,6 +96,17 @@ def test_a_machine_alone_is_always_let_in(tmp_path: Path) -> None:
         assert held(tmp_path) == [10 * BUDGET + OVERHEAD_MIB]
 
 
+def test_one_that_the_host_cannot_have_is_refused_and_nobody_waits_behind_it(
+    tmp_path: Path,
+) -> None:
+    with (
+        ask(tmp_path),
+        pytest.raises(HostError, match="a machine of 100000000 MiB is more than the "),
+        ask(tmp_path, 100_000_000, seconds=20),
+    ):
+        pass
+
+
 def test_killed_owner_holds_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER, tmp_path], stdout=subprocess.PIPE, text=True
@@ -121,3 +132,14 @@ def test_the_smaller_of_host_and_container(tmp_path: Path) -> None:
     assert host_mib(proc=tmp_path, cgroup=tmp_path) == 8192
     (tmp_path / "memory.max").write_text(str(2 << 30))
     assert host_mib(proc=tmp_path, cgroup=tmp_path) == 2048
+
+
+@pytest.mark.parametrize(("mode", "most"), [("0", 9216), ("1", None), ("2", 9216), ("", None)])
+def test_what_linux_lets_one_process_have(tmp_path: Path, mode: str, most: int | None) -> None:
+    (tmp_path / "meminfo").write_text(
+        "MemTotal: 8388608 kB\nMemFree: 1 kB\nSwapTotal: 1048576 kB\n"
+    )
+    if mode:
+        (tmp_path / "sys/vm").mkdir(parents=True)
+        (tmp_path / "sys/vm/overcommit_memory").write_text(f"{mode}\n")
+    assert most_mib(proc=tmp_path) == most
