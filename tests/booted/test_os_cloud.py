@@ -25,7 +25,10 @@ pytestmark = [
     pytest.mark.long,
 ]
 
-SECONDS = 1800
+SECONDS = 1200
+STACK_SECONDS = 600
+"""Until pytest prints what its threads are at, in a test that takes longer."""
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "plugin" / "greeting.yaml"
 EXPECT = {
     "outputs": {"greeting": "hello, cloud\n"},
@@ -109,7 +112,7 @@ class Elsewhere:
         with self.log.open("wb") as output:
             words = ["up", self.image, "--directory", self.up]
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "hotplate", *map(str, words)],
+                [sys.executable, "-X", "faulthandler", "-m", "hotplate", *map(str, words)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -156,22 +159,33 @@ class Elsewhere:
 
     def pytest(self, *words: object) -> tuple[int, str]:
         """Run pytest in the folder, with the image and ways into the guests."""
-        done = subprocess.run(
-            [
-                *(sys.executable, "-P", "-m", "pytest", "-rsf", "-p", "no:cacheprovider"),
-                *("--image", self.image, "--os-cloud", "hotplate"),
-                *("--ssh-config", self.up / "ssh-config", *words),
-            ],
-            cwd=self.folder,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SECONDS,
-        )
-        print(done.stdout)
-        return done.returncode, done.stdout
+        log = self.folder / "pytest.log"
+        try:
+            with log.open("wb") as output:
+                done = subprocess.run(
+                    [
+                        *(sys.executable, "-P", "-m", "pytest", "-rsf", "-p", "no:cacheprovider"),
+                        *("-o", f"faulthandler_timeout={STACK_SECONDS}"),
+                        *("--image", self.image, "--os-cloud", "hotplate"),
+                        *("--ssh-config", self.up / "ssh-config", *words),
+                    ],
+                    cwd=self.folder,
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=SECONDS,
+                    check=False,
+                )
+        except subprocess.TimeoutExpired:
+            # What the cloud's threads are at.
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait(60)
+            ends = [f"{each}:\n{each.read_text()[-3000:]}" for each in (log, self.log)]
+            pytest.fail(f"pytest does not end in {SECONDS} s\n" + "\n".join(ends), pytrace=False)
+        text = log.read_text()
+        print(text)
+        return done.returncode, text
 
     def test(self, template: Path, *words: object) -> tuple[int, str]:
         """Test the image, with ways into the guest."""

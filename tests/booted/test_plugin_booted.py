@@ -20,6 +20,8 @@ from hotplate.testbed import warm_state as warm
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
 
 SECONDS = 400
+STACK_SECONDS = 300
+"""Until pytest prints what its threads are at, in a test that takes longer."""
 
 TEN = """
     import json
@@ -196,13 +198,20 @@ def run_on(cache, pytester, monkeypatch):
     """Run tests with the plug-in on an image."""
     monkeypatch.setenv("HOTPLATE_CACHE", str(cache))
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    pytester.makeini("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
+    pytester.makeini(
+        "[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n"
+        f"faulthandler_timeout = {STACK_SECONDS}\n"
+    )
 
     def with_options(image: Path, *options: str, **files: str):
         pytester.makepyfile(**files)
-        return pytester.runpytest_subprocess(
-            f"--image={image}", "--durations=0", *options, timeout=SECONDS
-        )
+        try:
+            return pytester.runpytest_subprocess(
+                f"--image={image}", "--durations=0", *options, timeout=SECONDS
+            )
+        except pytester.TimeoutExpired as error:
+            ends = [(pytester.path / each).read_text()[-3000:] for each in ("stdout", "stderr")]
+            pytest.fail("\n".join([str(error), *ends]), pytrace=False)
 
     return with_options
 
