@@ -140,7 +140,9 @@ class Ssh:
                 self._transport.open_session(timeout=ATTEMPT_SECONDS) as session,
             ):
                 session.settimeout(deadline.left)
-                session.exec_command(line)
+                # paramiko waits without a limit here, and a guest that reboots just now never
+                # answers: it has the request already, so that nothing is sent again.
+                pool.submit(session.exec_command, line).result(deadline.left)
                 # All at once: they share one window, and a full one stops the others.
                 sending = pool.submit(_send, session, data)
                 with (

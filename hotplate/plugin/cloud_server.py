@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from hotplate.testbed.testbed import Testbed
 
 SSH_SECONDS = 300.0
+REPLY_SECONDS = 15.0
+"""How long a guest that may be about to reboot has to answer."""
 
 
 class CloudConsole:
@@ -202,9 +204,11 @@ class CloudServerUnderTest(ServerUnderTest):
             try:
                 if self._way is None or not self._way.is_alive:
                     self._way = self._log_in(deadline)
-                return self._way.run(BOOT_ID).text not in ("", before) or None
+                way = self._way
+                return way.run(BOOT_ID, timeout=REPLY_SECONDS).text not in ("", before) or None
             except (GuestGoneError, DeadlineExceeded):
-                self._way = None
+                if self._way is not None:
+                    self._way.close()
                 return None
 
         retry(rebooted, deadline, every=2.0)

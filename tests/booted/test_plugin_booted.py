@@ -19,8 +19,8 @@ from hotplate.testbed import warm_state as warm
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
 
-SECONDS = 400
-STACK_SECONDS = 300
+SECONDS = 900
+STACK_SECONDS = 600
 """Until pytest prints what its threads are at, in a test that takes longer."""
 
 TEN = """

@@ -168,20 +168,52 @@ class EndsItsOutputOnly(paramiko.ServerInterface):
         return True
 
 
+class StartsNothing(EndsItsOutputOnly):
+    """Says nothing to a command, as a guest whose reply was lost."""
+
+    def __init__(self, over: threading.Event) -> None:
+        self._over = over
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        return not self._over.wait(60)
+
+
+@contextlib.contextmanager
+def served(interface: paramiko.ServerInterface) -> Iterator[ssh.Ssh]:
+    """Yield a connection to a server of paramiko's."""
+    ours, theirs = socket.socketpair()
+    server = paramiko.Transport(theirs)
+    server.add_server_key(paramiko.ECDSAKey.generate())
+    server.start_server(event=threading.Event(), server=interface)
+    client = ssh.Ssh(lambda: ours, keys=[paramiko.ECDSAKey.generate()])
+    try:
+        client.attach(Deadline(10, "the server"))
+        yield client
+    finally:
+        client.close()
+        server.close()
+
+
+def test_the_deadline_of_ssh_holds_for_a_command_that_is_not_answered(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(ssh, "GRACE_SECONDS", 1.0)
+    over = threading.Event()
+    with served(StartsNothing(over)) as client:
+        try:
+            with pytest.raises(DeadlineExceeded, match='the command "true" in the guest'):
+                client.run("true", timeout=1)
+        finally:
+            over.set()
+
+
 @pytest.mark.parametrize("given", [b"", bytes(4_000_000)], ids=["nothing", "much"])
 def test_the_deadline_of_ssh_holds_for_a_command_without_a_status(
     given: bytes, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(ssh, "GRACE_SECONDS", 1.0)
-    ours, theirs = socket.socketpair()
-    server = paramiko.Transport(theirs)
-    server.add_server_key(paramiko.ECDSAKey.generate())
-    server.start_server(event=threading.Event(), server=EndsItsOutputOnly())
-    client = ssh.Ssh(lambda: ours, keys=[paramiko.ECDSAKey.generate()])
-    try:
-        client.attach(Deadline(10, "the server"))
-        with pytest.raises(DeadlineExceeded, match='the command "true" in the guest'):
-            client.run("true", timeout=1, stdin=given)
-    finally:
-        client.close()
-        server.close()
+    with (
+        served(EndsItsOutputOnly()) as client,
+        pytest.raises(DeadlineExceeded, match='the command "true" in the guest'),
+    ):
+        client.run("true", timeout=1, stdin=given)
