@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hotplate.errors import HostError
+from hotplate.machine import admission
 from hotplate.machine.admission import OVERHEAD_MIB, held, host_mib, most_mib, reserve
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
@@ -92,17 +93,18 @@ def test_one_that_is_behind_another_in_the_queue_says_so_too(tmp_path: Path) -> 
 
 
 def test_a_machine_alone_is_always_let_in(tmp_path: Path) -> None:
-    with ask(tmp_path, 10 * BUDGET):
-        assert held(tmp_path) == [10 * BUDGET + OVERHEAD_MIB]
+    with ask(tmp_path, BUDGET):
+        assert held(tmp_path) == [BUDGET + OVERHEAD_MIB]
 
 
 def test_one_that_the_host_cannot_have_is_refused_and_nobody_waits_behind_it(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(admission, "most_mib", lambda: 500)
     with (
         ask(tmp_path),
-        pytest.raises(HostError, match="a machine of 100000000 MiB is more than the "),
-        ask(tmp_path, 100_000_000, seconds=20),
+        pytest.raises(HostError, match="a machine of 501 MiB is more than the 500 MiB"),
+        ask(tmp_path, 501, seconds=20),
     ):
         pass
 
