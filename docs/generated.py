@@ -27,12 +27,12 @@ sys.path[:0] = [str(HERE), str(ROOT)]
 import loop  # noqa: E402
 
 from hotplate import cli  # noqa: E402
+from hotplate.events.console_patterns import PATTERNS  # noqa: E402
 from hotplate.hookkit.contract import EXCEPTIONS, LINES  # noqa: E402
 from hotplate.hookkit.contract_configs import ROLES  # noqa: E402
 from hotplate.hookkit.contract_file import built_in  # noqa: E402
 from hotplate.plugin.options import OPTIONS  # noqa: E402
 from hotplate.settings import Settings  # noqa: E402
-from hotplate.verdict.console_patterns import PATTERNS  # noqa: E402
 from hotplate.verdict.rules import RULES  # noqa: E402
 from hotplate.verdict.stages import STAGES  # noqa: E402
 

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hotplate.events import classify
+from hotplate.events import classify, console_patterns
 from hotplate.events.event import Event
 from hotplate.events.kinds import LinkChange, LinkPart, LinkShape, ServiceRequest, StackResource
 from hotplate.events.log import EventLog
-from hotplate.verdict import console_patterns
 from hotplate.verdict.tracker import StageTracker
 
 

@@ -11,7 +11,7 @@ import queue
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hotplate.events import classify
+from hotplate.events import classify, console_patterns
 from hotplate.events.classify import STACK_TYPE
 from hotplate.events.event import Event
 from hotplate.events.kinds import GuestFlood, ServerWaiting, ServiceRequest, StackResource
@@ -19,7 +19,6 @@ from hotplate.events.log import EventLog
 from hotplate.settings import Settings
 from hotplate.timing.deadline import Deadline, GuestDeadline
 from hotplate.trial.rest import LOOK_SECONDS
-from hotplate.verdict import console_patterns
 
 DONE = ("COMPLETE", "FAILED")
 NEW_REQUESTS = 5_000

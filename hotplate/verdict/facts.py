@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hotplate.events import classify
+from hotplate.events import classify, console_patterns
 from hotplate.events.event import Event
 from hotplate.events.kinds import (
     DiskError,
@@ -18,7 +18,6 @@ from hotplate.events.kinds import (
     MachineReset,
     UserDataParts,
 )
-from hotplate.verdict import console_patterns
 from hotplate.verdict.deployment_track import DeploymentTrack
 from hotplate.verdict.health import Health
 from hotplate.verdict.hook_output import HookOutput

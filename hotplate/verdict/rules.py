@@ -6,7 +6,8 @@ and what a guest's own state says to be wrong before how that shows from outside
 
 from __future__ import annotations
 
-from hotplate.verdict import console_patterns, detectors, guest_boot
+from hotplate.events import console_patterns
+from hotplate.verdict import detectors, guest_boot
 from hotplate.verdict.causes import CAUSES
 from hotplate.verdict.rule import Rule
 from hotplate.verdict.stages import ORDER, Stage

@@ -15,13 +15,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "machine"))
 
 import tiny_guest
 
-from hotplate.events import classify
+from hotplate.events import classify, console_patterns
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import Firmware, MachineConfig
 from hotplate.machine.machine import Machine
-from hotplate.verdict import console_patterns
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from hotplate.events.console_patterns import BY_NAME, PATTERNS
 from hotplate.events.log import EventLog
-from hotplate.verdict.console_patterns import BY_NAME, PATTERNS
 from hotplate.verdict.diagnosis import diagnose
 from hotplate.verdict.rules import RULES
 from hotplate.verdict.stages import STAGES, Stage

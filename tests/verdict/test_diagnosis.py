@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hotplate.verdict.console_patterns import BY_NAME
+from hotplate.events.console_patterns import BY_NAME
 from hotplate.verdict.rules import RULES
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker

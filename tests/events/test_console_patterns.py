@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotplate.verdict.console_patterns import BY_NAME, PATTERNS, match, scan
+from hotplate.events.console_patterns import BY_NAME, PATTERNS, match, scan
 
 SAMPLES = {
     "no-bootable-device": [
