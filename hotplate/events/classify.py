@@ -10,11 +10,13 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from hotplate.events import console_patterns
 from hotplate.events.event import Event
 from hotplate.events.kinds import (
     GUEST_SERVICES,
     ConsoleLine,
     DiskError,
+    GuestFlood,
     GuestPanic,
     MachineExit,
     ServiceRequest,
@@ -205,6 +207,20 @@ def is_panic(event: Event) -> bool:
     """Return True when a guest's kernel panicked, and QEMU does not let it run on."""
     panic = GuestPanic.of(event)
     return panic is not None and panic.action != "run"
+
+
+def hopeless(event: Event) -> str:
+    """Return why a guest never continues after an event, "" when it may."""
+    if GuestPanic.of(event):
+        return "the guest's kernel panicked"
+    if is_loss(event):
+        return "the machine was lost"
+    if is_stop(event):
+        return "QEMU stopped the guest"
+    if flood := GuestFlood.of(event):
+        return flood.text
+    pattern = console_patterns.match(console_text(event) or "")
+    return f"the console shows: {pattern.reason}" if pattern and pattern.fatal else ""
 
 
 def is_poll(event: Event) -> bool:

@@ -28,6 +28,7 @@ class Pattern:
     :param in_cloud: the advice in a run in a cloud, where the other is about what only a run on
         this host has; "" for the same.
     :param fatal: True when the guest never continues after it, so that a run can be given up.
+    :param of_host: True when a panic beside it says nothing about the image.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Pattern:
     advice: str
     fatal: bool = True
     in_cloud: str = ""
+    of_host: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -57,12 +59,19 @@ _SYSTEMD = r"(?:systemd\[1\]: |\[ +OK +\] |\[!+\] )?"
 
 
 def _row(
-    name: str, regex: str, reason: str, advice: str, *, fatal: bool = True, in_cloud: str = ""
+    name: str,
+    regex: str,
+    reason: str,
+    advice: str,
+    *,
+    fatal: bool = True,
+    in_cloud: str = "",
+    of_host: bool = False,
 ) -> Pattern:
     # SeaBIOS writes to a serial console when it has time: the last dot of "Booting from ROM..." may
     # come behind the end of its line.
     whole = rf"^[\s.]*{_KERNEL}(?:{regex})" if fatal else regex
-    return Pattern(name, re.compile(whole, re.MULTILINE), reason, advice, fatal, in_cloud)
+    return Pattern(name, re.compile(whole, re.MULTILINE), reason, advice, fatal, in_cloud, of_host)
 
 
 PATTERNS: tuple[Pattern, ...] = (
@@ -141,6 +150,17 @@ PATTERNS: tuple[Pattern, ...] = (
         "give the guest one processor (--cpus 1), or use QEMU 8.1 or later",
         fatal=False,
         in_cloud="try again: the cloud's hypervisor emulates a processor with a fault",
+        of_host=True,
+    ),
+    # Linux, arch/x86/kernel/apic/io_apic.c, check_timer(): it counts how many ticks come in a time
+    # that it measures in turns of the processor, not of the timer.
+    _row(
+        "timer-too-late",
+        r"Kernel panic - not syncing: IO-APIC \+ timer doesn't work!",
+        "the machine's timer did not tick while the kernel waited for it",
+        "the host is too busy for QEMU: try again, with less beside it",
+        in_cloud="the cloud's host is overloaded: try again, or another availability zone",
+        of_host=True,
     ),
     _row(
         "kernel-panic",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 
-from hotplate.errors import ImageError
-from hotplate.events import classify
+from hotplate.errors import HostError, HotplateError, ImageError, MachineLostError
+from hotplate.events import classify, console_patterns
 from hotplate.events.event import Event
+from hotplate.events.kinds import DiskError, MachineExit
 from hotplate.events.log import EventLog
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
@@ -26,6 +28,9 @@ POLLS = 3
 
 LOOKS = 20
 """So often it is tried to find the agent between two polls; a busy host may never show it."""
+
+CONSOLE_LINES = 100
+"""How many of the console's last lines say whose fault a panic is."""
 
 NEWS_SECONDS = 30.0
 """After that long without a step, what the console shows is reported."""
@@ -160,11 +165,46 @@ def wait_between_polls(events: EventLog, server: Server) -> bool:
     return False
 
 
+def _end(testbed: Testbed, event: Event, console: Iterable[str]) -> HotplateError | None:
+    """Return what a boot ended with, if the guest never continues after an event.
+
+    :param console: its last lines.
+    """
+    why = classify.hopeless(event)
+    if classify.is_loss(event) or (why and any(map(_is_of_host, console_patterns.scan(console)))):
+        return MachineLostError(
+            f"the image was booted, but {why.removeprefix('the console shows: ')}",
+            hint="try again; this says nothing about the image",
+        )
+    if (error := DiskError.of(event)) is not None and error.stopped:
+        return HostError(
+            f"the image was booted, but QEMU could not write its disk: {error.message}",
+            hint=f"df -h {testbed.settings.cache}",
+        )
+    if why:
+        return _never_polled(testbed, why)
+    if ended := MachineExit.of(event):
+        return _never_polled(testbed, f"the machine ended ({ended.reason})")
+    return None
+
+
+def _is_of_host(finding: console_patterns.ConsoleFinding) -> bool:
+    return finding.pattern.of_host
+
+
+def _never_polled(testbed: Testbed, why: str = "") -> ImageError:
+    return ImageError(
+        f"the image was booted, but its agent never polled Heat{': ' if why else ''}{why}",
+        hint=f"hotplate test {testbed.image.path}",
+    )
+
+
 def _wait_for_polls(testbed: Testbed, heard: queue.SimpleQueue[Event], narrator: Narrator) -> str:
     """Return the id of the server that was switched on, once its agent has polled a few times."""
     patience = testbed.settings.patience
     silence = GuestDeadline(patience, "the agent's first polls")
     ours = ""
+    console: deque[str] = deque(maxlen=CONSOLE_LINES)
     polls = 0
     while polls < POLLS:
         try:
@@ -174,15 +214,15 @@ def _wait_for_polls(testbed: Testbed, heard: queue.SimpleQueue[Event], narrator:
             if not silence.passed:
                 continue
             event = None
-        if event is None or (event.kind == "exit" and event.server == ours):
-            raise ImageError(
-                "the image was booted, but its agent never polled Heat",
-                hint=f"hotplate test {testbed.image.path}",
-            )
+        if event is None:
+            raise _never_polled(testbed)
         if event.source == "machine" and event.kind == "power-on":
             ours = ours or event.server
         if event.server == ours:
             narrator.see(event)
+            console.append(classify.console_text(event) or "")
+            if (end := _end(testbed, event, console)) is not None:
+                raise end
             polls += classify.is_poll(event) and classify.answered(event)
         narrator.remind()
         if not classify.is_request(event) or polls:

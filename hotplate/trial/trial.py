@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, MachineLostError
+from hotplate.events import classify
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine.wiring import FIRST_GUEST_ADDRESS
@@ -28,7 +29,7 @@ from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.guest_probe import ask_guest, save_logs, wait_for_boot
 from hotplate.trial.rest import Rest
 from hotplate.trial.subject import subject_of, taken_for_granted
-from hotplate.trial.watch import StackEnd, Watch, hopeless
+from hotplate.trial.watch import StackEnd, Watch
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.tracker import StageTracker, decisive
@@ -148,7 +149,7 @@ class Trial:
             server.picture_boot(
                 picture,
                 directory=directory,
-                until=lambda event: bool(hopeless(event)),
+                until=lambda event: bool(classify.hopeless(event)),
                 seconds=min(PICTURE_SECONDS, self.settings.patience),
             )
         return picture if picture.exists() else None

@@ -11,10 +11,10 @@ import queue
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hotplate.events import classify, console_patterns
+from hotplate.events import classify
 from hotplate.events.classify import STACK_TYPE
 from hotplate.events.event import Event
-from hotplate.events.kinds import GuestFlood, ServerWaiting, ServiceRequest, StackResource
+from hotplate.events.kinds import ServerWaiting, ServiceRequest, StackResource
 from hotplate.events.log import EventLog
 from hotplate.settings import Settings
 from hotplate.timing.deadline import Deadline, GuestDeadline
@@ -128,7 +128,7 @@ class Watch:
                 self._on_server(event.server)
             if ends(event):
                 return ""
-            if why := hopeless(event):
+            if why := classify.hopeless(event):
                 return why
 
     def _note_waiting(self, event: Event) -> None:
@@ -173,20 +173,3 @@ def _end(event: Event, name: str, action: str) -> StackEnd | None:
     if change.action != action or change.status not in DONE:
         return None
     return StackEnd(f"{action}_{change.status}", change.reason)
-
-
-def hopeless(event: Event) -> str:
-    """Return why a guest never continues after an event, "" when it may."""
-    if event.source == "machine" and event.kind == "panic":
-        return "the guest's kernel panicked"
-    if classify.is_loss(event):
-        return "the machine was lost"
-    if classify.is_stop(event):
-        return "QEMU stopped the guest"
-    if flood := GuestFlood.of(event):
-        return flood.text
-    if text := classify.console_text(event):
-        pattern = console_patterns.match(text)
-        if pattern is not None and pattern.fatal:
-            return f"the console shows: {pattern.reason}"
-    return ""

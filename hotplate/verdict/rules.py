@@ -85,6 +85,15 @@ RULES: tuple[Rule, ...] = (
         in_cloud="try again; this says nothing about the image",
     ),
     Rule(
+        "host-overloaded",
+        None,
+        _EVERY,
+        detectors.console_finding("timer-too-late"),
+        "try again, with less beside it on this host: QEMU's timer had no processor to tick on; "
+        "this says nothing about the image",
+        in_cloud="try again, or another availability zone: this says nothing about the image",
+    ),
+    Rule(
         "kernel-panic",
         Stage.BOOTED,
         _EVERY,

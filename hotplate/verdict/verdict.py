@@ -26,6 +26,7 @@ NOT_VISIBLE = "not visible here"
 _OUTCOMES = {
     "machine-lost": Outcome.LOST,
     "emulation-failed": Outcome.LOST,
+    "host-overloaded": Outcome.LOST,
     "host-disk": Outcome.HOST,
 }
 """The faults that are not the image's."""

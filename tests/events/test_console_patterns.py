@@ -62,6 +62,11 @@ SAMPLES = {
         "[    4.034736] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI",
         "[    3.093098] int3: 0000 [#1] PREEMPT SMP NOPTI",
     ],
+    # Of a guest under TCG whose QEMU got the processor in turns of 50 ms.
+    "timer-too-late": [
+        "[    0.060221] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with "
+        "apic=debug and send a report.  Then try booting with the 'noapic' option.",
+    ],
     "kernel-panic": [
         "[    1.9] Kernel panic - not syncing: Fatal exception in interrupt",
         # Behind SeaBIOS' "Booting from ROM...", on a busy host.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import importlib
 import json
+import queue
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from hotplate.errors import HostError, ImageError, MachineLostError
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
 from hotplate.testbed import first_boot
@@ -69,6 +71,70 @@ def test_when_no_step_comes_the_console_is_quoted_without_its_escapes(lines):
     assert all('the console: "[    0.000000] Linux version 6.1"' in words for words in waiting)
     # Not at every look.
     assert len(waiting) < 4
+
+
+# -- a guest that stops ---------------------------------------------------------------------------
+
+PANIC = "[    0.06] Kernel panic - not syncing: "
+
+
+def line(text: str) -> Event:
+    return Event("console", "line", "web", {"text": text})
+
+
+@pytest.mark.parametrize(
+    ("events", "error", "why"),
+    [
+        (
+            [line(f"{PANIC}VFS: Unable to mount root fs on unknown-block(0,0)")],
+            ImageError,
+            "its agent never polled Heat: the console shows: the kernel could not mount the root",
+        ),
+        ([Event("machine", "panic", "web")], ImageError, "the guest's kernel panicked"),
+        (
+            [Event("machine", "exit", "web", {"status": 0, "reason": "guest-shutdown"})],
+            ImageError,
+            "its agent never polled Heat: the machine ended (guest-shutdown)",
+        ),
+        (
+            [line(f"{PANIC}IO-APIC + timer doesn't work!  Boot with apic=debug")],
+            MachineLostError,
+            "the image was booted, but the machine's timer did not tick",
+        ),
+        (
+            [
+                line("[    4.03] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI"),
+                line(f"{PANIC}Fatal exception in interrupt"),
+            ],
+            MachineLostError,
+            "the image was booted, but the kernel panicked",
+        ),
+        (
+            [Event("machine", "exit", "web", {"status": -9, "reason": "lost"})],
+            MachineLostError,
+            "the image was booted, but the machine was lost",
+        ),
+        (
+            [Event("machine", "disk-error", "web", {"stopped": True, "message": "ENOSPC"})],
+            HostError,
+            "QEMU could not write its disk: ENOSPC",
+        ),
+    ],
+)
+def test_a_guest_that_stops_ends_the_wait_and_it_says_why(events, error, why):
+    """At once: who waited for the agent of a guest that had panicked waited for minutes."""
+    heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    # Another server's say nothing of this one.
+    for event in (POWER, *(replace(each, server="other") for each in events), *events):
+        heard.put(event)
+    testbed = SimpleNamespace(
+        settings=SimpleNamespace(patience=600.0, cache="cache"),
+        image=SimpleNamespace(path="a.qcow2"),
+    )
+    with pytest.raises(error) as raised:
+        first_boot._wait_for_polls(testbed, heard, Narrator(lambda _: None))
+    assert why in raised.value.message
+    assert heard.empty()
 
 
 # -- between two polls ----------------------------------------------------------------------------

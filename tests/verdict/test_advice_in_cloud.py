@@ -41,6 +41,7 @@ def test_a_cloud_has_what_is_looked_at(row):
         ("watchdog: BUG: soft lockup - CPU#0 stuck for 22s!", "soft-lockup"),
         ("Buffer I/O error on dev vda1", "disk-errors"),
         ("[   1.2] int3: 0000 [#1]", "stray-breakpoint"),
+        ("Kernel panic - not syncing: IO-APIC + timer doesn't work!", "timer-too-late"),
     ],
 )
 def test_a_diagnosis_has_the_advice_for_where_it_ran(line, pattern, unseen):

@@ -69,6 +69,16 @@ def test_a_panic_of_the_emulation_is_not_the_images(story):
     assert "--cpus 1" in verdict.last_line()
 
 
+def test_a_timer_that_an_overloaded_host_keeps_waiting_is_not_the_images(story):
+    """Linux counts how many ticks come while the processor takes so many turns (check_timer())."""
+    story.power()
+    story.console("[    0.06] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with")
+    verdict = verdict_of(story, status="CREATE_IN_PROGRESS")
+    assert verdict.outcome is Outcome.LOST
+    assert verdict.last_line().startswith("MACHINE LOST: not reached: ")
+    assert "this says nothing about the image" in verdict.last_line()
+
+
 def test_a_machine_that_was_lost_in_silence_is_no_image_without_a_kernel(story):
     story.power()
     story.emit("machine", "exit", status=-9, reason="lost", message="")
