@@ -26,6 +26,8 @@ from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
 
 if TYPE_CHECKING:
     from built_images import Images
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
 # A busy host is no fault of what is tested.
 settings.register_profile("hotplate", deadline=None)
@@ -72,10 +74,18 @@ def pytest_collection_finish(session: pytest.Session) -> Iterator[None]:
     """Let workers begin with what takes longest, of what is left when all others have chosen."""
     import slices
 
-    if workers := getattr(session.config, "workerinput", {}).get("workercount", 0):
+    if hasattr(session.config, "workerinput"):
         of = {_name(item): item for item in session.items}
-        session.items[:] = [of[name] for name in slices.dealt([*of], workers)]
+        session.items[:] = [of[name] for name in slices.in_order([*of])]
     yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """Keep together what shares a server, and nothing else of a file."""
+    import slices
+
+    return slices.Scheduler(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 SERVER = "0b9f9f0e-1c8a-4a38-8f2c-7a41a53c6a11"

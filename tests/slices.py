@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from xdist.scheduler import LoadScopeScheduling
+
 from hotplate.shard import Shard
 
 SLICES: tuple[tuple[str, ...], ...] = (
@@ -100,6 +102,17 @@ LONGEST = (
 )
 """Tests that take two minutes and more, the longest first: the beginnings of their names."""
 
+TOGETHER = (
+    "tests/booted/test_routed_servers.py",
+    "tests/booted/test_networks.py",
+    "tests/booted/test_hostile_guest.py",
+    "tests/booted/test_guest.py",
+    "tests/booted/test_datasources.py",
+    "tests/booted/test_container_file.py",
+    "tests/booted/test_planted_with_upstreams_agent.py",
+)
+"""Files whose tests share what takes a minute to set up: each worker would do it for itself."""
+
 
 def group(name: str) -> str:
     """Return the group for ``--shard`` that a test is in, "" for one that is not listed.
@@ -122,25 +135,27 @@ def group_of(part: int) -> str:
     return next(name for name in names if shard.has(name))
 
 
-def dealt(names: Sequence[str], workers: int) -> list[str]:
-    """Return the names in an order in which workers begin with what takes longest.
+def in_order(names: Sequence[str]) -> list[str]:
+    """Return the names with those first that take longest: begun at the end, one would run alone.
 
-    Begun at the end, it would run alone. The order is for pytest-xdist's ``--dist worksteal``: each
-    worker is given its part of the list in one piece, and loses from the end of it.
+    Then those come that stay together, which are begun at once too.
 
     :param names: of tests, as seen from the repository.
     """
-    longest = sorted((each for each in names if each.startswith(LONGEST)), key=_rank)
-    others = [each for each in names if not each.startswith(LONGEST)]
-    order: list[str] = []
-    for worker in range(workers):
-        size = (len(names) - len(order)) // (workers - worker)
-        piece = longest[worker::workers]
-        more = max(0, size - len(piece))
-        order += [*piece, *others[:more]]
-        del others[:more]
-    return [*order, *others]
+    return sorted(names, key=_rank)
+
+
+class Scheduler(LoadScopeScheduling):
+    """Gives a worker that runs out the next test, or all of a file whose tests stay together.
+
+    With pytest-xdist's ``--dist loadscope --no-loadscope-reorder``.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((file for file in TOGETHER if nodeid.startswith(f"{file}::")), nodeid)
 
 
 def _rank(name: str) -> int:
-    return next(rank for rank, each in enumerate(LONGEST) if name.startswith(each))
+    beginnings = (*LONGEST, *TOGETHER)
+    fitting = (rank for rank, each in enumerate(beginnings) if name.startswith(each))
+    return next(fitting, len(beginnings))

@@ -2,9 +2,11 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import slices
+from xdist.remote import Producer
 
 from hotplate.shard import Shard
 
@@ -46,15 +48,44 @@ def test_what_is_not_listed_is_in_no_group() -> None:
     assert [each for part in slices.SLICES for each in sorted(part)] == BEGINNINGS
 
 
-def test_each_worker_begins_with_one_of_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As pytest-xdist's WorkStealingScheduling cuts the list: check_schedule of 3.8."""
+def test_what_takes_longest_is_begun_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "LONGEST", ("slowest", "slow"))
-    names = ["a1", "a2", "a3", "slow[1]", "slow[2]", "b1", "b2", "slowest", "c1", "c2", "c3"]
-    dealt = slices.dealt(names, 3)
-    assert dealt == [
-        *("slowest", "a1", "a2"),
-        *("slow[1]", "a3", "b1", "b2"),
-        *("slow[2]", "c1", "c2", "c3"),
+    monkeypatch.setattr(slices, "TOGETHER", ("file.py",))
+    names = ["a", "file.py::one", "slow[1]", "slow[2]", "b", "slowest", "file.py::two", "c"]
+    assert slices.in_order(names) == [
+        *("slowest", "slow[1]", "slow[2]"),
+        *("file.py::one", "file.py::two"),
+        *("a", "b", "c"),
     ]
-    assert slices.dealt(names, 1)[:3] == ["slowest", "slow[1]", "slow[2]"]
-    assert slices.dealt(["a1", "b1"], 3) == ["a1", "b1"]
+
+
+class Worker:
+    """One of pytest-xdist's, of which the scheduler sees so much."""
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.shutting_down = False
+        self.queue: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.queue += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_a_worker_has_all_of_a_file_that_stays_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one test of any other: what is not begun is for whoever has time first."""
+    monkeypatch.setattr(slices, "TOGETHER", ("file.py",))
+    names = ["a.py::0", *(f"file.py::{number}" for number in range(1, 6)), "a.py::6", "a.py::7"]
+    options = SimpleNamespace(loadscopereorder=False)
+    config = SimpleNamespace(option=options, getvalue=lambda _: ["2*popen"])
+    scheduler = slices.Scheduler(config, Producer("test", enabled=False))  # type: ignore[arg-type]
+    workers = [Worker("one"), Worker("two")]
+    for worker in workers:
+        scheduler.add_node(worker)  # type: ignore[arg-type]
+        scheduler.add_node_collection(worker, names)  # type: ignore[arg-type]
+    scheduler.schedule()
+    assert [worker.queue for worker in workers] == [[0, 6], [1, 2, 3, 4, 5]]
+    scheduler.mark_test_complete(workers[0], 0)  # type: ignore[arg-type]
+    assert [worker.queue for worker in workers] == [[0, 6, 7], [1, 2, 3, 4, 5]]
