@@ -6,10 +6,13 @@ Source: Glance's image API v2, ``GET /v2/schemas/image`` and ``/v2/schemas/image
 from __future__ import annotations
 
 import json
-
-from jsonschema import Draft202012Validator, ValidationError
+from functools import cache
+from typing import TYPE_CHECKING
 
 from hotplate.cloud.glance.images import GlanceError, Values
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 PROPERTIES = 128
 TAGS = 128
@@ -107,7 +110,6 @@ SCHEMAS: dict[str, Values] = {
     "member": MEMBER,
     "members": _collection("members", MEMBER),
 }
-_VALIDATOR = Draft202012Validator({"type": "object", **IMAGE})
 
 
 def check(values: Values) -> None:
@@ -125,13 +127,19 @@ def check(values: Values) -> None:
     for name in own:
         if not 0 < len(name) <= TEXT:
             raise GlanceError(400, f"A property's name has 1 to {TEXT} characters.")
-    try:
-        _VALIDATOR.validate(values)
-    except ValidationError as error:
+    for error in _validator().iter_errors(values):
         where = "".join(f"[{json.dumps(part)}]" for part in error.path)
         raise GlanceError(
             400, f"Provided object does not match schema 'image': {_short(error.message)} {where}"
-        ) from None
+        )
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    # Loaded here, as for Nova: the start of a cloud does without.
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator({"type": "object", **IMAGE})
 
 
 def _short(text: str) -> str:
