@@ -14,6 +14,7 @@ CHECK = Path(__file__).resolve().parents[2] / "tools" / "check"
 STAND_INS = {
     "tools/setup": 'echo "$1" > profile',
     "tools/count-tests": "exit 1",
+    "tools/newer-qemu": 'mkdir -p "$1"; cd "$1" && pwd',
     ".venv/bin/sphinx-build": "true",
     ".venv/bin/python": "true",
 }
@@ -29,10 +30,14 @@ def lay_out(folder: Path, **stand_ins: str) -> None:
     shutil.copy2(CHECK, folder / "tools" / "check")
 
 
-def check(folder: Path, *lanes: str, status: int = 0) -> str:
+def check(folder: Path, *lanes: str, status: int = 0, path: str = os.environ["PATH"]) -> str:
     """Run the lanes; return what was printed."""
     done = subprocess.run(
-        [folder / "tools" / "check", *lanes], capture_output=True, text=True, timeout=60
+        [folder / "tools" / "check", *lanes],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
@@ -56,6 +61,18 @@ def test_six_commits_in_a_row_run_the_whole_long_lane(tmp_path: Path) -> None:
     parts = sorted(re.findall(r"hash:\d+/\d+", (tmp_path / "words").read_text()))
     assert parts == [f"hash:{part}/6" for part in range(1, 7)]
     assert "slice 3 of 6 of the long lane" in printed
+
+
+def test_the_long_lane_has_a_newer_qemu_and_the_others_the_hosts(tmp_path: Path) -> None:
+    seen = 'echo "$*: $(qemu-system-x86_64 --version) ${HOTPLATE_CPUS:-}" >> seen'
+    own, newer = "bin/qemu-system-x86_64", ".venv/newer-qemu/qemu-system-x86_64"
+    programs = {own: "echo its own", newer: "echo a newer one", ".venv/bin/git": "echo 1"}
+    lay_out(tmp_path, **programs, **{".venv/bin/python": seen, "tools/count-tests": "true"})
+    printed = check(tmp_path, "image", "slice", path=f"{tmp_path}/bin:{os.environ['PATH']}")
+    lines = (tmp_path / "seen").read_text()
+    assert re.search(r"xml=\S+/image\.xml.*: its own $", lines, re.MULTILINE)
+    assert re.search(r"xml=\S+/slice\.xml.*: a newer one 1$", lines, re.MULTILINE)
+    assert "with a newer one" in printed
 
 
 def test_a_slice_of_the_long_lane_is_run_or_all_of_it(tmp_path: Path) -> None:
