@@ -49,15 +49,16 @@ class FileSystem:
         self._deadline = deadline
         prlimit = shutil.which("prlimit")
         bounds = [prlimit, f"--as={ADDRESS_SPACE}", f"--cpu={SECONDS:.0f}"] if prlimit else []
-        self._words = [*bounds, program, "-c", "-R"]
         self._descriptor = disk.fileno()
         # No other user gets through the directories above it.
         name = f"/proc/self/fd/{self._descriptor}"
         self._disk = f"{name}?offset={offset}" if offset else name
-        self._user, self._groups = None, None
+        other: list[str] = []
         if (user := choose_user()) >= 0:
-            self._user, self._groups = user, list[int]()
+            # Not by "user" of subprocess, which would copy this process' page tables each time.
+            other = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
             os.fchown(self._descriptor, user, user)
+        self._words = [*other, *bounds, program, "-c", "-R"]
 
     def _ask(self, request: str) -> bytes:
         """Return debugfs' answer, cut to what is of use: a guest may make any file large."""
@@ -69,9 +70,6 @@ class FileSystem:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             pass_fds=[self._descriptor],
-            user=self._user,
-            group=self._user,
-            extra_groups=self._groups,
         ) as child:
             late = threading.Timer(self._deadline.left, child.kill)
             late.start()

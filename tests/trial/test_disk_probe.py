@@ -7,7 +7,6 @@ import resource
 import shutil
 import subprocess
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
@@ -115,23 +114,28 @@ def test_a_good_image_has_nothing_to_show(look, partition):
 
 
 class Watched(subprocess.Popen):
-    """A child of which is remembered as whom it ran."""
+    """A child whose debugfs writes first as whom it runs."""
 
-    users: ClassVar[set[str]] = set()
+    pipe = -1
 
-    def __init__(self, words, **more):
-        super().__init__(words, **more)
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        if any(str(word).endswith("/debugfs") for word in words):
-            self.users.add(status.partition("\nUid:")[2].split()[0])
+    def __init__(self, words, *, pass_fds=(), **more):
+        words = [str(word) for word in words]
+        at = next((at for at, word in enumerate(words) if word.endswith("/debugfs")), None)
+        if at is not None:
+            words[at:at] = ["bash", "-c", f'id -u >&{self.pipe}; exec "$@"', "bash"]
+            pass_fds = [*pass_fds, self.pipe]
+        super().__init__(words, pass_fds=pass_fds, **more)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_root_lets_another_user_read_what_a_guest_wrote(look, monkeypatch):
-    monkeypatch.setattr(Watched, "users", set())
-    monkeypatch.setattr(disk_probe.subprocess, "Popen", Watched)
-    assert look().unit(AGENT, "UnitFileState") == "enabled"
-    (user,) = Watched.users
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as users:
+        monkeypatch.setattr(Watched, "pipe", writing)
+        monkeypatch.setattr(disk_probe.subprocess, "Popen", Watched)
+        assert look().unit(AGENT, "UnitFileState") == "enabled"
+        os.close(writing)
+        (user,) = set(users.read().split())
     assert user != "0"
 
 
