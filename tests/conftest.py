@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
 
+# Otherwise each worker rewrites the assertions of all files for itself where Python is to leave no
+# bytecode behind (PYTHONDONTWRITEBYTECODE): a third of what it needs to collect the tests.
+sys.dont_write_bytecode = False
+
 # A busy host is no fault of what is tested.
 settings.register_profile("hotplate", deadline=None)
 settings.load_profile("hotplate")
