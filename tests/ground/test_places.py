@@ -143,7 +143,6 @@ ELSEWHERE = {
     "network/warden": "network/test_segment.py",
     "paths": "image/test_plan.py",
     "plugin/cloud_pool": "elsewhere/test_cloud_plugin.py",
-    "plugin/cloud_server": "elsewhere/test_cloud_plugin.py",
     "plugin/options": "plugin/test_plugin.py",
     "plugin/pool": "plugin/test_isolation.py",
     "plugin/server": "booted/test_plugin_booted.py",

@@ -1,0 +1,76 @@
+"""hotplate.plugin.cloud_server, beside elsewhere/test_cloud_plugin.py: what clouds show seldom."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from hotplate.elsewhere.following import Followed
+from hotplate.events.log import EventLog
+from hotplate.guest.base import CommandResult
+from hotplate.plugin import cloud_server
+from hotplate.plugin.cloud_server import REPLY_SECONDS, CloudServerUnderTest
+from hotplate.testbed.server import BOOT_ID
+from hotplate.timing.deadline import DeadlineExceeded
+
+
+class Way:
+    """A connection over ssh: to each command an answer, or None for silence."""
+
+    def __init__(self, *answers: str | None) -> None:
+        self._answers = [*answers]
+        self.is_alive = True
+        self.waited: list[float] = []
+
+    def run(self, command: str, *, timeout: float) -> CommandResult:
+        assert command == BOOT_ID
+        self.waited.append(timeout)
+        answer = self._answers.pop(0)
+        if answer is None:
+            raise DeadlineExceeded(f"gave up waiting for {command}")
+        return CommandResult(command, 0, answer.encode(), b"")
+
+    def close(self) -> None:
+        self.is_alive = False
+
+
+def test_a_guest_that_goes_down_with_a_command_unanswered_is_asked_again(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """By another connection: paramiko waits for ever for what the guest has taken with it."""
+    monkeypatch.setattr(cloud_server, "retry", _without_pauses)
+    before, going, after = Way("one"), Way("one", None), Way("two")
+    ways = iter((before, going, after))
+    rebooted: list[tuple[str, str]] = []
+
+    def reboot(*which: str) -> None:
+        rebooted.append(which)
+        before.close()
+
+    compute = SimpleNamespace(reboot_server=reboot)
+    cloud = SimpleNamespace(
+        events=EventLog(),
+        name="a cloud",
+        sdk=SimpleNamespace(compute=compute),
+        translated=lambda _: contextlib.nullcontext(),
+    )
+    server: Any = CloudServerUnderTest(
+        SimpleNamespace(cloud=cloud),  # type: ignore[arg-type]
+        Followed("7", "web", addresses=("192.0.2.1",)),
+        SimpleNamespace(log_in=lambda *_: (next(ways), None)),  # type: ignore[arg-type]
+        following=lambda *_: None,  # type: ignore[arg-type,return-value]
+        name=lambda: "a stack",
+        directory=tmp_path,
+    )
+    server.reboot(seconds=60)
+    assert rebooted == [("7", "SOFT")]
+    assert going.waited == [REPLY_SECONDS, REPLY_SECONDS]
+    assert not going.is_alive
+    assert server.ssh is after
+
+
+def _without_pauses(attempt: Any, *_: Any, **__: Any) -> None:
+    while attempt(False) is None:
+        pass
