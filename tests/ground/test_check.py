@@ -123,21 +123,6 @@ def test_no_more_than_six_workers_run_at_a_time(tmp_path: Path, lanes: tuple[str
     assert 2 <= peak <= 6
 
 
-LOG = """case "$*" in
-    *tests/elements*) echo elements began >> order; sleep 0.5; echo elements ended >> order ;;
-    *tests/booted*) echo image began >> order ;;
-esac"""
-
-
-def test_images_wait_for_the_elements_and_for_nothing_else(tmp_path: Path) -> None:
-    stand_ins = {".venv/bin/python": LOG, ".venv/bin/mypy": "sleep 3; echo types ended >> order"}
-    lay_out(tmp_path, **stand_ins, **{"tools/count-tests": "true"})
-    check(tmp_path, "types", "elements", "image")
-    assert (tmp_path / "order").read_text().splitlines() == [
-        *("elements began", "elements ended", "image began", "types ended"),
-    ]
-
-
 def test_what_runs_ends_with_it(tmp_path: Path) -> None:
     stand_in = 'case "$*" in *tests/hooks*) echo $$ > began; exec sleep 1000 ;; esac'
     lay_out(tmp_path, **{".venv/bin/python": stand_in})

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,12 @@ class Builder:
         self.command += ["--element", "fake-os", "--element-path", str(elements), "--size", "1"]
         self.command += ["--cache", str(directory / "cache"), "-o", str(self.out / "image.qcow2")]
         self.environment = dict(os.environ, TMPDIR=str(self.tmp), DIB_JOURNAL_SIZE="4")
+        self.works: set[str] = set()
+
+    def watch(self, ended: threading.Event) -> None:
+        """Remember what the directories of the builds are called, for as long as they are there."""
+        while not ended.wait(0.05):
+            self.works.update(path.name for path in self.tmp.glob(f"{supervise.PREFIX}*"))
 
     def run(self, *more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -76,12 +84,8 @@ class Builder:
         left += [str(path) for path in self.out.glob(".*")]
         mounts = Path("/proc/mounts").read_text().splitlines()
         left += [line for line in mounts if str(self.tmp) in line]
-        for loop in Path("/sys/block").glob("loop*/loop/backing_file"):
-            try:
-                if supervise.PREFIX in (backing := loop.read_text()):
-                    left.append(backing.strip())
-            except OSError:
-                continue
+        # Not those of builds elsewhere, which run beside the tests.
+        left += [loop for name in self.works for loop in supervise.loops_of(name)]
         for environ in Path("/proc").glob("[0-9]*/environ"):
             try:
                 if f"{self.tmp}/{supervise.PREFIX}".encode() in environ.read_bytes():
@@ -98,8 +102,13 @@ class Builder:
 
 
 @pytest.fixture
-def builder(tmp_path: Path, fake_elements: Path) -> Builder:
-    return Builder(tmp_path, fake_elements)
+def builder(tmp_path: Path, fake_elements: Path) -> Iterator[Builder]:
+    builder, ended = Builder(tmp_path, fake_elements), threading.Event()
+    watch = threading.Thread(target=builder.watch, args=[ended])
+    watch.start()
+    yield builder
+    ended.set()
+    watch.join()
 
 
 def test_an_image_with_its_kernel_log_manifest_and_bill(builder: Builder):
@@ -123,6 +132,7 @@ def test_an_image_with_its_kernel_log_manifest_and_bill(builder: Builder):
     assert "fake-os" not in manifest["commits"]
     commit = {"name": "hotplate:commit", "value": manifest["commits"]["baremetal"]}
     assert commit in listed["baremetal"]["properties"]
+    assert len(builder.works) == 1
     assert builder.leftovers() == []
 
 
@@ -298,7 +308,7 @@ def test_bad_input_is_one_sentence(builder: Builder, more: list[str], status: in
     assert builder.leftovers() == []
 
 
-def test_the_line_of_a_dry_run_works_when_pasted(builder: Builder, tmp_path: Path):
+def test_the_line_of_a_dry_runworks_when_pasted(builder: Builder, tmp_path: Path):
     line = builder.run("--dry-run", "--type", "raw", "-o", str(builder.out / "pasted.raw")).stdout
     path = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
     done = subprocess.run(
