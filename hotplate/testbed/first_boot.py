@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from hotplate.errors import HostError, HotplateError, ImageError, MachineLostError
 from hotplate.events import classify, console_patterns
 from hotplate.events.event import Event
-from hotplate.events.kinds import DiskError, MachineExit
+from hotplate.events.kinds import DiskError, GuestPanic, MachineExit
 from hotplate.events.log import EventLog
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
@@ -28,6 +28,9 @@ POLLS = 3
 
 LOOKS = 20
 """So often it is tried to find the agent between two polls; a busy host may never show it."""
+
+PANICS = ("kernel-panic", "timer-too-late")
+"""The console patterns of a panic that does not say what the image lacks."""
 
 CONSOLE_LINES = 100
 """How many of the console's last lines say whose fault a panic is."""
@@ -171,15 +174,15 @@ def _end(testbed: Testbed, event: Event, console: Iterable[str]) -> HotplateErro
     :param console: its last lines.
     """
     why = classify.hopeless(event)
-    if classify.is_loss(event) or (why and any(map(_is_of_host, console_patterns.scan(console)))):
+    if classify.is_loss(event) or _panicked_for_the_host(event, console):
         return MachineLostError(
-            f"the image was booted, but {why.removeprefix('the console shows: ')}",
-            hint="try again; this says nothing about the image",
+            f"the image was booted, but {why}", hint="try again; this says nothing about the image"
         )
     if (error := DiskError.of(event)) is not None and error.stopped:
+        reason = "the host's disk is full" if error.full else error.message
         return HostError(
-            f"the image was booted, but QEMU could not write its disk: {error.message}",
-            hint=f"df -h {testbed.settings.cache}",
+            f"the image was booted, but QEMU could not write its disk: {reason}",
+            hint=f"df -h {testbed.directory}",
         )
     if why:
         return _never_polled(testbed, why)
@@ -188,8 +191,11 @@ def _end(testbed: Testbed, event: Event, console: Iterable[str]) -> HotplateErro
     return None
 
 
-def _is_of_host(finding: console_patterns.ConsoleFinding) -> bool:
-    return finding.pattern.of_host
+def _panicked_for_the_host(event: Event, console: Iterable[str]) -> bool:
+    pattern = console_patterns.match(classify.console_text(event) or "")
+    if GuestPanic.of(event) is None and (pattern is None or pattern.name not in PANICS):
+        return False
+    return any(finding.pattern.of_host for finding in console_patterns.scan(console))
 
 
 def _never_polled(testbed: Testbed, why: str = "") -> ImageError:

@@ -77,8 +77,6 @@ def test_the_cache_is_a_setting_with_a_default_of_the_users_own(tmp_path, enviro
 
 
 ENTRY_POINTS = {
-    # It sets what eventlet reads when it is imported.
-    "cloud/heat/engine.py",
     "settings.py",
     "plugin/plugin.py",
     "hookkit/guest_runner.py",

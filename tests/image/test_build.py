@@ -308,7 +308,7 @@ def test_bad_input_is_one_sentence(builder: Builder, more: list[str], status: in
     assert builder.leftovers() == []
 
 
-def test_the_line_of_a_dry_runworks_when_pasted(builder: Builder, tmp_path: Path):
+def test_the_line_of_a_dry_run_works_when_pasted(builder: Builder, tmp_path: Path):
     line = builder.run("--dry-run", "--type", "raw", "-o", str(builder.out / "pasted.raw")).stdout
     path = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
     done = subprocess.run(

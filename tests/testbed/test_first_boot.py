@@ -99,7 +99,7 @@ def line(text: str) -> Event:
         (
             [line(f"{PANIC}IO-APIC + timer doesn't work!  Boot with apic=debug")],
             MachineLostError,
-            "the image was booted, but the machine's timer did not tick",
+            "the image was booted, but the console shows: the machine's timer did not tick",
         ),
         (
             [
@@ -107,7 +107,16 @@ def line(text: str) -> Event:
                 line(f"{PANIC}Fatal exception in interrupt"),
             ],
             MachineLostError,
-            "the image was booted, but the kernel panicked",
+            "the image was booted, but the console shows: the kernel panicked",
+        ),
+        (
+            # It went on after that, and lacks what the image is to have.
+            [
+                line("[    4.03] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI"),
+                line("ALERT!  /dev/nope does not exist.  Dropping to a shell!"),
+            ],
+            ImageError,
+            "the console shows: the initrd did not find the root file system",
         ),
         (
             [Event("machine", "exit", "web", {"status": -9, "reason": "lost"})],
@@ -115,9 +124,14 @@ def line(text: str) -> Event:
             "the image was booted, but the machine was lost",
         ),
         (
-            [Event("machine", "disk-error", "web", {"stopped": True, "message": "ENOSPC"})],
+            [Event("machine", "disk-error", "web", {"stopped": True, "message": "EIO"})],
             HostError,
-            "QEMU could not write its disk: ENOSPC",
+            "QEMU could not write its disk: EIO",
+        ),
+        (
+            [Event("machine", "disk-error", "web", {"stopped": True, "full": True})],
+            HostError,
+            "QEMU could not write its disk: the host's disk is full",
         ),
     ],
 )
@@ -128,7 +142,8 @@ def test_a_guest_that_stops_ends_the_wait_and_it_says_why(events, error, why):
     for event in (POWER, *(replace(each, server="other") for each in events), *events):
         heard.put(event)
     testbed = SimpleNamespace(
-        settings=SimpleNamespace(patience=600.0, cache="cache"),
+        settings=SimpleNamespace(patience=600.0),
+        directory="first-boot",
         image=SimpleNamespace(path="a.qcow2"),
     )
     with pytest.raises(error) as raised:

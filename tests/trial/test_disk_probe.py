@@ -139,6 +139,18 @@ def test_root_lets_another_user_read_what_a_guest_wrote(look, monkeypatch):
     assert user != "0"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_root_reads_nothing_where_it_cannot_be_another_user(tmp_path, monkeypatch):
+    which = shutil.which
+    monkeypatch.setattr(
+        disk_probe.shutil,
+        "which",
+        lambda name, **more: None if name == "setpriv" else which(name, **more),
+    )
+    monkeypatch.setattr(disk_probe, "_fits", lambda _: pytest.fail("the disk was read"))
+    assert look_at_disk(tmp_path / "disk.qcow2") == ""
+
+
 def test_masked_units(look, root):
     link(root, f"{UNITS}/{AGENT}", "/dev/null")
     write(root, f"{UNITS}/cloud-init-local.service")

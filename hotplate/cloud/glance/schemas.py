@@ -127,7 +127,7 @@ def check(values: Values) -> None:
     for name in own:
         if not 0 < len(name) <= TEXT:
             raise GlanceError(400, f"A property's name has 1 to {TEXT} characters.")
-    for error in _validator().iter_errors(values):
+    if (error := next(_validator().iter_errors(values), None)) is not None:
         where = "".join(f"[{json.dumps(part)}]" for part in error.path)
         raise GlanceError(
             400, f"Provided object does not match schema 'image': {_short(error.message)} {where}"

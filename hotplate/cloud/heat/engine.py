@@ -11,7 +11,6 @@ import contextlib
 import gc
 import logging
 import logging.handlers
-import os
 import queue
 import sys
 import threading
@@ -53,7 +52,6 @@ LOG_BYTES = 32 << 20
 """How large Heat's log becomes before it is begun again; the one before is kept."""
 
 _WRITES = "hotplate_writes"
-_NO_RESOLVER = "EVENTLET_NO_GREENDNS"
 
 _loaded = False
 _running = threading.Lock()
@@ -99,8 +97,8 @@ def without_garbage_collection() -> Iterator[None]:
 
 def _import_heat() -> None:
     try:
-        with warnings.catch_warnings(), _without_a_resolver():
-            # futurist imports eventlet, which nothing here uses, and warns of it.
+        with warnings.catch_warnings():
+            # futurist warns of eventlet, which nothing here uses.
             warnings.simplefilter("ignore")
             import oslo_service.backend as backend
 
@@ -124,23 +122,6 @@ def _import_heat() -> None:
             f"OpenStack Heat cannot be imported: {error}",
             hint="pip install 'openstack-heat>=27,<28'",
         ) from error
-
-
-@contextlib.contextmanager
-def _without_a_resolver() -> Iterator[None]:
-    """Let eventlet import no dnspython, 230 modules, for its own resolver.
-
-    Source: eventlet.green.socket of eventlet 0.41.
-    """
-    before = os.environ.get(_NO_RESOLVER)
-    os.environ[_NO_RESOLVER] = "yes"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_NO_RESOLVER]
-        else:
-            os.environ[_NO_RESOLVER] = before
 
 
 def _import_heat_elsewhere() -> None:
