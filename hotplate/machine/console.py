@@ -9,6 +9,7 @@ import re
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from hotplate.errors import ThreadFault
@@ -130,10 +131,20 @@ class Console:
     Every byte that QEMU hands over is written to ``path``, up to :data:`FILE_BYTES` and the end;
     each line becomes an event ``console/line`` with the text, without terminal control sequences.
     A guest that writes without end is an event ``harness/flood`` of the fault ``console-flood``.
+
+    :param on_line: called with each line that becomes an event.
     """
 
-    def __init__(self, path: Path, *, events: EventLog, server_id: str = "") -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        events: EventLog,
+        server_id: str = "",
+        on_line: Callable[[str], None] | None = None,
+    ) -> None:
         self.path = path
+        self._on_line = on_line
         self._events = events
         self._server_id = server_id
         self._changed = threading.Condition()
@@ -258,6 +269,8 @@ class Console:
             return
         for line in whole:
             self._events.add(ConsoleLine(line), server=self._server_id)
+            if self._on_line is not None:
+                self._on_line(line)
         if count > FLOOD_LINES or self._bytes > FLOOD_BYTES:
             self._flooded = True
             text = f"the guest wrote {count} lines, {self._bytes >> 10} KiB, on its console"

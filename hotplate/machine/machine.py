@@ -36,6 +36,7 @@ from hotplate.machine.console import Console
 from hotplate.machine.files import HandedFiles
 from hotplate.machine.guest_memory import GuestMemory
 from hotplate.machine.qmp import Qmp, QmpError
+from hotplate.machine.timers import EXACT, SLACK, TimerSlack
 from hotplate.machine.wiring import Cable, Wiring
 from hotplate.timing.deadline import Deadline
 
@@ -94,8 +95,14 @@ class Machine:
         self.events = events
         self.server_id = server_id
         self.memory = memory
-        self.console = Console(self.directory / "console.log", events=events, server_id=server_id)
+        self.console = Console(
+            self.directory / "console.log",
+            events=events,
+            server_id=server_id,
+            on_line=self._on_console_line,
+        )
         self._child: Child | None = None
+        self._timers: TimerSlack | None = None
         self._qmp: Qmp | None = None
         self._channels: dict[str, socket.socket] = {}
         self._reason = ""
@@ -186,9 +193,12 @@ class Machine:
         try:
             self._qmp.negotiate(seconds=GREETING_SECONDS)
             self._started = True
+            if self.accelerator.name == "tcg":
+                self._timers = TimerSlack(self._child.pid)
             if incoming is not None:
                 apart = self.memory is not None
                 snapshot.restore(self.qmp, incoming, self._wait_migration, apart=apart)
+                self._let_timers_be_late(SLACK)
         except BaseException as error:
             child = self._child
             self.kill()
@@ -480,6 +490,14 @@ class Machine:
             shutil.copyfile(uefi_files(self.config)[1], target)
             target.chmod(0o600)
 
+    def _let_timers_be_late(self, nanoseconds: int) -> None:
+        if (timers := self._timers) is not None:
+            timers.set(nanoseconds)
+
+    def _on_console_line(self, line: str) -> None:
+        if (timers := self._timers) is not None:
+            timers.read(line)
+
     def _emit(self, facts: kinds.EventFacts) -> None:
         self.events.add(facts, server=self.server_id)
 
@@ -488,6 +506,7 @@ class Machine:
             self._reason = self._reason or str(data.get("reason", ""))
             self._emit(kinds.PowerOff(self._reason))
         elif name == "RESET":
+            self._let_timers_be_late(EXACT)
             self._emit(
                 kinds.MachineReset(str(data.get("reason", "")), by_guest=bool(data["guest"]))
             )
@@ -528,8 +547,11 @@ class Machine:
         if self._qmp is not None:
             self._qmp.close()
         self._close_channels()
+        if self._timers is not None:
+            self._timers.close()
         self._qmp = None
         self._child = None
+        self._timers = None
 
     def _close_channels(self) -> None:
         for channel in self._channels.values():

@@ -20,7 +20,7 @@ from conftest import BOOT_SECONDS, Answerer, Made, attached
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.events import classify
 from hotplate.guest.shell import Shell
-from hotplate.machine import wiring
+from hotplate.machine import timers, wiring
 from hotplate.machine.config import Firmware
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
@@ -142,6 +142,20 @@ def test_a_reboot_is_an_event_and_the_shell_comes_again(make: Make) -> None:
     )
 
 
+def timer_slack(made: Made) -> int:
+    return int(Path(f"/proc/{made.machine.pid}/timerslack_ns").read_text())
+
+
+def test_timers_may_be_late_once_the_kernel_has_checked_them(make: Make) -> None:
+    made = make(append="console=ttyS0 panic=-1 cryptomgr.notests")
+    attached(made.machine)
+    assert timer_slack(made) == timers.SLACK
+    mark = len(made.events)
+    made.machine.qmp.execute("system_reset")
+    assert made.events.wait(lambda event: event.kind == "reset", seconds=20, since=mark)
+    assert timer_slack(made) == timers.EXACT
+
+
 def test_panic_is_an_event(make: Make) -> None:
     made = make(append="console=ttyS0 panic=0 quiet cryptomgr.notests")
     attached(made.machine)._send(b"echo c >/proc/sysrq-trigger\n", Deadline(5, "the shell"))
@@ -205,6 +219,7 @@ def test_state_is_saved_and_continued(make: Make, tmp_path: Path) -> None:
     print(f"restored in {time.monotonic() - began:.2f} s from {state.stat().st_size >> 20} MiB")
     assert again.run("cat /proc/sys/kernel/random/boot_id").text == boot
     assert again.run("cat /tmp/mark").text == "before"
+    assert timer_slack(made) == timers.SLACK
     now = 2_000_000_000
     again.set_time(now)
     assert now <= int(again.run("date +%s").text) <= now + 20

@@ -1,0 +1,79 @@
+"""How late QEMU's timers may be, on a process that stands in for QEMU; test_machine.py has QEMU."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hotplate.machine.timers import EXACT, SLACK, TimerSlack
+
+DEFAULT = 50_000
+"""Nanoseconds: Linux's own, from timer_slack of prctl(2)."""
+
+
+def slack_of(process: subprocess.Popen[bytes]) -> int:
+    return int(Path(f"/proc/{process.pid}/timerslack_ns").read_text())
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as sleeping:
+        yield sleeping
+        sleeping.kill()
+
+
+@pytest.fixture
+def timers(process: subprocess.Popen[bytes]) -> Iterator[TimerSlack]:
+    made = TimerSlack(process.pid)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[    0.256218] APIC: Switch to symmetric I/O mode setup",
+        "[    1.999999] NET: Registered PF_INET protocol family",
+        "[  OK  ] Reached target basic.target - Basic System.",
+        "Begin: Running /scripts/init-premount ... done.",
+        "[12345.678] not a kernel's",
+        "",
+    ],
+)
+def test_before_the_kernel_has_checked_its_timers_they_stay_exact(
+    process: subprocess.Popen[bytes], timers: TimerSlack, line: str
+) -> None:
+    timers.read(line)
+    assert slack_of(process) == DEFAULT
+
+
+def test_they_may_be_late_until_another_kernel_begins(
+    process: subprocess.Popen[bytes], timers: TimerSlack
+) -> None:
+    timers.read("[    2.584767] tsc: Refined TSC clocksource calibration: 2596.148 MHz")
+    assert slack_of(process) == SLACK
+    # By kexec: QEMU knows nothing of it.
+    timers.read("[    0.000000] Linux version 6.12.48+deb13-cloud-amd64")
+    assert slack_of(process) == EXACT
+    timers.read("[12345.678901] random: crng init done")
+    assert slack_of(process) == SLACK
+
+
+def test_after_its_end_nothing_is_written(
+    process: subprocess.Popen[bytes], timers: TimerSlack
+) -> None:
+    timers.close()
+    timers.set(SLACK)
+    assert slack_of(process) == DEFAULT
+
+
+def test_a_process_that_has_gone_is_no_error(process: subprocess.Popen[bytes]) -> None:
+    timers = TimerSlack(process.pid)
+    process.kill()
+    process.wait()
+    timers.set(SLACK)
+    timers.close()
+    TimerSlack(process.pid).set(SLACK)
