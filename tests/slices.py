@@ -81,6 +81,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_inspected_images.py",
         "tests/booted/test_kill.py",
         "tests/booted/test_many.py::test_releases",
+        "tests/booted/test_planted_in_images.py::test_planted_in_an_image[o",
         "tests/booted/test_recipes.py::test_github",
         "tests/booted/test_recipes.py::test_zuul",
         "tests/cli/test_cluster_losses.py",
