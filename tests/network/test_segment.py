@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -416,8 +416,18 @@ with trial(Path(sys.argv[1])) as port:
 """
 
 
-def directories() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("hotplate-dhcp-*"))
+@pytest.fixture
+def own_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A TMPDIR where no other test makes anything, and which each user may write to, as /tmp."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o1777)
+        monkeypatch.setenv("TMPDIR", place)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield Path(place)
+
+
+def directories(place: Path) -> list[Path]:
+    return list(place.glob("hotplate-dhcp-*"))
 
 
 def inode(process: int) -> str:
@@ -436,8 +446,7 @@ def namespaces() -> set[str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_harness_leaves_nothing(tmp_path, how):
-    before = directories()
+def test_a_killed_harness_leaves_nothing(tmp_path, own_tmp, how):
     with subprocess.Popen(
         [sys.executable, "-c", HARNESS, tmp_path], stdout=subprocess.PIPE, text=True
     ) as harness:
@@ -445,7 +454,7 @@ def test_a_killed_harness_leaves_nothing(tmp_path, how):
         pids = json.loads(harness.stdout.readline())
         watched = [os.pidfd_open(pid) for pid in pids]
         namespace = inode(pids[0])
-        assert len(directories() - before) == 1
+        assert len(directories(own_tmp)) == 1
         harness.send_signal(how)
         for each in watched:
             poller = select.poll()
@@ -453,16 +462,16 @@ def test_a_killed_harness_leaves_nothing(tmp_path, how):
             assert poller.poll(10_000)
             os.close(each)
     assert namespace not in namespaces()
-    assert directories() == before
+    assert directories(own_tmp) == []
 
 
-def test_a_closed_segment_leaves_nothing(tmp_path):
-    before = directories()
+def test_a_closed_segment_leaves_nothing(tmp_path, own_tmp):
     with module.trial(tmp_path) as port:
+        assert len(directories(own_tmp)) == 1
         pid = port.segment._keeper.pid
         assert inode(pid) != inode(os.getpid())
     assert not Path(f"/proc/{pid}").exists()
-    assert directories() == before
+    assert directories(own_tmp) == []
 
 
 def test_a_port_that_goes_is_parted_from_nobody(segment, attach):
@@ -475,13 +484,12 @@ def test_a_port_that_goes_is_parted_from_nobody(segment, attach):
     first.close()
 
 
-def test_a_killed_helper_leaves_nothing_either(tmp_path):
-    before = directories()
+def test_a_killed_helper_leaves_nothing_either(tmp_path, own_tmp):
     with module.trial(tmp_path) as port:
         os.kill(port.segment._keeper.pid, signal.SIGKILL)
         with pytest.raises(MachineLostError):
             port.plug()
-    assert directories() == before
+    assert directories(own_tmp) == []
 
 
 def test_a_dnsmasq_that_ends_is_noticed(tmp_path):
