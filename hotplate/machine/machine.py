@@ -36,7 +36,7 @@ from hotplate.machine.console import Console
 from hotplate.machine.files import HandedFiles
 from hotplate.machine.guest_memory import GuestMemory
 from hotplate.machine.qmp import Qmp, QmpError
-from hotplate.machine.timers import EXACT, SLACK, TimerSlack
+from hotplate.machine.timers import TimerSlack
 from hotplate.machine.wiring import Cable, Wiring
 from hotplate.timing.deadline import Deadline
 
@@ -198,7 +198,8 @@ class Machine:
             if incoming is not None:
                 apart = self.memory is not None
                 snapshot.restore(self.qmp, incoming, self._wait_migration, apart=apart)
-                self._let_timers_be_late(SLACK)
+                if self._timers is not None:
+                    self._timers.restored()
         except BaseException as error:
             child = self._child
             self.kill()
@@ -490,10 +491,6 @@ class Machine:
             shutil.copyfile(uefi_files(self.config)[1], target)
             target.chmod(0o600)
 
-    def _let_timers_be_late(self, nanoseconds: int) -> None:
-        if (timers := self._timers) is not None:
-            timers.set(nanoseconds)
-
     def _on_console_line(self, line: str) -> None:
         if (timers := self._timers) is not None:
             timers.read(line)
@@ -506,7 +503,8 @@ class Machine:
             self._reason = self._reason or str(data.get("reason", ""))
             self._emit(kinds.PowerOff(self._reason))
         elif name == "RESET":
-            self._let_timers_be_late(EXACT)
+            if (timers := self._timers) is not None:
+                timers.reset()
             self._emit(
                 kinds.MachineReset(str(data.get("reason", "")), by_guest=bool(data["guest"]))
             )

@@ -29,8 +29,8 @@ class TimerSlack:
     works, also when others have the processors most of that time.
 
     Linux gives this right to who has CAP_SYS_NICE in QEMU's user namespace (``timerslack_ns`` in
-    proc(5)).  Where it refuses, and in a guest whose kernel writes nothing on the console, timers
-    stay exact.
+    proc(5)).  Where it refuses, and in a guest whose kernel does not write on the console from its
+    beginning, timers stay exact.
 
     :param pid: of QEMU, whose first thread runs the timers.
     """
@@ -38,22 +38,32 @@ class TimerSlack:
     def __init__(self, pid: int) -> None:
         self._lock = threading.Lock()
         self._nanoseconds = EXACT
+        self._kernel_began = False
         # Opened once: it never becomes another process's.
         self._file = -1
         with contextlib.suppress(OSError):
             self._file = os.open(f"/proc/{pid}/timerslack_ns", os.O_WRONLY | os.O_CLOEXEC)
 
     def read(self, line: str) -> None:
-        """Take a line of the console; a kernel that has only begun gets exact timers."""
+        """Take a line of the console: it says how long the guest's kernel runs."""
         if match := _KERNEL_LINE.match(line):
-            self.set(SLACK if float(match[1]) >= TIMERS_CHECKED else EXACT)
+            with self._lock:
+                if float(match[1]) < TIMERS_CHECKED:
+                    self._kernel_began = True
+                    self._set(EXACT)
+                elif self._kernel_began:
+                    self._set(SLACK)
 
-    def set(self, nanoseconds: int) -> None:
-        """Let timers be as late as this from now on."""
-        with self._lock, contextlib.suppress(OSError):
-            if nanoseconds != self._nanoseconds and self._file >= 0:
-                self._nanoseconds = nanoseconds
-                os.write(self._file, str(nanoseconds).encode())
+    def reset(self) -> None:
+        """Be exact until the next kernel begins: the last lines of the one before may come late."""
+        with self._lock:
+            self._kernel_began = False
+            self._set(EXACT)
+
+    def restored(self) -> None:
+        """Let them be late at once: the guest's kernel runs already."""
+        with self._lock:
+            self._set(SLACK)
 
     def close(self) -> None:
         """Forget QEMU; its timers stay as they are."""
@@ -61,3 +71,9 @@ class TimerSlack:
             if self._file >= 0:
                 os.close(self._file)
             self._file = -1
+
+    def _set(self, nanoseconds: int) -> None:
+        with contextlib.suppress(OSError):
+            if nanoseconds != self._nanoseconds and self._file >= 0:
+                self._nanoseconds = nanoseconds
+                os.write(self._file, str(nanoseconds).encode())

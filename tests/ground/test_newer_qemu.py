@@ -19,6 +19,7 @@ TARGETS = """case "$1" in indextargets)
     . /etc/os-release; echo "$VERSION_CODENAME main http://mirror.example/debian/"; exit ;;
 esac
 """
+DOWNLOAD = 'case " $* " in *" download "*) touch a.deb ;; esac'
 
 
 @pytest.fixture
@@ -35,6 +36,7 @@ def newer_qemu(tmp_path: Path):
         return subprocess.run(
             [ROOT / "tools" / "newer-qemu", tmp_path / "newer"],
             env={**os.environ, "PATH": f"{tmp_path}/bin:/usr/bin:/bin"},
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             timeout=300,
@@ -72,7 +74,7 @@ def test_where_none_can_be_had_it_is_the_hosts_own_and_a_sentence_says_so(
 ):
     unpack = 'mkdir -p "$3/usr/bin"; ln -s /bin/false "$3/usr/bin/qemu-system-x86_64"'
     if why.startswith("have"):
-        apt = apt.replace("exit 0", "touch a.deb")
+        apt = apt.replace("exit 0", DOWNLOAD)
     done = newer_qemu(OURS, **{"apt-get": apt, "dpkg-deb": unpack})
     assert (done.returncode, done.stdout) == (0, "")
     assert why in done.stderr
@@ -86,7 +88,7 @@ mkdir -p "$3/usr/bin"
 printf '#!/bin/sh\necho QEMU emulator version 10.0.2\n' > "$3/usr/bin/qemu-system-x86_64"
 chmod 755 "$3/usr/bin/qemu-system-x86_64"
 """
-    programs = {"apt-get": TARGETS + 'echo "$@" >> "$0.log"; touch a.deb', "dpkg-deb": unpack}
+    programs = {"apt-get": TARGETS + 'echo "$@" >> "$0.log"\n' + DOWNLOAD, "dpkg-deb": unpack}
     for _ in range(2):
         done = newer_qemu(OURS, **programs)
         assert (done.returncode, done.stderr) == (0, "")

@@ -146,14 +146,17 @@ def timer_slack(made: Made) -> int:
     return int(Path(f"/proc/{made.machine.pid}/timerslack_ns").read_text())
 
 
+@pytest.mark.root
 def test_timers_may_be_late_once_the_kernel_has_checked_them(make: Make) -> None:
     made = make(append="console=ttyS0 panic=-1 cryptomgr.notests")
-    attached(made.machine)
+    shell = attached(made.machine)
     assert timer_slack(made) == timers.SLACK
     mark = len(made.events)
     made.machine.qmp.execute("system_reset")
     assert made.events.wait(lambda event: event.kind == "reset", seconds=20, since=mark)
     assert timer_slack(made) == timers.EXACT
+    shell.attach(Deadline(BOOT_SECONDS, "the shell after the reset"))
+    assert timer_slack(made) == timers.SLACK
 
 
 def test_panic_is_an_event(make: Make) -> None:
@@ -219,7 +222,8 @@ def test_state_is_saved_and_continued(make: Make, tmp_path: Path) -> None:
     print(f"restored in {time.monotonic() - began:.2f} s from {state.stat().st_size >> 20} MiB")
     assert again.run("cat /proc/sys/kernel/random/boot_id").text == boot
     assert again.run("cat /tmp/mark").text == "before"
-    assert timer_slack(made) == timers.SLACK
+    if os.geteuid() == 0:
+        assert timer_slack(made) == timers.SLACK
     now = 2_000_000_000
     again.set_time(now)
     assert now <= int(again.run("date +%s").text) <= now + 20
