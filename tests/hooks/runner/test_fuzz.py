@@ -91,8 +91,10 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 @pytest.fixture
 def runner():
     sys.path.insert(0, HOOKS)
-    from heat_config import runner
+    from heat_config import runner, transport
 
+    # Imported in a pass, a module's bytecode would be written in it, by pytest.
+    transport.preload()
     yield runner
     sys.path.remove(HOOKS)
 
