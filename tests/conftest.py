@@ -84,6 +84,27 @@ def pytest_collection_finish(session: pytest.Session) -> Iterator[None]:
     yield
 
 
+BEGAN = pytest.StashKey[float]()
+
+
+def _processor_seconds() -> float:
+    """What this process has used of the processors, and what it started and waited for."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    item.stash[BEGAN] = _processor_seconds()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Put the processors' time of each test into the results, by which slices are evened out."""
+    if call.when == "teardown":
+        used = _processor_seconds() - item.stash[BEGAN]
+        item.user_properties.append(("processor-seconds", f"{used:.1f}"))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
     """Keep together what shares a server, and nothing else of a file."""

@@ -1,8 +1,12 @@
 """The slices of the long lane are as tools/check has them, and name tests that there are."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 import slices
@@ -57,6 +61,40 @@ def test_what_takes_longest_is_begun_first(monkeypatch: pytest.MonkeyPatch) -> N
         *("file.py::one", "file.py::two"),
         *("a", "b", "c"),
     ]
+
+
+def processor_seconds(folder: Path, *words: str | Path) -> dict[str, float]:
+    """Run tests with the conftest of all tests; return what its results say of each."""
+    results = folder / "results.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["-c", str(REPOSITORY / "pyproject.toml"), f"--junit-xml={results}"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "tests")}
+    subprocess.run([*command, *words], env=environment, check=True, timeout=100)
+    return {
+        case.get("name", ""): float(each.get("value", ""))
+        for case in ElementTree.parse(results).iter("testcase")
+        for each in case.iter("property")
+        if each.get("name") == "processor-seconds"
+    }
+
+
+def test_results_say_what_each_test_took_of_the_processors(tmp_path: Path) -> None:
+    """A program's that it has started and waited for, too."""
+    test = tmp_path / "test_busy.py"
+    test.write_text(
+        "import subprocess, sys\n"
+        "BUSY = 'import time\\nwhile time.process_time() < 0.7: pass'\n"
+        "def test_busy(): subprocess.run([sys.executable, '-c', BUSY], check=True)\n"
+        "def test_idle(): pass\n"
+    )
+    took = processor_seconds(tmp_path, "-p", "conftest", test)
+    assert took["test_busy"] >= 0.7 > took["test_idle"]
+
+
+def test_results_of_workers_say_it_too(tmp_path: Path) -> None:
+    name = "test_an_error_is_clean_whatever_it_quotes"
+    test = f"{REPOSITORY / 'tests/ground/test_text.py'}::{name}"
+    assert [*processor_seconds(tmp_path, "-n", "1", test)] == [name]
 
 
 class Worker:
