@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -113,6 +115,32 @@ def test_state_survives_a_restart(tmp_path: Path) -> None:
         assert cloud.identity.read_token(token).user.name == "hotplate"
         with guest(cloud, server_id) as vm:
             assert describe(vm, cfn).status_code == 200
+
+
+def test_a_lock_on_the_database_is_waited_for(tmp_path: Path) -> None:
+    # Of SQLite: whoever opens a database can have the lock of writers for a moment, and refuses by
+    # it the first write of a transaction that began with a read.
+    done = threading.Event()
+
+    def lock_now_and_then() -> None:
+        with contextlib.closing(
+            sqlite3.connect(tmp_path / "heat.db", isolation_level=None, timeout=30)
+        ) as database:
+            while not done.wait(0.02):
+                database.execute("BEGIN IMMEDIATE")
+                done.wait(0.01)
+                database.execute("COMMIT")
+
+    with new_cloud(tmp_path) as cloud:
+        stacks = Stacks(cloud)
+        thread = threading.Thread(target=lock_now_and_then)
+        thread.start()
+        try:
+            for _ in range(3):
+                stacks.wait(stacks.create(VALUE), "CREATE_COMPLETE")
+        finally:
+            done.set()
+            thread.join(20)
 
 
 def test_two_directories_do_not_meet(tmp_path: Path) -> None:

@@ -372,18 +372,25 @@ class _Clean(logging.Formatter):
 def _one_writer_at_a_time(engine: Any) -> None:
     """Let a transaction that may write wait for the one before it, as another database would.
 
-    SQLite lets a transaction begin with a read and then refuses its first write at once
-    ("database is locked") when another has written meanwhile; no timeout helps there.
+    SQLite lets a transaction begin with a read, and refuses its first write at once ("database is
+    locked") when another has written meanwhile, or when one that opens the database has the lock of
+    writers for a moment; no timeout helps there.  A transaction that begins with that lock waits
+    for it, but sleeps and tries again.  So they wait for one another before that, for a lock of
+    this process.
     """
     import sqlalchemy
 
     lock = threading.RLock()
 
-    @sqlalchemy.event.listens_for(engine, "begin", insert=True)
+    # SQLAlchemy 2.1 has no way to be asked before oslo.db, which has begun a transaction without
+    # any lock by now.
+    @sqlalchemy.event.listens_for(engine, "begin")
     def begin(connection: Any) -> None:
         if not connection.info.get(_WRITES):
             lock.acquire()
             connection.info[_WRITES] = True
+        connection.exec_driver_sql("COMMIT")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     # SQLAlchemy tells of a commit before it does it; back in the pool, it is done.
     @sqlalchemy.event.listens_for(engine, "checkin")
