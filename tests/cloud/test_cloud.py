@@ -121,8 +121,10 @@ def test_a_lock_on_the_database_is_waited_for(tmp_path: Path) -> None:
     # Of SQLite: whoever opens a database can have the lock of writers for a moment, and refuses by
     # it the first write of a transaction that began with a read.
     done = threading.Event()
+    locks = 0
 
     def lock_now_and_then() -> None:
+        nonlocal locks
         with contextlib.closing(
             sqlite3.connect(tmp_path / "heat.db", isolation_level=None, timeout=30)
         ) as database:
@@ -130,6 +132,7 @@ def test_a_lock_on_the_database_is_waited_for(tmp_path: Path) -> None:
                 database.execute("BEGIN IMMEDIATE")
                 done.wait(0.01)
                 database.execute("COMMIT")
+                locks += 1
 
     with new_cloud(tmp_path) as cloud:
         stacks = Stacks(cloud)
@@ -141,6 +144,7 @@ def test_a_lock_on_the_database_is_waited_for(tmp_path: Path) -> None:
         finally:
             done.set()
             thread.join(20)
+    assert locks > 10
 
 
 def test_two_directories_do_not_meet(tmp_path: Path) -> None:

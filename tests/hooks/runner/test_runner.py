@@ -357,7 +357,7 @@ while refused - read > 1:
         refused = depth
 print(read)
 """
-"""Prints what this Python reads at most: 992 up to 3.11, 9,998 in 3.13."""
+"""Prints what this Python reads at most: 995 up to 3.11, 1,497 in 3.12, 9,998 in 3.13."""
 
 
 @pytest.fixture(scope="module")
@@ -380,7 +380,7 @@ def test_what_is_nested_too_deeply_fails_alone(guest, heat, cfn, field, deepest)
         bad["inputs"].append({"name": name, "type": kind, "value": "DEEP"})
     text = json.dumps([bad, cfn(id="d-2")])
     errors = []
-    for depth in range(deepest - 14, deepest):
+    for depth in range(deepest - 20, deepest):
         shutil.rmtree(guest.state, ignore_errors=True)
         heat.requests.clear()
         guest.document.write_text(text.replace('"DEEP"', "[" * depth + "]" * depth))
@@ -392,6 +392,7 @@ def test_what_is_nested_too_deeply_fails_alone(guest, heat, cfn, field, deepest)
         assert len(heat.signals) == 2
         assert heat.signals[1]["deploy_status_code"] == 0
         errors.append(heat.signals[0]["deploy_stderr"])
+    assert errors
     if field in ("config", "inputs"):
         assert any("nested too deeply" in words for words in errors), errors
 
