@@ -52,7 +52,6 @@ class Following:
 
     :param stack: its name, and ``stack_id`` its id.
     :param directory: where the servers' consoles are written, a folder for each.
-    :param all_deployments: ask for those of other stacks too, each time.
     :ivar servers: by their id.
     """
 
@@ -63,7 +62,6 @@ class Following:
         stack: str,
         stack_id: str,
         directory: Path,
-        all_deployments: bool = False,
     ) -> None:
         self.servers: dict[str, Followed] = {}
         self._cloud = cloud
@@ -71,7 +69,6 @@ class Following:
         self._stack = stack
         self._stack_id = stack_id
         self._directory = directory
-        self._all_deployments = all_deployments
         self._tree = StackTree(stack, stack_id)
         self._seen: set[str] = set()
         self._marker = ""
@@ -128,7 +125,7 @@ class Following:
                 heat = self._cloud.heat()
                 self._tree.learn(heat.resources.list(self._stack_id, nested_depth=MOST_NESTED))
         for resource in self._tree.servers:
-            self._look_at(resource, served_anew=bool(fresh) or self._all_deployments)
+            self._look_at(resource)
         # Behind the servers: their deployments are known when Heat's words on those come.
         for each in fresh:
             change = self._tree.change(each)
@@ -150,7 +147,7 @@ class Following:
                 return fresh
             self._marker = new[-1].id
 
-    def _look_at(self, resource: Resource, *, served_anew: bool) -> None:
+    def _look_at(self, resource: Resource) -> None:
         from openstack import exceptions
 
         followed = self.servers.get(resource.physical)
@@ -167,11 +164,15 @@ class Following:
         if not followed.name or followed.addresses != addresses:
             followed.name, followed.addresses = shown.name, addresses
             self._boot(followed, resource, shown)
-        changed = self._status(followed, shown)
-        if served_anew or changed or followed.deployments is None:
-            self._serve(followed)
-        if followed.status not in ("", "BUILD"):
-            self._read_console(followed)
+        self._status(followed, shown)
+        # What the console says is of deployments that Heat served before.  Heat is asked each time:
+        # its event of a deployment comes before that, and one of another stack has no event here.
+        lines = self._console(followed) if followed.status not in ("", "BUILD") else []
+        self._serve(followed)
+        for line in lines:
+            self._events.add(ConsoleLine(line), server=followed.id)
+        if lines:
+            self._write(followed, lines)
 
     def _boot(self, followed: Followed, resource: Resource, shown: Any) -> None:
         ports: list[dict[str, object]] = [
@@ -191,11 +192,11 @@ class Following:
         )
         self._events.add(boot, server=followed.id)
 
-    def _status(self, followed: Followed, shown: Any) -> bool:
-        """Emit another state of a server; returns whether it is another one."""
+    def _status(self, followed: Followed, shown: Any) -> None:
+        """Emit another state of a server."""
         status = str(shown.status)
         if status == followed.status:
-            return False
+            return
         before, followed.status = followed.status, status
         fault = (shown.fault or {}).get("message", "") if status == "ERROR" else ""
         followed.fault = str(fault)
@@ -204,7 +205,6 @@ class Following:
             self._events.add(PowerOn(), server=followed.id)
         elif status == "SHUTOFF":
             self._events.add(MachineExit(reason="guest-shutdown"), server=followed.id)
-        return True
 
     def _serve(self, followed: Followed) -> None:
         """Emit what Heat serves to a server, where that has changed."""
@@ -215,18 +215,14 @@ class Following:
             followed.deployments = deployments
             expected.emit(self._events, followed.id, deployments)
 
-    def _read_console(self, followed: Followed) -> None:
-        """Emit the new lines of a server's console; many clouds have none, or not always."""
+    def _console(self, followed: Followed) -> list[str]:
+        """Return the new lines of a server's console; many clouds have none, or not always."""
         try:
             with self._cloud.translated("the console of a server"):
                 answer = self._cloud.sdk.compute.get_server_console_output(followed.id)
         except HotplateError:
-            return
-        lines = followed.console.new(str((answer or {}).get("output") or ""))
-        for line in lines:
-            self._events.add(ConsoleLine(line), server=followed.id)
-        if lines:
-            self._write(followed, lines)
+            return []
+        return followed.console.new(str((answer or {}).get("output") or ""))
 
     def _write(self, followed: Followed, lines: list[str]) -> None:
         path = self._directory / folder_name(followed.name) / "console.log"

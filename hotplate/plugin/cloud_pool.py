@@ -89,7 +89,7 @@ class CloudPool:
             name=name,
         )
         self._lent = True
-        following = self._follow(name, stack.id, all_deployments=True)
+        following = self._follow(name, stack.id)
         self._owned.enter_context(following)
         server = CloudServerUnderTest(
             self._project,
@@ -122,13 +122,12 @@ class CloudPool:
     def _next_name(self) -> str:
         return f"{self._project.run.name}-{next(self._numbers)}"
 
-    def _follow(self, stack: str, identity: str, all_deployments: bool = False) -> Following:
+    def _follow(self, stack: str, identity: str) -> Following:
         return Following(
             self._project.cloud,
             stack=stack,
             stack_id=identity,
             directory=self._folder / stack,
-            all_deployments=all_deployments,
         )
 
     def _created(self, stack: Stack, following: Following) -> Followed:

@@ -6,12 +6,15 @@ import copy
 import json
 import signal
 import stat
+import time
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 from cases import GOOD, HANGS, TEMPLATE, written
+from heatclient.v1 import software_deployments
 from played_guest import Guest
 
 from hotplate.timing.deadline import Deadline, retry
@@ -148,6 +151,23 @@ def test_a_second_signal_does_not_keep_it_from_taking_everything_away(cloud):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=120)
     assert process.returncode == 130
+
+
+def test_a_deployment_is_served_later_than_its_event_comes(cloud, monkeypatch):
+    """Heat has an event of its creation before it makes it (resource.py, _action_recorder)."""
+    metadata = software_deployments.SoftwareDeploymentManager.metadata
+    until = []
+
+    def late(manager, server_id):
+        until[:] = until or [time.monotonic() + 3]
+        return metadata(manager, server_id) if time.monotonic() > until[0] else []
+
+    monkeypatch.setattr(software_deployments.SoftwareDeploymentManager, "metadata", late)
+    cloud.roles["web"] = replace(HANGS, seconds=6)
+    done = cloud.run("played.raw", "-t", written(cloud.folder), "--patience", "9")
+    assert done.returncode == 1, done.stdout + done.stderr
+    stages = [each["stage"] for each in cloud.verdict()["stages"] if each["seconds"] is not None]
+    assert stages[-1] == "hook started", done.stdout
 
 
 def test_a_run_that_is_killed_and_what_it_left(cloud):
