@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import socket
 import sys
 import threading
@@ -42,6 +43,8 @@ from hotplate.testbed import qemu_compute
 from hotplate.trial.trial import Trial
 from hotplate.verdict.stages import Mark
 from hotplate.verdict.verdict import Verdict
+
+LOG = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.15
 MEMORY_MIB = 128
@@ -146,9 +149,11 @@ class PlayedMachine(Machine):
         self.guest = type(self).role(self.config.name)
         self.wire = self.wiring.local
         self._done: set[str] = set()
-        # A cut link, a power cut and the end of the test all look like this from inside.
-        with contextlib.suppress(OSError):
+        try:
             self._boot()
+        except OSError:
+            # A cut link, a power cut and the end of the test all look like this from inside.
+            LOG.warning("%s ends", self._thread.name, exc_info=True)
 
     def console_says(self, *lines: str) -> None:
         for line in lines:
