@@ -20,13 +20,16 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_containers.py::test_containers_run_with_docker",
         "tests/booted/test_documented_examples.py",
         "tests/booted/test_end_to_end.py",
+        "tests/booted/test_firmware.py",
         "tests/booted/test_hostile_guest.py",
+        "tests/booted/test_inspected_images.py::test_other_kinds_have_no_finding[disk-uefi",
         "tests/booted/test_kill.py::test_ten",
         "tests/booted/test_many.py",
         "tests/booted/test_networks.py",
         "tests/booted/test_planted_in_images.py",
         "tests/booted/test_routed_servers.py",
         "tests/booted/test_two_servers.py",
+        "tests/elements/test_reproducible.py::test_two_builds_have_the_same_files[--release t",
     ),
     (
         "tests/booted/test_all_hooks.py",
@@ -35,6 +38,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
         "tests/booted/test_by_others.py::test_heats_own",
         "tests/booted/test_expected.py",
         "tests/booted/test_guest.py",
+        "tests/booted/test_os_cloud.py::test_the_plug_in",
         "tests/booted/test_seeds.py",
         "tests/booted/test_up.py",
     ),
@@ -52,10 +56,10 @@ SLICES: tuple[tuple[str, ...], ...] = (
     (
         "tests/booted/test_cluster.py",
         "tests/booted/test_container_file.py",
+        "tests/booted/test_inspected_images.py::test_other_kinds_have_no_finding[partition-venv",
         "tests/booted/test_new_hook.py",
         "tests/booted/test_os_cloud.py",
         "tests/booted/test_planted_in_images.py::test_planted_in_an_image[c",
-        "tests/booted/test_planted_in_images.py::test_planted_in_an_image[o",
         "tests/booted/test_planted_with_upstreams_agent.py",
         "tests/booted/test_plugin_booted.py",
         "tests/booted/test_recipes.py::test_gitlab",
@@ -77,12 +81,12 @@ SLICES: tuple[tuple[str, ...], ...] = (
     (
         "tests/booted/test_booted_faults.py",
         "tests/booted/test_datasources.py",
-        "tests/booted/test_firmware.py",
         "tests/booted/test_hook_check.py",
         "tests/booted/test_inspected_images.py",
         "tests/booted/test_kill.py",
         "tests/booted/test_many.py::test_releases",
         "tests/booted/test_planted_in_images.py::test_planted_in_an_image[a",
+        "tests/booted/test_planted_in_images.py::test_planted_in_an_image[o",
         "tests/booted/test_recipes.py::test_zuul",
         "tests/cli/test_cluster_losses.py",
     ),
@@ -90,6 +94,7 @@ SLICES: tuple[tuple[str, ...], ...] = (
 """The beginnings of the tests' names; the longest that fits says where a test is."""
 
 LONGEST = (
+    "tests/booted/test_datasources.py",
     "tests/booted/test_tutorials.py",
     "tests/booted/test_crash_matrix.py",
     "tests/booted/test_kill.py::test_twenty",
