@@ -71,6 +71,7 @@ class Following:
         self._directory = directory
         self._tree = StackTree(stack, stack_id)
         self._seen: set[str] = set()
+        self._fresh: list[Any] = []
         self._marker = ""
         self._problem: HotplateError | None = None
         self._away = Deadline(AWAY_SECONDS, "the cloud to answer")
@@ -120,21 +121,22 @@ class Following:
     def _ask(self) -> None:
         """Ask for everything once, and emit what has changed."""
         with self._cloud.translated("the stack's events"):
-            fresh = self._new_events()
-            if fresh or not self._tree.servers:
+            self._take_events()
+            if self._fresh or not self._tree.servers:
                 heat = self._cloud.heat()
                 self._tree.learn(heat.resources.list(self._stack_id, nested_depth=MOST_NESTED))
         for resource in self._tree.servers:
             self._look_at(resource)
-        # Behind the servers: their deployments are known when Heat's words on those come.
-        for each in fresh:
+        # Behind the servers: their deployments are known when Heat's words on those come.  Where a
+        # service has not answered, they wait for the next time.
+        while self._fresh:
+            each = self._fresh.pop(0)
             change = self._tree.change(each)
             server = each.physical_resource_id if "Server" in change.type else ""
             self._events.add(change, server=server or "")
 
-    def _new_events(self) -> list[Any]:
-        """Return Heat's events that were not seen before, in their order."""
-        fresh: list[Any] = []
+    def _take_events(self) -> None:
+        """Take Heat's events that were not seen before, in their order."""
         while True:
             page: Mapping[str, object] = {"marker": self._marker} if self._marker else {}
             listed = self._cloud.heat().events.list(
@@ -142,9 +144,9 @@ class Following:
             )
             new = [each for each in listed if each.id not in self._seen]
             self._seen.update(each.id for each in new)
-            fresh += new
+            self._fresh += new
             if len(new) < PAGE:
-                return fresh
+                return
             self._marker = new[-1].id
 
     def _look_at(self, resource: Resource) -> None:
@@ -167,8 +169,9 @@ class Following:
         self._status(followed, shown)
         # What the console says is of deployments that Heat served before.  Heat is asked each time:
         # its event of a deployment comes before that, and one of another stack has no event here.
-        lines = self._console(followed) if followed.status not in ("", "BUILD") else []
+        text = self._console(followed) if followed.status not in ("", "BUILD") else None
         self._serve(followed)
+        lines = followed.console.new(text) if text is not None else []
         for line in lines:
             self._events.add(ConsoleLine(line), server=followed.id)
         if lines:
@@ -215,14 +218,14 @@ class Following:
             followed.deployments = deployments
             expected.emit(self._events, followed.id, deployments)
 
-    def _console(self, followed: Followed) -> list[str]:
-        """Return the new lines of a server's console; many clouds have none, or not always."""
+    def _console(self, followed: Followed) -> str | None:
+        """Return a server's console; many clouds have none, or not always."""
         try:
             with self._cloud.translated("the console of a server"):
                 answer = self._cloud.sdk.compute.get_server_console_output(followed.id)
         except HotplateError:
-            return []
-        return followed.console.new(str((answer or {}).get("output") or ""))
+            return None
+        return str((answer or {}).get("output") or "")
 
     def _write(self, followed: Followed, lines: list[str]) -> None:
         path = self._directory / folder_name(followed.name) / "console.log"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from cases import GOOD, HANGS, TEMPLATE, written
+from heatclient import exc as heat_errors
 from heatclient.v1 import software_deployments
 from played_guest import Guest
 
@@ -168,6 +169,24 @@ def test_a_deployment_is_served_later_than_its_event_comes(cloud, monkeypatch):
     assert done.returncode == 1, done.stdout + done.stderr
     stages = [each["stage"] for each in cloud.verdict()["stages"] if each["seconds"] is not None]
     assert stages[-1] == "hook started", done.stdout
+
+
+def test_what_is_there_while_a_service_does_not_answer_is_not_lost(cloud, monkeypatch):
+    metadata = software_deployments.SoftwareDeploymentManager.metadata
+    until = []
+
+    def unavailable(manager, server_id):
+        until[:] = until or [time.monotonic() + 5]
+        if time.monotonic() < until[0]:
+            raise heat_errors.HTTPServiceUnavailable
+        return metadata(manager, server_id)
+
+    monkeypatch.setattr(software_deployments.SoftwareDeploymentManager, "metadata", unavailable)
+    cloud.roles["web"] = GOOD
+    done = cloud.try_it("-t", written(cloud.folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    reached = {each["stage"] for each in cloud.verdict()["stages"] if each["seconds"] is not None}
+    assert reached >= {"hook started", "hook finished", "signal accepted"}
 
 
 def test_a_run_that_is_killed_and_what_it_left(cloud):
