@@ -15,7 +15,12 @@ from hotplate.verdict.health import AGENT
 CLOCK_SECONDS = 3600.0
 """A clock that is further off makes signatures and certificates invalid."""
 _JOB_BEGAN = re.compile(r"^\s*(?:\[ *\d+\.\d+\] systemd\[1\]: )?Starting (\S.*?)\.\.\.$")
-_JOB_ENDED = re.compile(r"\b(?:Started|Finished|Failed to start|Timed out starting) ")
+_JOB_ENDED = re.compile(
+    r"\b(?:Started|Finished|Found device|Mounted|Set up automount|Activated swap|Listening on|"
+    r"Reached target|Created slice|Failed to|Timed out|(?:Dependency|Assertion) failed for|"
+    r"Condition check resulted in|Unnecessary job was removed for) "
+)
+"""Source: ``job_done_message_format()`` of systemd, and a unit's own ``finished_start_job``."""
 _BOOT_ENDED = re.compile(r"login: ?$|Reached target .*(?i:multi-user)|Cloud-init v\. .* finished")
 _SHOWN = 20
 _IN_VAIN = re.compile(rf"wait-onl|(?i:wait for network)|{AGENT}")

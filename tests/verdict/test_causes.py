@@ -370,6 +370,48 @@ def test_a_unit_that_systemd_began_to_start_is_named_for_want_of_anything_else(s
     assert (diagnosis.fault, "site-setup.service" in diagnosis.seen) == ("boot-waits", True)
 
 
+@pytest.mark.parametrize(
+    "ended",
+    [
+        "[  OK  ] Found device dev-ttyS0.device - /dev/ttyS0.",
+        "[ TIME ] Timed out waiting for device dev-ttyS0.device - /dev/ttyS0.",
+        "[DEPEND] Dependency failed for dev-ttyS0.device - /dev/ttyS0.",
+    ],
+)
+def test_a_device_that_came_or_did_not_is_not_what_the_boot_waits_for(story, ended):
+    """The first recorded of a trixie guest on a busy host: that console had no other job last."""
+    story.boot()
+    story.console(
+        BOOTING[0],
+        "[*     ] (1 of 7) Job dev-ttyS0.device/start running (16s / 1min 30s)",
+        "[   ***] (2 of 7) Job systemd-udev-trigger.s\u2026ice/start running (17s / no limit)",
+        "[  OK  ] Finished systemd-udev-trigger.service - Coldplug All udev Devices.",
+        ended,
+        *BOOTING[1:],
+    )
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, "site-setup.service" in diagnosis.seen) == ("boot-waits", True)
+
+
+@pytest.mark.parametrize(
+    ("job", "ended"),
+    [
+        ("srv-data.mount", "[  OK  ] Mounted srv-data.mount - /srv/data."),
+        ("srv-data.mount", "[FAILED] Failed to mount srv-data.mount - /srv/data."),
+        ("dev-vdb.swap", "[  OK  ] Activated swap dev-vdb.swap - /dev/vdb."),
+        ("ssh.socket", "[  OK  ] Listening on ssh.socket - OpenBSD Secure Shell server socket."),
+        ("site.target", "[  OK  ] Reached target site.target - The site's."),
+    ],
+)
+def test_a_job_of_each_kind_of_unit_ends_with_its_words(story, job, ended):
+    story.boot()
+    shown = f"[*     ] (1 of 2) Job {job}/start running (16s / 1min 30s)"
+    story.console(shown)
+    assert job in story.diagnosis().seen
+    story.console(ended)
+    assert story.diagnosis().fault != "boot-waits"
+
+
 def test_who_waits_for_the_network_is_not_what_the_boot_waits_for(story):
     """A long name is cut short in its middle."""
     story.boot()
