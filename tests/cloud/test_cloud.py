@@ -76,6 +76,38 @@ def test_what_happens_while_a_task_looks_is_not_lost() -> None:
     thread.join(20)
 
 
+def test_heats_messages_are_waited_for_and_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a wait that never ends by itself, Heat answers, and ends when it is told to."""
+    monkeypatch.setattr(patches.MessageWaker, "SECONDS", 3600.0)
+    with new_cloud(tmp_path) as cloud:
+        stacks = cloud.heat().stacks
+        for name in ("first", "second"):
+            stacks.create(stack_name=name, template=VALUE)
+        assert {stack.stack_name for stack in stacks.list()} == {"first", "second"}
+
+
+def test_a_listener_that_has_never_waited_looks_once_more() -> None:
+    """What came between its first look and its first wait would be lost."""
+    waker = patches.MessageWaker()
+    looked = threading.Semaphore(0)
+
+    def listen() -> None:
+        waker.notify()
+        for _ in range(2):
+            waker.wait(0.05)
+            looked.release()
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    assert looked.acquire(timeout=20)
+    assert not looked.acquire(timeout=0.2)
+    waker.notify()
+    assert looked.acquire(timeout=20)
+    thread.join(20)
+
+
 def test_a_task_that_begins_has_seen_what_was_before() -> None:
     waker = patches.TaskWaker()
     waker.notify()

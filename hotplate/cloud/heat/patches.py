@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from types import SimpleNamespace
@@ -60,12 +61,44 @@ class TaskWaker:
             raise SystemExit
 
 
+class MessageWaker:
+    """Wakes who listens for Heat's messages when there is one.
+
+    oslo.messaging's bus in memory looks for messages every 50 ms in each of three threads: each
+    request of Heat's API waits for that, and a cloud in which nothing happens is never idle.
+    """
+
+    SECONDS = 1.0
+    """The longest wait, should a message come that nothing here hears of."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+        # How far each thread has seen.  The first wait of one is none: it may have looked before
+        # what has been counted.
+        self._own = threading.local()
+
+    def notify(self) -> None:
+        """There is a message, or a listener is to stop."""
+        with self._changed:
+            self._count += 1
+            self._changed.notify_all()
+
+    def wait(self, _seconds: float) -> None:
+        """Wait until there is news for this thread, in the place of ``time.sleep``."""
+        with self._changed:
+            seen = getattr(self._own, "seen", -1)
+            self._changed.wait_for(lambda: self._count != seen, self.SECONDS)
+            self._own.seen = self._count
+
+
 def misfits() -> list[str]:
     """Return what in the installed Heat is not as the patches need it; empty when all is well."""
     from importlib.metadata import version
 
     from heat.engine import scheduler, service, service_software_config, stack
     from heat.engine.resources import signal_responder
+    from oslo_messaging._drivers import impl_fake
 
     problems = []
     major = int(version("openstack-heat").split(".")[0])
@@ -87,6 +120,7 @@ def misfits() -> list[str]:
             signal_responder.SignalResponder._get_ec2_signed_url,
             ["self", "signal_type", "never_expire"],
         ),
+        "FakeListener.stop": (impl_fake.FakeListener.stop, ["self"]),
     }
     for name, (function, parameters) in expected.items():
         if list(inspect.signature(function).parameters) != parameters:
@@ -94,6 +128,9 @@ def misfits() -> list[str]:
     source = inspect.getsource(scheduler.TaskRunner._sleep)
     if "time.sleep(wait_time)" not in source:
         problems.append("TaskRunner._sleep no longer sleeps by time.sleep(wait_time)")
+    source = inspect.getsource(impl_fake)
+    if source.count("time.sleep(") != 1 or not hasattr(impl_fake.FakeExchange, "deliver_message"):
+        problems.append("the bus in memory no longer sleeps, or delivers, in one place")
     source = inspect.getsource(service_software_config.SoftwareConfigService)
     if source.count("requests.put(") != 1 or source.count("requests.") != 2:
         problems.append("SoftwareConfigService uses requests for more than one PUT")
@@ -119,6 +156,7 @@ def apply(
     from heat.engine.resources import signal_responder
 
     undo = ExitStack()
+    _wake_listeners(undo)
 
     # Heat's tasks sleep a second between two looks; they wake early when there is news.
     def sleep(self: object, wait_time: float | None) -> None:  # noqa: ARG001
@@ -186,3 +224,26 @@ def apply(
         )
     )
     return undo
+
+
+def _wake_listeners(undo: ExitStack) -> None:
+    """Let who listens for messages wait for one, instead of looking twenty times a second."""
+    from oslo_messaging._drivers import impl_fake
+
+    messages = MessageWaker()
+
+    def notifying(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            messages.notify()
+            return result
+
+        return call
+
+    for owner, name in (
+        (impl_fake.FakeExchange, "deliver_message"),
+        (impl_fake.FakeListener, "stop"),
+    ):
+        undo.enter_context(mock.patch.object(owner, name, notifying(getattr(owner, name))))
+    clock = SimpleNamespace(time=time.time, sleep=messages.wait)
+    undo.enter_context(mock.patch.object(impl_fake, "time", clock))
