@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import string
 import subprocess
 import sys
@@ -83,11 +84,15 @@ def repository(tmp_path: Path, nothing_left: None) -> Path:
 
 
 def clean_environment(more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a job: no virtual environment of ours, pip configured as on this host."""
-    names = ("HOME", "LANG", "HOTPLATE_CACHE")
+    """The environment of a job: no virtual environment of ours, pip configured as on this host.
+
+    And the QEMU that this run has, which may stand beside the host's own.
+    """
+    names = ("HOME", "LANG", "HOTPLATE_CACHE", "HOTPLATE_CPUS")
     kept = {name: text for name, text in os.environ.items() if name in names or "PIP_" in name}
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return {**kept, "PATH": path, "CI": "true", **more}
+    qemu = Path(shutil.which("qemu-system-x86_64") or "/usr/bin/qemu").parent
+    return {**kept, "PATH": f"{qemu}:{path}", "CI": "true", **more}
 
 
 def run(script: str, *, shell: tuple[str, ...], cwd: Path, environment: Mapping[str, str]) -> None:
