@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -105,8 +104,8 @@ def testbed_of(tmp_path_factory) -> Iterator[Callable[..., Testbed]]:
     # Loaded here: it loads Heat, and most tests run the command.
     from hotplate.events.log import EventLog
     from hotplate.image.inspect import Image
-    from hotplate.settings import Settings
     from hotplate.testbed.testbed import Testbed
+    from tests.booted.run_settings import settings_of_this_run
 
     with contextlib.ExitStack() as opened:
 
@@ -115,7 +114,7 @@ def testbed_of(tmp_path_factory) -> Iterator[Callable[..., Testbed]]:
         ) -> Testbed:
             testbed = Testbed(
                 Image.open(image),
-                settings=Settings(**settings),
+                settings=settings_of_this_run(**settings),
                 directory=tmp_path_factory.mktemp("testbed"),
                 events=EventLog(),
                 others=others,
@@ -130,15 +129,14 @@ def pool_of(tmp_path_factory) -> Iterator[Callable[[Path], ServerPool]]:
     """Servers of an image that boot once and are then restored, as for pytest."""
     from hotplate.image.inspect import Image
     from hotplate.plugin.pool import open_pool
-    from hotplate.settings import Settings
+    from tests.booted.run_settings import settings_of_this_run
 
-    settings = Settings.load({}, environ=os.environ, directory=Path("/nonexistent"))
     with contextlib.ExitStack() as opened:
 
         def make(image: Path) -> ServerPool:
             pool = open_pool(
                 Image.open(image),
-                settings,
+                settings_of_this_run(),
                 tmp_path_factory.mktemp("pool"),
                 cold=False,
                 say=print,

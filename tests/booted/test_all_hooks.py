@@ -17,9 +17,9 @@ import pytest
 from hotplate.events import classify
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
-from hotplate.settings import Settings
 from hotplate.stacks.stack import create_from_file
 from hotplate.testbed.testbed import Testbed
+from tests.booted.run_settings import settings_of_this_run
 
 pytestmark = [
     pytest.mark.boots,
@@ -87,7 +87,9 @@ def test_the_built_in_case_of_each_group_in_one_boot(all_hooks_trixie, tmp_path)
 def test_the_whole_life_of_a_stack_with_every_hook(release, request, tmp_path):
     image = Image.open(request.getfixturevalue(f"all_hooks_{release}"))
     events = EventLog()
-    with Testbed(image, settings=Settings(), directory=tmp_path / "run", events=events) as testbed:
+    with Testbed(
+        image, settings=settings_of_this_run(), directory=tmp_path / "run", events=events
+    ) as testbed:
         witness = Witness(events)
 
         stack = create_from_file(testbed.cloud, TEMPLATE, {"word": "first"})

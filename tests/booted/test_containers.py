@@ -13,10 +13,10 @@ import pytest
 from hotplate.events.log import EventLog
 from hotplate.guest.shell import Shell
 from hotplate.image.inspect import Image
-from hotplate.settings import Settings
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import load
 from hotplate.testbed.testbed import Testbed
+from tests.booted.run_settings import settings_of_this_run
 
 pytestmark = [
     pytest.mark.boots,
@@ -77,7 +77,7 @@ def whole_life(image: Path, directory: Path, separator: str, engine: str) -> Non
     """From the first container to the last one, in one boot."""
     names = [f"a-project{separator}{name}{separator}1" for name in ("page", "reader")]
     with Testbed(
-        Image.open(image), settings=Settings(), directory=directory, events=EventLog()
+        Image.open(image), settings=settings_of_this_run(), directory=directory, events=EventLog()
     ) as testbed:
         stack = Stack.create(testbed.cloud, load(TEMPLATE, parameters={"engine": engine}))
         assert stack.wait(seconds=SECONDS).status == "CREATE_COMPLETE", stack

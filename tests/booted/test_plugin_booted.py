@@ -14,8 +14,9 @@ import pytest
 from hotplate.cloud.heat import engine
 from hotplate.image.inspect import Image
 from hotplate.plugin.pool import open_pool
-from hotplate.settings import Settings, cache_dir
+from hotplate.settings import cache_dir
 from hotplate.testbed import warm_state as warm
+from tests.booted.run_settings import settings_of_this_run
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
 
@@ -304,16 +305,14 @@ def test_each_test_boots_when_it_is_to_be_cold(run):
     assert "to restore it" not in done.stderr.str()
 
 
-def settings() -> Settings:
-    """Those that a run of pytest has by itself."""
-    return Settings.load({}, environ=os.environ, directory=Path("/nonexistent"))
-
-
 @pytest.fixture
 def copied_state(without_cloud_init, tmp_path, monkeypatch) -> Path:
     """A copy of the image's warm state, alone in a cache of its own that runs use from now on."""
     made = warm.find_or_make(
-        Image.open(without_cloud_init), settings(), directory=tmp_path / "first-boot", say=print
+        Image.open(without_cloud_init),
+        settings_of_this_run(),
+        directory=tmp_path / "first-boot",
+        say=print,
     )
     state = made.directory
     copy = tmp_path / "cache" / "warm" / state.name
@@ -354,7 +353,9 @@ def test_each_part_of_a_state_is_seen_to_be_damaged(
     halve(copied_state / part)
     with (
         pytest.raises(BootsOnceMoreError),
-        open_pool(Image.open(without_cloud_init), settings(), tmp_path, cold=False, say=say),
+        open_pool(
+            Image.open(without_cloud_init), settings_of_this_run(), tmp_path, cold=False, say=say
+        ),
     ):
         pass
 
