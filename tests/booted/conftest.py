@@ -182,7 +182,7 @@ def _machines_of(directory: Path) -> list[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                line = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
                 where = (entry / "cwd").readlink()
             except OSError:
                 continue
