@@ -17,12 +17,14 @@ CLOCK_SECONDS = 3600.0
 _JOB_BEGAN = re.compile(r"^\s*(?:\[ *\d+\.\d+\] systemd\[1\]: )?Starting (\S.*?)\.\.\.$")
 _JOB_ENDED = re.compile(
     r"\b(?:Started|Finished|Found device|Mounted|Set up automount|Activated swap|Listening on|"
-    r"Reached target|Created slice|Failed to|Timed out|(?:Dependency|Assertion) failed for|"
-    r"Condition check resulted in|Unnecessary job was removed for) "
+    r"Reached target|Created slice|(?:Dependency|Assertion) failed for|Condition check resulted in|"
+    r"Unnecessary job was removed for|Failed to (?:start|mount|set up automount|activate swap|"
+    r"listen on)|Timed out (?:starting|mounting|activating swap|waiting for device)) (\S.*)"
 )
 """Source: ``job_done_message_format()`` of systemd, and a unit's own ``finished_start_job``."""
+_CUT = re.compile(r"\u2026|\.\.\.")
+"""Where systemd has cut a long name short, in its middle."""
 _BOOT_ENDED = re.compile(r"login: ?$|Reached target .*(?i:multi-user)|Cloud-init v\. .* finished")
-_SHOWN = 20
 _IN_VAIN = re.compile(rf"wait-onl|(?i:wait for network)|{AGENT}")
 """Units that wait for what others do, and so are not why the boot does not go on."""
 
@@ -44,14 +46,20 @@ def _shown_waiting(lines: list[str]) -> tuple[str, str] | None:
             waits[job[0]] = job[1]
         elif _BOOT_ENDED.search(line):
             waits.clear()
-        elif _JOB_ENDED.search(line):
-            # Long names are cut short.
-            waits = {name: since for name, since in waits.items() if name[:_SHOWN] not in line}
+        elif match := _JOB_ENDED.search(line):
+            waits = {name: since for name, since in waits.items() if not _is(name, match[1])}
     rows = [(name, since) for name, since in waits.items() if not _IN_VAIN.search(name)]
     # One with a limit comes to its end by itself.
     endless = [row for row in rows if "no limit" in row[1]]
     named = endless or rows
     return named[-1] if named else None
+
+
+def _is(name: str, ended: str) -> bool:
+    """Say whether what ended has that name: of one that was cut short, whether it begins so."""
+    begins, *_ = _CUT.split(name, maxsplit=1)
+    shown, *cut = _CUT.split(ended, maxsplit=1)
+    return shown.startswith(begins) or (bool(cut) and begins.startswith(shown))
 
 
 def unit_not_ended(facts: Facts) -> str:
@@ -65,8 +73,8 @@ def unit_not_ended(facts: Facts) -> str:
             begun.append(match[1])
         elif _BOOT_ENDED.search(line):
             begun.clear()
-        elif _JOB_ENDED.search(line):
-            begun = [name for name in begun if name[:_SHOWN] not in line]
+        elif match := _JOB_ENDED.search(line):
+            begun = [name for name in begun if not _is(name, match[1])]
     names = [name for name in begun if not _IN_VAIN.search(name)]
     return f'the unit "{names[0]}" was started in the boot and has not come up' if names else ""
 

@@ -80,7 +80,7 @@ def test_heats_messages_are_waited_for_and_not_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a wait that never ends by itself, Heat answers, and ends when it is told to."""
-    monkeypatch.setattr(patches.MessageWaker, "SECONDS", 3600.0)
+    monkeypatch.setattr(patches, "MESSAGE_SECONDS", 3600.0)
     with new_cloud(tmp_path) as cloud:
         stacks = cloud.heat().stacks
         for name in ("first", "second"):
@@ -90,13 +90,13 @@ def test_heats_messages_are_waited_for_and_not_looked_for(
 
 def test_a_listener_that_has_never_waited_looks_once_more() -> None:
     """What came between its first look and its first wait would be lost."""
-    waker = patches.MessageWaker()
+    waker = patches.Waker()
     looked = threading.Semaphore(0)
 
     def listen() -> None:
         waker.notify()
         for _ in range(2):
-            waker.wait(0.05)
+            waker.wait(3600)
             looked.release()
 
     thread = threading.Thread(target=listen, daemon=True)

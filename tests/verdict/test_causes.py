@@ -412,6 +412,21 @@ def test_a_job_of_each_kind_of_unit_ends_with_its_words(story, job, ended):
     assert story.diagnosis().fault != "boot-waits"
 
 
+@pytest.mark.parametrize(
+    ("job", "other"),
+    [
+        (r"dev-disk-by\x2duuid-2b1e.device", r"dev-disk-by\x2duuid-7c40.device - QEMU_HARDDISK 1"),
+        ("systemd-tmpfiles-setup.service", "systemd-tmpfiles-setup-dev.service - Device Nodes"),
+    ],
+)
+def test_one_with_the_same_beginning_is_another(story, job, other):
+    """The disk of the root file system comes; that of another file system does not."""
+    story.boot()
+    story.console(f"[*     ] Job {job}/start running (1min 2s / 1min 30s)")
+    story.console(f"[  OK  ] Found device {other}.", f"[  OK  ] Finished {other}.")
+    assert job in story.diagnosis().seen
+
+
 def test_who_waits_for_the_network_is_not_what_the_boot_waits_for(story):
     """A long name is cut short in its middle."""
     story.boot()

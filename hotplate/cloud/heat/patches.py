@@ -19,24 +19,14 @@ from unittest import mock
 FITS = (27, 28)
 
 
-class TaskWaker:
-    """Wakes the engine's tasks when something happened that they may be waiting for.
-
-    Heat's tasks look once a second; a signal that has come in need not wait for that, and neither
-    need what depends on a resource that is done.
-    """
+class Waker:
+    """Wakes threads when there is news, each of what it has not seen."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._count = 0
-        self._stopped = False
-        # How far each thread has seen: what happens while its task looks must not be lost.
+        # How far each thread has seen: what happens while it looks must not be lost.
         self._own = threading.local()
-
-    def stop(self) -> None:
-        """End every task that sleeps or goes to sleep; for good."""
-        self._stopped = True
-        self.notify()
 
     def notify(self) -> None:
         """Something happened."""
@@ -51,45 +41,42 @@ class TaskWaker:
     def wait(self, seconds: float) -> None:
         """Wait until something happens that this thread has not seen, at most ``seconds``.
 
-        :raises SystemExit: when the engine is being stopped; ends the thread and nothing else.
+        The first wait of a thread that did not :meth:`begin` is none: it may have looked before.
         """
         with self._changed:
-            seen = getattr(self._own, "seen", self._count)
+            seen = getattr(self._own, "seen", -1)
             self._changed.wait_for(lambda: self._count != seen, seconds)
             self._own.seen = self._count
+
+
+class TaskWaker(Waker):
+    """Wakes the engine's tasks when something happened that they may be waiting for.
+
+    Heat's tasks look once a second; a signal that has come in need not wait for that, and neither
+    need what depends on a resource that is done.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End every task that sleeps or goes to sleep; for good."""
+        self._stopped = True
+        self.notify()
+
+    def wait(self, seconds: float) -> None:
+        """Wait as any thread does.
+
+        :raises SystemExit: when the engine is being stopped; ends the thread and nothing else.
+        """
+        super().wait(seconds)
         if self._stopped:
             raise SystemExit
 
 
-class MessageWaker:
-    """Wakes who listens for Heat's messages when there is one.
-
-    oslo.messaging's bus in memory looks for messages every 50 ms in each of three threads: each
-    request of Heat's API waits for that, and a cloud in which nothing happens is never idle.
-    """
-
-    SECONDS = 1.0
-    """The longest wait, should a message come that nothing here hears of."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._count = 0
-        # How far each thread has seen.  The first wait of one is none: it may have looked before
-        # what has been counted.
-        self._own = threading.local()
-
-    def notify(self) -> None:
-        """There is a message, or a listener is to stop."""
-        with self._changed:
-            self._count += 1
-            self._changed.notify_all()
-
-    def wait(self, _seconds: float) -> None:
-        """Wait until there is news for this thread, in the place of ``time.sleep``."""
-        with self._changed:
-            seen = getattr(self._own, "seen", -1)
-            self._changed.wait_for(lambda: self._count != seen, self.SECONDS)
-            self._own.seen = self._count
+MESSAGE_SECONDS = 1.0
+"""The longest wait for a message of Heat's, should one come that :func:`apply` does not hear of."""
 
 
 def misfits() -> list[str]:
@@ -227,10 +214,14 @@ def apply(
 
 
 def _wake_listeners(undo: ExitStack) -> None:
-    """Let who listens for messages wait for one, instead of looking twenty times a second."""
+    """Let who listens for Heat's messages wait for one.
+
+    oslo.messaging's bus in memory looks for messages every 50 ms in each of three threads: each
+    request of Heat's API waits for that, and a cloud in which nothing happens is never idle.
+    """
     from oslo_messaging._drivers import impl_fake
 
-    messages = MessageWaker()
+    messages = Waker()
 
     def notifying(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -245,5 +236,5 @@ def _wake_listeners(undo: ExitStack) -> None:
         (impl_fake.FakeListener, "stop"),
     ):
         undo.enter_context(mock.patch.object(owner, name, notifying(getattr(owner, name))))
-    clock = SimpleNamespace(time=time.time, sleep=messages.wait)
+    clock = SimpleNamespace(time=time.time, sleep=lambda _: messages.wait(MESSAGE_SECONDS))
     undo.enter_context(mock.patch.object(impl_fake, "time", clock))
