@@ -327,7 +327,8 @@ def test_a_post_for_which_no_room_is_left_is_answered_and_the_websocket_stays(
 ) -> None:
     monkeypatch.setattr(limits, "STORED", 2)
     held, vm, headers, url = zaqar(cloud, compute, stacks, tmp_path)
-    body = {"queue_name": url.split("/")[-2], "messages": [{"ttl": 60, "body": "xxxx"}]}
+    # A queue of its own: Heat looks into a deployment's now and then, and takes what is there.
+    body = {"queue_name": f"{url.split('/')[-2]}2", "messages": [{"ttl": 60, "body": "xxxx"}]}
 
     def status(action: str) -> int:
         connection.send(json.dumps({"action": action, "headers": headers, "body": body}))
@@ -335,8 +336,7 @@ def test_a_post_for_which_no_room_is_left_is_answered_and_the_websocket_stays(
 
     with held, connect(f"ws://127.0.0.1:{vm.ports[9000]}/") as connection:
         assert status("authenticate") == 200
-        answers = [status("message_post") for _ in range(3)]
-        assert answers[-1] == 503
+        assert [status("message_post") for _ in range(3)] == [201, 503, 503]
         assert status("message_list") == 200
 
 
