@@ -23,11 +23,11 @@ EXAMPLES = REPOSITORY / "docs" / "examples"
 
 
 @pytest.fixture
-def run(trixie, tmp_path) -> Callable[..., None]:
+def run(without_cloud_init, tmp_path) -> Callable[..., None]:
     """Run pytest on the image, with these words more; no test may fail."""
 
     def start(*words: object, cwd: Path) -> None:
-        options = ("-p", "no:cacheprovider", "--image", trixie)
+        options = ("-p", "no:cacheprovider", "--image", without_cloud_init)
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", *options),
@@ -58,8 +58,8 @@ def test_every_example_passes(run, tmp_path, nothing_left):
     assert {name.partition("[")[0] for name in names} == written
 
 
-def test_expectations_in_yaml_hold(trixie, test_image, nothing_left):
-    done = test_image(trixie, "-t", EXAMPLES / "expect" / "greeting.yaml")
+def test_expectations_in_yaml_hold(without_cloud_init, test_image, nothing_left):
+    done = test_image(without_cloud_init, "-t", EXAMPLES / "expect" / "greeting.yaml")
     assert done.status == 0, done.last_line
 
 
