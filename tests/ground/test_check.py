@@ -143,6 +143,18 @@ def test_each_lane_of_several_has_a_session_of_its_own(tmp_path: Path) -> None:
     assert len({os.getsid(0), *sessions}) == 4
 
 
+@pytest.mark.skipif(
+    not Path("/proc/self/autogroup").exists(), reason="this kernel does not share by session"
+)
+def test_what_waits_least_gives_way_to_the_others(tmp_path: Path) -> None:
+    """autogroup in sched(7): its session has a nice value."""
+    stand_in = 'case "$*" in *hooks*) lane=hooks ;; esac; cp /proc/self/autogroup ${lane-rest}'
+    lay_out(tmp_path, **{".venv/bin/python": stand_in})
+    check(tmp_path, "hooks", "machine")
+    assert (tmp_path / "hooks").read_text().endswith(" nice 3\n")
+    assert (tmp_path / "rest").read_text().endswith(" nice 0\n")
+
+
 def test_what_runs_ends_with_it(tmp_path: Path) -> None:
     stand_in = 'case "$*" in *tests/hooks*) echo $$ > began; exec sleep 1000 ;; esac'
     lay_out(tmp_path, **{".venv/bin/python": stand_in})
