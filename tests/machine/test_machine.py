@@ -207,11 +207,19 @@ def test_link_is_cut_and_mended(make: Make) -> None:
     assert retry(answered, Deadline(60, "an answer over the mended link")) == "tiny 80"
 
 
+def config_interrupts(shell: Shell) -> list[str]:
+    """How often each virtio device had something to say of itself: lines of /proc/interrupts."""
+    lines = shell.run("grep virtio.*-config /proc/interrupts").text.splitlines()
+    assert lines
+    return [" ".join(line.split()) for line in lines]
+
+
 def test_state_is_saved_and_continued(make: Make, tmp_path: Path) -> None:
     made = make()
     shell = attached(made.machine)
     shell.run("echo before >/tmp/mark").check()
     boot = shell.run("cat /proc/sys/kernel/random/boot_id").text
+    interrupts = config_interrupts(shell)
     state = tmp_path / "state"
     made.machine.save_state(state)
     assert state.stat().st_mode & 0o777 == 0o600
@@ -231,6 +239,8 @@ def test_state_is_saved_and_continued(make: Make, tmp_path: Path) -> None:
     with pytest.raises(MachineLostError, match="not the one that was started"):
         attached(made.machine, 20)
     assert ask(again, "169.254.169.254", 80) == "tiny 80"
+    # It was not asked to announce itself.
+    assert config_interrupts(again) == interrupts
     # A clone runs beside it from the same state.
     clone = make(name="clone", start=False)
     clone.machine.start(incoming=state)
