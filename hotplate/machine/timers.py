@@ -9,7 +9,7 @@ import threading
 
 SLACK = 60_000_000
 """Nanoseconds.  A Debian's kernel asks for 250 ticks a second, each of which costs the emulator
-up to 0.8 ms; with this there are some 16.  A boot takes no longer: it waits for few timers."""
+up to 0.8 ms; with this there are some 25.  A boot takes no longer: it waits for few timers."""
 
 EXACT = 1
 """Nanoseconds: what QEMU sets for itself."""
