@@ -275,6 +275,10 @@ def command_line(
         "-device",
         "virtio-rng-pci,rng=rng0",
     ]
+    # A restored guest is where it was before, and is not asked to announce itself there: Linux
+    # 6.12.118 waits for ever if its link is put down at that moment, as virtnet_close() has the
+    # lock that the announcement takes.  Cards that are plugged in later have it too.
+    arguments += ["-global", "virtio-net-device.guest_announce=off"]
     for number, card in enumerate(cards):
         arguments += card.arguments(number)
     if config.firmware is Firmware.UEFI:

@@ -68,10 +68,8 @@ def _move(qmp: Qmp, wait: Wait, descriptor: int, command: str, *, apart: bool) -
     wanted = {"events": True, "x-ignore-shared": apart}
     capabilities = [{"capability": name, "state": state} for name, state in wanted.items()]
     qmp.execute("migrate-set-capabilities", capabilities=capabilities)
-    # The default limit of 128 MiB/s is for networks.  And a restored guest is where it was before.
-    # Asked to announce itself there, Linux 6.12.118 waits for ever if its link is put down at that
-    # moment: virtnet_close() has the lock that the announcement takes.
-    qmp.execute("migrate-set-parameters", max_bandwidth=1 << 40, announce_rounds=0)
+    # The default limit of 128 MiB/s is for networks.
+    qmp.execute("migrate-set-parameters", max_bandwidth=1 << 40)
     qmp.execute("getfd", descriptor=descriptor, fdname="state")
     qmp.execute(command, uri="fd:state")
     when = "saved" if command == "migrate" else "restored"
