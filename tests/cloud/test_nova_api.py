@@ -219,6 +219,27 @@ def test_no_such_server(nova: Any) -> None:
         nova.servers.get("nobody")
 
 
+@pytest.mark.parametrize("path", ["servers", "servers/detail", "limits"])
+def test_a_server_that_goes_while_all_are_read(
+    cloud: Any, web: str, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Heat made a stack's server beside the end of another's, and got a 404 for that one."""
+    store = cloud.servers._store
+    read = store.rows
+
+    def read_and_lose(sql: str, *values: object) -> Any:
+        rows = read(sql, *values)
+        if "hotplate_server " in sql:
+            monkeypatch.undo()
+            cloud.servers.delete(web)
+        return rows
+
+    monkeypatch.setattr(store, "rows", read_and_lose)
+    answer = ask(cloud, "GET", f"/v2.1/{path}")
+    assert answer.status_code == 200, answer.text
+    assert web not in ask(cloud, "GET", "/v2.1/servers").text
+
+
 @pytest.fixture(scope="module")
 def five(cloud: Any) -> Iterator[list[str]]:
     """Five servers, the oldest first."""

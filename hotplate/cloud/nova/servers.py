@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,9 @@ DETACH_IN = ("ACTIVE", "SHUTOFF")
 go of it."""
 
 
+RECORDS = "SELECT * FROM hotplate_server LEFT JOIN hotplate_server_note USING (id)"
+"""What is kept of servers; read at once, since others are deleted meanwhile."""
+
 Action = Literal["suspend", "resume", "pause", "unpause", "stop", "start", "reboot", "hard_reboot"]
 """What Nova is asked to do to a server, as it calls it."""
 
@@ -48,6 +52,16 @@ def _check_has(server: ServerRecord, port_id: str) -> None:
     """
     if all(each.id != port_id for each in server.spec.ports):
         raise HttpError(404, f"Port id {port_id} could not be found.")
+
+
+def _record(row: sqlite3.Row) -> ServerRecord:
+    spec = ServerSpec.from_json(json.loads(row["spec"]))
+    notes = _read_notes(row["notes"])
+    return ServerRecord(spec, row["number"], row["random_seed"], row["created"], notes)
+
+
+def _read_notes(text: str | None) -> Notes:
+    return Notes(**json.loads(text)) if text else Notes()
 
 
 class Servers:
@@ -171,18 +185,14 @@ class Servers:
 
         :raises NoSuchServerError: when there is none.
         """
-        row = self._store.row("SELECT * FROM hotplate_server WHERE id = ?", server_id)
+        row = self._store.row(f"{RECORDS} WHERE id = ?", server_id)
         if row is None:
             raise NoSuchServerError(server_id)
-        spec = ServerSpec.from_json(json.loads(row["spec"]))
-        return ServerRecord(
-            spec, row["number"], row["random_seed"], row["created"], self._notes(server_id)
-        )
+        return _record(row)
 
     def all(self) -> list[ServerRecord]:
-        """All servers, oldest first."""
-        rows = self._store.rows("SELECT id FROM hotplate_server ORDER BY number")
-        return [self.get(row["id"]) for row in rows]
+        """All servers, oldest first, as they are at one moment."""
+        return [_record(row) for row in self._store.rows(f"{RECORDS} ORDER BY number")]
 
     def change(self, server_id: str, spec: ServerSpec) -> None:
         """Keep another description of a server (rename, metadata)."""
@@ -195,7 +205,7 @@ class Servers:
 
     def _notes(self, server_id: str) -> Notes:
         row = self._store.row("SELECT notes FROM hotplate_server_note WHERE id = ?", server_id)
-        return Notes(**json.loads(row["notes"])) if row else Notes()
+        return _read_notes(row["notes"] if row else None)
 
     def note(self, server_id: str, **changes: Any) -> None:
         """Change what is kept of a server beside its description.
