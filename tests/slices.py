@@ -97,6 +97,7 @@ LONGEST = (
     "tests/booted/test_datasources.py",
     "tests/booted/test_tutorials.py",
     "tests/booted/test_crash_matrix.py",
+    "tests/booted/test_plain_dib.py::test_nothing",
     "tests/booted/test_kill.py::test_twenty",
     "tests/booted/test_planted_in_images.py::test_planted_in_an_image[unit-that-hangs",
     "tests/booted/test_recipes.py",
@@ -107,6 +108,7 @@ LONGEST = (
     "tests/booted/test_documented_examples.py::test_every_example_passes",
     "tests/booted/test_end_to_end.py",
     "tests/booted/test_cluster.py",
+    "tests/elements/test_reproducible.py",
 )
 """Tests that take two minutes and more, the longest first: the beginnings of their names."""
 
