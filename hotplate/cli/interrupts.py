@@ -12,12 +12,20 @@ from hotplate.errors import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+IMPORT_SYSTEM = "<frozen importlib"
+"""How the names of the files begin that Python's import system is in."""
+
+AGAIN_SECONDS = 0.01
+"""After so long a signal that came in the midst of the import system is looked at again."""
+
 
 class Interrupts:
     """Turns :data:`SIGNALS` into :class:`~hotplate.errors.Interrupted`; a context manager.
 
-    Only where it is :meth:`allowed`: what is being written down comes to its end.  A signal that
-    was ignored when we were started (``nohup``, ``&`` in a script) stays ignored.
+    Only where it is :meth:`allowed`: what is being written down comes to its end.  Nor in the
+    midst of Python's import system, which would keep its locks: other threads' imports would wait
+    for ever.  A signal that was ignored when we were started (``nohup``, ``&`` in a script) stays
+    ignored.  SIGALRM is taken, for another try.
 
     :ivar came: the first signal that came, 0 while none has.
     """
@@ -32,6 +40,9 @@ class Interrupts:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 before = signal.signal(number, self._on_signal)
                 self._before.callback(signal.signal, number, before)
+        before = signal.signal(signal.SIGALRM, self._on_alarm)
+        self._before.callback(signal.signal, signal.SIGALRM, before)
+        self._before.callback(signal.setitimer, signal.ITIMER_REAL, 0)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,7 +71,15 @@ class Interrupts:
         finally:
             self._allowed = before
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.came = self.came or number
-        if self._allowed:
-            raise Interrupted(number)
+        if not self._allowed:
+            return
+        if frame is not None and frame.f_code.co_filename.startswith(IMPORT_SYSTEM):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+            return
+        raise Interrupted(number)
+
+    def _on_alarm(self, _number: int, frame: FrameType | None) -> None:
+        if self.came:
+            self._on_signal(self.came, frame)

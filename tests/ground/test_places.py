@@ -28,7 +28,6 @@ ELSEWHERE = {
     "cli/host_probes": "cli/test_doctor.py",
     "cli/homecoming": "cli/test_on_cluster.py",
     "cli/image_sender": "cli/test_on_cluster.py",
-    "cli/interrupts": "cli/test_what_stays.py",
     "cli/os_cloud": "elsewhere/test_refusals.py",
     "cli/named": "cli/test_cases.py",
     "cli/jobs": "cli/test_on_cluster.py",
