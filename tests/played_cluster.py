@@ -64,7 +64,8 @@ class Cluster:
         log = self.folder / f"{name}.log"
         self.workers[name] = process = subprocess.Popen(
             [
-                *(sys.executable, "-P", "-m", "hotplate", "worker", self.address),
+                *(sys.executable, "-P", "-X", "faulthandler", "-m", "hotplate", "worker"),
+                self.address,
                 *("--name", name, "--local-directory", self.folder / f"local-{name}"),
                 *("--cores", "2", "--memory-mib", "8000", *words),
             ],
@@ -74,7 +75,13 @@ class Cluster:
             stdout=log.open("ab"),
             stderr=subprocess.STDOUT,
         )
-        wait_until(lambda: process.poll() is not None or b"works for" in log.read_bytes())
+        try:
+            wait_until(lambda: process.poll() is not None or b"works for" in log.read_bytes())
+        except AssertionError as error:
+            # Whether it was slow or hung, and where.
+            process.send_signal(signal.SIGABRT)
+            process.wait(SECONDS)
+            raise AssertionError(log.read_text()) from error
         assert process.poll() is None, log.read_text()
         return process
 
