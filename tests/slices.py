@@ -110,7 +110,7 @@ LONGEST = (
     "tests/booted/test_cluster.py",
     "tests/elements/test_reproducible.py",
 )
-"""Tests that take two minutes and more, the longest first: the beginnings of their names."""
+"""The longest tests, longest first, by the beginnings of their names: two minutes beside others."""
 
 TOGETHER = (
     "tests/booted/test_routed_servers.py",
