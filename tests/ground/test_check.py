@@ -155,6 +155,18 @@ def test_what_waits_least_gives_way_to_the_others(tmp_path: Path) -> None:
     assert (tmp_path / "rest").read_text().endswith(" nice 0\n")
 
 
+def test_what_is_wrong_with_conftest_is_for_the_lanes_to_show(tmp_path: Path) -> None:
+    """It ended tools/check without a word, while pytest's plug-ins were made ready."""
+    lay_out(
+        tmp_path,
+        **{
+            ".venv/bin/python": 'case "$*" in *--collect-only*) exit 4 ;; esac; echo in the lane',
+            "tools/count-tests": "true",
+        },
+    )
+    assert "in the lane" in check(tmp_path, "machine")
+
+
 def test_what_runs_ends_with_it(tmp_path: Path) -> None:
     stand_in = 'case "$*" in *tests/hooks*) echo $$ > began; exec sleep 1000 ;; esac'
     lay_out(tmp_path, **{".venv/bin/python": stand_in})
