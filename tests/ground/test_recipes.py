@@ -52,10 +52,37 @@ def test_the_schema_refuses_what_is_wrong(name, good, bad, tmp_path):
     assert checked(spoiled, name).returncode == 1
 
 
-def test_every_action_has_its_version():
+NODE_24 = {"checkout": 5, "cache": 5, "upload-artifact": 6, "download-artifact": 7}
+"""The first version of each action with ``runs.using: node24`` in its action.yml."""
+
+
+def test_each_action_is_pinned_to_a_version_that_runs_on_node_24():
     used = re.findall(r"uses: (.+)", (RECIPES / "github.yml").read_text())
     assert len(used) == 6
-    assert [each for each in used if not re.fullmatch(r"actions/[\w-]+@v\d+\.\d+\.\d+", each)] == []
+    for each in used:
+        name, major = re.fullmatch(r"actions/([\w-]+)@v(\d+)\.\d+\.\d+", each).groups()
+        assert int(major) >= NODE_24[name], each
+
+
+def test_github_workflow_has_few_permissions_and_runs_once_for_a_push():
+    workflow = yaml.safe_load((RECIPES / "github.yml").read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    # YAML 1.1 reads the key "on" as true.
+    assert workflow[True] == {"push": {"branches": ["main"]}, "pull_request": None}
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitlab-ci.yml", "zuul.yaml"])
+def test_recipe_installs_a_wheel_and_no_package_of_that_name(name, tmp_path):
+    (wheel,) = re.findall(r"(?i)^ *hotplate: (.*)", (RECIPES / name).read_text(), re.MULTILINE)
+    assert wheel.startswith("./")
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", wheel],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0 and Path(wheel).name in done.stderr
 
 
 @pytest.fixture(scope="module")
