@@ -7,11 +7,15 @@ import shutil
 from hotplate.errors import HostError
 
 PACKAGES = {
+    "cryptsetup": "cryptsetup-bin",
     "debootstrap": "debootstrap",
     "dnsmasq": "dnsmasq-base",
+    "dmsetup": "dmsetup",
     "fstrim": "util-linux",
     "ip": "iproute2",
+    "kpartx": "kpartx",
     "losetup": "util-linux",
+    "lvm": "lvm2",
     "mcopy": "mtools",
     "mkfs.ext4": "e2fsprogs",
     "mkfs.vfat": "dosfstools",

@@ -56,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache", type=Path, metavar="DIR", help="where downloads and base systems are kept"
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the disk-image-create line and stop"
+        "--dry-run",
+        action="store_true",
+        help="print the disk-image-create line with the DIB_ variables that take effect, and stop",
     )
 
 
@@ -196,7 +198,7 @@ def run(args: argparse.Namespace) -> int:
         preflight.check()
     build = Build(request, os.environ)
     if args.dry_run:
-        print(build.plan.shell(str(request.name)))
+        print(build.shell())
         return 0
     before = signal.signal(signal.SIGTERM, _terminated)
     try:

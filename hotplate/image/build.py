@@ -8,13 +8,14 @@ import os
 import platform
 import re
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -50,6 +51,17 @@ ELEMENT_TOOLS: dict[str, tuple[str, ...]] = {
     "block-device-offset-efi": ("sgdisk", "mcopy", "mkfs.vfat"),
 }
 """The programs that one element needs."""
+
+DEVICE_MAPPER_NODES = {
+    "partitioning": ("kpartx", "dmsetup"),
+    "lvm": ("lvm",),
+    "luks": ("cryptsetup",),
+}
+"""Nodes of a block device configuration that need device-mapper, and the programs they call
+(``diskimage_builder/block_device/level1``)."""
+
+SECRET_NAME = re.compile("PASSWORD|SECRET|TOKEN|KEY")
+"""Variables whose values ``--dry-run`` does not show, such as ``DIB_DEV_USER_PASSWORD``."""
 
 CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
     (
@@ -138,6 +150,25 @@ class Build:
             mirrors=self.mirrors,
         )
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of the plan; a block device configuration of the caller's stays."""
+        kept = dict(self.plan.environment)
+        if self.environ.get("DIB_BLOCK_DEVICE_CONFIG"):
+            kept.pop("DIB_BLOCK_DEVICE_CONFIG", None)
+        return kept
+
+    def shell(self) -> str:
+        """Return the line to paste, with each ``DIB_*`` variable that takes effect before it."""
+        callers = {
+            name: f'"${name}"' if SECRET_NAME.search(name) else shlex.quote(text)
+            for name, text in sorted(self.environ.items())
+            if name.startswith("DIB_") and name not in self.environment
+        }
+        settings = [f"{name}={text}" for name, text in callers.items()]
+        line = replace(self.plan, environment=self.environment).shell(str(self.request.name))
+        return " \\\n    ".join([*settings, line])
+
     def run(self) -> BuildResult:
         """Build the image.
 
@@ -201,7 +232,7 @@ class Build:
             "environment": plan_module.child_environment(self.environ)
             # It has a directory of its own already, in memory where there is enough.
             | {"DIB_NO_TMPFS": "1", "DIB_PYTHON_EXEC": sys.executable}
-            | dict(self.plan.environment),
+            | self.environment,
             "staging": str(staging),
             "work": str(tmp / f"{supervise.PREFIX}{_token()}"),
             "tmpfs_mib": in_memory,
@@ -352,6 +383,61 @@ def check_tools(elements: Iterable[str], environ: Mapping[str, str]) -> None:
             f"building needs {', '.join(missing)}, which this host does not have",
             hint=f"apt-get install {packages}",
         )
+
+
+def check_block_device(
+    environ: Mapping[str, str], *, devices: Path = Path("/proc/devices")
+) -> None:
+    """Look whether this host can make what ``DIB_BLOCK_DEVICE_CONFIG`` describes.
+
+    Takes it as ``disk-image-create`` does: YAML, or ``file://`` and the path of a file of it.
+
+    :param devices: the kernel's list of drivers (proc(5)).
+    :raises UsageError: when it is no such configuration.
+    :raises HostError: when it needs device-mapper, or a program, and this host has none.
+    """
+    given = environ.get("DIB_BLOCK_DEVICE_CONFIG", "")
+    if not given:
+        return
+    import yaml
+
+    try:
+        text = Path(given[7:]).read_text("utf-8") if given.startswith("file://") else given
+        config = yaml.safe_load(text)
+        if not isinstance(config, list):
+            raise ValueError(f"it is a {type(config).__name__}")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(
+            f"DIB_BLOCK_DEVICE_CONFIG is no block device configuration: {error}",
+            hint="expected a YAML list of nodes, or file:// and the path of a file with one",
+        ) from error
+    nodes = _keys(config)
+    needing = [name for name in DEVICE_MAPPER_NODES if name in nodes]
+    if not needing:
+        return
+    ours = 'use "offset_partitioning", which takes the same keys as "partitioning"'
+    if not re.search(r"^ *\d+ device-mapper$", devices.read_text(), re.MULTILINE):
+        raise HostError(
+            f'DIB_BLOCK_DEVICE_CONFIG has "{needing[0]}", which needs device-mapper, and this '
+            "kernel has none",
+            hint=ours if needing == ["partitioning"] else "build on a host that has it",
+        )
+    search = plan_module.child_environment(environ)["PATH"]
+    tools = [tool for name in needing for tool in DEVICE_MAPPER_NODES[name]]
+    missing = [tool for tool in tools if shutil.which(tool, path=search) is None]
+    if missing:
+        raise HostError(
+            f'DIB_BLOCK_DEVICE_CONFIG has "{needing[0]}", which needs {", ".join(missing)}, and '
+            "this host has no such program",
+            hint=f"apt-get install {' '.join(dict.fromkeys(map(package_of, missing)))}; or {ours}",
+        )
+
+
+def _keys(config: object) -> set[str]:
+    """Return every key of a YAML document, at any depth: nodes stand in nodes."""
+    if isinstance(config, dict):
+        return {str(key) for key in config}.union(*map(_keys, config.values()))
+    return set().union(*map(_keys, config)) if isinstance(config, list) else set()
 
 
 def check_root() -> None:

@@ -95,6 +95,7 @@ class Preflight:
             elements = self._elements(self._dib)
             yield from _of(lambda: build.find_program(self.environ))
         yield from _of(lambda: build.check_tools(elements, self.environ))
+        yield from _of(lambda: build.check_block_device(self.environ))
 
     def _elements(self, dib: Path) -> list[str]:
         """Return the elements that the build will have, as far as they are there."""

@@ -99,6 +99,79 @@ def test_what_one_disk_has_to_hold_is_added_up(looks, monkeypatch):
     assert any("MB free" in each for each in looks())
 
 
+PARTITIONING = "- local_loop: {name: image0}\n- partitioning: {base: image0, label: mbr}\n"
+"""As in diskimage-builder's elements/block-device-mbr; its partitions come from kpartx."""
+
+
+@pytest.fixture
+def devices(tmp_path: Path):
+    """A function that makes a /proc/devices with or without device-mapper."""
+
+    def make(*lines: str) -> Path:
+        path = tmp_path / "devices"
+        path.write_text("Block devices:\n  7 loop\n" + "".join(f"{line}\n" for line in lines))
+        return path
+
+    return make
+
+
+def test_block_device_config_is_refused_without_device_mapper(devices):
+    with pytest.raises(HostError, match=r'has "partitioning", which needs device-mapper') as raised:
+        build.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": PARTITIONING}, devices=devices())
+    assert "offset_partitioning" in str(raised.value.hint)
+
+
+def test_block_device_config_is_refused_without_kpartx(devices, monkeypatch):
+    monkeypatch.setattr(build.shutil, "which", lambda *_, **__: None)
+    with pytest.raises(HostError, match="kpartx, dmsetup") as raised:
+        build.check_block_device(
+            {"DIB_BLOCK_DEVICE_CONFIG": PARTITIONING}, devices=devices("252 device-mapper")
+        )
+    assert str(raised.value.hint).startswith("apt-get install kpartx dmsetup")
+
+
+def test_block_device_config_is_read_from_a_file_and_below_other_nodes(devices, tmp_path):
+    config = tmp_path / "lvm.yaml"
+    config.write_text("- offset_partitioning: {partitions: [{name: root, lvm: {name: lv}}]}\n")
+    with pytest.raises(HostError, match='has "lvm"'):
+        build.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": f"file://{config}"}, devices=devices())
+
+
+@pytest.mark.parametrize("config", ["file:///nowhere/x.yaml", "a: b", "{", "5"])
+def test_block_device_config_that_is_none_is_a_usage_error(config: str, devices):
+    with pytest.raises(UsageError, match="DIB_BLOCK_DEVICE_CONFIG is no block device"):
+        build.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": config}, devices=devices())
+
+
+def test_block_device_config_without_such_nodes_is_taken(devices):
+    config = PARTITIONING.replace("partitioning", "offset_partitioning")
+    build.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": config}, devices=devices())
+    build.check_block_device({}, devices=devices())
+
+
+def test_build_looks_at_the_block_device_config(request_, tmp_path):
+    environ = {"TMPDIR": str(tmp_path), "DIB_BLOCK_DEVICE_CONFIG": "a: b"}
+    sentences = [str(each) for each in Preflight(request_, environ).problems()]
+    assert any("DIB_BLOCK_DEVICE_CONFIG" in each for each in sentences)
+
+
+def test_dry_run_shows_each_variable_that_takes_effect(request_):
+    """Also the caller's own, and a configuration of the caller's in the place of ours."""
+    environ = {
+        "DIB_BLOCK_DEVICE_CONFIG": "- local_loop: {name: image0}",
+        "DIB_JOURNAL_SIZE": "4",
+        "DIB_RELEASE": "sarge",
+        "DIB_DEV_USER_PASSWORD": "hunter2",
+        "HOME": "/root",
+    }
+    line = build.Build(dataclasses.replace(request_, epoch=1), environ).shell()
+    assert "DIB_JOURNAL_SIZE=4 " in line
+    assert "DIB_BLOCK_DEVICE_CONFIG='- local_loop: {name: image0}'" in line
+    assert line.count("DIB_BLOCK_DEVICE_CONFIG=") == line.count("DIB_RELEASE=") == 1
+    assert 'DIB_DEV_USER_PASSWORD="$DIB_DEV_USER_PASSWORD"' in line and "hunter2" not in line
+    assert "sarge" not in line and "HOME=" not in line
+
+
 def test_one_problem_is_what_it_is_and_several_are_one_list():
     wrong, lacks = UsageError("a is wrong", hint="b"), HostError("c is missing", hint="d")
     refuse([])
