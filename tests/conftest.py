@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,6 @@ from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
 
 if TYPE_CHECKING:
     from built_images import Images
-    from xdist.remote import Producer
-    from xdist.scheduler import Scheduling
 
 # Otherwise each worker rewrites the assertions of all files for itself where Python is to leave no
 # bytecode behind (PYTHONDONTWRITEBYTECODE): a third of what it needs to collect the tests.
@@ -43,20 +40,8 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
-REPOSITORY = Path(__file__).parents[1]
-
 # The helpers beside the tests (own_podman, played_guest, ...) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long lane's tests into groups, before ``--shard`` asks for them."""
-    import slices
-
-    for item in items:
-        if item.get_closest_marker("long") and (group := slices.group(_name(item))):
-            item.add_marker(pytest.mark.xdist_group(group), append=False)
 
 
 @pytest.fixture(scope="session")
@@ -66,51 +51,6 @@ def images() -> Images:
     if os.geteuid() != 0:
         pytest.skip("building an image needs root")
     return built_images.Images()
-
-
-def _name(item: pytest.Item) -> str:
-    """As seen from the repository, wherever pytest was started."""
-    return f"{item.path.relative_to(REPOSITORY)}::{item.nodeid.partition('::')[2]}"
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_finish(session: pytest.Session) -> Iterator[None]:
-    """Let workers begin with what takes longest, of what is left when all others have chosen."""
-    import slices
-
-    if hasattr(session.config, "workerinput"):
-        of = {_name(item): item for item in session.items}
-        session.items[:] = [of[name] for name in slices.in_order([*of])]
-    yield
-
-
-BEGAN = pytest.StashKey[float]()
-
-
-def _processor_seconds() -> float:
-    """What this process has used of the processors, and what it started and waited for."""
-    return sum(os.times()[:4])
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> None:
-    item.stash[BEGAN] = _processor_seconds()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Put the processors' time of each test into the results, by which slices are evened out."""
-    if call.when == "teardown":
-        used = _processor_seconds() - item.stash[BEGAN]
-        item.user_properties.append(("processor-seconds", f"{used:.1f}"))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
-    """Keep together what shares a server, and nothing else of a file."""
-    import slices
-
-    return slices.Scheduler(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 SERVER = "0b9f9f0e-1c8a-4a38-8f2c-7a41a53c6a11"

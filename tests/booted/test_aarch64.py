@@ -12,7 +12,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.network,
     pytest.mark.long,
-    pytest.mark.alone,
     pytest.mark.tool("qemu-system-aarch64"),
     pytest.mark.tool("arch-test"),
 ]

@@ -12,7 +12,13 @@ from own_podman import Podman, own_podman
 
 from hotplate.image import mirrors
 
-pytestmark = [pytest.mark.root, pytest.mark.network, pytest.mark.builds, pytest.mark.long]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.builds,
+    pytest.mark.long,
+    pytest.mark.xdist_group("container_file"),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "localhost/base:bookworm"

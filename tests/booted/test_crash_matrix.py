@@ -43,7 +43,6 @@ def test_a_cut_at_each_boundary_loses_nothing_and_runs_nothing_twice(without_clo
     assert set(figures["statuses"]) <= {"COMPLETE", "FAILED"}
 
 
-@pytest.mark.alone
 def test_two_hundred_cuts(trixie, tmp_path):
     figures = crash_matrix(trixie, 200, tmp_path, seconds=6 * 3600)
     assert figures["problems"] == []

@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.network,
     pytest.mark.long,
+    pytest.mark.xdist_group("datasources"),
 ]
 
 # The guest itself says where its metadata came from.

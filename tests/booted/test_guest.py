@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.network,
     pytest.mark.long,
+    pytest.mark.xdist_group("guest"),
 ]
 
 RAN = "/var/lib/ran"

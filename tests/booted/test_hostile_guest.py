@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.network,
     pytest.mark.long,
+    pytest.mark.xdist_group("hostile_guest"),
 ]
 
 ATTACKS = Path(__file__).parent / "attacks.py"

@@ -86,7 +86,6 @@ def manifest(image: Path) -> Path:
     return image.with_suffix(".manifest.json")
 
 
-@pytest.mark.alone
 def test_what_passes_alone_passes_side_by_side_ten_times(hotplate, without_cloud_init, tmp_path):
     words = ("test", without_cloud_init, "--datasource", "openstack,ec2", "--retry-lost", "0")
     alone = hotplate(*words, "-j", "1", "--artifacts", tmp_path / "alone")

@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.network,
     pytest.mark.tool("dnsmasq"),
     pytest.mark.long,
+    pytest.mark.xdist_group("networks"),
 ]
 SECONDS = 900
 HOST = ("169.254.169.254", "127.0.0.1", "10.0.2.2", "192.0.2.1")

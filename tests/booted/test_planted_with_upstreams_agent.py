@@ -9,7 +9,13 @@ import pytest
 
 from tests.booted.user_faults import RESTART, UserFault, is_named
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.long,
+    pytest.mark.xdist_group("planted_with_upstreams_agent"),
+]
 
 WITH_UPSTREAMS_AGENT = (
     UserFault(

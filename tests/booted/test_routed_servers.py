@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.network,
     pytest.mark.tool("dnsmasq"),
     pytest.mark.long,
+    pytest.mark.xdist_group("routed_servers"),
 ]
 SECONDS = 1800
 TEMPLATES = Path(__file__).parent / "templates"
