@@ -21,7 +21,6 @@ one, "elements" in the current directory, or that directory itself.
 
   element     what diskimage-builder passes over in silence: misspelt files,
               hooks that do not run, unknown keys, elements that are not there
-  dib-lint    diskimage-builder's own, where it is right about it
   shellcheck  shell programs, where it is installed
 
 Elements may depend on hotplate's, on diskimage-builder's and on those below

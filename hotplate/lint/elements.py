@@ -1,4 +1,4 @@
-"""What dib-lint cannot see in a collection of diskimage-builder elements.
+"""Checks of a collection of diskimage-builder elements.
 
 diskimage-builder passes over in silence what it does not know: a misspelt file, a hook without
 its execute bit, an unknown key, a flag that is switched on by ``false``.  Each check here is one

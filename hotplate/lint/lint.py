@@ -8,15 +8,13 @@ from pathlib import Path
 
 from hotplate.image.plan import dib_elements_dir
 from hotplate.lint.collection import Collection
-from hotplate.lint.dib_lint import dib_lint_findings
 from hotplate.lint.elements import element_findings
 from hotplate.lint.finding import LintFinding, LintResult, NotRun
 from hotplate.lint.hooks import hook_findings
-from hotplate.lint.programs import Programs
 from hotplate.lint.shellcheck import shellcheck_findings
 from hotplate.paths import elements_dir, hooks_dir
 
-LINTS = ("element", "dib-lint", "shellcheck")
+LINTS = ("element", "shellcheck")
 """The lints that only read; the contract of hooks is another, which runs them."""
 
 
@@ -90,11 +88,9 @@ Answer = tuple[list[LintFinding], list[NotRun]]
 
 def _lints(task: LintTask, collection: Collection) -> dict[str, Callable[[], Answer]]:
     """Return those that are asked for, by their names."""
-    programs = Programs.of(task.environ)
     all_of_them: dict[str, Callable[[], Answer]] = {
         "element": lambda: (element_findings(collection), []),
-        "dib-lint": lambda: dib_lint_findings(collection, programs),
-        "shellcheck": lambda: shellcheck_findings(collection, programs, severity=task.severity),
+        "shellcheck": lambda: shellcheck_findings(collection, task.environ, severity=task.severity),
     }
     chosen = {name: run for name, run in all_of_them.items() if name in task.lints}
     if task.hooks:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterator, Sequence
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hotplate.errors import HostError
 from hotplate.lint.collection import Collection
 from hotplate.lint.finding import LintFinding, NotRun
-from hotplate.lint.programs import Programs
 
 SEVERITIES = ("error", "warning", "info", "style")
 """shellcheck's, from the one that is a defect whatever was meant to those of taste."""
@@ -22,18 +25,22 @@ AT_ONCE = 100
 PARSER_CODES = range(1000, 2000)
 """Codes about what shellcheck cannot read."""
 
+LIMIT = 600.0
+"""Seconds for one command line."""
+
 _SHELL = re.compile(rb"#!\s*/\S*?(?:env\s+)?\b(bash|dash|ksh|sh)\b[^\n]*")
 
 
 def shellcheck_findings(
-    collection: Collection, programs: Programs, *, severity: str
+    collection: Collection, environ: Mapping[str, str], *, severity: str
 ) -> tuple[list[LintFinding], list[NotRun]]:
     """Run shellcheck; return what it finds, and what was not run.
 
+    :param environ: its ``PATH`` has the programs, and its ``HOME`` shellcheck's settings.
     :param severity: the least of :data:`SEVERITIES` that counts.
     :raises HostError: when it ends with no answer.
     """
-    program = programs.find("shellcheck")
+    program = shutil.which("shellcheck", path=_path(environ))
     if program is None:
         reason = "it is not installed; apt-get install --no-install-recommends shellcheck"
         return [], [NotRun("shellcheck", reason)]
@@ -43,10 +50,10 @@ def shellcheck_findings(
         shell = [f"--shell={dialect}"] if dialect else []
         for start in range(0, len(files), AT_ONCE):
             some = files[start : start + AT_ONCE]
-            done = programs.run([*words, *shell, "--", *some], cwd=collection.path)
+            done = _run([*words, *shell, "--", *some], environ, cwd=collection.path)
             for comment in _comments(done.stdout, done.stderr):
                 comments.setdefault(Path(comment["file"]), []).append(comment)
-    return _sorted_out(comments, programs)
+    return _sorted_out(comments, environ)
 
 
 def _files(collection: Collection) -> dict[str, list[Path]]:
@@ -80,7 +87,7 @@ def _comments(text: str, errors: str) -> list[dict[str, Any]]:
 
 
 def _sorted_out(
-    comments: dict[Path, list[dict[str, Any]]], programs: Programs
+    comments: dict[Path, list[dict[str, Any]]], environ: Mapping[str, str]
 ) -> tuple[list[LintFinding], list[NotRun]]:
     """Return the findings; what shellcheck cannot read and the shell can is none."""
     findings: list[LintFinding] = []
@@ -88,7 +95,7 @@ def _sorted_out(
     for path, listed in comments.items():
         parsing = [each for each in listed if int(each["code"]) in PARSER_CODES]
         stopped = any(each["level"] == "error" for each in parsing)
-        if stopped and _shell_reads(path, programs):
+        if stopped and _shell_reads(path, environ):
             listed = [each for each in listed if each not in parsing]
             line = parsing[0]["line"]
             unread.append(NotRun(f'shellcheck on "{path}"', f"it cannot read line {line}"))
@@ -96,10 +103,41 @@ def _sorted_out(
     return findings, unread
 
 
-def _shell_reads(path: Path, programs: Programs) -> bool:
+def _shell_reads(path: Path, environ: Mapping[str, str]) -> bool:
     """Return True when the shell of a file has nothing against its syntax."""
-    shell = programs.find(shell_of(path) or "bash")
-    return shell is not None and programs.run([shell, "-n", path], cwd=path.parent).status == 0
+    shell = shutil.which(shell_of(path) or "bash", path=_path(environ))
+    return shell is not None and _run([shell, "-n", path], environ, cwd=path.parent).returncode == 0
+
+
+def _path(environ: Mapping[str, str]) -> str:
+    """Return ``PATH`` with the programs of this Python's environment in front."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', os.defpath)}"
+
+
+def _run(
+    words: Sequence[str | Path], environ: Mapping[str, str], *, cwd: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in an environment of its own.
+
+    :raises HostError: when it takes longer than :data:`LIMIT`, or cannot be run.
+    """
+    given = {"PATH": _path(environ), "HOME": environ.get("HOME", "/"), "LC_ALL": "C.UTF-8"}
+    try:
+        return subprocess.run(
+            words,
+            cwd=cwd,
+            env=given,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise HostError(f'"{words[0]}" took longer than {LIMIT:.0f} seconds') from error
+    except OSError as error:
+        raise HostError(f'"{words[0]}" cannot be run: {error.strerror}') from error
 
 
 def _findings(path: Path, comments: Sequence[dict[str, Any]]) -> Iterator[LintFinding]:

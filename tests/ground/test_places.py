@@ -132,7 +132,6 @@ ELSEWHERE = {
     "lint/collection": "lint/test_elements.py",
     "lint/finding": "lint/test_lint.py",
     "lint/packages": "lint/test_elements.py",
-    "lint/programs": "lint/test_dib_lint.py",
     "lint/show": "cli/test_lint.py",
     "machine/files": "machine/test_confined.py",
     "machine/kvm_probe": "machine/test_accelerator.py",

@@ -10,7 +10,6 @@ import pytest
 
 from hotplate.lint.collection import Collection
 from hotplate.lint.finding import LintFinding, NotRun
-from hotplate.lint.programs import Programs
 from hotplate.lint.shellcheck import shellcheck_findings
 
 needed = pytest.mark.skipif(
@@ -25,7 +24,7 @@ def look(
         path = elements / "a" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return shellcheck_findings(Collection(elements), Programs.of(os.environ), severity=severity)
+    return shellcheck_findings(Collection(elements), os.environ, severity=severity)
 
 
 @needed
@@ -69,7 +68,7 @@ def test_other_programs_are_not_its(tmp_path: Path):
     assert look(tmp_path, {"bin/x": "#!/usr/bin/python3\nls $@\n", "y": "ls $@\n"}) == ([], [])
 
 
-def test_it_is_said_when_it_is_not_there(tmp_path: Path):
-    programs = Programs(path=str(tmp_path), home="/")
-    _, (not_run,) = shellcheck_findings(Collection(tmp_path), programs, severity="error")
+def test_missing_shellcheck_is_reported(tmp_path: Path):
+    environ = {"PATH": str(tmp_path)}
+    _, (not_run,) = shellcheck_findings(Collection(tmp_path), environ, severity="error")
     assert (not_run.lint, "apt-get install" in not_run.reason) == ("shellcheck", True)
