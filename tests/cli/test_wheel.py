@@ -105,6 +105,7 @@ def test_what_is_installed_is_whole(programs: Path, tmp_path: Path):
     printed = run(programs / "python", "-c", schema, cwd=tmp_path)
     assert "NAME.manifest.json" in printed
     assert f" {programs.parent}/" in printed
+    assert "hotplate test" in (programs.parent / "share/man/man1/hotplate.1").read_text()
     assert "--pause-on-fail" in run(programs / "python", "-m", "pytest", "--help", cwd=tmp_path)
 
 
