@@ -19,7 +19,7 @@ from markupsafe import Markup
 from hotplate.events import classify
 from hotplate.events.event import Event
 from hotplate.events.topology import of_events
-from hotplate.report import timeline, topology, treemap
+from hotplate.report import timeline, topology
 from hotplate.report.artifacts import redacted
 from hotplate.report.picture import Picture
 from hotplate.text import clean
@@ -38,6 +38,9 @@ LEGEND = (
     ("bad", "went wrong"),
     ("plain", "machine and stack"),
 )
+MOST_SIZES = 40
+"""Packages in the table of sizes, the largest first."""
+
 MOST_ROWS = 2000
 PIECES = 1000
 """So many pieces of a template are encoded and written together."""
@@ -160,16 +163,12 @@ def results(images: Sequence[str], rows: Mapping[str, Mapping[str, Cell]]) -> st
 
 
 def images(document: Mapping[str, Any]) -> str:
-    """Return the report of two images that were compared, with a picture of what takes the space.
+    """Return the report of two images that were compared.
 
     :param document: the comparison, as ``hotplate diff --json`` prints it.
     """
     first, second = (image["sizes"] for image in document["images"])
-    tones = {
-        name: "bad" if second.get(name, 0) > first.get(name, 0) else "good"
-        for name in {*first, *second}
-        if first.get(name, 0) != second.get(name, 0)
-    }
+    sizes = [(name, first.get(name, 0), second.get(name, 0)) for name in {*first, *second}]
     return (
         _pages()
         .get_template("images.html")
@@ -177,10 +176,7 @@ def images(document: Mapping[str, Any]) -> str:
             title=" and ".join(Path(image["image"]).name for image in document["images"]),
             word="images",
             images=document["images"],
-            maps=[treemap.tiles(first), treemap.tiles(second)],
-            width=treemap.WIDTH,
-            height=treemap.HEIGHT,
-            tones=tones,
+            sizes=sorted(sizes, key=lambda row: (-max(row[1:]), row[0]))[:MOST_SIZES],
             most_rows=MOST_ROWS,
             parts={part: document[part] for part in COMPARED},
             owners=document["owners"],

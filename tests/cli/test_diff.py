@@ -81,13 +81,13 @@ def test_one_that_cannot_be_read_here(images, tmp_path, capsys):
     assert (status, "guestfish" in err) == (3, True)
 
 
-def test_a_page_with_pictures(images, tmp_path, capsys):
+def test_html_page_has_the_tables_and_the_sizes(images, tmp_path, capsys):
     page = tmp_path / "diff.html"
     status, out, _ = run(capsys, "--html", page, *images)
     text = page.read_text()
     assert status == 0
     assert "packages: 1 changed" in out
-    assert text.count('<svg class="treemap"') == 2
+    assert "<h2>size by package</h2>" in text
     assert "<td>changed</td><td>a</td><td>12</td><td>13</td>" in text
     assert "no package" in text
 
