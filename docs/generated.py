@@ -42,6 +42,7 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 OPTION = re.compile(r"(?<![\w`./-])(--?[a-z][a-z-]*[a-z]|-[a-zA-Z])(?![\w`])")
+LITERAL = re.compile(r"(``[^`]+``)")
 Rows = Iterable[tuple[str, ...]]
 
 
@@ -77,8 +78,13 @@ def sentence(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text as it is to be read, with its options as literals."""
-    return OPTION.sub(r"``\1``", re.sub(r"([*`|\\])", r"\\\1", re.sub(r"_(?=\W|$)", r"\_", text)))
+    """Return a text as it is to be read, with options as literals; literals stay."""
+    parts = LITERAL.split(text)
+    parts[::2] = [
+        OPTION.sub(r"``\1``", re.sub(r"([*`|\\])", r"\\\1", re.sub(r"_(?=\W|$)", r"\_", part)))
+        for part in parts[::2]
+    ]
+    return "".join(parts)
 
 
 def literal(text: str) -> str:

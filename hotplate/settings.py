@@ -179,8 +179,9 @@ def _convert(name: str, default: Any, value: Any, source: str) -> Any:
             return _boolean(value)
         if isinstance(default, (int, float)):
             number = type(default)(value)
-            # Neither nan nor inf: what is waited for has to end, and not at once.
-            if not 0 < number < float("inf"):
+            # Neither nan nor inf: a wait has to end. 0 is good where it is the default, which it
+            # is where it means "as many as suit" or "all".
+            if not 0 <= number < float("inf") or (number == 0 and default != 0):
                 raise ValueError
             return number
         return type(default)(value)
@@ -205,5 +206,5 @@ def _expected(default: object) -> str:
     if isinstance(default, bool):
         return "true or false"
     if isinstance(default, (int, float)):
-        return "a number greater than zero"
+        return "a number greater than zero" if default else "a number, or 0"
     return "a path" if isinstance(default, Path) else "text"

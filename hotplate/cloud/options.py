@@ -10,7 +10,7 @@ from hotplate.cloud.glance.images import SessionImage
 
 @dataclass(frozen=True)
 class CloudOptions:
-    """Settings of one :class:`~hotplate.cloud.Cloud`.
+    """Settings of one :class:`~hotplate.cloud.cloud.Cloud`.
 
     :param signature_ttl: seconds after its ``Timestamp`` in which an EC2 signature is good; 0 does
         not check.  A real Keystone says 900 (``[credential] auth_ttl``).

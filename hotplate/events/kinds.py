@@ -8,7 +8,7 @@ knows the names and the types of a kind's facts::
     if (exit := MachineExit.of(event)) is not None and exit.reason == "lost":
         ...
 
-In an :class:`~hotplate.events.event.Event`, and in ``events.json``, they are a map of JSON types.
+In an :class:`~hotplate.events.event.Event`, and in ``timeline.json``, they are a map of JSON types.
 A fact that is None is left out of it, and one that is not in it is the field's default.
 """
 

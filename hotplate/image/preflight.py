@@ -22,7 +22,7 @@ APT_HELPER = Path("/usr/lib/apt/apt-helper")
 """Fetches by the host's own configuration of apt: its proxies, its methods (package apt)."""
 
 APT_OPTIONS = ("-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=0")
-"""It fetches as who runs it, so that it may write where it is told to, and asks once."""
+"""It runs as the caller, so that it may write into the caller's directory, and asks once."""
 
 MIRROR_SECONDS = 30
 """How long a mirror may take for the release file."""
@@ -212,14 +212,7 @@ def check_mirror(mirrors: Mirrors, release: str, *, helper: Path = APT_HELPER) -
         return
     url = f"{mirrors.main}/dists/{release}/InRelease"
     with tempfile.TemporaryDirectory(prefix="hotplate-") as directory:
-        command = [
-            str(helper),
-            "-o",
-            "APT::Sandbox::User=",
-            "download-file",
-            url,
-            f"{directory}/file",
-        ]
+        command = [str(helper), *APT_OPTIONS, "download-file", url, f"{directory}/file"]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=MIRROR_SECONDS, check=False

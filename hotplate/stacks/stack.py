@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Protocol, Self
 
-from hotplate.cloud.cloud import Cloud
 from hotplate.errors import (
     HostError,
     HotplateError,
@@ -30,7 +28,7 @@ from hotplate.events.kinds import (
     StartFault,
 )
 from hotplate.events.log import EventLog
-from hotplate.stacks.template import Template, load
+from hotplate.stacks.template import Template
 from hotplate.timing.deadline import GuestDeadline
 
 SECONDS = 600.0
@@ -345,14 +343,3 @@ class Stack:
             if isinstance(error.code, int) and error.code >= HTTP_SERVER_ERROR:
                 raise HotplateError(f"the embedded Heat itself failed: {message}") from error
             raise TemplateError(f'Heat refused "{self.template.source}": {message}') from error
-
-
-def create_from_file(
-    cloud: Cloud,
-    path: Path,
-    parameters: Mapping[str, object],
-    *,
-    environments: tuple[Path, ...] = (),
-) -> Stack:
-    """Create a stack from a template file, with the files that it names."""
-    return Stack.create(cloud, load(path, parameters=parameters, environments=environments))

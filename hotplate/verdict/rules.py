@@ -42,7 +42,7 @@ RULES: tuple[Rule, ...] = (
         "this says nothing about the image",
         in_cloud="ask who runs the cloud about its storage; this says nothing about the image",
     ),
-    # The guest does what no guest should, without end: see "What a guest may do" in the docs.
+    # The guest floods, see "What a guest can do" in docs/testing.rst.
     Rule(
         "console-flood",
         None,

@@ -17,7 +17,8 @@ import pytest
 from hotplate.events import classify
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
-from hotplate.stacks.stack import create_from_file
+from hotplate.stacks.stack import Stack
+from hotplate.stacks.template import load
 from hotplate.testbed.testbed import Testbed
 from tests.booted.run_settings import settings_of_this_run
 
@@ -92,7 +93,7 @@ def test_the_whole_life_of_a_stack_with_every_hook(release, request, tmp_path):
     ) as testbed:
         witness = Witness(events)
 
-        stack = create_from_file(testbed.cloud, TEMPLATE, {"word": "first"})
+        stack = Stack.create(testbed.cloud, load(TEMPLATE, parameters={"word": "first"}))
         assert stack.wait(seconds=SECONDS).status == "CREATE_COMPLETE", stack
         (server,) = testbed.servers
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from hotplate.settings import cache_dir
-from hotplate.stacks.stack import create_from_file
-from hotplate.stacks.template import BUILTIN
+from hotplate.stacks.stack import Stack
+from hotplate.stacks.template import BUILTIN, load
 from tests.booted import debian_cloud_image
 from tests.booted.disks import mounted, root_offset
 
@@ -279,7 +279,7 @@ other findings say."""
 @pytest.mark.boots
 def test_a_disk_that_was_a_server_and_what_mends_it(trixie: Path, testbed_of):
     testbed = testbed_of(trixie)
-    stack = create_from_file(testbed.cloud, BUILTIN, {"word": "captured"})
+    stack = Stack.create(testbed.cloud, load(BUILTIN, parameters={"word": "captured"}))
     assert stack.wait(seconds=600.0).status == "CREATE_COMPLETE", stack
     (server,) = testbed.servers
     disk = server.directory / "disk.qcow2"

@@ -37,6 +37,9 @@ def test_enums_and_booleans():
         ("MEMORY", "lots", "a number greater than zero"),
         ("MEMORY", "-5", "a number greater than zero"),
         *(("PATIENCE", value, "a number greater than zero") for value in ("nan", "inf", "1e400")),
+        ("CPUS", "-1", "a number, or 0"),
+        ("KEEP_RUNS", "all", "a number, or 0"),
+        ("MEMORY", "0", "a number greater than zero"),
         ("ACCELERATOR", "warp", "one of auto, kvm, tcg"),
         ("KEEP", "perhaps", "true or false"),
     ],
@@ -47,6 +50,12 @@ def test_a_bad_value_is_named_with_its_source(name, value, expected):
     assert f"HOTPLATE_{name}" in str(caught.value)
     assert f'"{value}"' in str(caught.value)
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["cpus", "keep_runs"])
+def test_zero_is_taken_where_the_documentation_gives_it_a_meaning(name):
+    settings = load({}, {f"HOTPLATE_{name.upper()}": "0"})
+    assert (getattr(settings, name), settings.sources[name]) == (0, f"HOTPLATE_{name.upper()}")
 
 
 def test_a_number_in_the_file_that_is_none(tmp_path):

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from neutron_lib import exceptions
-from webob import exc
 
 from hotplate.cloud.neutron.attributes import KINDS, ResourceKind
 from hotplate.cloud.neutron.records import Records, Values
@@ -80,8 +79,3 @@ def bad(resource: str, text: str) -> Exception:
 def invalid(text: str) -> Exception:
     """Return Neutron's ``InvalidInput``."""
     return exceptions.InvalidInput(error_message=text)
-
-
-def forbidden(text: str) -> Exception:
-    """Return the error for what nobody may do."""
-    return exc.HTTPForbidden(text)
