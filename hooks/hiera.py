@@ -3,12 +3,54 @@
 
 import json
 import os
+import re
 import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
 from heat_config import hook, tools, values
 
 LEGACY_CHECK = "os-apply-config --key hiera.datafiles --type raw --key-default empty"
+
+# Text of one line in YAML 1.1. An empty end may hold a comment.
+END = r"(?:\s+#.*)?\Z"
+SINGLE = re.compile(r"'((?:[^'\n]|'')*)'" + END)
+DOUBLE = re.compile(r'("(?:[^"\\\n]|\\.)*")' + END)
+PLAIN = re.compile(
+    r"""((?:[^\s,\[\]{}#&*!|>'"%@`?:-]|[?:-](?=\S))(?:[^\s:]|:(?=\S))*"""
+    r"""(?:[ \t]+(?!\#)(?:[^\s:]|:(?=\S))+)*)""" + END
+)
+
+
+def levels(item):
+    """Return the names that *item* of the hierarchy stands for; HookError when it has none.
+
+    heat-agents writes ``"  - %s" % item`` and lets YAML read it, so templates quote a name that
+    begins with "%", and a list in the list is levels of its own.
+    """
+    if isinstance(item, list):  # Python writes its items as they are, in quotes
+        inner = [[each] if isinstance(each, str) else levels(each) for each in item]
+        return [name for names in inner for name in names]
+    if isinstance(item, str):
+        return [read_yaml(line) for line in item.split("\n  - ")]
+    if isinstance(item, dict):
+        raise hook.HookError('"hierarchy" in a config of group "hiera" must be a list of names.')
+    return ["None" if item is None else values.text(item)]
+
+
+def read_yaml(text):
+    """Return the text that YAML reads behind a "- "; what it cannot read is the text itself."""
+    stripped = text.strip()
+    double = DOUBLE.match(stripped)
+    if double:
+        try:
+            return values.decode(double.group(1))
+        except ValueError:  # an escape that JSON does not have
+            return text
+    single = SINGLE.match(stripped)
+    if single:
+        return single.group(1).replace("''", "'")
+    plain = PLAIN.match(stripped)
+    return plain.group(1) if plain else text if stripped else ""
 
 
 def configuration(deployment, hierarchy, directory):
@@ -55,10 +97,13 @@ def main(deployment):
     config = tools.map_config(deployment)
     hierarchy = config.get("hierarchy")
     data = config.get("datafiles") or {}
-    if hierarchy is not None and not (
-        isinstance(hierarchy, list) and all(isinstance(item, str) for item in hierarchy)
-    ):
-        raise hook.HookError('"hierarchy" in a config of group "hiera" must be a list of names.')
+    if hierarchy is not None:
+        if not isinstance(hierarchy, list):
+            raise hook.HookError(
+                '"hierarchy" in a config of group "hiera" must be a list of names.'
+            )
+        # An empty name has no file, and Hiera 5 refuses the whole configuration for it.
+        hierarchy = [name for item in hierarchy for name in levels(item) if name]
     if not isinstance(data, dict):
         raise hook.HookError(
             '"datafiles" in a config of group "hiera" must be a map of names to data.'

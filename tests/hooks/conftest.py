@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,18 @@ import pytest
 
 HOOKS = Path(__file__).resolve().parents[2] / "hooks"
 
-TOOLS = {"puppet": "puppet", "ansible": "ansible-playbook", "os-apply-config": "os-apply-config"}
+TOOLS = {
+    "puppet": "puppet",
+    "hiera": "hiera",
+    "ansible": "ansible-playbook",
+    "os-apply-config": "os-apply-config",
+}
 """The program by which a real tool, named by the marker ``tool``, is known to be on the host."""
+
+HEAT_AGENTS = (
+    "heat-agents==13.0.0 --hash=sha256:"
+    "346099c6e9f16bd5e68913b825013acdd97b6743a1764ebcfc08d6528cefa9d6"
+)
 
 EVERY_TYPE = {
     "text": "x 'y' \"z\"\nü☃🍲",
@@ -85,6 +96,47 @@ def fetch(tmp_path_factory: pytest.TempPathFactory):
         return file
 
     return get
+
+
+@pytest.fixture(scope="session")
+def heat_agents(fetch) -> Path:
+    """The sources of heat-agents."""
+    archive = fetch(HEAT_AGENTS, "--no-binary")
+    with tarfile.open(archive) as tar:
+        tar.extractall(archive.parent, filter="data")
+    return archive.parent / "heat_agents-13.0.0"
+
+
+@pytest.fixture
+def run_theirs(heat_agents: Path, tmp_path: Path):
+    """Run the hook of a group that heat-agents has; return its answer, None where it crashed.
+
+    ``run_theirs("hiera", deployment, env={"HEAT_HIERA_CONFIG": ...}, python=sys.executable)``;
+    the environment is built as that of ``run_hook``.
+    """
+
+    def run(
+        group: str,
+        deployment: dict[str, Any],
+        *,
+        env: dict[str, str],
+        python: str = sys.executable,
+        timeout: float = 60,
+    ) -> dict[str, Any] | None:
+        done = subprocess.run(
+            [python, str(heat_agents / f"heat-config-{group}/install.d/hook-{group}.py")],
+            input=json.dumps(deployment).encode(),
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C", **env},
+        )
+        if done.returncode != 0:
+            assert b"Traceback" in done.stderr, done.stderr
+            return None
+        return json.loads(done.stdout) if done.stdout else None
+
+    return run
 
 
 @pytest.fixture

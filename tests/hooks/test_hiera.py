@@ -2,12 +2,41 @@
 
 import json
 import stat
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import yaml
 
 VALUES = ["text", "", "ünïcode ☃ 🍲", "a\0b", None, True, 7, 1.5, [1, None], {"a": {"b": []}}]
+
+
+HIERARCHY = [
+    '"%{::uuid}"',
+    "heat_config_%{::deploy_config_name}",
+    "'role/%{role}'",
+    "'it''s'",
+    '"a \\"b\\" \\u00fc"',
+    "common",
+    "  blanks  ",
+    "line\n",
+    "commented # not this",
+    '"quoted" # nor this',
+    "hash#tag",
+    "colon:tag",
+    "-dash",
+    "two words",
+    "wörld☃",
+    "one\n  - two",
+    "",
+    "\n",
+    7,
+    True,
+    None,
+    ["first", "'second'", '"third"', 3, ["fourth"]],
+]
+"""Items that YAML reads: the quotes are those of production templates."""
 
 
 @pytest.fixture
@@ -82,6 +111,88 @@ def puppet_with(tmp_path: Path) -> Path:
     return program
 
 
+def flat(items):
+    """The names in a hierarchy as Hiera 3 looks them up, lists in it flattened, in order."""
+    for item in items:
+        if isinstance(item, list):
+            yield from flat(item)
+        elif item is not None:
+            yield str(item).lower() if isinstance(item, bool) else str(item)
+
+
+@pytest.mark.network
+def test_hierarchy_is_that_of_heat_agents(hiera, run_theirs, make_deployment, tmp_path: Path):
+    """heat-agents writes each item as it is, and YAML reads it: quotes are not of the name."""
+    config = {"hierarchy": HIERARCHY}
+    env = {
+        "HEAT_PUPPET_HIERA_DATADIR": str(tmp_path / "data"),
+        "HEAT_HIERA_CONFIG": str(tmp_path / "theirs.yaml"),
+        "HEAT_HIERA_ELEMENT_CHECK_CMD": "echo empty",
+        "PYTHONUTF8": "1",
+    }
+    assert run_theirs("hiera", make_deployment(config), env=env) is not None
+    theirs = yaml.safe_load((tmp_path / "theirs.yaml").read_text())
+    wanted = list(flat(theirs[":hierarchy"]))
+    assert "%{::uuid}" in wanted
+    assert hiera(config, options={"hiera_version": 3}).status == 0
+    assert yaml.safe_load((tmp_path / "hiera.yaml").read_text()) == {**theirs, ":hierarchy": wanted}
+    assert hiera(config).status == 0
+    entries = yaml.safe_load((tmp_path / "hiera.yaml").read_text())["hierarchy"]
+    assert entries == [{"name": name, "path": f"{name}.json"} for name in wanted]
+
+
+@pytest.mark.parametrize("item", ["%{::fqdn}", "a: b", "@x", '"a" b', "'open", "a\nb", '"\\q"'])
+def test_item_that_is_no_yaml_is_a_name(hiera, tmp_path: Path, item):
+    """There, Puppet could not read the file: no template has them, and % need not be quoted."""
+    assert hiera({"hierarchy": [item]}).status == 0
+    (entry,) = yaml.safe_load((tmp_path / "hiera.yaml").read_text())["hierarchy"]
+    assert entry == {"name": item, "path": f"{item}.json"}
+
+
+@pytest.mark.network
+@pytest.mark.tool("puppet")
+@pytest.mark.tool("hiera")
+def test_quoted_level_is_found_as_with_heat_agents(
+    hiera, run_theirs, make_deployment, tmp_path: Path
+):
+    """The program hiera finds the quoted level in both files, and Puppet in that of Hiera 5."""
+    config = {
+        "hierarchy": ['"%{role}"', "", "common"],
+        "datafiles": {"web": {"who": "web"}, "common": {"who": "common"}},
+    }
+    env = {
+        "HEAT_PUPPET_HIERA_DATADIR": str(tmp_path / "data"),
+        "HEAT_HIERA_CONFIG": str(tmp_path / "theirs.yaml"),
+        "HEAT_HIERA_ELEMENT_CHECK_CMD": "echo empty",
+    }
+    assert run_theirs("hiera", make_deployment(config), env=env) is not None
+    assert hiera(config, options={"hiera_version": 3}).status == 0
+    for name in ("theirs.yaml", "hiera.yaml"):
+        done = subprocess.run(
+            ["hiera", "-c", str(tmp_path / name), "who", "role=web"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stdout == "web\n", name
+    assert hiera(config).status == 0
+    done = subprocess.run(
+        [
+            puppet_with(tmp_path),
+            "apply",
+            "--color=false",
+            "-e",
+            "$role = 'web' notice(lookup('who'))",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert ": web\n" in done.stdout + done.stderr
+
+
 def test_format_and_modes(hiera, tmp_path: Path):
     answer = hiera({"hierarchy": ["a: b", "%{::fqdn}"], "datafiles": {"a: b": {"k": 1}}})
     assert (answer.status, answer.stdout, answer.stderr) == (0, "", "")
@@ -132,7 +243,9 @@ def test_name_that_leaves_the_directory(hiera, tmp_path: Path, name):
 
 
 @pytest.mark.parametrize(
-    "config", ["{", [1], {"hierarchy": "x"}, {"hierarchy": [1]}, {"datafiles": [1]}], ids=repr
+    "config",
+    ["{", [1], {"hierarchy": "x"}, {"hierarchy": [{"a": "b"}]}, {"datafiles": [1]}],
+    ids=repr,
 )
 def test_config_of_another_shape(hiera, config):
     answer = hiera(config)
