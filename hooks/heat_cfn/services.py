@@ -52,7 +52,14 @@ class Service:
         if any(path.startswith(UNIT_DIRECTORIES) for path in changes.files):
             control.reload()
         if self.enabled is not None:
-            control.enable(self.name, self.enabled)
+            try:
+                control.enable(self.name, self.enabled)
+            except CfnError:
+                # heat-cfntools 1.4.2 ignores the status of "disable", and templates for several
+                # distributions rely on it: a service that is not there is off.
+                if self.enabled or self.running or not control.is_absent(self.name):
+                    raise
+                return
         running = control.is_running(self.name) if self.running is not None else False
         if self.running is True and not running:
             control.start(self.name)
@@ -88,6 +95,11 @@ class Systemd:
     def enable(self, name: str, wanted: bool) -> None:
         run.do(["systemctl", "enable" if wanted else "disable", unit(name)])
 
+    def is_absent(self, name: str) -> bool:
+        """Return whether there is no such unit, or it is masked, so that nothing can start it."""
+        shown = run.ask(["systemctl", "show", "--property=LoadState", "--value", unit(name)])
+        return shown.stdout.strip() in ("not-found", "masked")
+
     def is_running(self, name: str) -> bool:
         return run.ask(["systemctl", "is-active", "--quiet", unit(name)]).returncode == 0
 
@@ -120,6 +132,9 @@ class SysV:
             run.do(["update-rc.d", name, "enable" if wanted else "disable"])
         else:
             run.do(["chkconfig", name, "on" if wanted else "off"])
+
+    def is_absent(self, name: str) -> bool:
+        return not os.path.exists(os.path.join("/etc/init.d", name))
 
     def is_running(self, name: str) -> bool:
         return run.ask(["service", name, "status"]).returncode == 0

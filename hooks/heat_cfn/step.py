@@ -65,11 +65,12 @@ def as_list(value: Any, where: str) -> List[str]:
 
 
 def as_flag(value: Any, where: str) -> bool:
-    """Return a truth value; CloudFormation also takes the texts "true" and "false"."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
+    """Return a truth value; true and false may be text, or one of the forms of heat-cfntools."""
+    given = value.strip().lower() if isinstance(value, str) else value
+    if given in (True, "true", "yes", "1"):  # 1 too, which equals True
+        return True
+    if given in (False, "false", "no", "0"):
+        return False
     raise CfnError('"%s" must be true or false, not %s' % (where, kind(value)))
 
 

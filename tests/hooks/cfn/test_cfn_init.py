@@ -121,7 +121,7 @@ def test_no_metadata_is_one_sentence(cfn):
         ("commands", {"a": {"command": "x", "env": {"A=B": "c"}}}, "environment"),
         ("commands", {"a": {"command": "x", "ignoreErrors": "maybe"}}, "true or false"),
         ("services", {"upstart": {"a": {}}}, "not a service manager"),
-        ("services", {"systemd": {"a": {"enabled": "yes"}}}, "true or false"),
+        ("services", {"systemd": {"a": {"enabled": "maybe"}}}, "true or false"),
         ("services", {"systemd": {"a": {"files": {"x": 1}}}}, "must be a list"),
     ],
 )
@@ -502,6 +502,10 @@ def systemctl(tmp_path):
         '    stop) rm "running-$unit" ;;\n'
         '    is-active) test -e "running-$unit" ;;\n'
         '    is-failed) test -e "failed-$unit" ;;\n'
+        "    enable | disable) case $unit in absent* | masked* | broken*)\n"
+        '        echo "Failed to $1 unit: Unit file $unit does not exist." >&2; exit 1 ;; esac ;;\n'
+        "    show) case $unit in absent*) echo not-found ;; masked*) echo masked ;;\n"
+        "        *) echo loaded ;; esac ;;\n"
         "esac\n"
     )
     program.chmod(0o755)
@@ -514,7 +518,7 @@ def systemctl(tmp_path):
             path = tmp_path / "calls"
             lines = path.read_text().splitlines() if path.exists() else []
             path.unlink(missing_ok=True)
-            return [line for line in lines if not line.startswith("is-")]
+            return [line for line in lines if not line.startswith(("is-", "show "))]
 
     return Control()
 
@@ -566,6 +570,46 @@ def test_a_service_that_does_not_start_fails(init, systemctl, name):
     done = init({"services": {"systemd": {name: entry}}}, check=1, env=systemctl.environment)
     assert f'services: "{name}"' in done.stderr
     assert ("failed at once" if name == "bad" else "Job failed.") in done.stderr
+
+
+OFF = {"enabled": "false", "ensureRunning": "false"}
+
+
+@pytest.mark.parametrize("manager", ["systemd", "sysvinit"])
+@pytest.mark.parametrize(
+    ("name", "entry", "status"),
+    [
+        ("absent", OFF, 0),
+        ("absent", {"enabled": False}, 0),
+        ("masked", OFF, 0),
+        ("absent", {"enabled": True}, 1),
+        ("absent", {"enabled": False, "ensureRunning": True}, 1),
+        ("broken", OFF, 1),
+    ],
+)
+def test_absent_service_is_off(init, systemctl, manager, name, entry, status):
+    """heat-cfntools 1.4.2 ignores the status of disable; CloudFormation's own cfn-init fails."""
+    triggers = {"commands": ["c"]}
+    config = {
+        "commands": {"c": {"command": "true"}},
+        "services": {manager: {name: {**entry, **triggers}, "web": {"ensureRunning": True}}},
+    }
+    done = init(config, check=status, env=systemctl.environment)
+    if status:
+        assert f'services: "{name}": "systemctl" failed with status 1' in done.stderr
+    else:
+        assert systemctl.calls() == [f"disable {name}.service", "start web.service"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "forms"),
+    [("enable", [True, "True", "yes", "1", 1]), ("disable", [False, "FALSE", "no", "0", 0])],
+)
+def test_truth_values_are_those_of_heat_cfntools(init, systemctl, verb, forms):
+    """Its to_boolean takes the first for true, and everything else for false."""
+    for form in forms:
+        init({"services": {"systemd": {"web": {"enabled": form}}}}, env=systemctl.environment)
+        assert systemctl.calls() == [f"{verb} web.service"]
 
 
 def test_no_service_manager_is_a_sentence(init, tmp_path):

@@ -205,6 +205,17 @@ def test_sysv_services_with_the_systems_own_programs(init, debian):
     assert not list((debian / "etc/rc2.d").glob("S*demo"))
 
 
+@pytest.mark.root
+@pytest.mark.network
+def test_absent_sysv_service_is_off(init):
+    """As in heat-cfntools, which ignores the status of update-rc.d."""
+    off = {"enabled": "false", "ensureRunning": "false"}
+    init({"services": {"sysvinit": {"sendmail": off}}})
+    for on in ({"enabled": True}, {"ensureRunning": True}):
+        done = init({"services": {"sysvinit": {"sendmail": on}}}, check=1)
+        assert 'services: "sendmail"' in done.stderr
+
+
 @pytest.fixture
 def virtual(tmp_path: Path) -> dict[str, str]:
     """A virtual environment whose pip finds one package, in two versions, and asks no index."""
