@@ -75,9 +75,20 @@ TOOL_ERRORS = (
         re.compile(r"^\[ERROR +\] stderr: (?P<error>\S.*)$", re.MULTILINE),
         lambda match: match["error"],
     ),
+    # The line before it says that there was an exception; what it was follows the traceback.
     ToolError(
         "salt",
-        re.compile(r"^\[(?:ERROR|CRITICAL) *\] (?P<error>\S.*)$", re.MULTILINE),
+        re.compile(
+            r"^\[CRITICAL *\] (?P<error>Rendering SLS \S.*(?:\n(?![-{\[]|\s*$).+)*)", re.MULTILINE
+        ),
+        lambda match: match["error"],
+    ),
+    ToolError(
+        "salt",
+        re.compile(
+            r"^\[(?:ERROR|CRITICAL) *\] (?!Rendering exception occurred)(?P<error>\S.*)$",
+            re.MULTILINE,
+        ),
         lambda match: match["error"],
     ),
     # Facter says the same of files of the host that it may not read, and goes on.
