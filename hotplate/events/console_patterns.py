@@ -110,10 +110,18 @@ PATTERNS: tuple[Pattern, ...] = (
         "initramfs-shell",
         r"Gave up waiting for (?:root file system|root) device|ALERT! +\S+ +does not exist"
         r"|\(initramfs\) ?$|(?:dracut\S*: )?Warning: /dev/disk/by-\S+ does not exist"
-        r"|Entering emergency mode\. Exit the shell to continue",
-        "the initrd did not find the root file system",
+        # dracut, with and without systemd.
+        r"|Entering emergency mode\. Exit the shell to continue|dracut:[^ ]*# ?$"
+        r"|Generating \"/run/initramfs/rdsosreport\.txt\""
+        r"|(?:\[FAILED\] |systemd\[1\]: )Failed to mount .*/sysroot\.?$"
+        # Alpine's mkinitfs, before and since 3.19, and Arch's mkinitcpio.
+        r"|mount: mounting \S+ on /sysroot failed"
+        r"|(?:Launching )?initramfs emergency recovery shell(?: launched)?\."
+        r"|You are now being dropped into an emergency shell",
+        "the initrd did not find the root file system, or could not mount it",
         "compare root= on the kernel command line with the label or UUID of the image's root file "
-        "system, and check that the initrd holds the disk's driver (virtio_blk, virtio_scsi)",
+        "system, and check that the initrd holds the disk's driver (virtio_blk, virtio_scsi) and "
+        "loads it (Alpine's loads those of modules= on that command line)",
     ),
     _row(
         "no-root-filesystem",
@@ -189,10 +197,14 @@ PATTERNS: tuple[Pattern, ...] = (
     _row(
         "bad-cpu",
         r"This kernel requires the following features not present"
-        r"|This kernel requires an? x86-64 CPU|Fatal glibc error: CPU does not support",
+        r"|This kernel requires an? x86-64 CPU|Fatal glibc error: CPU does not support"
+        # Of an init without glibc's test (Linux, arch/x86/kernel/traps.c); it dies of it.
+        r"|traps: [^ ]+\[1\] trap invalid opcode",
         "the image's programs need a CPU with more features than the machine has",
-        "boot with a larger CPU model, or build the image for plain x86-64",
-        in_cloud="boot with another flavor, or build the image for plain x86-64",
+        "try it on a host with KVM, whose guests have the host's own CPU (hotplate doctor), or "
+        "build the image for x86-64-v1",
+        in_cloud="boot with a flavor whose hosts have a newer CPU, or build the image for "
+        "x86-64-v1",
     ),
     # Signs of what went before; by themselves the guest may go on after them.
     _row(

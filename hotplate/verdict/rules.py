@@ -73,7 +73,8 @@ RULES: tuple[Rule, ...] = (
         (Stage.BOOTED,),
         detectors.console_finding("initramfs-shell", "no-root-filesystem", "root-waited-for"),
         "compare root= on the kernel command line with the label or UUID of the image's root file "
-        "system; check that the initrd has the disk's driver",
+        "system; check that the initrd has the disk's driver, and loads it (Alpine's loads those "
+        "of modules= on that command line)",
     ),
     Rule(
         "emulation-failed",
@@ -93,12 +94,23 @@ RULES: tuple[Rule, ...] = (
         "this says nothing about the image",
         in_cloud="try again, or another availability zone: this says nothing about the image",
     ),
+    # An init that its CPU cannot run takes the kernel with it.
+    Rule(
+        "bad-cpu",
+        Stage.BOOTED,
+        _EVERY,
+        detectors.console_finding("bad-cpu"),
+        "try it on a host with KVM, whose guests have the host's own CPU (hotplate doctor), or "
+        "build the image for x86-64-v1; this says nothing of the image on a newer CPU",
+        in_cloud="boot with a flavor whose hosts have a newer CPU, or build the image for "
+        "x86-64-v1",
+    ),
     Rule(
         "kernel-panic",
         Stage.BOOTED,
         _EVERY,
         detectors.panic,
-        "read console.log above the panic; try more memory or another CPU model",
+        "read console.log above the panic; try more memory (--memory)",
         in_cloud="read console.log above the panic; try a flavor with more memory",
     ),
     Rule(
@@ -106,8 +118,8 @@ RULES: tuple[Rule, ...] = (
         Stage.BOOTED,
         (Stage.BOOTED,),
         detectors.boot_loop,
-        "a kernel that resets the machine at once often needs another CPU model or more memory; "
-        "see console.log and the screenshot",
+        "a kernel that resets the machine at once often needs more memory (--memory), or a newer "
+        "CPU, as guests have with KVM (hotplate doctor); see console.log and the screenshot",
         in_cloud="a kernel that resets the machine at once often needs more memory: try a larger "
         "flavor, and see console.log",
     ),

@@ -28,6 +28,8 @@ _OUTCOMES = {
     "emulation-failed": Outcome.LOST,
     "host-overloaded": Outcome.LOST,
     "host-disk": Outcome.HOST,
+    # The harness, or the cloud, chose the CPU.
+    "bad-cpu": Outcome.HOST,
 }
 """The faults that are not the image's."""
 

@@ -41,6 +41,16 @@ SAMPLES = {
         "ALERT!  UUID=4d1f-ab does not exist.  Dropping to a shell!",
         "(initramfs) ",
         "Warning: /dev/disk/by-label/img-rootfs does not exist",
+        # dracut, with systemd in it.
+        "[FAILED] Failed to mount sysroot.mount - /sysroot.",
+        'Generating "/run/initramfs/rdsosreport.txt"',
+        "Entering emergency mode. Exit the shell to continue.",
+        "dracut:/# ",
+        # Alpine 3.20, then mkinitfs before 3.19.
+        "mount: mounting /dev/vda on /sysroot failed: No such file or directory",
+        "Launching initramfs emergency recovery shell.",
+        "initramfs emergency recovery shell launched. Type 'exit' to continue boot",
+        "You are now being dropped into an emergency shell.",
     ],
     "no-root-filesystem": [
         'VFS: Cannot open root device "vda1" or unknown-block(0,0): error -6',
@@ -86,6 +96,7 @@ SAMPLES = {
     "bad-cpu": [
         "This kernel requires the following features not present on the CPU:",
         "Fatal glibc error: CPU does not support x86-64-v2",
+        "[    1.93] traps: init[1] trap invalid opcode ip:7f3b sp:7ffe error:0 in libc.so.6",
     ],
     "out-of-memory": [
         "[  44.1] python3 invoked oom-killer: gfp_mask=0x1100cca(GFP_HIGHUSER_MOVABLE), order=0",
@@ -233,6 +244,9 @@ def test_a_good_boot_is_silent(line):
         "setup.sh: Give root password for maintenance? no",
         "deploy: waiting until Reached target emergency.target - Emergency Mode. is gone",
         "check: (initramfs) ",
+        "notes: dracut:/# is dracut's prompt",
+        "myapp: Launching initramfs emergency recovery shell.",
+        "[   31.2] traps: myapp[412] trap invalid opcode ip:7f3b sp:7ffe error:0 in libc.so.6",
         "ci: expected 'No bootable device', got a kernel",
         "powershell: PowerShell> ",
         'heat-config: finished id=1 group=script name="Kernel panic - not syncing" status=0',

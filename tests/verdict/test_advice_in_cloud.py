@@ -15,7 +15,7 @@ from hotplate.verdict.tracker import StageTracker
 
 OURS = re.compile(
     r"screenshot|qemu\.sh|requests\.jsonl|Heat's log|--cpus|--artifacts|the harness|verdict\.json"
-    r"|hotplate doctor|KVM|QEMU|overlay|(?:another|larger) CPU model"
+    r"|hotplate doctor|KVM|QEMU|overlay|(?:another|larger) CPU model|--memory"
 )
 """What is there, or can be chosen, for machines of this host alone."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from hotplate.errors import Outcome
 from hotplate.events.console_patterns import BY_NAME
 from hotplate.verdict.rules import RULES
 from hotplate.verdict.stages import Stage
@@ -18,6 +19,7 @@ Traceback (most recent call last):
     from os_collect_config.collect import __main__
 ModuleNotFoundError: No module named 'oslo_config'
 """
+KERNEL_LINE = "[    0.000000] Linux version 6.6.58-0-virt"
 EXITED = "deploy_status_code : Deployment exited with non-zero status code: {}"
 REFUSED = (
     "[os_collect_config.cfn] ConnectionError HTTPConnectionPool(host='169.254.169.254', port=8000)"
@@ -349,6 +351,41 @@ def test_a_panic_for_want_of_a_root_is_reported_as_want_of_a_root(story):
         "Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)",
     )
     assert story.diagnosis().fault == "root-not-found"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Fatal glibc error: CPU does not support x86-64-v3",
+        "[    1.93] traps: init[1] trap invalid opcode ip:7f3b sp:7ffe error:0 in libc.so.6",
+    ],
+)
+def test_cpu_that_init_cannot_run_on_is_named_before_the_panic(story, line):
+    """The harness chose the CPU, so the image has not failed."""
+    story.boot()
+    story.console(
+        line,
+        "[    2.1] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00007f00",
+    )
+    story.emit("machine", "panic", action="pause")
+    verdict = story.result("CREATE_IN_PROGRESS")
+    assert (verdict.diagnosis.fault, verdict.outcome) == ("bad-cpu", Outcome.HOST)
+    assert line in verdict.diagnosis.seen
+
+
+def test_shell_of_an_initrd_is_a_root_that_was_not_found(story):
+    """Of Alpine 3.20 without its drivers for the disk."""
+    story.power()
+    story.console(
+        KERNEL_LINE,
+        "mount: mounting /dev/vda on /sysroot failed: No such file or directory",
+        "Launching initramfs emergency recovery shell.",
+        "[    3.2] clocksource: Switched to clocksource tsc",
+    )
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == ("root-not-found", Stage.BOOTED)
+    assert "mounting /dev/vda on /sysroot failed" in diagnosis.seen
+    assert "modules=" in diagnosis.advice
 
 
 def test_a_silent_console_is_reported(story):
