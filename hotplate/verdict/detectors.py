@@ -23,6 +23,10 @@ from hotplate.verdict.tool_errors import LIMIT
 BROKEN_FOR = 3
 # As often as a guest may reset itself before that is a fault.
 BOOT_LOOP = 3
+_OF_GUEST = re.compile(r"Deployment|WaitCondition|SwiftSignal")
+"""In the type or the reason of a resource that a guest brings about."""
+_STOPPED = re.compile(r"aborted|cancel|timed out", re.IGNORECASE)
+"""Heat's words for what it stops because of something else."""
 _REACH = (
     r"Connection refused|Failed to establish a new connection|Max retries exceeded|timed out"
     r"|Network is unreachable|No route to host|Read timeout|RemoteDisconnected"
@@ -362,6 +366,30 @@ def never_started(facts: Facts) -> str:
     if any(classify.is_complete_stack(each) for each in facts.stack):
         return "the stack is complete, and there is no server in it"
     return "no machine was switched on"
+
+
+def resource_failed(facts: Facts) -> str:
+    """See that Heat failed a resource that no guest has to bring about.
+
+    The guests of that stack are deleted or given up, wherever they are in their boot.
+    """
+    fatal = any(each.pattern.fatal for each in facts.findings.values())
+    if not facts.stack_status.endswith("FAILED") or facts.powered is None:
+        return ""
+    if fatal or facts.panic or facts.exit or facts.disk_error:
+        return ""
+    changes = filter(None, map(StackResource.of, facts.stack))
+    failed = [
+        change
+        for change in changes
+        if change.status == "FAILED"
+        and change.type != classify.STACK_TYPE
+        and not _STOPPED.search(change.reason)
+    ]
+    if not failed or _OF_GUEST.search(f"{failed[0].type} {failed[0].reason}"):
+        return ""
+    name, why = failed[0].label or failed[0].resource, failed[0].reason or "it gave no reason"
+    return f'Heat failed the resource "{name}" ({failed[0].type}): {why}'
 
 
 def stack_failed(facts: Facts) -> str:

@@ -24,7 +24,8 @@ class Diagnosis:
 
     :param fault: a stable word (:data:`hotplate.verdict.rules.RULES`), ``unknown`` when no rule
         knows the fault.
-    :param stage: the stage that was not reached, or at which it went wrong.
+    :param stage: the stage that was not reached, or at which it went wrong; None for a failure of
+        Heat's own, whatever the servers had come to.
     :param seen: what was seen instead, a sentence without its full stop.
     :param advice: what to look at or do.
     :param evidence: a few lines from both ends.
@@ -35,7 +36,7 @@ class Diagnosis:
     """
 
     fault: str
-    stage: Stage
+    stage: Stage | None
     seen: str
     advice: str
     evidence: tuple[str, ...] = ()
@@ -45,17 +46,16 @@ class Diagnosis:
     among: str = ""
 
     def __str__(self) -> str:
-        where = f" ({self.among})" if self.among else ""
+        among = f" ({self.among})" if self.among else ""
+        where = f"{self.stage}{among}: " if self.stage else ""
         # It quotes what a guest, its disk or a hook wrote.
-        return clean(
-            f"{self.stage}{where}: {self.seen}. {self.advice[:1].upper()}{self.advice[1:]}"
-        )
+        return clean(f"{where}{self.seen}. {self.advice[:1].upper()}{self.advice[1:]}")
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON types."""
         return {
             "fault": self.fault,
-            "stage": str(self.stage),
+            "stage": str(self.stage) if self.stage else None,
             "seen": self.seen,
             "advice": self.advice,
             "evidence": list(self.evidence),
@@ -106,7 +106,8 @@ def _explain(facts: Facts, *, in_cloud: bool) -> Diagnosis:
     for rule in rules.RULES:
         if facts.missing in rule.missing and (seen := rule.sees(facts)):
             advice = rule.in_cloud if in_cloud and rule.in_cloud else rule.advice
-            return Diagnosis(rule.fault, rule.stage or stage, seen, advice)
+            at = None if rule.of_stack else rule.stage or stage
+            return Diagnosis(rule.fault, at, seen, advice)
     seen, advice = detectors.any_pattern(facts, in_cloud=in_cloud)
     if seen:
         return Diagnosis("unknown", stage, seen, advice)

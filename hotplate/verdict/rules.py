@@ -32,6 +32,14 @@ RULES: tuple[Rule, ...] = (
         in_cloud="look at the stack's events in the timeline, and at the server's state in the "
         "cloud",
     ),
+    Rule(
+        "stack-failed",
+        None,
+        (*_EVERY, None),
+        detectors.resource_failed,
+        "correct that resource in the template; this says nothing about the image",
+        of_stack=True,
+    ),
     # The host is at fault.
     Rule(
         "host-disk",

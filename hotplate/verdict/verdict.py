@@ -222,14 +222,15 @@ class Verdict:
         if self.passed:
             return "PASSED"
         if self.diagnosis is not None:
-            word = "not reached" if self._unreached(self.diagnosis.stage) else "went wrong at"
-            return f"{self.outcome.upper()}: {word}: {self.diagnosis}"
+            stage = self.diagnosis.stage
+            word = "not reached: " if self._unreached(stage) else "went wrong at: "
+            return f"{self.outcome.upper()}: {word if stage else ''}{self.diagnosis}"
         reason = one_line(self.reasons[-1] if self.reasons else "no reason")
         others = len(self.reasons) - 1
         more = f" (the last of {others + 1} reasons, see above)" if others > 0 else ""
         return f"{self.outcome.upper()}: {reason}{more}"
 
-    def _unreached(self, stage: Stage) -> bool:
+    def _unreached(self, stage: Stage | None) -> bool:
         return any(
             each.stage == stage and each.visible and each.seconds is None for each in self.stages
         )

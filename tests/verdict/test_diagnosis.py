@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 
 import pytest
 
 from hotplate.errors import Outcome
 from hotplate.events.console_patterns import BY_NAME
+from hotplate.report import junit
 from hotplate.verdict.rules import RULES
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
@@ -436,6 +438,61 @@ def test_a_stack_that_fails_before_there_is_a_machine(story):
     diagnosis = story.diagnosis("CREATE_FAILED", "Resource CREATE failed: no such flavor")
     assert (diagnosis.fault, diagnosis.stage) == ("stack-failed", Stage.BOOTED)
     assert "no such flavor" in diagnosis.seen
+
+
+def resource(s, name, kind, status, reason=""):
+    s.emit(
+        "stack",
+        "resource",
+        server="",
+        stack="demo",
+        stack_id=s.STACK,
+        resource=name,
+        type=kind,
+        action="CREATE",
+        status=status,
+        reason=reason,
+    )
+
+
+PORTS = "Conflict: resources.floating: Multiple port matches found for name ''"
+
+
+def test_stack_that_heat_fails_during_a_boot_is_heats_failure(story):
+    """A floating IP was associated while the guest had just begun to boot."""
+    story.power()
+    story.console(KERNEL_LINE, "[    0.102] x86/fpu: x87 FPU will use FXSAVE")
+    resource(story, "floating", "OS::Neutron::FloatingIPAssociation", "FAILED", PORTS)
+    resource(story, "deployment", "OS::Heat::SoftwareDeployment", "FAILED", "CREATE aborted")
+    verdict = story.result("CREATE_FAILED", reason=f"Resource CREATE failed: {PORTS}")
+    assert (verdict.diagnosis.fault, verdict.diagnosis.stage) == ("stack-failed", None)
+    assert verdict.last_line() == (
+        'FAILED: Heat failed the resource "floating" (OS::Neutron::FloatingIPAssociation): '
+        f"{PORTS}. Correct that resource in the template; this says nothing about the image"
+    )
+    assert verdict.to_json()["diagnosis"]["stage"] is None
+    failures = ET.fromstring(junit.to_xml([verdict])).iter("failure")
+    assert [each.get("type") for each in failures] == ["stack-failed"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("OS::Heat::SoftwareDeployment", EXITED.format(1)),
+        ("OS::Heat::WaitCondition", "WaitConditionTimeout: resources.wait: 0 of 1 received"),
+        ("OS::Nova::Server", "CREATE aborted (Task create from Server timed out)"),
+    ],
+)
+def test_resource_that_waits_for_the_guest_is_no_failure_of_heats_own(story, kind, reason):
+    story.up()
+    resource(story, "x", kind, "FAILED", reason)
+    assert story.diagnosis("CREATE_FAILED", reason).stage == Stage.AGENT_POLLED
+
+
+def test_panicked_guest_is_blamed_before_what_heat_did_with_it(story):
+    kernel_panic(story)
+    resource(story, "floating", "OS::Neutron::FloatingIPAssociation", "FAILED", PORTS)
+    assert story.diagnosis("CREATE_FAILED", PORTS).fault == "kernel-panic"
 
 
 def test_a_server_that_was_never_there_has_no_stages_of_its_own(story):

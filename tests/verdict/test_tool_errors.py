@@ -24,7 +24,7 @@ QUOTED = {
     "salt": "could not connect to db.example:5432",
     "salt-jinja": "Rendering SLS 'base:top1' failed: Jinja variable 'salt.utils.optsdict.DictProxy "
     "object' has no attribute 'nothere'; line 3",
-    "salt-yaml": "line 3, column 12 did not find expected ',' or ']' in \"<unicode string>\", line 4",
+    "salt-yaml": "did not find expected ',' or ']' in \"<unicode string>\", line 4",
     "salt-highstate": "migrate the database: Command",
     "salt-state": "Source file salt://nothing/here not found in saltenv 'base'",
     "script": "cp: cannot stat '/nonexistent/app.conf': No such file or directory",
