@@ -92,6 +92,23 @@ PATTERNS: tuple[Pattern, ...] = (
         "check that the EFI system partition holds EFI/BOOT/BOOTX64.EFI (element block-device-efi)",
     ),
     _row(
+        "grub-out-of-memory",
+        r"error: (?:\S+:\d+: ?)?out of memory\.?",
+        "GRUB had too little memory for the kernel or the initrd",
+        "give the guest more memory (--memory)",
+        fatal=False,
+        in_cloud="take a flavor with more memory",
+    ),
+    # Of its countdown nothing is known: that line has no end while it counts.
+    _row(
+        "grub-menu",
+        r"Press enter to boot the selected OS",
+        "GRUB showed its menu",
+        "let GRUB's menu end by itself: GRUB_TIMEOUT=0 (or more) in the image's /etc/default/grub, "
+        "then update-grub",
+        fatal=False,
+    ),
+    _row(
         "grub-no-kernel",
         r"error: (?:\S+:\d+: ?)?file [^/ ]?/\S*(?:vmlinuz|initrd|kernel)\S* not found"
         r"|error: (?:\S+:\d+: ?)?you need to load the kernel first",
@@ -242,7 +259,8 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _row(
         "disk-full",
-        r"No space left on device|ENOSPC",
+        # inotify says so of its own bound.
+        r"^(?!.*(?:inotify|file watch)).*(?:No space left on device|ENOSPC)",
         "a disk of the guest is full",
         "make the image's root file system larger (DIB_IMAGE_SIZE), or let it grow at boot "
         "(element growroot)",
@@ -342,8 +360,24 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     # Units in general: last, because they are often the consequence of something above.
     _row(
+        "ordering-cycle",
+        r"Ordering cycle found, skipping|deleted to break ordering cycle",
+        "systemd left out a unit, which is in an ordering cycle",
+        "correct After= and Before= of the units in the cycle: systemctl cat",
+        fatal=False,
+    ),
+    # It is there from the kernel's start on, and this line has just come over it.
+    _row(
+        "slow-host",
+        r"[Tt]imed out waiting for device (?:/dev/|dev-)(?:tty|hvc)",
+        "the guest is so slow that systemd gave up waiting for the console's own device",
+        "try again with less beside it on this host, or with KVM (hotplate doctor)",
+        fatal=False,
+        in_cloud="the cloud's host is overloaded: try again, or another availability zone",
+    ),
+    _row(
         "device-timeout",
-        r"Timed out waiting for device|timed out waiting for device",
+        r"[Tt]imed out waiting for device (?!(?:/dev/|dev-)(?:tty|hvc))",
         "systemd waited for a device that never came",
         "a device named in /etc/fstab or on the kernel command line does not exist in this "
         "machine: use LABEL= or UUID= of the image's own file systems",

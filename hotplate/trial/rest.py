@@ -22,6 +22,7 @@ from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.verdict.deployment_track import WaitSignal
+from hotplate.verdict.guest_boot import is_menu
 from hotplate.verdict.health import AGENT
 from hotplate.verdict.stages import BOOT, Stage
 from hotplate.verdict.tracker import StageTracker
@@ -161,6 +162,9 @@ class Rest:
 
     def _at_rest(self, server: Server, tracker: StageTracker) -> bool:
         idle = self._is_idle(server)
+        # GRUB waits for a key in a loop that is never idle.
+        if is_menu(server.machine.console.lines):
+            return True
         # Its metadata tell it of the shell: before, there is none to be waited for.
         if tracker.missing() in BOOT and not self._boot_ended(server):
             return False

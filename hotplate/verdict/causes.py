@@ -32,6 +32,13 @@ CAUSES: tuple[Rule, ...] = (
     ),
     Rule(
         "disk-full",
+        None,
+        _ALWAYS,
+        guest_files.disk_said_full,
+        _SPACE,
+    ),
+    Rule(
+        "disk-full",
         Stage.HOOK_FINISHED,
         (None,),
         guest_files.disk_full,
@@ -80,6 +87,13 @@ CAUSES: tuple[Rule, ...] = (
         (None,),
         guest_files.hook_program_missing,
         "install it in the image, or rebuild the image with what needs it",
+    ),
+    Rule(
+        "ordering-cycle",
+        None,
+        _TO_AGENT,
+        guest_boot.ordering_cycle,
+        "correct After= and Before= of the units in the cycle: systemctl cat",
     ),
     Rule(
         "unit-masked",

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 
 from hotplate.events import classify
 from hotplate.verdict.facts import Facts
-from hotplate.verdict.health import AGENT
+from hotplate.verdict.health import AGENT, UNITS
 
 CLOCK_SECONDS = 3600.0
 """A clock that is further off makes signatures and certificates invalid."""
@@ -25,8 +26,19 @@ _JOB_ENDED = re.compile(
 _CUT = re.compile(r"\u2026|\.\.\.")
 """Where systemd has cut a long name short, in its middle."""
 _BOOT_ENDED = re.compile(r"login: ?$|Reached target .*(?i:multi-user)|Cloud-init v\. .* finished")
-_IN_VAIN = re.compile(rf"wait-onl|(?i:wait for network)|{AGENT}")
-"""Units that wait for what others do, and so are not why the boot does not go on."""
+_IN_VAIN = re.compile(rf"wait-onl|(?i:wait for network)|{AGENT}|^(?:dev-|/dev/)(?:tty|hvc)")
+"""Units that wait for what others do, and so are not why the boot does not go on.
+
+The device of a console on which systemd can say so is there: it only comes late on a slow host.
+"""
+_MENU = "Press enter to boot the selected OS"
+_MENU_REST = re.compile(r"^\W*$|^\s*before booting or `c' for a command-line")
+_CYCLE = re.compile(
+    r"\bOrdering cycle found, skipping (?P<skipped>\S+)"
+    r"|\bJob (?P<deleted>\S+)/\w+ deleted to break ordering cycle"
+    r"|\bFound (?:ordering cycle|dependency) on (?P<member>\S+?)/\w+"
+)
+"""Source: ``transaction_verify_order_one()`` of systemd."""
 
 
 def boot_waits(facts: Facts) -> str:
@@ -79,6 +91,38 @@ def unit_not_ended(facts: Facts) -> str:
     return f'the unit "{names[0]}" was started in the boot and has not come up' if names else ""
 
 
+def menu_waits(facts: Facts) -> str:
+    waits = is_menu(facts.lines)
+    return "GRUB's menu waits for a key, and nothing will press one" if waits else ""
+
+
+def is_menu(lines: Sequence[str]) -> bool:
+    """Return True when a console ends with GRUB's menu, which does not count down."""
+    for line in reversed(lines):
+        if _MENU in line:
+            return True
+        if "will be executed automatically in" in line or not _MENU_REST.search(line):
+            return False
+    return False
+
+
+def ordering_cycle(facts: Facts) -> str:
+    """Look for a unit of the boot that systemd deleted to break a cycle, and for the cycle."""
+    members: list[str] = []
+    deleted: list[str] = []
+    journal = facts.probes.get("ordering", "").splitlines()
+    for line in [*facts.lines, *journal]:
+        if match := _CYCLE.search(line):
+            name = match["member"] or match["skipped"] or match["deleted"]
+            (members if match["member"] else deleted).append(name)
+    needed = [name for name in deleted if name in UNITS or name.endswith(".target")]
+    if not needed:
+        return ""
+    cycle = list(dict.fromkeys(members))
+    among = f" of {', '.join(cycle)}" if cycle else ""
+    return f'systemd deleted "{needed[0]}" to break an ordering cycle{among}'
+
+
 def other_target(facts: Facts) -> str:
     for line in facts.health.lines("default-target"):
         if line in ("rescue.target", "emergency.target", "poweroff.target", "halt.target"):
@@ -92,6 +136,8 @@ def missing_device(facts: Facts) -> str:
     for line in facts.lines:
         if match := re.search(r"Timed out waiting for device (?:\S+ - )?(/\S+)", line):
             device = match[1].rstrip(".")
+            if _IN_VAIN.search(device):
+                continue
             mounts = [row for row in facts.health.rows("fstab", 2) if row[0] == device]
             at = f' for "{mounts[0][1].split()[0]}"' if mounts and mounts[0][1] else ""
             return f'/etc/fstab names "{device}"{at}, a device that the machine does not have'

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 
 from hotplate.verdict import health
 from hotplate.verdict.facts import Facts
+from hotplate.verdict.health import Health
 
 OWN_SCRIPTS = ("10-wait-for-cloud-init", "20-os-apply-config", "55-heat-config")
 """The phase scripts that the elements bring; any other is the site's or another element's."""
@@ -83,6 +84,16 @@ def disk_full(facts: Facts) -> str:
         if inodes and not free_inodes:
             return f'the file system on "{point}" has no inodes left'
     return ""
+
+
+def disk_said_full(facts: Facts) -> str:
+    """Take a program's word for it, unless the guest itself says how much is free.
+
+    The free blocks of a disk that is mounted are not on it: ext4 keeps them in memory.
+    """
+    finding = facts.finding("disk-full")
+    asked = "space" in Health.read(facts.probes.get("health", "")).sections
+    return f'{finding.pattern.reason}: "{finding.line[:180]}"' if finding and not asked else ""
 
 
 def read_only(facts: Facts) -> str:

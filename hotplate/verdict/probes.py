@@ -85,6 +85,12 @@ PROBES: tuple[Probe, ...] = (
         last=Stage.HOOK_FINISHED,
     ),
     Probe("heat-config", "heat-config status", first=Stage.HOOK_STARTED),
+    Probe(
+        "ordering",
+        "journalctl --boot --no-pager --output=cat _PID=1 |"
+        " grep -E 'rdering cycle|Found dependency on' | head -n 20",
+        last=Stage.AGENT_POLLED,
+    ),
     Probe("failed-units", "systemctl --failed --plain --no-legend --no-pager"),
 )
 

@@ -131,6 +131,21 @@ RULES: tuple[Rule, ...] = (
         in_cloud="a kernel that resets the machine at once often needs more memory: try a larger "
         "flavor, and see console.log",
     ),
+    Rule(
+        "boot-menu",
+        Stage.BOOTED,
+        (Stage.BOOTED,),
+        guest_boot.menu_waits,
+        console_patterns.BY_NAME["grub-menu"].advice,
+    ),
+    Rule(
+        "too-little-memory",
+        Stage.BOOTED,
+        (Stage.BOOTED,),
+        detectors.console_finding("grub-out-of-memory"),
+        console_patterns.BY_NAME["grub-out-of-memory"].advice,
+        in_cloud=console_patterns.BY_NAME["grub-out-of-memory"].in_cloud,
+    ),
     # Of a machine that went away the silence says nothing.
     Rule(
         "machine-lost",

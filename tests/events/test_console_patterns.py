@@ -32,6 +32,11 @@ SAMPLES = {
         "error: ../../grub-core/fs/fshelp.c:257:file `/boot/vmlinuz' not found.",
         "error: you need to load the kernel first.",
     ],
+    "grub-out-of-memory": [
+        "error: out of memory.",
+        "error: ../../grub-core/kern/mm.c:376:out of memory.",
+    ],
+    "grub-menu": ["      Press enter to boot the selected OS, `e' to edit the commands       "],
     "grub-rescue": [
         "grub rescue> ",
         "   Minimal BASH-like line editing is supported. For the first word, TAB",
@@ -157,6 +162,12 @@ SAMPLES = {
         "[  166.5] cloud-init[444]: /var/lib/cloud/instance/scripts/part-001: 3: curl: not found",
         "cloud-init[812]: /var/lib/cloud/instance/scripts/part-001: line 3: jq: command not found",
     ],
+    "ordering-cycle": [
+        "[ SKIP ] Ordering cycle found, skipping cloud-init-local.service - Initial cloud-init job",
+        "[    9.1] systemd[1]: sysinit.target: Job cloud-init-local.service/start deleted to break "
+        "ordering cycle starting with sysinit.target/start",
+    ],
+    "slow-host": ["[ TIME ] Timed out waiting for device dev-ttyS0.device - /dev/ttyS0."],
     "device-timeout": [
         "[ TIME ] Timed out waiting for device dev-disk-by\\x2dlabel-ESP.device - "
         "/dev/disk/by-label",
@@ -177,6 +188,7 @@ GRUB loading.
 [    1.9] systemd[1]: Detected virtualization qemu.
 [   16.3] systemd[1]: Failed to populate /etc with preset unit settings, ignoring: Read-only file system
 Welcome to Debian GNU/Linux 12 (bookworm)!
+[    9.2] systemd[1]: Failed to add inotify watch for /run/x: No space left on device
 [  OK  ] Created slice system-getty.slice - Slice /system/getty.
 [  OK  ] Reached target local-fs.target - Local File Systems.
 [  OK  ] Listening on systemd-initctl.socket - initctl Compatibility Named Pipe.
@@ -218,6 +230,9 @@ def test_every_pattern_has_a_sample_and_says_what_to_do():
         "error: no such device: /.disk/info.",
         "Begin: Waiting for root file system ... Begin: Running /scripts/local-block ... done.",
         "[   20.1] Out of memory: Killed process 900 (mandb)",
+        "error: out of memory.",
+        "      Press enter to boot the selected OS, `e' to edit the commands       ",
+        "cp: error writing '/var/lib/x': No space left on device",
     ],
 )
 def test_what_a_guest_may_get_over_does_not_end_a_run(line):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from hotplate.events import classify
 from hotplate.events.log import EventLog
-from hotplate.trial.rest import InGuest, Work, is_idle, is_waited_for
+from hotplate.trial.rest import InGuest, Rest, Work, is_idle, is_waited_for
 from hotplate.verdict.stages import Stage
 
 AT_REST = """\
@@ -40,6 +42,33 @@ ControlGroup=
 def test_what_a_guest_says(text, booted, busy, crashing):
     inside = InGuest.read(text)
     assert (inside.booted, inside.busy, inside.crashing) == (booted, busy, crashing)
+
+
+MENU = "      Press enter to boot the selected OS, `e' to edit the commands       "
+REST_OF_MENU = "      before booting or `c' for a command-line.    *Debian GNU/Linux    "
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "rests"),
+    [
+        (REST_OF_MENU, True),
+        (f"{REST_OF_MENU}The highlighted entry will be executed automatically in 30s.", False),
+    ],
+)
+def test_menu_that_waits_for_a_key_is_at_rest(story, unfinished, rests):
+    """It waits in a loop, so its machine is never idle; of a countdown there is no event."""
+    story.power()
+    story.console(MENU)
+    machine = SimpleNamespace(
+        running=True, pid=0, console=SimpleNamespace(lines=[MENU, unfinished])
+    )
+    spec = SimpleNamespace(id=story.tracker.server, name="web")
+    rest = Rest(
+        story.events,
+        lambda _: SimpleNamespace(machine=machine, spec=spec),
+        {story.tracker.server: story.tracker},
+    )
+    assert bool(rest.why()) is rests
 
 
 @pytest.mark.parametrize(

@@ -300,6 +300,86 @@ def test_a_device_of_fstab_that_is_not_there(story, agent):
     assert 'names "/dev/vdb" for "/data"' in diagnosis.seen
 
 
+def test_device_of_the_console_is_not_one_of_fstab(story):
+    story.power()
+    story.console(
+        "[ TIME ] Timed out waiting for device dev-ttyS0.device - /dev/ttyS0.",
+        "[ TIME ] Timed out waiting for device dev-vdb.device - /dev/vdb.",
+        'You are in emergency mode. After logging in, type "journalctl -xb" to view',
+    )
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == "missing-device"
+    assert 'names "/dev/vdb"' in diagnosis.seen
+
+
+def test_console_device_that_is_late_is_not_what_the_boot_waits_for(story):
+    story.boot()
+    story.console("[ ***  ] (1 of 7) Job dev-ttyS0.device/start running (51s / 1min 30s)")
+    assert story.diagnosis().fault != "boot-waits"
+
+
+FULL = (
+    "[   61.2] cloud-init[311]: OSError: [Errno 28] No space left on device: '/var/lib/cloud/x'",
+    "         Starting cloud-config.serv\u2026tings specified in cloud-config...",
+)
+
+
+def test_full_file_system_is_named_by_the_console_before_a_unit_that_waits(story):
+    """On an overloaded host the disk was read, whose free blocks are those of the last boot."""
+    story.boot()
+    story.console(*FULL)
+    story.probe("disk", "=== space\n/ 196128 177275 54767 42000 167000\n=== end\n")
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == "disk-full"
+    assert "No space left on device" in diagnosis.seen
+
+
+def test_file_system_that_has_room_is_not_full_whatever_a_program_says(story):
+    silent(story)
+    story.console(FULL[0])
+    story.probe("health", answer())
+    assert story.diagnosis().fault != "disk-full"
+
+
+# systemd 252 before it has a journal: the first transaction is logged on the console.
+CYCLE = (
+    "[    9.0] systemd[1]: sysinit.target: Found ordering cycle on site.service/start",
+    "[    9.0] systemd[1]: sysinit.target: Found dependency on cloud-init-local.service/start",
+    "[    9.0] systemd[1]: sysinit.target: Found dependency on sysinit.target/start",
+    "[    9.1] systemd[1]: sysinit.target: Job cloud-init-local.service/start deleted to break "
+    "ordering cycle starting with sysinit.target/start",
+)
+SKIPPED = "[ SKIP ] Ordering cycle found, skipping cloud-init-local.service - Initial cloud-init"
+
+
+@pytest.mark.parametrize("where", ["console", "journal"])
+def test_unit_deleted_for_an_ordering_cycle_is_named_with_the_cycle(story, where):
+    story.boot()
+    story.console(SKIPPED, "Cloud-init v. 22.4.2 finished at ... Datasource DataSourceNone")
+    if where == "console":
+        story.console(*CYCLE)
+    else:
+        story.probe("ordering", "\n".join(line.partition("]: ")[2] for line in CYCLE))
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == "ordering-cycle"
+    assert diagnosis.seen == (
+        'systemd deleted "cloud-init-local.service" to break an ordering cycle of site.service, '
+        "cloud-init-local.service, sysinit.target"
+    )
+
+
+def test_deleted_unit_is_named_where_the_cycle_is_not_known(story):
+    story.boot()
+    story.console(SKIPPED)
+    assert story.diagnosis().seen.endswith('"cloud-init-local.service" to break an ordering cycle')
+
+
+def test_deleted_unit_that_no_stage_needs_is_not_blamed(story):
+    story.boot()
+    story.console(SKIPPED.replace("cloud-init-local", "site"))
+    assert story.diagnosis().fault != "ordering-cycle"
+
+
 def test_an_agent_beside_the_emergency_shell_does_not_hide_why_it_is_there(story):
     """Its deployment was done before systemd stopped it; Heat was not yet through with it."""
     story.finished()

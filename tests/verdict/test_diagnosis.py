@@ -416,10 +416,70 @@ def test_an_endpoint_that_answers_500(story):
 
 def test_a_console_pattern_speaks_where_no_rule_does(story):
     story.delivered()
-    story.console("cp: error writing '/var/lib/x': No space left on device")
+    story.console("touch: cannot touch '/var/lib/x': Read-only file system")
     diagnosis = story.diagnosis()
     assert diagnosis.stage == Stage.HOOK_STARTED
-    assert "disk of the guest is full" in diagnosis.seen
+    assert "the root file system is read-only" in diagnosis.seen
+
+
+MENU = (
+    "GNU GRUB  version 2.06-13+deb12u2",
+    "     Use the ^ and v keys to select which entry is highlighted.          ",
+    "      Press enter to boot the selected OS, `e' to edit the commands       ",
+)
+"""As GRUB 2.06 of Debian 12 writes it; what it writes behind it has no end."""
+
+
+def test_menu_that_waits_for_a_key_is_named(story):
+    story.power()
+    story.console(
+        *MENU, "      before booting or `c' for a command-line.    *Debian GNU/Linux   ", "."
+    )
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == ("boot-menu", Stage.BOOTED)
+    assert "waits for a key" in diagnosis.seen
+    assert "GRUB_TIMEOUT" in diagnosis.advice
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "  Booting `Debian GNU/Linux'",
+        "      before booting or `c' for a command-line.  *Debian GNU/Linux    The highlighted "
+        "entry will be executed automatically in 30s.",
+    ],
+)
+def test_menu_that_booted_or_counts_down_is_not_blamed(story, later):
+    story.power()
+    story.console(*MENU, later)
+    assert story.diagnosis().fault != "boot-menu"
+
+
+def test_memory_that_grub_misses_is_the_guests(story):
+    story.power()
+    story.console(
+        "  Booting `Debian GNU/Linux'",
+        "Loading initial ramdisk ...",
+        "error: out of memory.",
+        "error: you need to load the kernel first.",
+        "Press any key to continue...",
+    )
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == ("too-little-memory", Stage.BOOTED)
+    assert "--memory" in diagnosis.advice
+
+
+def test_device_of_the_console_is_never_the_cause(story):
+    """Recorded of an overloaded host: the console works, so its device is there."""
+    story.boot()
+    story.console(
+        "[ ***  ] (4 of 7) Job dev-ttyS0.device/start running (1min 21s / 1min 30s)",
+        "[ TIME ] Timed out waiting for device dev-ttyS0.device - /dev/ttyS0.",
+        "[DEPEND] Dependency failed for serial-getty@ttyS0.service - Serial Getty on ttyS0.",
+    )
+    diagnosis = story.diagnosis()
+    assert "the guest is so slow that" in diagnosis.seen
+    assert "less beside it on this host" in diagnosis.advice
 
 
 def test_a_stack_that_fails_before_there_is_a_machine(story):
