@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -126,9 +127,9 @@ def _run(args: argparse.Namespace) -> int:
     except HotplateError as error:
         print(f"hotplate {args.verb}: {error}", file=sys.stderr)
         return outcome_of(error).exit_status
-    except KeyboardInterrupt:
-        print(f"hotplate {args.verb}: interrupted", file=sys.stderr)
-        return Outcome.INTERRUPTED.exit_status
+    except KeyboardInterrupt as error:
+        print(f"hotplate {args.verb}: {sentence_of(error)}", file=sys.stderr)
+        return 128 + getattr(error, "number", signal.SIGINT)
     except Exception as error:
         if is_unforeseen(error):
             traceback.print_exc()

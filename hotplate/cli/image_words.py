@@ -37,7 +37,7 @@ class NamedFiles:
     :param cache: where images that come from elsewhere are kept.
     :param elsewhere: leave it to the workers to fetch what is named by a URL.
     :param check: called again and again while one is fetched; what it raises ends that.
-    :param interruptible: a context manager in which a signal ends what is built.
+    :param interruptible: a context manager in which a signal ends what is done.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class NamedFiles:
         self._cache = cache
         self._elsewhere = elsewhere
         self._check = check
-        self._interruptible = interruptible
+        self.interruptible = interruptible
         self._urls: dict[Path, str] = {}
         self._held = contextlib.ExitStack()
 
@@ -79,7 +79,7 @@ class NamedFiles:
         """
         result = []
         for each in requests:
-            with self._interruptible():
+            with self.interruptible():
                 result.append(self._held.enter_context(images.use(each)))
         return result
 

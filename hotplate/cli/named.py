@@ -76,9 +76,10 @@ def named(args: argparse.Namespace, images_of: NamedFiles | None = None) -> list
         return bring.with_urls(table(files, templates, settings))
     bring.check_known(files)
     cases = table(files, [TemplateChoice()], settings)
-    chosen = builtin_cases(
-        files, release_words.groups_of(args), allow_backing=load_settings(args).allow_backing
-    )
+    with bring.interruptible():
+        chosen = builtin_cases(
+            files, release_words.groups_of(args), allow_backing=load_settings(args).allow_backing
+        )
     return [replace(each, template=chosen[each.image]) for each in cases]
 
 

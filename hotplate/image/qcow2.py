@@ -12,6 +12,9 @@ from __future__ import annotations
 import re
 import shlex
 import struct
+import sys
+from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +48,12 @@ DATA_FILE_NAME = 0x44415441
 
 DEEPEST = 8
 """As many files may lie behind one another."""
+
+OFFSET = 0x00FFFFFFFFFFFE00
+"""The bits of an entry of the L1 table, and of most of an L2 table, that are an offset."""
+
+MAX_TABLES = 1 << 30
+"""Bytes of L2 tables that are read: those of 8 TiB of data in clusters of 64 KiB."""
 
 # Whatever QEMU takes for the name of a protocol: path_has_protocol() in its block.c.
 _PROTOCOL = re.compile(r"[^/:]*:")
@@ -233,42 +242,65 @@ def _convert(file: Path) -> str:
 
 
 def required_length(file: Path, header: Header) -> int:
-    """How long a qcow2 file has to be at least, by the tables that it points to.
+    """Return the least length of a qcow2 file, by the tables that it points to.
 
-    Reads the L1 table and the L2 tables.  ``qemu-img check`` finds the same, and takes as long as
-    the image is large.
+    Reads those entries of the L1 table that the disk needs, and each L2 table once; entries behind
+    them are of saved machines, or of a disk that was larger.  ``qemu-img check`` finds the same,
+    and takes as long as the image is large.
+
+    :raises ImageError: for more tables than :data:`MAX_TABLES` bytes.
     """
+    cluster = 1 << header.cluster_bits
+    entry = 16 if header.incompatible & EXTENDED_L2 else 8
+    # One L2 table is a cluster of entries, each of which is for a cluster of the disk.
+    needed = -(-header.virtual_size // (cluster // entry * cluster))
+    entries = min(header.l1_entries, needed)
+    end: int = header.l1_offset + header.l1_entries * 8
+    length = file.stat().st_size
+    if end > length:
+        return end
     with file.open("rb") as image:
+        image.seek(header.l1_offset)
+        pointers = _words(image.read(entries * 8))
+        # In a damaged file millions of entries may point to one table, and a sparse file of some
+        # kB has room for as many tables as it likes.
+        offsets = {pointer & OFFSET for pointer in pointers} - {0}
+        end = max(end, max(offsets, default=0) + cluster)
+        if len(offsets) * cluster > MAX_TABLES:
+            raise ImageError(
+                f'"{file}" has {len(offsets)} L2 tables of {cluster} bytes; expected at most '
+                f"{MAX_TABLES >> 20} MiB of them",
+                hint=_convert(file),
+            )
+        for offset in sorted(offsets):
+            if offset + cluster <= length:
+                image.seek(offset)
+                table = image.read(cluster)
+                if table.count(0) < len(table):
+                    end = max(end, _end_of_data(_words(table)[:: entry // 8], header.cluster_bits))
+    return end
 
-        def read(offset: int, length: int) -> bytes:
-            image.seek(offset)
-            data = image.read(length)
-            return data + bytes(length - len(data))
 
-        cluster = 1 << header.cluster_bits
-        entry = 16 if header.incompatible & EXTENDED_L2 else 8
-        end: int = header.l1_offset + header.l1_entries * 8
-        length = file.stat().st_size
-        if end > length:
-            return end
-        # Of a compressed cluster the descriptor has the offset and the number of sectors.
-        offset_bits = 62 - (header.cluster_bits - 8)
-        table = read(header.l1_offset, header.l1_entries * 8)
-        for pointer in struct.unpack(f">{header.l1_entries}Q", table):
-            l2_offset = pointer & 0x00FFFFFFFFFFFE00
-            if not l2_offset:
-                continue
-            end = max(end, l2_offset + cluster)
-            if l2_offset + cluster > length:
-                continue
-            words = struct.unpack(f">{cluster // 8}Q", read(l2_offset, cluster))
-            for descriptor in words[:: entry // 8]:
-                if descriptor & (1 << 62):
-                    # The last sector may be shorter than a sector at the end of the file.
-                    start = descriptor & ((1 << offset_bits) - 1)
-                    sectors = (descriptor & ((1 << 62) - 1)) >> offset_bits
-                    end = max(end, start // SECTOR * SECTOR + sectors * SECTOR + 1)
-                elif data := descriptor & 0x00FFFFFFFFFFFE00:
-                    # qemu lets the last cluster end with the file.
-                    end = max(end, data + 1)
+def _words(data: bytes) -> array[int]:
+    """Return a table as numbers of 64 bits; a file that has shrunk has fewer."""
+    words = array("Q", data[: len(data) // 8 * 8])
+    if sys.byteorder == "little":
+        words.byteswap()
+    return words
+
+
+def _end_of_data(descriptors: Iterable[int], cluster_bits: int) -> int:
+    """Return where the last cluster ends that an L2 table points to."""
+    end = 0
+    # Of a compressed cluster the descriptor has the offset and the number of sectors.
+    offset_bits = 62 - (cluster_bits - 8)
+    for descriptor in descriptors:
+        if descriptor & (1 << 62):
+            # The last sector may be shorter than a sector at the end of the file.
+            start = descriptor & ((1 << offset_bits) - 1)
+            sectors = (descriptor & ((1 << 62) - 1)) >> offset_bits
+            end = max(end, start // SECTOR * SECTOR + sectors * SECTOR + 1)
+        elif data := descriptor & OFFSET:
+            # qemu lets the last cluster end with the file.
+            end = max(end, data + 1)
     return end

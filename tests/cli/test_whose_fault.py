@@ -304,6 +304,27 @@ def test_a_name_that_is_no_utf8(command):
     assert Path(str(done.verdict["image"])).name == name
 
 
+OPENING = """
+import os, signal
+from hotplate.image import inspect
+def check(file):
+    os.kill(os.getpid(), signal.SIGTERM)
+    while True:
+        signal.pause()
+inspect._check_length = check
+"""
+
+
+def test_signal_ends_the_command_while_an_image_is_opened(command):
+    """Built-in cases open it before anything else, and one from others may take long to open."""
+    image = command.folder / "web.qcow2"
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", image, "8M"]
+    subprocess.run(create, check=True)
+    process = command.start("web.qcow2", plant=OPENING)
+    _, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, "ended by SIGTERM" in err) == (143, True), err
+
+
 def machines_of(process: subprocess.Popen[str]) -> list[int]:
     """The QEMUs of a command: children of its keepers."""
 

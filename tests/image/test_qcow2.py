@@ -189,6 +189,59 @@ def test_qemu_img_may_have_all_its_threads(monkeypatch, tmp_path: Path):
     assert done.returncode == 0, done.stderr.decode()
 
 
+def evil(path: Path, pointers: list[int], *, bits: int, disk: int, end: int) -> Path:
+    """A file with an L1 table of these entries at its second cluster, and nothing but holes."""
+    head = struct.pack(">4sIQIIQIIQ", qcow2.MAGIC, 2, 0, 0, bits, disk, 0, len(pointers), 1 << bits)
+    with path.open("wb") as stream:
+        stream.write(head)
+        stream.seek(1 << bits)
+        stream.write(struct.pack(f">{len(pointers)}Q", *pointers))
+        stream.truncate(end)
+    return path
+
+
+class Reads:
+    """Counts what is read of a file."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tables = 0
+        real = qcow2._end_of_data
+
+        def counted(descriptors, cluster_bits):
+            self.tables += 1
+            return real(descriptors, cluster_bits)
+
+        monkeypatch.setattr(qcow2, "_end_of_data", counted)
+
+
+def test_table_is_read_once_however_many_entries_point_to_it(tmp_path: Path, monkeypatch):
+    reads = Reads(monkeypatch)
+    cluster = 1 << 16
+    path = evil(tmp_path / "evil.qcow2", [2 * cluster] * 1000, bits=16, disk=1 << 40, end=8 << 20)
+    with path.open("r+b") as stream:
+        stream.seek(2 * cluster)
+        stream.write(struct.pack(">Q", 9 << 20))
+    assert qcow2.required_length(path, qcow2.read_header(path)) == (9 << 20) + 1
+    assert reads.tables == 1
+
+
+def test_entries_behind_those_of_the_disk_are_not_read(tmp_path: Path):
+    """The state of a saved machine is there, which no guest reads (docs/interop/qcow2.txt)."""
+    pointers = [2 << 16, 1 << 40]
+    path = evil(tmp_path / "saved.qcow2", pointers, bits=16, disk=1 << 29, end=8 << 20)
+    assert qcow2.required_length(path, qcow2.read_header(path)) == 3 << 16
+    path = evil(tmp_path / "larger.qcow2", pointers, bits=16, disk=(1 << 29) + 1, end=8 << 20)
+    assert qcow2.required_length(path, qcow2.read_header(path)) == (1 << 40) + (1 << 16)
+
+
+def test_sparse_file_with_too_many_tables_is_refused(tmp_path: Path):
+    """MAX_TABLES is 1 GiB: 512 tables of 2 MiB."""
+    pointers = [(number + 2) << 21 for number in range(513)]
+    path = evil(tmp_path / "evil.qcow2", pointers, bits=21, disk=1 << 60, end=600 << 21)
+    with pytest.raises(ImageError, match="513 L2 tables of 2097152 bytes; expected at most 1024"):
+        Image.open(path)
+
+
 @given(st.binary(min_size=72, max_size=300), st.sampled_from([2, 3]))
 @settings(deadline=None)
 def test_whatever_a_header_holds_is_read_or_refused(
