@@ -314,6 +314,9 @@ class Engine:
             slave_connection=url,
             synchronous_reader=False,
             sqlite_synchronous=False,
+            # Heat deletes a resource and leaves its data to ON DELETE CASCADE, and SQLite gives
+            # the id of a deleted row again: a new resource would have the old one's keys.
+            sqlite_fk=True,
             max_pool_size=32,
             max_overflow=64,
         )

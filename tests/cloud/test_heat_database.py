@@ -1,0 +1,109 @@
+"""Heat's own database: a new stack has nothing of a deleted one."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import sqlite3
+from typing import Any
+
+from test_software_config import TEMPLATE
+from test_templates import SERVER, hot
+
+from hotplate.timing.deadline import Deadline, retry
+
+
+def deleted(stacks: Any, stack: str) -> None:
+    """Delete a stack, and wait until Heat has."""
+    stacks.client.stacks.delete(stack)
+
+    def look(last: bool) -> bool | None:
+        status = stacks.client.stacks.get(stack).stack_status
+        assert not last, status
+        return status == "DELETE_COMPLETE" or None
+
+    retry(look, Deadline(30, "the stack to be deleted"), every=0.05)
+
+
+def rows(cloud: Any, sql: str) -> list[tuple[Any, ...]]:
+    with contextlib.closing(sqlite3.connect(cloud.directory / "heat.db")) as database:
+        return database.execute(sql).fetchall()
+
+
+def software_servers(*names: str, **properties: Any) -> dict[str, Any]:
+    server = {
+        "type": "OS::Nova::Server",
+        "properties": {
+            "image": "any",
+            "flavor": "any",
+            "user_data_format": "SOFTWARE_CONFIG",
+            **properties,
+        },
+    }
+    return hot({name: copy.deepcopy(server) for name in names})
+
+
+def test_server_has_no_access_key_of_a_deleted_stack(stacks: Any) -> None:
+    # Heat leaves a resource's data to ON DELETE CASCADE (heat/db/models.py), and SQLite gives ids
+    # of deleted rows again.
+    iam = hot(
+        {
+            "user": {"type": "AWS::IAM::User"},
+            "key": {
+                "type": "AWS::IAM::AccessKey",
+                "properties": {"UserName": {"get_resource": "user"}},
+            },
+        }
+    )
+    before = stacks.create(iam)
+    stacks.wait(before, "CREATE_COMPLETE")
+    deleted(stacks, before)
+
+    names = ("one", "two")
+    stack = stacks.create(software_servers(*names))
+    stacks.wait(stack, "CREATE_COMPLETE")
+    served = [stacks.client.resources.metadata(stack, name) for name in names]
+    keys = [each["os-collect-config"]["cfn"]["access_key_id"] for each in served]
+    assert None not in keys
+    assert len(set(keys)) == 2
+    deleted(stacks, stack)
+
+
+def test_deployment_reaches_no_queue_of_a_deleted_stack(
+    stacks: Any,
+) -> None:
+    handle = hot(
+        {
+            "handle": {
+                "type": "OS::Heat::WaitConditionHandle",
+                "properties": {"signal_transport": "ZAQAR_SIGNAL"},
+            }
+        },
+        outputs={"signal": {"value": {"get_attr": ["handle", "signal"]}}},
+    )
+    before = stacks.create(handle)
+    stacks.wait(before, "CREATE_COMPLETE")
+    assert "queue_id" in stacks.outputs(before)["signal"]
+    deleted(stacks, before)
+
+    # As many as may be given the row of the handle.
+    names = ("one", "two", "three")
+    stack = stacks.create(software_servers(*names, software_config_transport="ZAQAR_MESSAGE"))
+    stacks.wait(stack, "CREATE_COMPLETE")
+    config = stacks.client.software_configs.create(name="c", group="script", config="true")
+    for name in names:
+        server = stacks.client.resources.get(stack, name).physical_resource_id
+        # Heat posts the server's new metadata to its queue, and answers 500 where it cannot.
+        made = stacks.client.software_deployments.create(
+            config_id=config.id, server_id=server, action="CREATE", status="COMPLETE"
+        )
+        stacks.client.software_deployments.delete(made.id)
+    stacks.client.software_configs.delete(config.id)
+
+
+def test_nothing_refers_to_a_deleted_row(cloud: Any, stacks: Any) -> None:
+    stack = stacks.create({**TEMPLATE, "resources": {**TEMPLATE["resources"], "plain": SERVER}})
+    stacks.wait_for_resource(stack, "server", "CREATE_COMPLETE")
+    assert rows(cloud, "SELECT count(*) FROM resource_data")[0][0] > 0
+    deleted(stacks, stack)
+    assert rows(cloud, "PRAGMA foreign_key_check") == []
