@@ -248,6 +248,17 @@ def test_each_type_is_made_changed_and_removed(cloud: Any, stacks: Any, neutron:
     assert neutron.list_floatingips()["floatingips"] == neutron.list_routers()["routers"] == []
 
 
+def test_neutronclient_does_not_say_that_it_is_deprecated(
+    stacks: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Heat makes a client for each request, and the line would be on the terminal each time."""
+    resources = {"net": {"type": "OS::Neutron::Net"}}
+    stack_id = stacks.create({"heat_template_version": "2018-08-31", "resources": resources})
+    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    assert "heat.engine.resource" in {each.name for each in caplog.records}
+    assert [each for each in caplog.records if each.name.startswith("neutronclient")] == []
+
+
 @pytest.mark.parametrize("subnet", [DEFAULT_SUBNET, "subnet"])
 def test_an_instance_of_aws_is_on_a_subnet(stacks: Any, subnet: str) -> None:
     instance = {

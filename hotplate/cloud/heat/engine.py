@@ -44,8 +44,13 @@ LOGGERS = (
     "py.warnings",
 )
 
-#: They write several lines for each request, which the event log tells better.
-QUIET = ("heat.api.aws.ec2token", "heat.common.wsgi")
+#: The level from which these write.  Heat's write several lines for each request, which the event
+#: log tells better; neutronclient 14 warns that it is deprecated for each client that is made.
+QUIET = {
+    "heat.api.aws.ec2token": logging.WARNING,
+    "heat.common.wsgi": logging.WARNING,
+    "neutronclient.v2_0.client": logging.ERROR,
+}
 
 LOG_BYTES = 32 << 20
 """How large Heat's log becomes before it is begun again; the one before is kept."""
@@ -236,10 +241,10 @@ class Engine:
             logger.addHandler(self._handler)
             logger.setLevel(logging.INFO if name == "heat" else logging.WARNING)
             logger.propagate = False
-        for name in QUIET:
+        for name, level in QUIET.items():
             logger = logging.getLogger(name)
             self._undo_log.append((logger, logger.level, logger.propagate))
-            logger.setLevel(logging.WARNING)
+            logger.setLevel(level)
 
     def _stop_log(self) -> None:
         for logger, level, propagate in self._undo_log:
