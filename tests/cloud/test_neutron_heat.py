@@ -259,6 +259,21 @@ def test_neutronclient_does_not_say_that_it_is_deprecated(
     assert [each for each in caplog.records if each.name.startswith("neutronclient")] == []
 
 
+def test_allocation_pools_are_taken_from_a_subnet(stacks: Any, neutron: Any) -> None:
+    """Heat sends ``[]`` for a property that is gone; heat-tempest-plugin's UpdateSubnetTest."""
+    body = template()
+    body["resources"] = {name: body["resources"][name] for name in ("net", "subnet")}
+    body["outputs"] = {"subnet": {"value": {"get_resource": "subnet"}}}
+    stack_id = stacks.create(body)
+    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    subnet = stacks.outputs(stack_id)["subnet"]
+    assert neutron.show_subnet(subnet)["subnet"]["allocation_pools"]
+    del body["resources"]["subnet"]["properties"]["allocation_pools"]
+    stacks.client.stacks.update(stack_id, template=body)
+    stacks.wait(stack_id, "UPDATE_COMPLETE", seconds=60)
+    assert neutron.show_subnet(subnet)["subnet"]["allocation_pools"] == []
+
+
 @pytest.mark.parametrize("subnet", [DEFAULT_SUBNET, "subnet"])
 def test_an_instance_of_aws_is_on_a_subnet(stacks: Any, subnet: str) -> None:
     instance = {

@@ -73,7 +73,8 @@ class Subnets(Resources):
         if "gateway_ip" in changes:
             self._check_gateway_free(record, changes["gateway_ip"])
         gateway = _gateway(cidr, merged)
-        given = changes.get("allocation_pools") or record["allocation_pools"]
+        # An empty list is none at all, in Neutron too.
+        given = changes.get("allocation_pools", record["allocation_pools"])
         changes = {**changes, "allocation_pools": _shown_pools(_pools(cidr, given, gateway))}
         for name in ("dns_nameservers", "host_routes"):
             if name in changes:
@@ -193,7 +194,7 @@ def _gateway(cidr: Network, values: Values) -> Address | None:
 
 
 def _pools(cidr: Network, given: list[Values] | None, gateway: Address | None) -> list[Pool]:
-    if not given:
+    if given is None:
         return allocation.default_pools(cidr, gateway)
     try:
         pools = allocation.read_pools(cidr, [(each["start"], each["end"]) for each in given])
