@@ -259,6 +259,46 @@ def test_neutronclient_does_not_say_that_it_is_deprecated(
     assert [each for each in caplog.records if each.name.startswith("neutronclient")] == []
 
 
+def test_an_elastic_ip_is_a_floating_ip(cloud: Any, stacks: Any, neutron: Any) -> None:
+    """As Heat's own plug-in has it (``heat/engine/resources/aws/ec2/eip.py``)."""
+    server = {"type": "OS::Nova::Server", "properties": {"image": "i", "flavor": "m1.small"}}
+    resources = {
+        "one": server,
+        # A network that was made up is external as well; Heat wants one and no more.
+        "two": {**server, "properties": {**server["properties"], "networks": [{"network": "lan"}]}},
+        "eip": {"type": "AWS::EC2::EIP", "properties": {"InstanceId": {"get_resource": "one"}}},
+        "loose": {"type": "AWS::EC2::EIP", "depends_on": "two"},
+        "association": {
+            "type": "AWS::EC2::EIPAssociation",
+            "properties": {
+                "InstanceId": {"get_resource": "two"},
+                "EIP": {"get_resource": "loose"},
+            },
+        },
+    }
+    outputs = {
+        "one": {"value": {"get_attr": ["one", "networks", "hotplate"]}},
+        "address": {"value": {"get_resource": "eip"}},
+        "loose": {"value": {"get_resource": "loose"}},
+        "id": {"value": {"get_attr": ["loose", "AllocationId"]}},
+    }
+    body = {"heat_template_version": "2018-08-31", "resources": resources, "outputs": outputs}
+    stack_id = stacks.create(body)
+    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    values = stacks.outputs(stack_id)
+    (floating,) = neutron.list_floatingips(floating_ip_address=values["address"])["floatingips"]
+    assert values["one"] == [floating["fixed_ip_address"], values["address"]]
+    loose = neutron.show_floatingip(values["id"])["floatingip"]
+    assert loose["floating_ip_address"] == values["loose"]
+    assert loose["port_id"]
+    # Nobody enforces it: no packet comes by it.
+    stand_ins = {(each.kind, each.name) for each in cloud.stand_ins(stack_id)}
+    assert {("AWS::EC2::EIP", "eip"), ("AWS::EC2::EIPAssociation", "association")} <= stand_ins
+    stacks.client.stacks.delete(stack_id)
+    stacks.wait(stack_id, "DELETE_COMPLETE", seconds=60)
+    assert neutron.list_floatingips()["floatingips"] == []
+
+
 def test_allocation_pools_are_taken_from_a_subnet(stacks: Any, neutron: Any) -> None:
     """Heat sends ``[]`` for a property that is gone; heat-tempest-plugin's UpdateSubnetTest."""
     body = template()

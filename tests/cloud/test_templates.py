@@ -107,6 +107,80 @@ def test_what_is_not_run_is_stood_in_for(cloud: Any, stacks: Any) -> None:
     assert not kinds & {"OS::Nova::Server", "OS::Nova::KeyPair", "key pair"}
 
 
+def by_name(kind: str, **properties: Any) -> dict[str, Any]:
+    return {"type": kind, "properties": properties}
+
+
+def test_stand_ins_name_each_other(cloud: Any, stacks: Any) -> None:
+    """Heat asks a service about what a resource names, and there is none here to ask."""
+    resources = {
+        "lb": by_name("OS::Octavia::LoadBalancer", vip_subnet="hotplate"),
+        "listener": by_name(
+            "OS::Octavia::Listener",
+            loadbalancer={"get_resource": "lb"},
+            protocol="HTTP",
+            protocol_port=80,
+        ),
+        "pool": by_name(
+            "OS::Octavia::Pool",
+            listener={"get_resource": "listener"},
+            lb_algorithm="ROUND_ROBIN",
+            protocol="HTTP",
+        ),
+        "member": by_name(
+            "OS::Octavia::PoolMember",
+            pool={"get_resource": "pool"},
+            address="10.0.0.9",
+            subnet="hotplate",
+            protocol_port=80,
+        ),
+        "monitor": by_name(
+            "OS::Octavia::HealthMonitor",
+            pool={"get_resource": "pool"},
+            type="TCP",
+            delay=5,
+            max_retries=3,
+            timeout=5,
+        ),
+        "policy": by_name(
+            "OS::Octavia::L7Policy",
+            listener={"get_resource": "listener"},
+            action="REDIRECT_TO_POOL",
+            redirect_pool={"get_resource": "pool"},
+        ),
+        "rule": by_name(
+            "OS::Octavia::L7Rule",
+            l7policy={"get_resource": "policy"},
+            type="PATH",
+            compare_type="STARTS_WITH",
+            value="/",
+        ),
+        "of_another_cloud": by_name(
+            "OS::Octavia::Listener", loadbalancer="front", protocol="HTTP", protocol_port=81
+        ),
+    }
+    outputs = {"vip": {"value": {"get_attr": ["lb", "vip_address"]}}}
+    stack_id = stacks.create(hot(resources, outputs=outputs))
+    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    assert {each.name for each in cloud.stand_ins(stack_id)} == set(resources)
+
+
+def test_no_constraint_asks_a_service_that_does_not_run_here(cloud: Any) -> None:
+    from heat.engine import resources
+    from heat.engine.resources import _get_mapping
+
+    from hotplate.cloud.heat.stand_ins import ASKED, CONSTRAINTS, _Accept
+
+    del cloud  # It registers them.
+    environment = resources.global_env()
+    names = [name for name, _ in _get_mapping("heat.constraints") if "." in name]
+    accepted = {name for name in names if environment.get_constraint(name) is _Accept}
+    asked = {name for name in names if name in CONSTRAINTS or name.partition(".")[0] in ASKED}
+    assert accepted == {*names} - asked
+    assert "octavia.loadbalancer" in accepted
+    assert "nova.server" in asked
+
+
 def test_nested_by_registry_and_path(stacks: Any, tmp_path: Path) -> None:
     write(
         tmp_path / "inner.yaml",

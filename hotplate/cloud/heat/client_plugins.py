@@ -169,6 +169,7 @@ class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
             return update_port(port_id, body)
 
         client.create_port, client.update_port = create, update
+        client.list_networks = _without_made_up(client)
         if not _use.networked:
             client.list_ports = _with_interface(client)
             client.update_floatingip = _led_to_interface(client)
@@ -215,6 +216,24 @@ class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
             self.find_resourceid_by_name_or_id(self.RES_TYPE_SECURITY_GROUP, each)
             for each in security_groups
         ]
+
+
+def _without_made_up(client: Any) -> Callable[..., Any]:
+    """Return ``list_networks`` that lists no network which was made up among the external ones.
+
+    An AWS::EC2::EIP is of the external network, and Heat fails where there are several
+    (``InternetGateway.get_external_network_id``).
+    """
+    list_networks = client.list_networks
+
+    def listed(retrieve_all: bool = True, **filters: Any) -> Any:
+        networks = list_networks(retrieve_all, **filters)
+        if filters == {"router:external": True}:
+            kept = [n for n in networks["networks"] if not _granted().made_network(n["id"])]
+            networks["networks"] = kept
+        return networks
+
+    return listed
 
 
 def _with_interface(client: Any) -> Callable[..., Any]:

@@ -26,14 +26,16 @@ REAL = (
     "AWS::IAM::",
 )
 #: What Neutron keeps, and nobody enforces: no packet leaves the cloud or is stopped by a group.
+#: Heat makes a floating address of an AWS::EC2::EIP.
 NOT_ENFORCED = frozenset(
-    f"OS::Neutron::{name}"
-    for name in (
-        "FloatingIP",
-        "FloatingIPAssociation",
-        "RouterGateway",
-        "SecurityGroup",
-        "SecurityGroupRule",
+    (
+        "AWS::EC2::EIP",
+        "AWS::EC2::EIPAssociation",
+        "OS::Neutron::FloatingIP",
+        "OS::Neutron::FloatingIPAssociation",
+        "OS::Neutron::RouterGateway",
+        "OS::Neutron::SecurityGroup",
+        "OS::Neutron::SecurityGroupRule",
     )
 )
 #: What a guest notices only where servers have ports of Neutron.
@@ -52,6 +54,8 @@ LINKS = frozenset(
 )
 #: What is for real, by the whole name.
 EXACTLY = NOT_ENFORCED | LINKS | {"OS::Neutron::Quota", "OS::Neutron::SubnetPool"}
+#: The services that are asked about a name in a template; before the dot of a constraint's own.
+ASKED = frozenset(("glance", "heat", "nova", "zaqar"))
 #: The constraints that Neutron is asked about; it has no resources of the other kinds.
 CONSTRAINTS = frozenset(
     f"neutron.{name}"
@@ -100,8 +104,6 @@ class StandIn(resource.Resource):  # type: ignore[misc]
         return {}
 
     def get_reference_id(self) -> str:
-        if self.resource_id is not None and self.type() == "AWS::EC2::EIP":
-            return ADDRESS
         return str(self.resource_id if self.resource_id is not None else self.name)
 
     def _show_resource(self) -> dict[str, object]:
@@ -198,9 +200,9 @@ def _register(environment: Any) -> list[str]:
             },
         )
         environment.register_class(kind, made)
-    for name, constraint in _get_mapping("heat.constraints"):
-        client = getattr(constraint, "resource_client_name", None)
-        neutrons = name.startswith("neutron.") and name not in CONSTRAINTS
-        if neutrons or client not in (None, "nova", "glance", "zaqar", "heat"):
+    for name, _constraint in _get_mapping("heat.constraints"):
+        # Not every constraint says whose client it asks: Octavia's have no resource_client_name.
+        service, dot, _kind = name.partition(".")
+        if dot and service not in ASKED and name not in CONSTRAINTS:
             environment.register_constraint(name, _Accept)
     return sorted(stood_in)
