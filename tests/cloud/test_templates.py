@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from heatclient import exc as heat_exceptions
 from heatclient.common import template_utils
 from test_software_config import TEMPLATE, booted, inputs_of, poll_for_deployment
 from wire_guest import describe, guest
@@ -179,6 +180,19 @@ def test_no_constraint_asks_a_service_that_does_not_run_here(cloud: Any) -> None
     assert accepted == {*names} - asked
     assert "octavia.loadbalancer" in accepted
     assert "nova.server" in asked
+
+
+def test_a_stack_in_a_region_that_is_not_there_is_refused(stacks: Any) -> None:
+    """As heat-tempest-plugin's RemoteStackTest wants it of a real Heat."""
+    inner = {"heat_template_version": "2018-08-31"}
+
+    def outer(region: str) -> dict[str, Any]:
+        fields = {"context": {"region_name": region}, "template": json.dumps(inner)}
+        return hot({"remote": by_name("OS::Heat::Stack", **fields)})
+
+    with pytest.raises(heat_exceptions.HTTPBadRequest, match="DARKHOLE"):
+        stacks.create(outer("DARKHOLE"))
+    stacks.wait(stacks.create(outer("RegionOne")), "CREATE_COMPLETE", seconds=60)
 
 
 def test_nested_by_registry_and_path(stacks: Any, tmp_path: Path) -> None:

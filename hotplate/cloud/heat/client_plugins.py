@@ -316,9 +316,10 @@ class HeatPlugin(heat_plugin.HeatClientPlugin):  # type: ignore[misc]
     """Real heatclient over loopback; a URL for the guest names the guest's address."""
 
     def _create(self) -> Any:
+        # By the catalogue: a remote stack's region may be one that there is not.
         return heat_client.Client(
             "1",
-            endpoint_override=f"{_use.host['heat']}/v1/{self.context.project_id}",
+            endpoint_override=super().get_heat_url(),
             session=self.context.keystone_session,
         )
 
