@@ -19,6 +19,8 @@ from wire_guest import guest
 
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.options import CloudOptions
+from hotplate.events.event import Event
+from hotplate.events.kinds import ServiceRequest
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 NOWHERE = "9392d605-90bd-4547-8c0a-2d3609fb667e"
@@ -268,16 +270,21 @@ def detached(nova: Any, server: Any) -> str:
 
 
 class Keeper:
-    """A guest that is asked to let go of an interface: it answers when it is let, and keeps it."""
+    """A guest that is asked to let go of an interface: it answers when it is let, and keeps it.
+
+    With ``keeps`` False it lets go then.
+    """
 
     def __init__(self) -> None:
+        self.keeps = True
         self.asked = threading.Event()
         self.answers = threading.Event()
 
     def replug(self, *_: Any) -> None:
         self.asked.set()
         self.answers.wait()
-        raise DeadlineExceeded("gave up waiting for the guest to let go")
+        if self.keeps:
+            raise DeadlineExceeded("gave up waiting for the guest to let go")
 
 
 @pytest.fixture
@@ -471,19 +478,52 @@ def test_a_server_s_networks_are_changed(
     assert networks["hotplate"][0].startswith("10.0.0.")
 
 
-def test_an_update_whose_interface_the_guest_keeps_fails(
-    cloud: Any, stacks: Any, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As Heat itself words it, which asks Nova again and again whether the port is free."""
-    keeper.answers.set()
-    asked = NovaClientPlugin.check_interface_detach.retry  # type: ignore[attr-defined]
-    # Ten times, for a minute, by default (Heat: max_interface_check_attempts).
-    monkeypatch.setattr(asked, "stop", tenacity.stop_after_attempt(2))
+def moved(stacks: Any) -> str:
+    """Begin to move the one server of a stack to another network."""
     template = stack_of(net=NET, subnet=SUBNET, web=server(networks=ON_NET))
-    made = stacks.create(template)
+    made: str = stacks.create(template)
     stacks.wait(made, "CREATE_COMPLETE", seconds=60)
     template["resources"]["web"] = server(networks=[{"network": "hotplate"}])
     stacks.client.stacks.update(made, template=template)
-    stacks.wait(made, "UPDATE_FAILED", seconds=120)
+    return made
+
+
+def networks_of(cloud: Any, stacks: Any, made: str) -> list[str]:
     web = stacks.client.resources.get(made, "web").physical_resource_id
-    assert [each.network_name for each in cloud.servers.get(web).spec.ports] == ["private"]
+    return [each.network_name for each in cloud.servers.get(web).spec.ports]
+
+
+def test_an_update_whose_interface_the_guest_keeps_fails(
+    cloud: Any, stacks: Any, keeper: Keeper
+) -> None:
+    keeper.answers.set()
+    made = moved(stacks)
+    failed = stacks.wait(made, "UPDATE_FAILED", seconds=120)
+    assert "Failed to detach interface" in failed.stack_status_reason
+    assert networks_of(cloud, stacks, made) == ["private"]
+
+
+def test_an_update_waits_as_long_as_nova_asks_the_guest(
+    cloud: Any, stacks: Any, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heat itself asks ten times, for a minute (``max_interface_check_attempts``)."""
+    once = tenacity.stop_after_attempt(1)
+    monkeypatch.setattr(NovaClientPlugin.check_interface_detach.retry, "stop", once)  # type: ignore[attr-defined]
+    keeper.keeps = False
+    looks = threading.Semaphore(0)
+
+    def see(event: Event) -> None:
+        request = ServiceRequest.of(event)
+        if request and event.source == "neutron" and request.path.startswith("/v2.0/ports/"):
+            looks.release()
+
+    made = moved(stacks)
+    keeper.asked.wait()
+    unsubscribe = cloud.events.subscribe(see)
+    # Heat looks whether the port is free.
+    assert [looks.acquire(timeout=60) for _ in range(3)] == [True] * 3
+    unsubscribe()
+    assert stacks.client.stacks.get(made).stack_status == "UPDATE_IN_PROGRESS"
+    keeper.answers.set()
+    stacks.wait(made, "UPDATE_COMPLETE", seconds=60)
+    assert networks_of(cloud, stacks, made) == ["hotplate"]

@@ -29,18 +29,25 @@ BOTH = replace(WEB, ports=(*WEB.ports, port(5, network=1)))
 
 
 class NotingMachine:
-    """Takes note of what is plugged in and out; ``refusal`` is raised instead."""
+    """Takes note of what is plugged in and out; ``refusal`` is raised instead.
+
+    Its guest does not hear the first ``deaf`` times that it is asked for an interface.
+    """
 
     def __init__(self, link: wiring.Wiring) -> None:
         self.wiring = link
         self.calls: list[object] = []
         self.refusal: Exception | None = None
+        self.deaf = 0
 
     def attach(self, cable: wiring.Cable) -> None:
         self._note(cable.mac)
 
     def detach(self, place: int, deadline: object) -> None:
         del deadline
+        if self.deaf:
+            self.deaf -= 1
+            raise DeadlineExceeded("the guest does not hear it")
         self._note(place)
 
     def _note(self, call: object) -> None:
@@ -131,6 +138,18 @@ def test_what_the_guest_keeps_stays(networks: Segments, web: Server) -> None:
         hot_plug.replug(web, replace(WEB, ports=()), networks, SERVICES)
     assert web.spec == WEB
     assert not is_free(networks, 5, 0)
+
+
+def test_a_guest_that_still_boots_is_asked_again(networks: Segments, web: Server) -> None:
+    """Nova: ``[libvirt] device_detach_attempts`` is 8, of ``device_detach_timeout`` 20 s each."""
+    machine: Any = web.machine
+    machine.deaf = 8
+    with pytest.raises(DeadlineExceeded):
+        hot_plug.replug(web, replace(WEB, ports=()), networks, SERVICES)
+    assert (web.spec, machine.calls) == (WEB, [])
+    machine.deaf = 7
+    hot_plug.replug(web, replace(WEB, ports=()), networks, SERVICES)
+    assert (web.spec.ports, machine.calls) == ((), [0])
 
 
 def test_a_server_by_itself_keeps_its_interface(networks: Segments) -> None:
