@@ -3,12 +3,19 @@
 A repository may have an ``--image`` of its own, in a conftest.py or by another plug-in.  Which
 names are free is known when those that are loaded at the start have been; so the short names come
 after that, and before pytest reads the command line for good.
+
+pytest looks for its root directory and its configuration before it loads any plug-in, so it takes
+the value of ``--image web.qcow2`` for a place of tests then.  Such a command line is run again with
+``--image=web.qcow2``.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Generator
+import os
+import shlex
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +25,12 @@ from hotplate.shard import Shard
 
 GROUP = "hotplate"
 REQUIRE = "hotplate_require_image"
+
+VARIABLE = "PYTEST_ADDOPTS"
+"""The environment variable with more words of the command line."""
+
+_JOINED: pytest.StashKey[tuple[list[str], list[str]]] = pytest.StashKey()
+"""The words to run pytest with instead, and those of its environment variable."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +65,7 @@ class Option:
 OPTIONS = (
     Option(
         "image",
-        "the image to test; given several times, each test runs on each.  Write it with the "
-        '"=", or pytest takes IMAGE for a place of tests when it looks for its root directory',
+        "the image to test; given several times, each test runs on each",
         "IMAGE",
         many=True,
     ),
@@ -125,16 +137,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, None, None]:
     """Add the short names when all who may have them have been loaded."""
-    shorts = {f"--{each.name}" for each in OPTIONS if each.short and each.metavar}
-    # The value of an option that is not known yet looks like a place of tests.
+    known = _with_value(parser)
+    given = early_config.invocation_params.args
+    variable = shlex.split(os.environ.get(VARIABLE, ""))
+    joined = (_joined(given, known), _joined(variable, known))
+    if joined != ([*given], variable):
+        early_config.stash[_JOINED] = joined
+        # Nothing of the wrong project is loaded, and nothing captured, stdin neither;
+        # pytest_cmdline_main runs the right one.
+        args[:] = ["--noconftest", "--capture=no"]
+        early_config.known_args_namespace = parser.parse_known_args(
+            args, namespace=copy.copy(early_config.option)
+        )
+        yield
+        return
+    # The value of an option that is not known yet looks like a place of tests.  Only the addopts of
+    # a configuration can still have one.
     places = early_config.known_args_namespace.file_or_dir
     for word, following in itertools.pairwise(args):
-        if word in shorts and following in places:
+        if word in known and following in places:
             places.remove(following)
     yield
     group = parser.getgroup(GROUP)
@@ -143,6 +169,41 @@ def pytest_load_initial_conftests(
         short = f"--{option.name}"
         if option.short and short not in taken:
             group.addoption(short, help=f"as --hotplate-{option.name}", **option.arguments())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
+    """Run pytest with each of the options and its value as one word, where they were two."""
+    joined = config.stash.get(_JOINED, None)
+    if joined is None:
+        return None
+    words, variable = joined
+    if variable:
+        os.environ[VARIABLE] = shlex.join(variable)
+    return pytest.main(words, plugins=config.invocation_params.plugins)
+
+
+def _with_value(parser: pytest.Parser) -> set[str]:
+    """Return the names of the options that have a value, but for those of other plug-ins."""
+    options = [each for each in OPTIONS if each.metavar]
+    shorts = {f"--{each.name}" for each in options if each.short}
+    return {f"--hotplate-{each.name}" for each in options} | (shorts - _names(parser))
+
+
+def _joined(words: Sequence[str], names: Collection[str]) -> list[str]:
+    """Return a command line with each of these options and its value as one word.
+
+    >>> _joined(["-q", "--image", "web.raw", "tests", "--", "--image"], ["--image"])
+    ['-q', '--image=web.raw', 'tests', '--', '--image']
+    """
+    joined: list[str] = []
+    left = iter(words)
+    for word in left:
+        if word == "--":
+            return [*joined, word, *left]
+        value = next(left, None) if word in names else None
+        joined.append(word if value is None else f"{word}={value}")
+    return joined
 
 
 def _names(parser: pytest.Parser) -> set[str]:

@@ -25,7 +25,11 @@ import pytest
 
 from hotplate.errors import HotplateError, Outcome
 from hotplate.plugin import options, outcomes
-from hotplate.plugin.options import pytest_addoption, pytest_load_initial_conftests
+from hotplate.plugin.options import (
+    pytest_addoption,
+    pytest_cmdline_main,
+    pytest_load_initial_conftests,
+)
 from hotplate.plugin.outcomes import one_sentence
 from hotplate.plugin.results import AGAIN, IMAGE, Results, note
 from hotplate.settings import Settings
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
     from hotplate.testbed.testbed import Testbed
     from hotplate.verdict.diagnosis import Diagnosis
 
-__all__ = ("pytest_addoption", "pytest_load_initial_conftests")
+__all__ = ("pytest_addoption", "pytest_cmdline_main", "pytest_load_initial_conftests")
 
 _PROBLEM = pytest.StashKey[str]()
 """Why a test failed, or one of a module; "" while nothing has."""

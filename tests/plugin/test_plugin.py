@@ -125,6 +125,52 @@ def test_the_conftest_of_the_test_paths_is_loaded_whatever_the_image(project, ra
     done.assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize("name", ["image", "hotplate-image"])
+@pytest.mark.parametrize("how", ["one word", "two words", "variable", "main"])
+def test_an_image_does_not_decide_which_project_is_tested(
+    project, tmp_path, monkeypatch, raw_image, name, how
+):
+    """pytest finds rootdir and configuration by the places of tests (findpaths.determine_setup)."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--no-such'\n")
+    (other / "conftest.py").write_text("raise AssertionError('loaded from beside the image')\n")
+    image = raw_image(other / "web.raw")
+    project.makefile(".py", test_it=USES_IMAGE)
+    project.makeconftest("def pytest_report_header(config):\n    return f'ini {config.inipath}'\n")
+    words = [f"--{name}={image}"] if how == "one word" else [f"--{name}", str(image)]
+    command = [sys.executable, "-m", "pytest", "-v", *words]
+    if how == "variable":
+        monkeypatch.setenv("PYTEST_ADDOPTS", f"{os.environ['PYTEST_ADDOPTS']} {' '.join(words)}")
+        command = command[: -len(words)]
+    elif how == "main":
+        lines = f"import pytest; raise SystemExit(pytest.main({['-v', *words]!r}))"
+        command = [sys.executable, "-c", lines]
+    done = project.run(*command)
+    assert done.ret == 0
+    done.stdout.fnmatch_lines(
+        [
+            f"ini {project.path}/tox.ini",
+            f"rootdir: {project.path}",
+            "configfile: tox.ini",
+            "test_it.py::test_one?web? PASSED*",
+        ]
+    )
+    assert done.stdout.str().count("test session starts") == 1
+
+
+def test_help_and_input_are_there_with_an_image_in_a_word_of_its_own(project, raw_image):
+    image = raw_image(project.path / "web.raw").name
+    project.makepyfile(test_it="def test_input():\n    assert input() == 'typed'\n")
+    done = project.run(
+        *(sys.executable, "-m", "pytest", "-s", "--image", image, "test_it.py"), stdin=b"typed\n"
+    )
+    assert done.ret == 0
+    helped = project.runpytest_subprocess("--image", image, "--help")
+    assert helped.ret == 0
+    assert "--hotplate-image=IMAGE" in helped.stdout.str()
+
+
 GROUPED = """
     import pytest
 
@@ -172,14 +218,11 @@ def test_a_shard_is_the_same_whatever_the_order_and_the_selection(project):
 
 
 def test_a_shard_does_not_depend_on_where_the_image_lies(project, tmp_path, raw_image):
-    """pytest names tests differently when it takes the image for a place of tests."""
     image = raw_image(tmp_path / "web.raw")
     project.makepyfile(test_it=TESTS)
     plain = names(project, "--shard=hash:1/2", f"--image={image}")
     with_path = names(project, "--shard=hash:1/2", "--image", str(image))
-    assert [name.partition("::")[2] for name in plain] == [
-        name.partition("::")[2] for name in with_path
-    ]
+    assert plain == with_path
 
 
 @pytest.mark.parametrize("shard", ["1/2", "hash:0/2", "hash:3/2", "hash:a/b", "hash:1/0", "hash:1"])
