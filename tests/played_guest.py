@@ -49,6 +49,9 @@ LOG = logging.getLogger(__name__)
 POLL_SECONDS = 0.15
 MEMORY_MIB = 128
 
+PLAYED_DISK = "played-disk"
+"""In a server's folder: the files that a guest has on its disk."""
+
 Answer = Mapping[str, Any]
 """What a hook sends back: outputs, ``deploy_stdout``, ``deploy_stderr``, ``deploy_status_code``."""
 
@@ -191,7 +194,7 @@ class PlayedMachine(Machine):
 
     def _poll(self, source: str, section: dict[str, Any]) -> list[dict[str, Any]]:
         if source != "cfn":
-            state = self.directory / f"agent-{source}"
+            state = self.directory / PLAYED_DISK / f"agent-{source}"
             return wire_guest.collect(self.wire, state, section, source).deployments(source)
         answer = wire_guest.describe(self.wire, section)
         if answer.status_code != 200:
@@ -224,7 +227,9 @@ class PlayedMachine(Machine):
                 return False
             answer = self.guest.answers.get(resource, {"deploy_status_code": 0})
             self._mark("finished", deployment, status=answer["deploy_status_code"])
-        sent = wire_guest.notify(self.wire, self.directory / "signals", deployment, dict(answer))
+        sent = wire_guest.notify(
+            self.wire, self.directory / PLAYED_DISK / "signals", deployment, dict(answer)
+        )
         if sent.returncode == 0:
             # The runner says so also where Heat wants no signal.
             self._mark("signalled", deployment)
@@ -274,8 +279,7 @@ class Stage:
         :param patience: seconds without anything new; a run that ends by itself waits for none of
             it, so that a busy host does not matter.
         """
-        role = guest if callable(guest) else lambda _: guest or Guest()
-        self._monkeypatch.setattr(PlayedMachine, "role", staticmethod(role))
+        self.play_as(guest)
         self._count += 1
         folder = self._directory / f"run-{self._count}"
         folder.mkdir(mode=0o700)
@@ -307,6 +311,11 @@ class Stage:
         ) as run:
             verdict = run.judge()
         return Played(verdict, events, folder, seen)
+
+    def play_as(self, guest: Guest | Callable[[str], Guest] | None) -> None:
+        """Have the servers behave so from now on; see :meth:`__call__`."""
+        role = guest if callable(guest) else lambda _: guest or Guest()
+        self._monkeypatch.setattr(PlayedMachine, "role", staticmethod(role))
 
 
 def _template(given: Template | Mapping[str, Any] | Path) -> Template:

@@ -363,7 +363,13 @@ class JobOnWorker:
     # -- what comes back ---------------------------------------------------------------------------
 
     def _brought(self, verdict: Verdict, folder: Path | None, *, complaint: str = "") -> Brought:
-        archive = folder_archive.pack(folder) if folder is not None else b""
+        from hotplate.report.artifacts import DATABASES, Folder
+
+        archive = b""
+        if folder is not None:
+            # They are still there when the process of the case was killed.
+            Folder(folder).remove(DATABASES)
+            archive = folder_archive.pack(folder)
         return Brought(verdict, self._worker.address, str(folder or ""), archive, complaint)
 
     def _without_verdict(self, error: BaseException, folder: Path | None = None) -> Brought:

@@ -254,7 +254,8 @@ class CaseRun:
 
     def leave(self, artifacts: Artifacts, done: RunReport) -> None:
         """Write what is known; the verdict first."""
-        from hotplate.testbed.qemu_compute import DISK
+        from hotplate.report.artifacts import DATABASES
+        from hotplate.testbed.qemu_compute import DISK, DRIVE
 
         artifacts.finish(done.verdict, done.events)
         artifacts.copy(self.case.template.file, "template.yaml")
@@ -262,10 +263,13 @@ class CaseRun:
             if not self.case.template.is_file:
                 # A part of what is in the file was deployed.
                 artifacts.write_json("template.yaml", dict(self.template.template))
-            artifacts.write_json("parameters.json", dict(self.template.parameters))
-        if done.verdict.passed and not self.args.keep:
-            for disk in artifacts.folder.glob(f"**/servers/*/{DISK}"):
-                disk.unlink(missing_ok=True)
+            artifacts.write_json("parameters.json", self.template.shown_parameters())
+        if self.args.keep:
+            return
+        artifacts.remove(DATABASES)
+        if done.verdict.passed:
+            for disk in (DISK, DRIVE):
+                artifacts.remove(f"**/servers/*/{disk}")
 
     def _on_terminal(self, expected: Mapping[Stage, float], events: EventLog) -> Progress:
         """Return the line on the terminal that follows one machine."""

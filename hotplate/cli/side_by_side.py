@@ -221,7 +221,7 @@ class SideBySide:
     ) -> CaseEnd:
         """Leave a verdict for a process that left none."""
         from hotplate.events.log import EventLog
-        from hotplate.report.artifacts import Folder
+        from hotplate.report.artifacts import DATABASES, Folder
         from hotplate.verdict.verdict import of_error
 
         now = time.monotonic()
@@ -229,5 +229,8 @@ class SideBySide:
         verdict = of_error(error, case.subject, EventLog(), now=now, artifacts=where)
         verdict = after_losses(verdict, losses)
         if folder is not None:
-            Folder(folder).write_json("verdict.json", verdict.to_json())
+            left = Folder(folder)
+            left.write_json("verdict.json", verdict.to_json())
+            if not self._args.keep:
+                left.remove(DATABASES)
         return CaseEnd(case, verdict, folder, now - began)

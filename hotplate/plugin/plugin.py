@@ -360,8 +360,11 @@ def _supply(
 ) -> Iterator[ServerPool | CloudPool]:
     from hotplate.image import named
     from hotplate.plugin.pool import open_pool
+    from hotplate.report.artifacts import DATABASES, Folder
 
     with contextlib.ExitStack() as owned:
+        if not options.value(request.config, "keep"):
+            owned.callback(lambda: Folder(_folder(request.config)).remove(DATABASES))
         if options.value(request.config, "os-cloud"):
             yield owned.enter_context(_in_cloud(request.config, image, hotplate_settings))
             return

@@ -26,6 +26,9 @@ from hotplate.verdict.verdict import Subject, Verdict
 LAST = "last"
 PRIVATE = 0o600
 
+DATABASES = "**/cloud/*.db*"
+"""Of the clouds of a run, with their journals: parameters, user data and passwords are in them."""
+
 FULL = 64 * 1024
 """Fewer bytes than that are no room for anything."""
 
@@ -184,6 +187,15 @@ class Folder:
     def write_json(self, name: str, document: object) -> Path | None:
         """Write a document as JSON; what JSON does not know is written as text."""
         return self.write(name, json_bytes(document))
+
+    def remove(self, pattern: str) -> None:
+        """Remove the files in the folder, and below it, that a pattern of ``glob`` matches."""
+        try:
+            for each in self.folder.glob(pattern):
+                each.unlink(missing_ok=True)
+        except OSError as error:
+            if self.problem is None:
+                self.problem = HostError(f'"{error.filename}" cannot be removed: {error.strerror}')
 
     def write_events(self, events: Iterable[Event]) -> None:
         """Write ``timeline.json`` (everything) and ``requests.jsonl`` (what guests asked for)."""

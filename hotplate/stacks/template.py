@@ -19,6 +19,9 @@ CFN_VERSION = {"HeatTemplateFormatVersion": "2012-12-12"}
 """What Heat took a CloudFormation template for that names no version, when such were written; it
 does not any more."""
 
+MASK = "***"
+"""Stands for the value of a hidden parameter."""
+
 Expectation = Callable[[Mapping[str, object]], Sequence[str]]
 """Given the stack's outputs, the sentences that say what is wrong with them."""
 
@@ -54,13 +57,25 @@ class Template:
 
     def hidden_values(self) -> set[str]:
         """Return the values of the parameters that the template says are not to be shown."""
-        declared = self.template.get("parameters") or self.template.get("Parameters") or {}
         given = {**(self.environment.get("parameters") or {}), **self.parameters}
         return {
             str(value)
+            for name, each in self._hidden().items()
+            if (value := given.get(name, each.get("default", each.get("Default")))) is not None
+        }
+
+    def shown_parameters(self) -> dict[str, object]:
+        """Return the parameters as they may be shown: of a hidden one the name."""
+        masked = dict.fromkeys(self._hidden(), MASK)
+        return {name: masked.get(name, value) for name, value in self.parameters.items()}
+
+    def _hidden(self) -> dict[str, Mapping[str, object]]:
+        """Return the declarations of the parameters that are not to be shown."""
+        declared = self.template.get("parameters") or self.template.get("Parameters") or {}
+        return {
+            str(name): each
             for name, each in declared.items()
             if isinstance(each, Mapping) and _is_hidden(each)
-            if (value := given.get(name, each.get("default", each.get("Default")))) is not None
         }
 
 

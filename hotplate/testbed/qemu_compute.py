@@ -57,6 +57,7 @@ SMBIOS = {
 the others are known by the label of their drive."""
 
 DISK = "disk.qcow2"
+DRIVE = "config-drive.img"
 IDENTITY = "server.json"
 """In a server's folder: its id and its nonce, so that a later session can resume it."""
 CLOSE_SECONDS = 60.0
@@ -544,7 +545,7 @@ class QemuCompute:
         return Firmware(wanted.value)
 
     def _drive(self, start: _Start, directory: Path, source: Datasource) -> Path:
-        path = directory / "config-drive.img"
+        path = directory / DRIVE
         path.unlink(missing_ok=True)
         tree, label = start.services.metadata_tree(start.spec.id), "config-2"
         if source is Datasource.NOCLOUD:

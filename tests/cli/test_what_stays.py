@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+
 import pytest
+import yaml
+from played_cases import Played, runs, wait_until
+from played_guest import PLAYED_DISK, Guest
 
 from hotplate import cli
 from hotplate.cli import up
 from hotplate.cli.case_run import CaseRun
-from hotplate.cli.cases import Case
+from hotplate.cli.cases import Case, TemplateChoice
 from hotplate.cli.interrupts import Interrupts
-from hotplate.errors import Outcome
+from hotplate.errors import Interrupted, Outcome
 from hotplate.report.artifacts import Artifacts
 from hotplate.report.html import RunReport
-from hotplate.testbed.qemu_compute import DISK
+from hotplate.testbed.qemu_compute import DISK, DRIVE
+from hotplate.trial.trial import Trial
 from hotplate.verdict.verdict import Subject, Verdict
 
 
@@ -24,12 +32,15 @@ def disks_after(folder, outcome, *words):
     for server in ("servers/web", "second-try/servers/web"):
         (artifacts.folder / server).mkdir(parents=True)
         (artifacts.folder / server / DISK).write_bytes(b"what the guest wrote")
+        (artifacts.folder / server / DRIVE).write_bytes(b"what the guest was given")
         (artifacts.folder / server / "console.log").touch()
     subject = Subject("web.qcow2")
     verdict = Verdict(subject=subject, outcome=outcome, status="", reasons=(), stages=())
     case.leave(artifacts, RunReport(verdict, ()))
     assert len([*artifacts.folder.glob("**/console.log")]) == 2
-    return len([*artifacts.folder.glob(f"**/{DISK}")])
+    disks = len([*artifacts.folder.glob(f"**/{DISK}")])
+    assert len([*artifacts.folder.glob(f"**/{DRIVE}")]) == disks
+    return disks
 
 
 @pytest.mark.parametrize(
@@ -44,6 +55,130 @@ def disks_after(folder, outcome, *words):
 def test_the_disks_of_a_run_that_passed_go(tmp_path, monkeypatch, outcome, words, disks):
     monkeypatch.chdir(tmp_path)
     assert disks_after(tmp_path / "artifacts", outcome, *words) == disks
+
+
+SECRET = "hush-4711-hush"
+HIDDEN = {
+    "heat_template_version": "2018-08-31",
+    "parameters": {
+        "password": {"type": "string", "hidden": True},
+        "word": {"type": "string", "hidden": False},
+    },
+    "resources": {
+        "config": {
+            "type": "OS::Heat::SoftwareConfig",
+            "properties": {
+                "group": "script",
+                "inputs": [{"name": "password"}],
+                "config": "#!/bin/sh\n",
+            },
+        },
+        "server": {
+            "type": "OS::Nova::Server",
+            "properties": {
+                "name": "web",
+                "image": "some image",
+                "flavor": "m1.small",
+                "user_data_format": "SOFTWARE_CONFIG",
+                "user_data": {
+                    "str_replace": {
+                        "template": "#cloud-config\npassword: PASSWORD\n",
+                        "params": {"PASSWORD": {"get_param": "password"}},
+                    }
+                },
+                "metadata": {"password": {"get_param": "password"}},
+            },
+        },
+        "deployment": {
+            "type": "OS::Heat::SoftwareDeployment",
+            "properties": {
+                "config": {"get_resource": "config"},
+                "server": {"get_resource": "server"},
+                "input_values": {"password": {"get_param": "password"}},
+            },
+        },
+    },
+}
+
+
+def files_with(folder, text):
+    """The names of the files in a folder that hold a text."""
+    files = [each for each in folder.rglob("*") if each.is_file()]
+    # The disk of a run that failed is documented to have what its guest was given.
+    there = [each for each in files if PLAYED_DISK not in each.parts]
+    assert there
+    return {each.name for each in there if text.encode() in each.read_bytes()}
+
+
+def run_of(play, folder, guest, *words):
+    """The command on a played guest; returns the outcome and the run's folder."""
+    play.play_as(guest)
+    (folder / "secret.yaml").write_text(yaml.safe_dump(HIDDEN))
+    line = "test played.raw --patience 20 --limit 120 --memory 128 --accelerator tcg"
+    args = cli._parser(["test"]).parse_args([*line.split(), "--wiring", "namespace", *words])
+    given = {"password": SECRET, "word": "open"}
+    template = TemplateChoice(folder / "secret.yaml", parameters=given)
+    run = CaseRun(args, Case("web", play.image.path, template), Interrupts())
+    done = run.run()
+    run.write_report(done)
+    return done.verdict.outcome, run.folder
+
+
+FAILING = {"deploy_status_code": 3, "deploy_stderr": f"{SECRET} is refused", "deploy_stdout": ""}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.PASSED, Outcome.FAILED, Outcome.INTERRUPTED])
+def test_the_value_of_a_hidden_parameter_stays_nowhere(play, tmp_path, monkeypatch, outcome):
+    """Heat shows hidden parameters as stars too (heat.engine.parameters, HIDDEN)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
+    judge = Trial.judge
+
+    def judged(trial):
+        verdict = judge(trial)
+        assert (trial.folder / "cloud" / "heat.db").exists()
+        if outcome is Outcome.INTERRUPTED:
+            raise Interrupted(signal.SIGTERM)
+        return verdict
+
+    monkeypatch.setattr(Trial, "judge", judged)
+    guest = Guest(answers={"deployment": FAILING}) if outcome is Outcome.FAILED else Guest()
+    ended, folder = run_of(play, tmp_path, guest)
+    assert ended is outcome
+    assert files_with(folder, SECRET) == set()
+    assert json.loads((folder / "parameters.json").read_text()) == {
+        "password": "***",
+        "word": "open",
+    }
+    assert (folder / "cloud" / "heat.log").exists()
+    assert [*folder.rglob("*.db*")] == []
+
+
+def test_the_databases_stay_with_keep(play, tmp_path, monkeypatch):
+    from hotplate.cli import case_run
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(case_run, "_pause", lambda *_: None)
+    _, folder = run_of(play, tmp_path, Guest(), "--keep")
+    names = {"heat.db", "neighbours.db"}
+    assert names <= {each.name for each in (folder / "cloud").iterdir()}
+    assert names & files_with(folder, SECRET)
+    assert "parameters.json" not in files_with(folder, SECRET)
+
+
+def test_the_databases_of_a_case_whose_process_died_go(tmp_path):
+    played = Played(tmp_path)
+    words = played.images(web="wait", db="pass")
+    process = played.start(*words, "-j", "2", "--retry-lost", "0")
+    wait_until(lambda: played.tries("web"))
+    (folder,) = (tmp_path / "artifacts").glob("*-web.raw")
+    (folder / "cloud").mkdir()
+    (folder / "cloud" / "heat.db").write_text(SECRET)
+    os.kill(played.tries("web")[0], signal.SIGKILL)
+    process.communicate(timeout=120)
+    assert not runs(process.pid)
+    assert files_with(tmp_path / "artifacts", SECRET) == set()
 
 
 class TalkingUp:

@@ -11,7 +11,7 @@ from played_guest import Guest
 
 TEMPLATE: dict[str, Any] = {
     "heat_template_version": "2018-08-31",
-    "parameters": {"word": {"type": "string", "default": "hello"}},
+    "parameters": {"word": {"type": "string", "default": "hello", "hidden": True}},
     "resources": {
         "config": {
             "type": "OS::Heat::SoftwareConfig",

@@ -444,6 +444,33 @@ def test_an_artifact_folder_that_cannot_be_written_is_one_sentence(project, tmp_
     assert "Traceback" not in done.stdout.str()
 
 
+POOL = """
+    import contextlib
+    from hotplate.plugin import pool
+
+    @contextlib.contextmanager
+    def played(image, settings, folder, **_):
+        cloud = folder / "web-1" / "cloud"
+        cloud.mkdir(parents=True)
+        for name in ("heat.db", "heat.db-wal", "heat.log"):
+            (cloud / name).touch()
+        yield None
+
+    pool.open_pool = played
+"""
+
+
+@pytest.mark.parametrize(("words", "left"), [((), 0), (("--keep",), 2)])
+def test_the_databases_of_the_cloud_stay_with_keep_only(project, raw_image, words, left):
+    image = raw_image(project.path / "web.raw")
+    project.makeconftest(POOL)
+    project.makepyfile(test_it="def test_one(_supply):\n    raise AssertionError\n")
+    project.runpytest_subprocess(f"--image={image}", *words).assert_outcomes(failed=1)
+    cloud = project.path / "artifacts" / "last" / "web-1" / "cloud"
+    assert len([*cloud.glob("*.db*")]) == left
+    assert (cloud / "heat.log").exists()
+
+
 def test_a_test_for_a_hook_that_is_not_there_boots_nothing(project, tmp_path, raw_image):
     """The manifest beside the image tells; this image could not even be booted."""
     image = raw_image(tmp_path / "web.raw")

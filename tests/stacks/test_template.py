@@ -89,3 +89,5 @@ def test_the_builtin_template_checks_what_comes_back():
 def test_the_values_that_nobody_is_to_see(declared, given, hidden):
     parsed = template.Template("t", {"parameters": declared}, parameters=given)
     assert parsed.hidden_values() == hidden
+    shown = {"key": "***" if hidden else "s3cret"} if given else {}
+    assert parsed.shown_parameters() == shown
