@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,22 +22,28 @@ pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.ma
 ELEMENTS = ["debian-minimal", "baremetal", "cloud-init", "heat-config-script"]
 
 
+def package_source(release: str) -> dict[str, str]:
+    """Return the variables by which diskimage-builder uses this host's own mirrors."""
+    places = mirrors.of_this_host(release)
+    options = " ".join(f"--aptopt='{option}'" for option in places.options)
+    variables = {"DIB_MMDEBSTRAP_EXTRA_ARGS": options}
+    if places.main:
+        variables["DIB_DISTRIBUTION_MIRROR"] = places.main
+        variables["DIB_APT_SOURCES_CONF"] = places.sources_conf(release)
+    return variables
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("release", ["trixie", "bookworm"])
 def test_nothing_needs_to_be_mended(release, tmp_path, test_image, nothing_left):
-    places = mirrors.of_this_host(release)
-    options = " ".join(f"--aptopt='{option}'" for option in places.options)
     environment = {
         **os.environ,
+        **package_source(release),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "ELEMENTS_PATH": str(elements_dir()),
         "DIB_RELEASE": release,
         "DIB_IMAGE_CACHE": str(cache_dir() / "plain-dib" / release),
-        "DIB_MMDEBSTRAP_EXTRA_ARGS": options,
     }
-    if places.main:
-        environment["DIB_DISTRIBUTION_MIRROR"] = places.main
-        environment["DIB_APT_SOURCES_CONF"] = places.sources_conf(release)
     image = tmp_path / "plain.qcow2"
     log = tmp_path / "build.log"
     with log.open("w") as stream:
@@ -48,6 +58,80 @@ def test_nothing_needs_to_be_mended(release, tmp_path, test_image, nothing_left)
     done = test_image(image)
     assert done.status == 0, done.stdout
     assert done.verdict["status"] == "CREATE_COMPLETE"
+
+
+ROOT = Path(__file__).parents[2]
+
+CHROOT_SECONDS = 1500
+
+
+def documented_lines(page: Path) -> str:
+    """Return the lines of "With diskimage-builder alone", as they are to be typed."""
+    text = page.read_text()
+    block = text[text.index("With diskimage-builder alone::") :].partition("::\n\n")[2]
+    return "".join(re.findall(r"^    (.*\n)", block.partition("\n\n")[0] + "\n", re.MULTILINE))
+
+
+def documented_packages(page: Path) -> list[str]:
+    """Return the packages that a host needs for diskimage-builder alone."""
+    section = page.read_text().partition("With disk-image-create alone\n")[2]
+    (packages,) = re.findall(r"^    apt-get install (.*)", section, re.MULTILINE)
+    return packages.split()
+
+
+@pytest.fixture
+def fresh_debian(tmp_path: Path, nothing_left: None) -> Iterator[Path]:
+    """A minimal trixie, which nothing of this host's Python reaches."""
+    root = tmp_path / "trixie"
+    places = mirrors.of_this_host("trixie")
+    packages = [*documented_packages(ROOT / "docs/building.rst"), "ca-certificates"]
+    include = f"--include={','.join(packages)}"
+    command = ["debootstrap", "--variant=minbase", include, "trixie", str(root)]
+    subprocess.run([*command, *([places.main] if places.main else [])], check=True, timeout=900)
+    shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
+    shutil.copy("/etc/hosts", root / "etc/hosts")
+    with ExitStack() as mounts:
+        # dib asks findmnt(8) for the options of /dev/pts, which knows mount points only.
+        for source, target in (
+            (root, root),
+            (Path("/dev"), root / "dev"),
+            (Path("/dev/pts"), root / "dev/pts"),
+            (Path("/proc"), root / "proc"),
+            (Path("/sys"), root / "sys"),
+        ):
+            subprocess.run(["mount", "--bind", source, target], check=True)
+            mounts.callback(subprocess.run, ["umount", "--lazy", target], check=False)
+        yield root
+
+
+@pytest.mark.long
+def test_readmes_line_needs_dib_and_the_elements_alone(fresh_debian, tmp_path, test_image):
+    """A fresh trixie with ``pip install diskimage-builder``: no hotplate, no plug-in of ours."""
+    shutil.copytree(elements_dir(), fresh_debian / "root/hotplate/elements")
+    shutil.copytree(ROOT / "hooks", fresh_debian / "root/hotplate/hooks")
+    bundle = Path(os.environ.get("PIP_CERT", "/etc/ssl/certs/ca-certificates.crt"))
+    shutil.copy(bundle, fresh_debian / "root/ca.crt")
+    script = f"""set -eu
+export HOME=/root PIP_CERT=/root/ca.crt
+cd /root/hotplate
+python3 -m venv /root/dib && . /root/dib/bin/activate
+pip install --quiet diskimage-builder
+{documented_lines(ROOT / "README.rst")}"""
+    log = tmp_path / "build.log"
+    with log.open("w") as stream:
+        status = subprocess.run(
+            ["chroot", fresh_debian, "bash", "-c", script],
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **package_source("trixie")},
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            timeout=CHROOT_SECONDS,
+        ).returncode
+    assert status == 0, log.read_text()[-3000:]
+    for suffix in (".qcow2", ".vmlinuz", ".initrd"):
+        shutil.copy(fresh_debian / f"root/hotplate/web{suffix}", tmp_path)
+    image = tmp_path / "web.qcow2"
+    done = test_image(image)
+    assert done.status == 0, done.stdout
 
 
 @pytest.mark.long
