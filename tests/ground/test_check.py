@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 CHECK = Path(__file__).resolve().parents[2] / "tools" / "check"
-PROGRAMS = ("ruff", "shellcheck", "hotplate", "doc8", "codespell", "mypy", "sphinx-build")
+PROGRAMS = (
+    "ruff",
+    "lint-imports",
+    "shellcheck",
+    "hotplate",
+    "doc8",
+    "codespell",
+    "mypy",
+    "sphinx-build",
+)
 STAND_INS = {
     "tools/setup": 'echo "$1" > profile',
     "tools/count-tests": "exit 1",
