@@ -113,10 +113,10 @@ def add_content_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGr
     )
     parser.add_argument(
         "--install-type",
-        choices=("slim", "venv", "package"),
+        choices=("slim", "package"),
         default="slim",
-        help="the agent: ours in the standard library, upstream's from hash-locked wheels, or "
-        "upstream's from the release (default: %(default)s)",
+        help="the agent: ours in the standard library, or upstream's from the release "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--no-cloud-init",

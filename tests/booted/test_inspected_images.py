@@ -231,7 +231,7 @@ def test_an_image_of_heat_agents_is_read_as_it_is():
 
 IMAGES = (
     ("partition", ("--no-cloud-init",)),
-    ("partition", ("--install-type", "venv")),
+    ("partition", ("--install-type", "package")),
     ("disk", ("--firmware", "uefi")),
 )
 """Of trixie, as other tests have them built."""

@@ -216,11 +216,11 @@ def test_what_is_asked_for_is_what_build_would_be():
     assert (request.firmware, request.image_type, request.arch) == (Starts.BIOS, "qcow2", "amd64")
     more = asked(
         *("--group", "puppet,salt", "--group", "script", "--element", "mine", "--package", "jq"),
-        *("--no-cloud-init", "--install-type", "venv", "--kernel", "generic", "--size", "4"),
+        *("--no-cloud-init", "--install-type", "package", "--kernel", "generic", "--size", "4"),
     )
     assert more.groups == ("puppet", "salt", "script")
     assert (more.elements, more.packages, more.size) == (("mine",), ("jq",), 4)
-    assert (more.cloud_init, more.install_type, more.kernel.value) == (False, "venv", "generic")
+    assert (more.cloud_init, more.install_type, more.kernel.value) == (False, "package", "generic")
     assert asked("--partition", "--firmware", "uefi").layout is Layout.PARTITION
     assert asked("--arch", "aarch64").firmware is Starts.UEFI
 

@@ -323,7 +323,7 @@ def test_a_python_that_is_too_old_for_the_agent_stops_the_build(
 
 
 def test_nothing_is_gathered_for_upstreams_programs(tmp_path: Path) -> None:
-    assert gather(tmp_path, **types("venv")).returncode == 0
+    assert gather(tmp_path, **types("package")).returncode == 0
     assert list((tmp_path / "hooks").iterdir()) == []
     install(ELEMENTS / "heat-agent/install.d/40-heat-agent", tmp_path)
     assert not (tmp_path / "usr/libexec").exists()
@@ -388,7 +388,6 @@ def test_an_element_that_hides_the_user_data_is_refused(tmp_path: Path) -> None:
     [
         ({}, "slim slim slim"),
         ({"DIB_DEFAULT_INSTALLTYPE": "source"}, "slim slim slim"),
-        ({"DIB_DEFAULT_INSTALLTYPE": "venv"}, "venv venv venv"),
         ({"DIB_DEFAULT_INSTALLTYPE": "package"}, "package package package"),
         ({"DIB_INSTALLTYPE_os_apply_config": "package"}, "slim package slim"),
         (
@@ -432,27 +431,7 @@ def test_debian_has_python_3(given: dict[str, str], expected: str) -> None:
 
 
 def test_an_unknown_install_type_is_refused(tmp_path: Path) -> None:
-    result = gather(tmp_path, **{**types("slim"), "DIB_INSTALLTYPE_os_apply_config": "pip"})
+    result = gather(tmp_path, **{**types("slim"), "DIB_INSTALLTYPE_os_apply_config": "venv"})
     assert result.returncode == 1
-    expected = "DIB_INSTALLTYPE_os_apply_config is 'pip'; use 'slim', 'venv' or 'package'"
+    expected = "DIB_INSTALLTYPE_os_apply_config is 'venv'; use 'slim' or 'package'"
     assert expected in result.stderr
-
-
-@pytest.mark.parametrize("install_type", ["slim", "package"])
-def test_only_a_virtual_environment_needs_wheels(tmp_path: Path, install_type: str) -> None:
-    script = ELEMENTS / "heat-agent-venv/extra-data.d/50-heat-agent-wheels"
-    result = run_step(script, tmp_path, {}, **types(install_type))
-    assert (result.returncode, result.stderr) == (0, "")
-    assert not (tmp_path / "cache").exists()
-
-
-@pytest.mark.parametrize("python", ["39", "310", "311", "312", "313", "314"])
-def test_locks_are_whole_and_name_no_index(python: str) -> None:
-    text = (ELEMENTS / f"heat-agent-venv/heat-agent-lock/cp{python}.txt").read_text()
-    assert "://" not in text
-    pins = [line for line in text.splitlines() if line and not line.startswith(" ")]
-    assert all("==" in pin and pin.endswith("\\") for pin in pins)
-    names = {pin.split("==")[0] for pin in pins}
-    assert {"os-collect-config", "os-apply-config", "os-refresh-config"} <= names
-    # Needed below 3.10 only; a resolver that runs on another Python misses it.
-    assert ("importlib-metadata" in names) == (python == "39")

@@ -136,7 +136,7 @@ def test_nothing_is_done_without_a_time(tree: Path, monkeypatch: pytest.MonkeyPa
 KINDS = (
     ("--release", "trixie"),
     ("--release", "bookworm", "--firmware", "uefi"),
-    ("--release", "trixie", "--partition", "--install-type", "venv"),
+    ("--release", "trixie", "--partition", "--install-type", "package"),
 )
 """Each release, layout, firmware and way to install the agent at least once."""
 

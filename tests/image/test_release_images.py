@@ -84,7 +84,7 @@ def test_what_makes_it_another_image(asked, tmp_path):
     assert is_another(replace(asked, layout=Layout.PARTITION))
     assert is_another(replace(asked, packages=("jq",)))
     assert is_another(replace(asked, cloud_init=False))
-    assert is_another(replace(asked, install_type="venv"))
+    assert is_another(replace(asked, install_type="package"))
     assert is_another(given={**environ, "DIB_MINE": "1"})
     assert is_another(given={**environ, "PIP_INDEX_URL": "https://example.org/"})
     assert not is_another(given={**environ, "HOME": "/elsewhere"})

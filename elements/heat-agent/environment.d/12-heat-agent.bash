@@ -1,6 +1,6 @@
-# The three agent programs install as "slim" unless somebody asks for "venv" or
-# "package".  diskimage-builder's own default is called "source"; there is no
-# source install here, so "source" means "slim" too.
+# The three agent programs install as "slim" unless somebody asks for "package".
+# diskimage-builder's own default is called "source"; there is no source install
+# here, so "source" means "slim" too.
 for _program in os_collect_config os_apply_config os_refresh_config; do
     _variable=DIB_INSTALLTYPE_${_program}
     _type=${!_variable:-${DIB_DEFAULT_INSTALLTYPE:-source}}

@@ -1,13 +1,11 @@
 """List what was put into the image; runs in the image's chroot.
 
-write-manifest.py COLLECTED ELEMENTS VENV > manifest.json
+write-manifest.py COLLECTED ELEMENTS > manifest.json
 
 One JSON object: `elements` (names), `programs` (element, file, group, target
-and SHA-256 of each), `agent` (name and version of each distribution in the
-agent's virtual environment, empty for distribution packages), `python`.
+and SHA-256 of each), `python`.
 """
 
-import importlib.metadata
 import json
 import platform
 import sys
@@ -16,17 +14,11 @@ from pathlib import Path
 
 def main():
     """Print the manifest of this image."""
-    collected, elements, venv = sys.argv[1:]
+    collected, elements = sys.argv[1:]
     programs = json.loads((Path(collected) / "index.json").read_text())
     for program in programs:
         del program["stored"]
-    site = [str(path) for path in Path(venv).glob("lib/python3.*/site-packages")]
-    agent = {
-        distribution.metadata["Name"]: distribution.version
-        for distribution in (importlib.metadata.distributions(path=site) if site else ())
-    }
     manifest = {
-        "agent": agent,
         "elements": sorted(elements.split()),
         "programs": programs,
         "python": platform.python_version(),
