@@ -64,6 +64,7 @@ class Execution:
         environment["HEAT_CONFIG_CAPTURE"] = self._journal.path(key, "")[:-1]
         stdin = os.memfd_create("deployment")  # in memory: it holds credentials
         try:
+            document = {**document, "inputs": values.with_texts(document["inputs"])}
             files.write_all(stdin, values.encode(document).encode("ascii"))
             os.lseek(stdin, 0, os.SEEK_SET)
             self._pump.stand_apart()

@@ -23,10 +23,6 @@ class Item:
         for field in ("inputs", "outputs"):
             if not isinstance(self.element.get(field), list):
                 self.element[field] = []
-        try:
-            self.element["inputs"] = [_typed(entry) for entry in self.element["inputs"]]
-        except ValueError:
-            self.flatten()
         if not isinstance(self.element.get("group"), str):
             self.element["group"] = ""
         if self.group == "component" and not self.refusal:
@@ -80,16 +76,6 @@ class Item:
             values.encode(values.text(action)),
             ", ".join(values.clean(item) for item in handled) or "none",
         )
-
-
-def _typed(entry):
-    """Return an input, its value as text if its type is String.
-
-    The runner of heat-agents does so, and hooks that put inputs into an environment rely on it.
-    """
-    if not isinstance(entry, dict) or entry.get("type") != "String":
-        return entry
-    return {**entry, "value": values.text(entry.get("value"))}
 
 
 def _digest(given, element):

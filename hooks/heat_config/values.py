@@ -60,6 +60,24 @@ def is_plain_output(value):
     return isinstance(value, str) and PLAIN_OUTPUT.match(value) is not None
 
 
+def with_texts(inputs):
+    """Return *inputs* with text for each value of an input of type String, as hooks are given it.
+
+    The runner of heat-agents makes it with ``str(value)``: ``True``, ``None``, ``['a', 'b']``.
+    Scripts compare with that. An input without a value has empty text; there, that is a traceback.
+    Raises ValueError when a value is nested too deeply.
+    """
+    try:
+        return [
+            {**entry, "value": clean(str(entry.get("value", "")))}
+            if isinstance(entry, dict) and entry.get("type") == "String"
+            else entry
+            for entry in inputs
+        ]
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def named_values(inputs):
     """Return {name: value} from a list of ``{"name":, "value":}``; what has no name is left out.
 

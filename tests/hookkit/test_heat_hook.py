@@ -49,7 +49,7 @@ PRINTED = {
     "--lines input map": "key=[1]\nother=text",
     "--lines input text": INPUTS["text"],
     "input true": "true",
-    "input null": "",
+    "input null": "None",  # its type is String, of which heat-agents make text
     "option kind": "b",
     "config": "echo $HOME",
     "action": "UPDATE",

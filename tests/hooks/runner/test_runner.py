@@ -310,22 +310,6 @@ def test_a_damaged_record_of_what_is_gone_is_kept_as_damaged(guest, heat, cfn):
     assert heat.signals[-1]["deploy_status_code"] == 1
 
 
-def test_inputs_of_type_string_are_text_for_every_hook(guest, heat, cfn):
-    """heat-agents convert them before any hook sees them (their bug 1333992), so that a hook can
-    put them into an environment as they are; only null and maps are written another way."""
-    guest.hook(
-        "shell",
-        f"#!{PYTHON} -IS\nimport json, os, sys\nd = json.load(sys.stdin)\n"
-        "for i in d['inputs']: os.environ[i['name']] = i['value']\n"
-        "print(json.dumps({'deploy_stdout': os.environ['port'] + os.environ['map'] + "
-        "os.environ['none'] + os.environ['flag'], 'deploy_status_code': 0}))\n",
-    )
-    inputs = {"port": 8080, "map": {"a": [1]}, "none": None, "flag": True}
-    guest.metadata(cfn(inputs=inputs))
-    guest.run()
-    assert heat.signals[0]["deploy_stdout"] == '8080{"a": [1]}true'
-
-
 def test_inputs_of_other_types_keep_them(guest, heat, cfn):
     guest.hook(
         "shell",
@@ -461,15 +445,16 @@ def test_values_are_never_missing_where_heat_leaves_them_out(guest, heat, cfn):
     assert heat.signals[0]["deploy_stdout"] == "[]\n"
 
 
-@pytest.mark.defect("H14")
-def test_values_that_are_no_text_although_their_type_says_so(guest, heat, cfn):
+def test_null_in_an_input_of_heats_own_is_no_address(guest, heat, cfn):
+    """As text it would be "None": hooks see that, as in heat-agents, and the runner does not."""
     guest.real_hook("script", "script.py")
-    inputs = {"a": None, "b": {"x": None}, "c": [1, "y"], "d": True}
-    guest.metadata(
-        cfn("""printf '%s|' "$a" "$b" "$c" "$d" """, group="script", inputs=inputs),
-    )
-    guest.run()
-    assert heat.signals[0]["deploy_stdout"] == '|{"x": null}|[1, "y"]|true|'
+    deployment = cfn("echo $deploy_signal_id", group="script")
+    for entry in deployment["inputs"]:
+        if entry["name"] == "deploy_signal_id":
+            entry.update(type="String", value=None)
+    guest.metadata(deployment)
+    assert "Heat sent no address to signal to" in guest.run().log
+    assert guest.result("d-1")["deploy_stdout"] == "None\n"
 
 
 def test_an_id_that_is_there_twice_runs_once(guest, heat, cfn):
