@@ -392,7 +392,8 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _row(
         "unit-failed",
-        r"\[FAILED\] Failed to (?:start|mount|listen)",
+        # The shell by which the harness asks is no unit of the image.
+        r"\[FAILED\] Failed to (?:start|mount|listen)(?! on hotplate-| hotplate-)",
         "a unit failed to start",
         "systemctl --failed and journalctl -b in the guest tell why",
         fatal=False,

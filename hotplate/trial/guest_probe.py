@@ -113,6 +113,9 @@ def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
         return
     with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
         shell = server.shell(seconds=LOG_SECONDS)
+        clock = shell.run(probes.CLOCK.command, timeout=SECONDS)
+        text = clock.stdout.decode(errors="replace")
+        probes.report(events, server.spec.id, probes.CLOCK, status=clock.rc, text=text)
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, command in GUEST_LOGS.items():
             answer = shell.run(command, timeout=SECONDS)

@@ -245,6 +245,20 @@ CAUSES: tuple[Rule, ...] = (
         "make it executable in the image (mode 0755)",
     ),
     Rule(
+        "script-broken",
+        None,
+        (Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED, *_RUNS),
+        guest_files.script_broken,
+        "correct it: no script of its phase runs after it, and no later phase",
+    ),
+    Rule(
+        "template-broken",
+        None,
+        (Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED, *_RUNS),
+        guest_files.template_broken,
+        "correct the template: no phase goes on without os-apply-config",
+    ),
+    Rule(
         "script-hangs",
         None,
         (Stage.DEPLOYMENT_DELIVERED, Stage.HOOK_STARTED),

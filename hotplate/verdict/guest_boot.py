@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from hotplate.events import classify
 from hotplate.verdict.facts import Facts
 from hotplate.verdict.health import AGENT, UNITS
+from hotplate.verdict.unit_names import COMMON, CUT, names_in, whole
 
 CLOCK_SECONDS = 3600.0
 """A clock that is further off makes signatures and certificates invalid."""
@@ -23,8 +24,6 @@ _JOB_ENDED = re.compile(
     r"listen on)|Timed out (?:starting|mounting|activating swap|waiting for device)) (\S.*)"
 )
 """Source: ``job_done_message_format()`` of systemd, and a unit's own ``finished_start_job``."""
-_CUT = re.compile(r"\u2026|\.\.\.")
-"""Where systemd has cut a long name short, in its middle."""
 _BOOT_ENDED = re.compile(r"login: ?$|Reached target .*(?i:multi-user)|Cloud-init v\. .* finished")
 _IN_VAIN = re.compile(rf"wait-onl|(?i:wait for network)|{AGENT}|^(?:dev-|/dev/)(?:tty|hvc)")
 """Units that wait for what others do, and so are not why the boot does not go on.
@@ -47,7 +46,15 @@ def boot_waits(facts: Facts) -> str:
     if waits and any(row[3] == "waiting" for row in rows):
         return f'the boot waits for the unit "{waits[0]}", which has not ended'
     shown = _shown_waiting(facts.lines)
-    return f'the boot waits for "{shown[0]}" ({shown[1]})' if shown else ""
+    return f'the boot waits for "{_whole(facts, shown[0])}" ({shown[1]})' if shown else ""
+
+
+def _whole(facts: Facts, shown: str) -> str:
+    """Return a unit's name as it is whole somewhere in what is known of the guest."""
+    known = {*COMMON, *facts.health.units}
+    for text in (*facts.lines, *facts.probes.values()):
+        known.update(names_in(text))
+    return whole(shown, known)
 
 
 def _shown_waiting(lines: list[str]) -> tuple[str, str] | None:
@@ -69,8 +76,8 @@ def _shown_waiting(lines: list[str]) -> tuple[str, str] | None:
 
 def _is(name: str, ended: str) -> bool:
     """Say whether what ended has that name: of one that was cut short, whether it begins so."""
-    begins, *_ = _CUT.split(name, maxsplit=1)
-    shown, *cut = _CUT.split(ended, maxsplit=1)
+    begins, *_ = CUT.split(name, maxsplit=1)
+    shown, *cut = CUT.split(ended, maxsplit=1)
     return shown.startswith(begins) or (bool(cut) and begins.startswith(shown))
 
 
@@ -88,7 +95,9 @@ def unit_not_ended(facts: Facts) -> str:
         elif match := _JOB_ENDED.search(line):
             begun = [name for name in begun if not _is(name, match[1])]
     names = [name for name in begun if not _IN_VAIN.search(name)]
-    return f'the unit "{names[0]}" was started in the boot and has not come up' if names else ""
+    if not names:
+        return ""
+    return f'the unit "{_whole(facts, names[0])}" was started in the boot and has not come up'
 
 
 def menu_waits(facts: Facts) -> str:
@@ -171,8 +180,18 @@ def other_datasource(facts: Facts) -> str:
 
 
 def wrong_clock(facts: Facts) -> str:
-    guest, host = facts.health.seconds("clock"), facts.health.seconds("asked")
-    if guest is None or host is None or abs(guest - host) < CLOCK_SECONDS:
+    host = facts.health.seconds("asked")
+    return clock_is_off("".join(facts.health.lines("clock")), host) if host is not None else ""
+
+
+def clock_is_off(text: str, host: float) -> str:
+    """Say what a guest's clock shows that is wrong, "" for one that is right or says nothing.
+
+    :param text: what ``date +%s`` printed in the guest.
+    :param host: the host's time then, seconds since the epoch.
+    """
+    # As many digits as a clock can have.
+    if not re.fullmatch(r"-?\d{1,10}", text.strip()) or abs(int(text) - host) < CLOCK_SECONDS:
         return ""
-    shown = time.strftime("%Y-%m-%d %H:%M", time.gmtime(guest))
+    shown = time.strftime("%Y-%m-%d %H:%M", time.gmtime(int(text)))
     return f"the guest's clock says {shown} UTC"

@@ -15,6 +15,12 @@ from hotplate.verdict.health import Health
 OWN_SCRIPTS = ("10-wait-for-cloud-init", "20-os-apply-config", "55-heat-config")
 """The phase scripts that the elements bring; any other is the site's or another element's."""
 
+PHASE_SYNTAX = (
+    r"/\S*/(?:pre-configure|configure|post-configure|migration)\.d/\S+: (?:line )?\d+: "
+    r"[Ss]yntax error\b.*"
+)
+"""Of bash, which says "line", and of dash."""
+
 
 def program_missing(facts: Facts) -> str:
     for kind, path, *rest in facts.health.rows("programs", 3):
@@ -128,6 +134,22 @@ def script_hangs(facts: Facts) -> str:
         if path.startswith(f"{health.REFRESH}/") and PurePosixPath(path).name not in OWN_SCRIPTS:
             return f'the script "{path}" has not ended, and what comes after it waits'
     return ""
+
+
+def script_broken(facts: Facts) -> str:
+    line = next((line for line in facts.lines if re.search(PHASE_SYNTAX, line)), "")
+    match = re.search(PHASE_SYNTAX, line or facts.log_line(PHASE_SYNTAX, "agent-log"))
+    return f'a phase script has a syntax error: "{match[0][:180]}"' if match else ""
+
+
+def template_broken(facts: Facts) -> str:
+    said = r"could not render moustache template (/[^\s,:']+)(?:: (.+))?"
+    match = re.search(said, facts.log_line(said, "agent-log"))
+    if not match:
+        return ""
+    # The os-apply-config of OpenStack says why in a line of its own, before this one.
+    why = f": {match[2][:180]}" if match[2] else ""
+    return f'os-apply-config could not render the template "{match[1]}"{why}'
 
 
 def no_hooks(facts: Facts) -> str:

@@ -14,8 +14,12 @@ from dataclasses import dataclass, field
 
 from hotplate.events import classify
 from hotplate.events.event import Event
-from hotplate.events.kinds import GuestFlood, GuestJournal, MachineReset
+from hotplate.events.kinds import GuestFlood, GuestJournal, GuestProbe, MachineReset
 from hotplate.text import clean
+from hotplate.verdict.guest_boot import clock_is_off
+from hotplate.verdict.guest_files import PHASE_SYNTAX
+from hotplate.verdict.probes import CLOCK
+from hotplate.verdict.unit_names import COMMON, names_in, whole
 
 NOTABLE_LINES = 100
 NOTABLE_WIDTH = 300
@@ -23,6 +27,9 @@ NOTABLE_WIDTH = 300
 
 _FORWARDED = re.compile(r"\w\[\d+\]: heat-config: ")
 """A copy that the guest's journal wrote on the console, of a line that the runner wrote there."""
+
+_OURS = "hotplate-shell"
+"""The harness's own unit in a guest."""
 
 _KERNEL = re.compile(r"Linux version \d")
 
@@ -68,6 +75,17 @@ PATTERNS: tuple[NoticePattern, ...] = (
         re.compile(r"(?P<what>[\w.@-]+)\[\d+\]: (?:.*: )?Traceback \(most recent call last\)"),
         '"{what}" ended in a Python traceback',
     ),
+    # Of bash and dash; the phase ends there, and is run again at the agent's next poll.
+    NoticePattern(
+        "script-syntax",
+        re.compile(rf"(?P<what>{PHASE_SYNTAX})"),
+        'a phase script has a syntax error: "{what}"',
+    ),
+    NoticePattern(
+        "ordering-cycle",
+        re.compile(r"Ordering cycle found, skipping (?P<what>\S+)"),
+        'systemd left out the unit "{what}", which is in an ordering cycle',
+    ),
 )
 
 
@@ -106,6 +124,8 @@ class _Seen:
     starts: dict[str, list[classify.Marker]] = field(default_factory=dict)
     kernel: bool = False
     resets: int = 0
+    units: set[str] = field(default_factory=lambda: {*COMMON})
+    matched: dict[tuple[str, str], NoticePattern] = field(default_factory=dict)
     by_kind: dict[tuple[str, str], Noticed] = field(default_factory=dict)
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
@@ -153,6 +173,9 @@ def _see(seen: _Seen, event: Event) -> None:
     elif journal := GuestJournal.of(event):
         for line in journal.lines:
             _see_line(seen, line)
+    elif (answer := GuestProbe.of(event)) and answer.probe == CLOCK.name:
+        if clock := clock_is_off(answer.text, event.wall):
+            seen.by_kind.setdefault(("wrong-clock", ""), Noticed("wrong-clock", clock))
     elif (reset := MachineReset.of(event)) and reset.by_guest:
         # Firmware may reset before it starts anything.
         seen.resets += seen.kernel
@@ -167,11 +190,10 @@ def _see(seen: _Seen, event: Event) -> None:
 
 
 def _see_line(seen: _Seen, line: str) -> None:
+    seen.units.update(names_in(line))
     for row in PATTERNS:
-        if match := row.line.search(line):
-            what = match["what"].strip()
-            noticed = Noticed(row.kind, row.sentence.format(what=what))
-            seen.by_kind.setdefault((row.kind, what), noticed)
+        if (match := row.line.search(line)) and not match["what"].startswith(_OURS):
+            seen.matched.setdefault((row.kind, match["what"].strip()), row)
 
 
 def _of(seen: _Seen, name: str) -> Iterator[Noticed]:
@@ -183,6 +205,10 @@ def _of(seen: _Seen, name: str) -> Iterator[Noticed]:
     if seen.resets:
         times = "once" if seen.resets == 1 else f"{seen.resets} times"
         yield Noticed("guest-reset", f"the guest reset by itself {times}", name, fails=True)
+    for (kind, what), row in seen.matched.items():
+        # A name that the console has cut may be whole in a later line.
+        shown = whole(what, seen.units)
+        seen.by_kind.setdefault((kind, shown), Noticed(kind, row.sentence.format(what=shown)))
     for each in seen.by_kind.values():
         yield Noticed(each.kind, each.sentence, name)
     for (path, status), count in seen.refused.items():

@@ -93,6 +93,8 @@ PROBES: tuple[Probe, ...] = (
     ),
     Probe("failed-units", "systemctl --failed --plain --no-legend --no-pager"),
 )
+CLOCK = Probe("clock", "date +%s")
+"""Asked of each guest that can be asked, also of one in which all went well."""
 
 
 def for_stage(stage: Stage | None) -> tuple[Probe, ...]:

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +12,9 @@ from hotplate.events.classify import STACK_TYPE
 from hotplate.events.log import EventLog
 from hotplate.settings import Settings
 from hotplate.timing.deadline import DeadlineExceeded
-from hotplate.trial.guest_probe import wait_for_boot
+from hotplate.trial.guest_probe import save_logs, wait_for_boot
 from hotplate.trial.watch import NEW_REQUESTS, Watch
+from hotplate.verdict.noticed import notice
 
 HERE = Path("/nonexistent")
 
@@ -236,3 +238,27 @@ def test_a_boot_that_has_ended_is_not_spoken_of():
 def test_a_boot_that_does_not_end_is_reported():
     why = wait_for_boot(SlowBoot(DeadlineExceeded("waiting")), seconds=5)
     assert why == "its boot has not ended after another 5 s"
+
+
+class Answering:
+    """A guest that answers each command with one text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.machine = SimpleNamespace(running=True)
+        self.spec = SimpleNamespace(id="a")
+
+    def shell(self, *, seconds):
+        del seconds
+        return self
+
+    def run(self, command, *, timeout):
+        del command, timeout
+        return SimpleNamespace(stdout=self.text.encode(), rc=0)
+
+
+def test_each_guest_is_asked_for_its_clock_when_its_logs_are_saved(tmp_path):
+    events = EventLog()
+    save_logs(Answering("631152000\n"), tmp_path / "guest", events=events)
+    (seen,) = notice(events, {"a": ""})
+    assert seen.kind == "wrong-clock"

@@ -104,6 +104,18 @@ def done(story):
     story.finished()
 
 
+# Of the agent of the standard library and bash, and of that agent's os-apply-config.
+SYNTAX = (
+    "dib-run-parts Fri Nov 27 22:33:48 UTC 2026 Running /usr/libexec/os-refresh-config/configure.d/"
+    "40-site\n/usr/libexec/os-refresh-config/configure.d/40-site: line 4: syntax error near "
+    "unexpected token `)'\n/usr/libexec/os-refresh-config/configure.d/40-site: line 4: `)'\n"
+    "dib-run-parts: configure.d/40-site status 2 after 0.015 s"
+)
+TEMPLATE = (
+    "[2026/11/27 10:33:48 PM] [ERROR] could not render moustache template /usr/libexec/"
+    "os-apply-config/templates/etc/site.conf: a section is closed that is not open"
+)
+
 IN_A_GUEST = [
     (silent, {"units": unit(LoadState="masked", UnitFileState="masked", ActiveState="inactive")},
      "agent-disabled", 'the unit "os-collect-config.service" is masked'),
@@ -170,6 +182,11 @@ IN_A_GUEST = [
     (polled, {"programs": f"not-executable {SCRIPT_55}"}, "not-executable", SCRIPT_55),
     (polled, {"running": f"{SCRIPT_55}\n/usr/libexec/os-refresh-config/configure.d/40-mysql"},
      "script-hangs", "40-mysql"),
+    (polled, {"agent_log": SYNTAX}, "script-broken",
+     'script has a syntax error: "/usr/libexec/os-refresh-config/configure.d/40-site: line 4: s'),
+    (polled, {"agent_log": TEMPLATE}, "template-broken",
+     'os-apply-config could not render the template "/usr/libexec/os-apply-config/templates/etc/'
+     'site.conf": a section is closed that is not open'),
     (received, {"agents": "/system.slice/heat-agent-legacy.service\n"
                 "/system.slice/os-collect-config.service"}, "two-agents", "heat-agent-legacy"),
     (silent, {"collect-conf": "metadata_url 192.0.2.7:8000"},
@@ -184,6 +201,8 @@ IN_A_GUEST = [
 @pytest.mark.parametrize(("happened", "sections", "fault", "words"), IN_A_GUEST)
 def test_what_a_guest_says_of_itself_is_named(story, happened, sections, fault, words):
     happened(story)
+    if "agent_log" in sections:
+        story.agent(sections["agent_log"])
     story.probe("health", answer(**sections))
     diagnosis = story.diagnosis()
     if fault is None:
@@ -310,6 +329,12 @@ def test_device_of_the_console_is_not_one_of_fstab(story):
     diagnosis = story.diagnosis()
     assert diagnosis.fault == "missing-device"
     assert 'names "/dev/vdb"' in diagnosis.seen
+
+
+def test_unit_that_waits_is_named_whole_where_the_console_has_cut_it(story):
+    story.boot()
+    story.console("         Starting cloud-config.serv\u2026tings specified in cloud-config...")
+    assert story.diagnosis().seen.startswith('the unit "cloud-config.service" was started')
 
 
 def test_console_device_that_is_late_is_not_what_the_boot_waits_for(story):

@@ -76,6 +76,32 @@ LINES = {
         "oom-kill",
         'the guest ran out of memory, and its kernel killed "salt call"',
     ),
+    # 80 columns; the journal has the whole name.
+    "[FAILED] Failed to start cloud-config.serv\u2026tings specified in cloud-config.\r\n"
+    "[   12.2] web systemd[1]: cloud-config.service: Failed with result 'exit-code'.": (
+        "failed-unit",
+        'the unit "cloud-config.service" failed to start',
+    ),
+    "[   12.2] web systemd[1]: site-very-long-name.service: Failed with result 'exit-code'.\r\n"
+    "[FAILED] Failed to start site-very-long-na\u2026ng that the site wants done.": (
+        "failed-unit",
+        'the unit "site-very-long-name.service" failed',
+    ),
+    "os-collect-config[411]: /usr/libexec/os-refresh-config/post-configure.d/40-site: line 4: "
+    "syntax error near unexpected token `)'": (
+        "script-syntax",
+        'a phase script has a syntax error: "/usr/libexec/os-refresh-config/post-configure.d/'
+        "40-site: line 4: syntax error near unexpected token `)'\"",
+    ),
+    'x[1]: /usr/libexec/os-refresh-config/configure.d/40-sh: 5: Syntax error: ")" unexpected': (
+        "script-syntax",
+        'a phase script has a syntax error: "/usr/libexec/os-refresh-config/configure.d/40-sh: 5: '
+        'Syntax error: ")" unexpected"',
+    ),
+    "[ SKIP ] Ordering cycle found, skipping site.service - Site": (
+        "ordering-cycle",
+        'systemd left out the unit "site.service", which is in an ordering cycle',
+    ),
     "[    8.1] cloud-init[301]: Traceback (most recent call last):": (
         "traceback",
         '"cloud-init" ended in a Python traceback',
@@ -95,7 +121,7 @@ def test_what_is_listed(passed, line, way):
         passed.console(*line.split("\r\n"))
         passed.console(*line.split("\r\n"))
     else:
-        passed.emit("guest", "journal", lines=notable(line))
+        passed.emit("guest", "journal", lines=notable(line.replace("\r", "")))
     verdict = verdict_of(passed)
     assert verdict.passed
     assert [(each.kind, each.sentence) for each in verdict.noticed] == [(kind, sentence)]
@@ -150,6 +176,9 @@ def test_outputs_that_were_declared_and_not_sent(passed):
         "myapp: a test said: Traceback",
         "[  OK  ] Started chrony.service - chrony, an NTP client/server.",
         "Finished in failure: result",
+        # The harness's own unit.
+        "[FAILED] Failed to start hotplate-shell.service - /bin/sh -c exec.",
+        "[   12.2] web systemd[1]: hotplate-shell.service: Failed with result 'exit-code'.",
         # The journal's own copy of what the runner wrote on the console.
         '[   40.2] os-collect-config[411]: heat-config: started id=x group=script name="a"',
     ],
@@ -157,6 +186,17 @@ def test_outputs_that_were_declared_and_not_sent(passed):
 def test_what_is_not_noticed(passed, line):
     passed.console(line, line)
     assert verdict_of(passed).noticed == ()
+
+
+@pytest.mark.parametrize(("seconds", "seen"), [(631152000, True), (0, False)])
+def test_clock_that_is_years_behind_is_noticed(passed, seconds, seen):
+    """Of a guest in which all went well: nothing else tells."""
+    clock = seconds or int(time.time())
+    passed.probe("clock", f"{clock}\n")
+    verdict = verdict_of(passed)
+    assert verdict.passed
+    said = [("wrong-clock", "the guest's clock says 1990-01-01 00:00 UTC")]
+    assert [(each.kind, each.sentence) for each in verdict.noticed] == (said if seen else [])
 
 
 def test_firmware_may_reset_before_it_starts_anything(story):

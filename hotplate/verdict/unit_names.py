@@ -1,0 +1,45 @@
+"""The whole names of systemd's units, of which its console shows no more than fits in 80 columns.
+
+A long line is cut in its middle, at an ellipsis: ``Failed to start cloud-config.serv…tings
+specified in cloud-config.`` is about cloud-config.service.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from hotplate.verdict import health
+
+CUT = re.compile(r"\u2026|\.\.\.")
+"""Where systemd has cut a long line short; three dots where the locale has no ellipsis."""
+
+_NAME = re.compile(
+    r"(?<![\w@\\:.-])[\w@\\:-][\w@\\:.-]*"
+    r"\.(?:service|socket|target|mount|automount|swap|device|timer|path|slice|scope)(?![\w.-]|\u2026)"
+)
+COMMON = (*health.UNITS, "systemd-networkd-wait-online.service")
+"""Units that are looked for without having been seen whole."""
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names of units that stand whole in a line."""
+    return _NAME.findall(text)
+
+
+def whole(shown: str, known: Iterable[str]) -> str:
+    """Return the unit's name that systemd shows as ``NAME - Description``, cut or not.
+
+    >>> whole("cloud-config.serv…tings specified in cloud-config.", ["cloud-config.service"])
+    'cloud-config.service'
+
+    :param shown: the words behind "Failed to start" or "Starting".
+    :param known: names that were seen whole; what no single one fits is returned as it is shown.
+    """
+    name, described, _ = shown.partition(" - ")
+    begins, *rest = CUT.split(name, maxsplit=1)
+    if not rest:
+        return name
+    ends = rest[0] if described else ""
+    fitting = {each for each in known if each.startswith(begins) and each.endswith(ends)}
+    return fitting.pop() if len(fitting) == 1 and begins else shown
