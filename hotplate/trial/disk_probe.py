@@ -204,6 +204,7 @@ def _report(files: FileSystem) -> Iterator[str]:
         "datasource-list": _datasource_list,
         "broken-yaml": _broken_yaml,
         "networks": _networks,
+        "fixed-addresses": _fixed_addresses,
         "collect-conf": _collect_conf,
         "packages": _packages,
     }
@@ -261,6 +262,9 @@ def _program(files: FileSystem, path: str) -> Iterator[str]:
     if not info[1] & 0o111:
         yield f"not-executable {path}"
     first = files.read(real)[:200].partition("\n")[0]
+    if first.startswith("#!") and first.endswith("\r"):
+        yield f"carriage-return {path}"
+        return
     words = first.removeprefix("#!").split() if first.startswith("#!") else []
     if words and not words[0].endswith("/env") and not files.exists(words[0]):
         yield f"no-interpreter {path} {words[0]} {files.real(words[0])}"
@@ -340,6 +344,26 @@ def _networks(files: FileSystem) -> Iterator[str]:
         if name.endswith(".network"):
             matches = re.search(r"\[Match\]([^\[]*)", files.read(f"{directory}/{name}"))
             yield f"{directory}/{name} {' '.join(matches[1].split()) if matches else '*'}"
+
+
+_FIXED = (
+    ("/etc/systemd/network", ".network", r"^\s*Address\s*=\s*([\d.]+)"),
+    ("/etc/network", "interfaces", r"^\s*address\s+([\d.]+)"),
+    ("/etc/network/interfaces.d", "", r"^\s*address\s+([\d.]+)"),
+    ("/etc/netplan", ".yaml", r"^(?!\s*#)(?!.*(?:via|gateway|nameservers)).*?([\d.]+)/\d+"),
+    ("/etc/NetworkManager/system-connections", ".nmconnection", r"^address\d*=([\d.]+)"),
+)
+"""Where each renderer is told of an IPv4 address: directory, ending of its files, the line."""
+
+
+def _fixed_addresses(files: FileSystem) -> Iterator[str]:
+    for directory, ending, line in _FIXED:
+        for name in files.names(directory):
+            if not name.endswith(ending):
+                continue
+            for address in re.findall(line, files.read(f"{directory}/{name}"), re.MULTILINE):
+                if not address.startswith("127."):
+                    yield f"{directory}/{name} {address}"
 
 
 def _collect_conf(files: FileSystem) -> Iterator[str]:

@@ -75,6 +75,20 @@ CAUSES: tuple[Rule, ...] = (
         "correct the line, or give it the option nofail",
     ),
     Rule(
+        "line-ends",
+        None,
+        (*_ALWAYS, None),
+        guest_files.line_ends,
+        "write it with the line ends of Linux: sed -i 's/\\r$//'",
+    ),
+    Rule(
+        "agent-command",
+        Stage.AGENT_POLLED,
+        _AGENT,
+        guest_units.other_command,
+        "correct that line, or remove it",
+    ),
+    Rule(
         "program-missing",
         None,
         _ALWAYS,
@@ -159,11 +173,32 @@ CAUSES: tuple[Rule, ...] = (
         "match by Type=ether, or by en* and eth*",
     ),
     Rule(
+        "fixed-address",
+        Stage.NETWORK_UP,
+        (Stage.NETWORK_UP, Stage.METADATA_SERVED, Stage.AGENT_POLLED),
+        guest_network.fixed_address,
+        "remove it from the image, and let the interface ask for its address by DHCP",
+    ),
+    Rule(
         "memory-limit",
         None,
         _AFTER_BOOT,
         guest_units.memory_limit,
         "give the agent, and all that hooks run, the memory that they need",
+    ),
+    Rule(
+        "agent-limit",
+        None,
+        (*_AFTER_BOOT, None),
+        guest_units.limits,
+        "remove that line, or give the agent, and all that hooks run, what they need",
+    ),
+    Rule(
+        "agent-config-broken",
+        Stage.AGENT_POLLED,
+        _AGENT,
+        guest_files.agent_config_broken,
+        "correct that file, or what writes it",
     ),
     Rule(
         "boot-waits",

@@ -16,6 +16,7 @@ from hotplate.events.event import Event
 from hotplate.events.kinds import StackResource
 from hotplate.verdict.deployment_track import WaitSignal
 from hotplate.verdict.facts import CFN_INIT_DATA, Facts
+from hotplate.verdict.health import HOOKS
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tool_errors import LIMIT
 
@@ -287,6 +288,25 @@ def not_executable(facts: Facts) -> str:
                 f'the hook for group "{marker.group}" is there but not executable: {_quoted(line)}'
             )
     return ""
+
+
+def misnamed(facts: Facts) -> str:
+    marker = facts.marker("rejected")
+    if not marker:
+        return ""
+    listed = [line.split()[-1] for line in facts.probes.get("hooks", "").splitlines() if line]
+    for name in [*facts.health.lines("hooks"), *listed]:
+        if name != marker.group and _alike(name) == _alike(marker.group):
+            return (
+                f'the hook for group "{marker.group}" has to have just that name, and there is '
+                f'"{name}" in "{HOOKS}"'
+            )
+    return ""
+
+
+def _alike(name: str) -> str:
+    """Return a name without what it is easily misspelt in: an ending, capitals, dashes."""
+    return re.sub(r"\.\w+$", "", name).lower().replace("_", "-")
 
 
 def hook_hangs(facts: Facts) -> str:

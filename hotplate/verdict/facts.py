@@ -13,9 +13,11 @@ from hotplate.events.kinds import (
     DiskError,
     GuestFlood,
     GuestProbe,
+    InterfaceChange,
     LinkChange,
     MachineExit,
     MachineReset,
+    ServerBoot,
     UserDataParts,
 )
 from hotplate.verdict.deployment_track import DeploymentTrack
@@ -34,6 +36,7 @@ class Facts:
     :param missing: the first stage that was not reached, None when all were.
     :param track: the deployment that stands there, None when it is none of them.
     :param user_data_parts: the file names of the user data's parts; None when it is not known.
+    :param addresses: those that Neutron gave the server's ports; none where it has no such ports.
     :param hook_outputs: what each failed deployment sent back, by the id of its config.
     :param floods: which bounds of the harness's the guest passed, and a sentence for each.
     :param link_up: False while the guest's network link is cut.
@@ -58,6 +61,7 @@ class Facts:
     probes: dict[str, str] = field(default_factory=dict)
     hook_outputs: dict[str, HookOutput] = field(default_factory=dict)
     user_data_parts: list[str] | None = None
+    addresses: list[str] = field(default_factory=list)
     exit: MachineExit | None = None
     panic: Event | None = None
     disk_error: DiskError | None = None
@@ -182,6 +186,8 @@ def _take(facts: Facts, event: Event) -> None:
         facts.lines.append(text)
     elif event.source == "machine":
         _take_machine(facts, event)
+    elif given_ports := ServerBoot.of(event) or InterfaceChange.of(event):
+        facts.addresses = _addresses(given_ports.ports)
     elif answer := GuestProbe.of(event):
         facts.probes[answer.probe] = answer.text
     elif (given := UserDataParts.of(event)) and given.parts is not None:
@@ -198,6 +204,11 @@ def _take(facts: Facts, event: Event) -> None:
             facts.signals.append(event)
         elif classify.is_poll(event):
             facts.polls.append(event)
+
+
+def _addresses(ports: Iterable[Mapping[str, object]]) -> list[str]:
+    lists = [each.get("addresses") for each in ports]
+    return [str(address) for given in lists if isinstance(given, list) for address in given]
 
 
 def _take_machine(facts: Facts, event: Event) -> None:

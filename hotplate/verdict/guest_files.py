@@ -15,6 +15,9 @@ from hotplate.verdict.health import Health
 OWN_SCRIPTS = ("10-wait-for-cloud-init", "20-os-apply-config", "55-heat-config")
 """The phase scripts that the elements bring; any other is the site's or another element's."""
 
+_UNREADABLE = r'os-collect-config: "(?P<path>/[^"]+)" cannot be read: (?P<why>line \d+ .+)'
+_UNPARSED = r"Failed to parse (?P<path>/\S+): at \S*:(?P<why>\d+, .+?)(?:: '.*)?$"
+"""Of the agent of the standard library, and of oslo.config, without the line's own text."""
 PHASE_SYNTAX = (
     r"/\S*/(?:pre-configure|configure|post-configure|migration)\.d/\S+: (?:line )?\d+: "
     r"[Ss]yntax error\b.*"
@@ -33,6 +36,19 @@ def program_missing(facts: Facts) -> str:
             return f'"{path}" leads to "{target}", which does not exist'
         if kind == "gone":
             return f'"{path}" does not exist'
+    return ""
+
+
+def line_ends(facts: Facts) -> str:
+    """Look for a script that the kernel could not run, for a carriage return in its first line."""
+    finished = facts.marker("finished")
+    if facts.missing is None and not (finished and finished.status):
+        return ""
+    group = facts.track.group if facts.track else ""
+    for kind, path, _ in facts.health.rows("programs", 3):
+        ours = not path.startswith(f"{health.HOOKS}/") or PurePosixPath(path).name == group
+        if kind == "carriage-return" and ours:
+            return f'the lines of "{path}" end as in Windows, with a carriage return'
     return ""
 
 
@@ -133,6 +149,13 @@ def script_hangs(facts: Facts) -> str:
     for path in facts.health.lines("running"):
         if path.startswith(f"{health.REFRESH}/") and PurePosixPath(path).name not in OWN_SCRIPTS:
             return f'the script "{path}" has not ended, and what comes after it waits'
+    return ""
+
+
+def agent_config_broken(facts: Facts) -> str:
+    for said, words in ((_UNREADABLE, ""), (_UNPARSED, "line ")):
+        if match := re.search(said, facts.log_line(said, "agent-log")):
+            return f'"{match["path"]}" cannot be read: {words}{match["why"].rstrip(".")}'
     return ""
 
 

@@ -97,6 +97,17 @@ def other_interface(facts: Facts) -> str:
     return f'"{rows[0][0]}" is for "{patterns[0]}", and the machine\'s device is "{real}"'
 
 
+def fixed_address(facts: Facts) -> str:
+    """Look for an address that the image brings along, and that Neutron did not give."""
+    for path, address in [] if facts.got_user_data else facts.health.rows("fixed-addresses", 2):
+        if address in facts.addresses:
+            continue
+        given = " and ".join(facts.addresses)
+        other = f"Neutron gave the server {given}" if given else "its network gives another by DHCP"
+        return f'"{path}" fixes the address {address}, and {other}'
+    return ""
+
+
 def old_address(facts: Facts) -> str:
     for file, section in (
         ("/etc/os-collect-config.conf", "collect-conf"),

@@ -22,6 +22,14 @@ _CLOUD_INIT = (
 )
 
 
+_EXHAUSTED = (
+    r"Too many open files|\[Errno (?:11|12|24)\]|Cannot allocate memory|MemoryError|"
+    r"Resource temporarily unavailable|can't start new thread|"
+    r"Failed to (?:connect stdout to the journal socket|set up standard (?:in|out)put)"
+)
+"""The words of the kernel, Python and systemd for a limit that is reached."""
+
+
 def _wanted_units(facts: Facts) -> tuple[str, ...]:
     """Return the units that the missing stage needs, but for the agent's."""
     state = facts.health
@@ -93,6 +101,43 @@ def _killed_and_restarted(state: Health) -> bool:
     limited = f"oom_memcg=/system.slice/{AGENT},"
     killed = any("oom-kill:" in line and limited in line for line in state.lines("kernel"))
     return killed and state.unit(AGENT, "NRestarts") not in ("", "0")
+
+
+def _fails(state: Health) -> bool:
+    """Whether the agent came to an end that systemd takes for a failure, now or before."""
+    return (
+        state.unit(AGENT, "Result") not in ("", "success")
+        or state.unit(AGENT, "SubState") in ("failed", "auto-restart")
+        or state.unit(AGENT, "NRestarts") not in ("", "0")
+    )
+
+
+def other_command(facts: Facts) -> str:
+    """Look for a drop-in that has the agent's unit start something that fails."""
+    state = facts.health
+    for path, line in state.drop_ins("ExecStart"):
+        program = line.partition("=")[2].lstrip("-@:+!")
+        if not program or not _fails(state):
+            # The empty one only takes back what the unit had before.
+            continue
+        gone = any(row[:2] == ["gone", program] for row in state.rows("programs", 3))
+        gone = gone or state.unit(AGENT, "ExecMainStatus") == "203"
+        why = "which does not exist" if gone else "which does not stay"
+        return f'"{path}" has the agent\'s unit start "{program}", {why}'
+    return ""
+
+
+def limits(facts: Facts) -> str:
+    """Look for a drop-in that gives the agent, and all that it runs, too little of something."""
+    state = facts.health
+    sign = facts.log_line(_EXHAUSTED, "agent-log")
+    if match := facts.search(rf"[^\n]*(?:{_EXHAUSTED})[^\n]*"):
+        sign = match[0].strip()
+    if not sign and (facts.missing is None or not _fails(state)):
+        return ""
+    for path, line in state.drop_ins("Limit[A-Z]+|TasksMax|Memory[A-Za-z]+"):
+        return f'"{path}" gives the agent {line}' + (f': "{sign[:180]}"' if sign else "")
+    return ""
 
 
 def _hardened(state: Health, key: str, *harmless: str) -> str:

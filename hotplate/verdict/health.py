@@ -45,13 +45,15 @@ _PROPERTIES = (
     "DropInPaths,ProtectSystem,PrivateNetwork,IPAddressDeny,RestrictAddressFamilies,MemoryMax,User"
 )
 _CONFINES = (
-    "ProtectSystem|PrivateNetwork|IPAddressDeny|RestrictAddressFamilies|MemoryMax|User|Environment"
+    "ProtectSystem|PrivateNetwork|IPAddressDeny|RestrictAddressFamilies|User|Environment|ExecStart"
+    "|Limit[A-Z]+|TasksMax|Memory[A-Za-z]+"
 )
 
 SCRIPT = rf"""
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 section() {{ echo "=== $1"; }}
 limited() {{ timeout 30 "$@" 2>&1; }}
+cr=$(printf '\r')
 # Where a program or a script cannot run: it, or what its first line names, is not there.
 program() {{
     if [ ! -e "$1" ]; then
@@ -63,6 +65,10 @@ program() {{
     line=
     IFS= read -r line < "$1" 2> /dev/null
     case $line in
+    '#!'*"$cr")
+        echo "carriage-return $1"
+        return
+        ;;
     '#!'*) ;;
     *) return ;;
     esac
@@ -93,7 +99,8 @@ echo "$units" | sed '/^$/q' | grep ^Environment= | tr ' ' '\n' |
 section drop-ins
 grep -sHE '^ *({_CONFINES})=' \
     /etc/systemd/system/{AGENT}.d/*.conf /run/systemd/system/{AGENT}.d/*.conf \
-    /usr/lib/systemd/system/{AGENT}.d/*.conf | sed 's/\(Environment[A-Za-z]*\)=.*/\1/'
+    /usr/lib/systemd/system/{AGENT}.d/*.conf |
+    sed -e 's/\(Environment[A-Za-z]*\)=.*/\1/' -e 's/\(ExecStart=[^ ]*\).*/\1/'
 section addresses
 ip -brief address
 section networks
@@ -121,7 +128,8 @@ for directory in / /etc /run /var /var/lib {" ".join(STATE)} /var/lib/heat-confi
 done
 section programs
 sed -n 's/^ExecStart=[-@:+!]*\(\/[^ ]*\).*/\1/p' /etc/systemd/system/{AGENT} \
-    /usr/lib/systemd/system/{AGENT} /lib/systemd/system/{AGENT} 2> /dev/null |
+    /usr/lib/systemd/system/{AGENT} /lib/systemd/system/{AGENT} \
+    /etc/systemd/system/{AGENT}.d/*.conf 2> /dev/null |
     while read -r path; do program "$path"; done
 for path in {REFRESH}/*.d/* {HOOKS}/* /usr/libexec/os-collect-config/prepare \
     /usr/local/bin/os-*-config /usr/local/bin/heat-config-notify; do
@@ -225,11 +233,19 @@ class Health:
 
     def drop_in(self, directive: str) -> str:
         """Return the drop-in that gives the agent's unit a directive, "" when none does."""
-        for line in self.lines("drop-ins"):
-            path, _, text = line.partition(":")
-            if re.match(rf"\s*{directive}\b", text):
-                return path
-        return ""
+        return next((path for path, _ in self.drop_ins(directive)), "")
+
+    def drop_ins(self, directive: str) -> list[tuple[str, str]]:
+        """Return the drop-ins that give the agent's unit a directive, each with its line.
+
+        :param directive: a regular expression.
+        """
+        rows = [line.partition(":") for line in self.lines("drop-ins")]
+        return [
+            (path, text.strip())
+            for path, _, text in rows
+            if re.match(rf"\s*(?:{directive})\b", text)
+        ]
 
     def mount(self, path: str) -> tuple[str, set[str]]:
         """Return the mount point that a directory is on, with its options."""

@@ -286,6 +286,13 @@ RULES: tuple[Rule, ...] = (
         "make the hook's file in /usr/libexec/heat-config/hooks executable (mode 0755)",
     ),
     Rule(
+        "hook-misnamed",
+        Stage.HOOK_STARTED,
+        (Stage.HOOK_STARTED,),
+        detectors.misnamed,
+        "name the file as the group is named, without an ending",
+    ),
+    Rule(
         "hook-dropped",
         Stage.HOOK_STARTED,
         (Stage.HOOK_STARTED,),

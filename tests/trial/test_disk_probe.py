@@ -95,6 +95,31 @@ def look(root, tmp_path):
     return run
 
 
+def test_addresses_that_an_image_fixes_are_shown_for_each_renderer(root, look):
+    write(root, "etc/systemd/network/10-lan.network", "[Network]\nAddress=192.0.2.7/24\n")
+    write(root, "etc/network/interfaces", "auto lo\niface e inet static\n  address 192.0.2.8\n")
+    write(
+        root,
+        "etc/netplan/50.yaml",
+        "network:\n  ethernets:\n    e:\n      addresses: [192.0.2.9/24]\n"
+        "      routes: [{to: default, via: 192.0.2.1/24}]\n",
+    )
+    nm = "etc/NetworkManager/system-connections/e.nmconnection"
+    write(root, nm, "[ipv4]\naddress1=192.0.2.10/24\n")
+    assert look().lines("fixed-addresses") == [
+        "/etc/systemd/network/10-lan.network 192.0.2.7",
+        "/etc/network/interfaces 192.0.2.8",
+        "/etc/netplan/50.yaml 192.0.2.9",
+        f"/{nm} 192.0.2.10",
+    ]
+
+
+def test_script_with_a_carriage_return_is_shown(root, look):
+    hook = write(root, "usr/libexec/heat-config/hooks/script", "", 0o755)
+    hook.write_text("#!/usr/bin/python3\r\n", newline="")
+    assert look().lines("programs") == ["carriage-return /usr/libexec/heat-config/hooks/script"]
+
+
 @pytest.mark.parametrize("partition", [False, True])
 def test_a_good_image_has_nothing_to_show(look, partition):
     state = look(partition=partition)

@@ -104,6 +104,15 @@ def done(story):
     story.finished()
 
 
+NO_FILES = (
+    "os-collect-config.service: Failed to connect stdout to the journal socket, ignoring: "
+    "Too many open files"
+)
+OSLO = (
+    'Traceback (most recent call last):\n  File "cfg.py", line 1987, in _parse_file\n'
+    "oslo_config.cfg.ConfigFileParseError: Failed to parse /etc/os-collect-config.conf: at "
+    "/etc/os-collect-config.conf:3, No ':' or '=' found in assignment: 'password of mine'"
+)
 # Of the agent of the standard library and bash, and of that agent's os-apply-config.
 SYNTAX = (
     "dib-run-parts Fri Nov 27 22:33:48 UTC 2026 Running /usr/libexec/os-refresh-config/configure.d/"
@@ -182,6 +191,30 @@ IN_A_GUEST = [
     (polled, {"programs": f"not-executable {SCRIPT_55}"}, "not-executable", SCRIPT_55),
     (polled, {"running": f"{SCRIPT_55}\n/usr/libexec/os-refresh-config/configure.d/40-mysql"},
      "script-hangs", "40-mysql"),
+    (silent, {"units": unit(Result="exit-code", ExecMainStatus="203", NRestarts="4"),
+              "drop-ins": f"{SITE}:ExecStart=\n{SITE}:ExecStart=/opt/agent/bin/run"},
+     "agent-command", f'"{SITE}" has the agent\'s unit start "/opt/agent/bin/run", which does n'),
+    (silent, {"units": unit(ActiveState="activating", SubState="auto-restart", NRestarts="9"),
+              "drop-ins": f"{SITE}:ExecStart=/bin/false"},
+     "agent-command", 'start "/bin/false", which does not stay'),
+    (silent, {"drop-ins": f"{SITE}:ExecStart=/opt/agent/bin/run"}, None, ""),
+    (silent, {"units": unit(Result="exit-code", NRestarts="3"),
+              "drop-ins": f"{SITE}:LimitNOFILE=6", "agent_log": NO_FILES},
+     "agent-limit", f'"{SITE}" gives the agent LimitNOFILE=6: "os-collect-config.service: Fail'),
+    (received, {"drop-ins": f"{SITE}:TasksMax=2",
+                "agent_log": "BlockingIOError: [Errno 11] Resource temporarily unavailable"},
+     "agent-limit", f'"{SITE}" gives the agent TasksMax=2'),
+    (polled, {"drop-ins": f"{SITE}:LimitNOFILE=65536"}, None, ""),
+    (silent, {"units": unit(Result="exit-code", NRestarts="5"), "agent_log":
+              'os-collect-config: "/etc/os-collect-config.conf" cannot be read: line 3 has neither '
+              '"=" nor ":".'},
+     "agent-config-broken",
+     '"/etc/os-collect-config.conf" cannot be read: line 3 has neither "=" nor ":"'),
+    (silent, {"units": unit(Result="exit-code", NRestarts="5"), "agent_log": OSLO},
+     "agent-config-broken", '"/etc/os-collect-config.conf" cannot be read: line 3, No '),
+    (polled, {"programs": "carriage-return /usr/libexec/os-refresh-config/configure.d/40-site"},
+     "line-ends", 'the lines of "/usr/libexec/os-refresh-config/configure.d/40-site" end as in'),
+    (polled, {"programs": "carriage-return /usr/libexec/heat-config/hooks/other"}, None, ""),
     (polled, {"agent_log": SYNTAX}, "script-broken",
      'script has a syntax error: "/usr/libexec/os-refresh-config/configure.d/40-site: line 4: s'),
     (polled, {"agent_log": TEMPLATE}, "template-broken",
@@ -259,6 +292,8 @@ ON_A_DISK = [
     ({"networks": "/etc/systemd/network/90-heat-config.network Name=e*"}, None, ""),
     ({"networks": "/etc/systemd/network/1.network Name=ens192\n"
       "/etc/systemd/network/90-heat-config.network Type=ether"}, None, ""),
+    ({"fixed-addresses": "/etc/systemd/network/10-lan.network 192.0.2.7"},
+     "fixed-address", '"/etc/systemd/network/10-lan.network" fixes the address 192.0.2.7, and'),
     ({"default-target": "rescue.target"}, "other-target", '"rescue.target"'),
     ({"space": "/ 251520 0 120 100 167000"}, "disk-full", "no inodes left"),
     ({"datasource-list": "/etc/cloud/cloud.cfg.d/90_heat-config.cfg [ OpenStack, None ]"},
@@ -588,6 +623,41 @@ def test_a_hook_that_failed_for_want_of_space(story):
     assert (diagnosis.fault, diagnosis.stage) == ("disk-full", Stage.HOOK_FINISHED)
 
 
+def test_address_that_neutron_gave_is_named_beside_the_images(story):
+    story.deployed = False
+    ports = [{"network": "lan", "cidr": "192.0.2.0/24", "addresses": ["192.0.2.44"]}]
+    story.emit("nova", "boot", name="server", user_data_bytes=0, ports=ports)
+    story.boot()
+    story.emit("nova", "interfaces", ports=ports)
+    story.console("debian login: ")
+    shown = (
+        "=== fixed-addresses\n/etc/network/interfaces 192.0.2.44\n/etc/netplan/1.yaml 10.0.0.9\n"
+    )
+    story.probe("disk", shown)
+    assert story.diagnosis().seen == (
+        '"/etc/netplan/1.yaml" fixes the address 10.0.0.9, and Neutron gave the server 192.0.2.44'
+    )
+
+
+def test_lines_of_oslos_configuration_are_not_quoted(story):
+    """They may well hold a password."""
+    silent(story)
+    story.agent(OSLO, Result="exit-code")
+    assert "of mine" not in str(story.diagnosis())
+
+
+def test_hook_with_the_line_ends_of_windows_is_named(story):
+    story.finished(status=126)
+    story.signal()
+    story.taken("failed")
+    story.deployment("FAILED", "Deployment exited with non-zero status code: 126")
+    hook = "/usr/libexec/heat-config/hooks/script"
+    story.probe("health", answer(programs=f"carriage-return {hook}"))
+    diagnosis = story.diagnosis("CREATE_FAILED", "it failed")
+    assert diagnosis.fault == "line-ends"
+    assert f'the lines of "{hook}" end as in Windows' in diagnosis.seen
+
+
 def test_a_hook_whose_interpreter_is_gone(story):
     story.finished(status=126)
     story.signal()
@@ -646,6 +716,32 @@ def test_the_script_tells_the_proxy_and_no_secret(tmp_path):
         ["NO_PROXY", "localhost"],
     ]
     assert state.unit(AGENT, "Result") == "success"
+
+
+def test_the_script_names_what_ends_in_a_carriage_return_and_a_drop_ins_program(tmp_path):
+    phase = tmp_path / "os-refresh-config" / "configure.d"
+    phase.mkdir(parents=True)
+    for name, text in {"40-crlf": "#!/bin/sh\r\n", "50-good": "#!/bin/sh\n"}.items():
+        (phase / name).write_text(text, newline="")
+        (phase / name).chmod(0o755)
+    drop_in = tmp_path / "system" / f"{AGENT}.d" / "site.conf"
+    drop_in.parent.mkdir(parents=True)
+    drop_in.write_text(
+        "[Service]\nExecStart=\nExecStart=/opt/run --password secret\nLimitNOFILE=6\n"
+    )
+    script = health.SCRIPT.replace("/etc/systemd/system", str(drop_in.parent.parent))
+    script = script.replace("/usr/libexec/os-refresh-config", str(phase.parent))
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60)
+    state = Health.read(done.stdout)
+    assert f"carriage-return {phase}/40-crlf" in state.lines("programs")
+    assert not any("50-good" in line for line in state.lines("programs"))
+    assert "gone /opt/run /opt/run" in state.lines("programs")
+    assert state.drop_ins("ExecStart|Limit[A-Z]+") == [
+        (str(drop_in), "ExecStart="),
+        (str(drop_in), "ExecStart=/opt/run"),
+        (str(drop_in), "LimitNOFILE=6"),
+    ]
+    assert "secret" not in done.stdout
 
 
 def test_the_script_is_posix_shell_and_answers_in_sections():

@@ -1,4 +1,4 @@
-"""The twenty planted faults, each named rightly from a realistic run of events."""
+"""The planted faults, each named rightly from a realistic run of events."""
 
 from __future__ import annotations
 
@@ -161,6 +161,12 @@ def hook_missing(s):
     s.probe("hooks", "-rwxr-xr-x 1 root root 2311 Nov 21 09:00 script\n")
 
 
+def hook_misnamed(s):
+    s.delivered()
+    s.marker("rejected", reason='There is no hook for the group "script" on this machine; ...')
+    s.probe("hooks", "total 4\n-rwxr-xr-x 1 root root 2311 Nov 21 09:00 Script.py\n")
+
+
 def hook_not_executable(s):
     s.delivered()
     s.marker("rejected", reason='There is no hook for the group "script" on this machine; ...')
@@ -219,6 +225,7 @@ PLANTED = [
     ("poll-refused", Stage.DEPLOYMENT_DELIVERED, poll_refused, "403 (6 times)"),
     ("endpoint-down", Stage.AGENT_POLLED, endpoint_down, "cfn"),
     ("hook-missing", Stage.HOOK_STARTED, hook_missing, "puppet"),
+    ("hook-misnamed", Stage.HOOK_STARTED, hook_misnamed, 'there is "Script.py" in "/usr/libexec'),
     ("hook-not-executable", Stage.HOOK_STARTED, hook_not_executable, "not executable"),
     ("hook-hanging", Stage.HOOK_FINISHED, hook_hanging, "has not finished"),
     ("hook-killed", Stage.HOOK_FINISHED, hook_killed, "SIGKILL"),
@@ -247,8 +254,7 @@ def test_planted_fault_is_named(story, fault, stage, happens, seen):
     assert diagnosis.evidence
 
 
-def test_there_are_twenty_of_them_and_each_has_a_rule():
-    assert len(PLANTED) == 20
+def test_each_of_them_has_a_rule():
     assert {fault for fault, *_ in PLANTED} <= {rule.fault for rule in RULES}
 
 
