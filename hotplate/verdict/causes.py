@@ -68,10 +68,18 @@ CAUSES: tuple[Rule, ...] = (
     ),
     Rule(
         "missing-device",
-        None,
+        Stage.BOOTED,
         # An agent may well be started beside the emergency shell, and come to its end there.
         (*_ALWAYS, None),
         guest_boot.missing_device,
+        "correct the line, or give it the option nofail",
+    ),
+    Rule(
+        "mount-failed",
+        Stage.BOOTED,
+        (*_ALWAYS, None),
+        guest_boot.mount_failed,
+        "see the mount's own words in console.log (a wrong type, a damaged file system), and "
         "correct the line, or give it the option nofail",
     ),
     Rule(

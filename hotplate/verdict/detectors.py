@@ -12,16 +12,18 @@ from collections import Counter
 from collections.abc import Callable
 
 from hotplate.events import classify
+from hotplate.events.console_patterns import ConsoleFinding
 from hotplate.events.event import Event
 from hotplate.events.kinds import StackResource
 from hotplate.verdict.deployment_track import WaitSignal
 from hotplate.verdict.facts import CFN_INIT_DATA, Facts
 from hotplate.verdict.health import HOOKS
 from hotplate.verdict.stages import Stage
-from hotplate.verdict.tool_errors import LIMIT
+from hotplate.verdict.tool_errors import LIMIT, last_exception
 
 # As many answers of one kind at the end are no accident.
 BROKEN_FOR = 3
+TRACEBACK_LINES = 200
 # As often as a guest may reset itself before that is a fault.
 BOOT_LOOP = 3
 _OF_GUEST = re.compile(r"Deployment|WaitCondition|SwiftSignal")
@@ -71,9 +73,20 @@ def _quoted(line: str, limit: int = 180) -> str:
 def console_finding(*names: str) -> Callable[[Facts], str]:
     def sees(facts: Facts) -> str:
         finding = facts.finding(*names)
-        return f"{finding.pattern.reason}: {_quoted(finding.line)}" if finding else ""
+        return f"{finding.pattern.reason}: {_quoted(_words(facts, finding))}" if finding else ""
 
     return sees
+
+
+def _words(facts: Facts, finding: ConsoleFinding) -> str:
+    """Return the line of a finding; of a traceback the one that says what was raised."""
+    start = re.search(r"([\w.@-]+\[\d+\]: ).*Traceback \(most", finding.line)
+    if not start:
+        return finding.line
+    lines = facts.lines[finding.number - 1 : finding.number + TRACEBACK_LINES]
+    mine = [line.partition(start[1])[2] for line in lines if start[1] in line]
+    said = last_exception("\n".join(["Traceback (most recent call last):", *mine[1:]]))
+    return f"{start[1]}{said}" if said else finding.line
 
 
 def flood(name: str) -> Callable[[Facts], str]:
@@ -213,7 +226,9 @@ def agent_crashing(facts: Facts) -> str:
     restarts, result = facts.agent("NRestarts"), facts.agent("Result")
     state, sub = facts.agent("ActiveState"), facts.agent("SubState")
     crashed = state == "failed" or sub == "auto-restart" or result not in ("", "success")
-    last = facts.log_line(r"^\w*(?:Error|Exception)\b|Traceback|Error:", "agent-log")
+    last = last_exception(facts.probes.get("agent-log", "")) or facts.log_line(
+        r"^\w*(?:Error|Exception)\b|Error:", "agent-log"
+    )
     often = int(restarts) if restarts.isdigit() else 0
     # Where it takes a minute to load it has not failed often yet.
     if crashed or often > 1 or (often and re.match(r"\w*(?:Error|Exception): ", last)):
@@ -372,6 +387,7 @@ def hook_failed(facts: Facts) -> str:
         f'the hook of group "{finished.group}" ended with status {finished.status} for '
         f'"{facts.track.label if facts.track else finished.name}"'
         + (f"; it said {_quoted(error, LIMIT)}" if error else "")
+        + next((f"; {each.cut}" for each in facts.words if each.cut), "")
     )
 
 
@@ -444,6 +460,10 @@ def wait_signal_missing(facts: Facts) -> str:
     return f'no signal came for the wait condition handle "{facts.track.handle}"'
 
 
+def wait_signal_missing_without_cloud_init(facts: Facts) -> str:
+    return wait_signal_missing(facts) if facts.without_cloud_init else ""
+
+
 def signal_refused(facts: Facts) -> str:
     if _all(facts.signals, low=401, high=403):
         return f"the signal was answered {_tally(facts.signals)}"
@@ -473,4 +493,4 @@ def any_pattern(facts: Facts, *, in_cloud: bool) -> tuple[str, str]:
     finding = findings[0]
     pattern = finding.pattern
     advice = pattern.in_cloud if in_cloud and pattern.in_cloud else pattern.advice
-    return f"{pattern.reason}: {_quoted(finding.line)}", advice
+    return f"{pattern.reason}: {_quoted(_words(facts, finding))}", advice

@@ -106,6 +106,8 @@ def _explain(facts: Facts, *, in_cloud: bool) -> Diagnosis:
     for rule in rules.RULES:
         if facts.missing in rule.missing and (seen := rule.sees(facts)):
             advice = rule.in_cloud if in_cloud and rule.in_cloud else rule.advice
+            if rule.unsent and not facts.has_output:
+                advice = rule.unsent
             at = None if rule.of_stack else rule.stage or stage
             return Diagnosis(rule.fault, at, seen, advice)
     seen, advice = detectors.any_pattern(facts, in_cloud=in_cloud)

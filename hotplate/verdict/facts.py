@@ -120,6 +120,19 @@ class Facts:
         """
         return any(classify.is_user_data(event) for event in self.metadata)
 
+    @property
+    def without_cloud_init(self) -> bool:
+        """Whether the image is known to have something else that gets its metadata."""
+        state = self.health.unit("cloud-init.service", "LoadState")
+        if state:
+            return state == "not-found"
+        return any("heat-config-bootstrap: " in line for line in self.lines)
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the deployment that this is about sent back what it wrote."""
+        return bool(self.track and self.track.id in self.hook_outputs)
+
     def agent(self, key: str) -> str:
         """Return a property of the agent's unit as systemd answered, "" when nobody asked."""
         match = re.search(rf"^{key}=(.*)$", self.probes.get("agent-unit", ""), re.MULTILINE)

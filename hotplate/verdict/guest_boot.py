@@ -30,6 +30,9 @@ _IN_VAIN = re.compile(rf"wait-onl|(?i:wait for network)|{AGENT}|^(?:dev-|/dev/)(
 
 The device of a console on which systemd can say so is there: it only comes late on a slow host.
 """
+_DEVICE_LATE = re.compile(r"Timed out waiting for device (\S.*)")
+_MOUNT_FAILED = re.compile(r"\[FAILED\] Failed to mount (?!.*/sysroot\.?$)(\S.*)")
+_QUOTES = "\"'"
 _MENU = "Press enter to boot the selected OS"
 _MENU_REST = re.compile(r"^\W*$|^\s*before booting or `c' for a command-line")
 _CYCLE = re.compile(
@@ -143,14 +146,44 @@ def missing_device(facts: Facts) -> str:
     if not facts.finding("emergency-mode"):
         return ""
     for line in facts.lines:
-        if match := re.search(r"Timed out waiting for device (?:\S+ - )?(/\S+)", line):
-            device = match[1].rstrip(".")
-            if _IN_VAIN.search(device):
-                continue
-            mounts = [row for row in facts.health.rows("fstab", 2) if row[0] == device]
-            at = f' for "{mounts[0][1].split()[0]}"' if mounts and mounts[0][1] else ""
-            return f'/etc/fstab names "{device}"{at}, a device that the machine does not have'
+        if not (match := _DEVICE_LATE.search(line)) or _IN_VAIN.search(match[1]):
+            continue
+        shown = _last_words(match[1])
+        rows = [row for row in _fstab(facts) if shown and _path(row[0]).endswith(shown)]
+        device = rows[0][0] if rows else shown
+        at = f' for "{rows[0][1].split()[0]}"' if rows and rows[0][1] else ""
+        return f'/etc/fstab names "{device}"{at}, a device that the machine does not have'
     return ""
+
+
+def mount_failed(facts: Facts) -> str:
+    if not facts.finding("emergency-mode"):
+        return ""
+    for line in facts.lines:
+        if not (match := _MOUNT_FAILED.search(line)):
+            continue
+        shown = _last_words(match[1])
+        rows = [row for row in _fstab(facts) if shown and row[1].endswith(shown)]
+        of = f' of "{rows[0][0]}"' if rows else ""
+        point = rows[0][1] if rows else shown
+        return f'the mount{of} on "{point}", which /etc/fstab asks for, failed'
+    return ""
+
+
+def _fstab(facts: Facts) -> list[list[str]]:
+    return facts.health.rows("fstab", 2)
+
+
+def _last_words(shown: str) -> str:
+    """Return the path that ends systemd's words; its end alone where the console has cut it."""
+    return CUT.split(shown.rpartition(" - ")[2])[-1].rstrip(". ")
+
+
+def _path(device: str) -> str:
+    """Return the path by which udev knows a device of /etc/fstab (mount(8): LABEL=, UUID=)."""
+    kind, _, name = device.partition("=")
+    by = {"UUID": "uuid", "LABEL": "label", "PARTUUID": "partuuid", "PARTLABEL": "partlabel"}
+    return f"/dev/disk/by-{by[kind]}/{name.strip(_QUOTES)}" if kind in by else device
 
 
 def cloud_init_off(facts: Facts) -> str:

@@ -122,6 +122,13 @@ section space
 stat -f -c '%n %c %d %f %a %b' / /etc /run /tmp /var /var/lib {" ".join(STATE)} 2> /dev/null
 section mounts
 cat /proc/mounts
+section fstab
+while read -r device point rest; do
+    case $device in
+    '' | '#'*) ;;
+    *) echo "$device $point" ;;
+    esac
+done 2> /dev/null < /etc/fstab
 section unwritable
 for directory in / /etc /run /var /var/lib {" ".join(STATE)} /var/lib/heat-config/*; do
     [ -d "$directory" ] && [ ! -w "$directory" ] && echo "$directory"

@@ -21,6 +21,8 @@ class Rule:
     :param advice: what to look at or do.
     :param in_cloud: the same in a run in a cloud, where the advice is about what only a run on this
         host has; "" for the same.
+    :param unsent: the same where the deployment sent nothing back, so that there is no file of it;
+        "" for the same.
     :param of_stack: Heat's own failure, of which no stage of a server tells.
     """
 
@@ -30,6 +32,7 @@ class Rule:
     sees: Callable[[Facts], str]
     advice: str
     in_cloud: str = ""
+    unsent: str = ""
     of_stack: bool = False
 
     def __str__(self) -> str:

@@ -19,6 +19,7 @@ _EVERY: tuple[Stage | None, ...] = ORDER
 _POLL = (Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED)
 # An agent may also stop after it has polled.
 _AGENT = (Stage.METADATA_SERVED, Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED)
+_KEPT = "was not sent to Heat: it is in the guest, in /var/log/heat-config"
 _OUTCOME: tuple[Stage | None, ...] = (Stage.HOOK_FINISHED, Stage.SIGNAL_RECEIVED, None)
 
 RULES: tuple[Rule, ...] = (
@@ -334,6 +335,7 @@ RULES: tuple[Rule, ...] = (
         detectors.bad_json,
         "a hook prints one JSON object on stdout and nothing else; what it printed is in the "
         "folder deployments of the artifacts",
+        unsent=f"a hook prints one JSON object on stdout and nothing else; what it printed {_KEPT}",
     ),
     Rule(
         "hook-hanging",
@@ -342,6 +344,7 @@ RULES: tuple[Rule, ...] = (
         detectors.too_long,
         "what it wrote until then is in the folder deployments of the artifacts; give it more time "
         "with the option timeout",
+        unsent=f"what it wrote until then {_KEPT}; give it more time with the option timeout",
     ),
     Rule(
         "hook-hanging",
@@ -364,6 +367,14 @@ RULES: tuple[Rule, ...] = (
         (Stage.SIGNAL_RECEIVED,),
         detectors.wait_signal_without_program,
         console_patterns.BY_NAME["user-data-program-missing"].advice,
+    ),
+    Rule(
+        "wait-signal-missing",
+        Stage.SIGNAL_RECEIVED,
+        (Stage.SIGNAL_RECEIVED,),
+        detectors.wait_signal_missing_without_cloud_init,
+        "the image has no cloud-init, which runs scripts of user data: let a deployment do it, or "
+        "build the image with cloud-init",
     ),
     Rule(
         "wait-signal-missing",
@@ -403,6 +414,7 @@ RULES: tuple[Rule, ...] = (
         (None,),
         detectors.hook_failed,
         "all that it wrote is in the folder deployments of the artifacts",
+        unsent=f"what it wrote {_KEPT}",
     ),
     Rule(
         "stack-failed",

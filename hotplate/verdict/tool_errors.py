@@ -50,6 +50,14 @@ def _salt(match: re.Match[str]) -> str:
     return f"{match['state']}: {' '.join(match['comment'].split())}"
 
 
+_PYTHON = ToolError(
+    "python",
+    re.compile(
+        r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(?P<error>\S.*)$",
+        re.MULTILINE,
+    ),
+    lambda match: match["error"],
+)
 TOOL_ERRORS = (
     ToolError(
         "ansible",
@@ -103,32 +111,50 @@ TOOL_ERRORS = (
             re.MULTILINE,
         ),
     ),
-    ToolError(
-        "python",
-        re.compile(
-            r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(?P<error>\S.*)$",
-            re.MULTILINE,
-        ),
-        lambda match: match["error"],
-    ),
+    _PYTHON,
 )
+
+
+def last_exception(text: str) -> str:
+    """Return the line of the last traceback that says what was raised, "" when there is none."""
+    matches = list(_PYTHON.pattern.finditer(text))
+    return _PYTHON.quote(matches[-1]) if matches else ""
 
 
 def error_in(*texts: str) -> str:
     """Return the line that tells why a tool failed, "" when it wrote nothing.
 
-    What no known tool wrote is a shell script's: its last line, without those of ``set -x``.
+    What no known tool wrote is a shell script's: its last line, without those of ``set -x``, and
+    the first that tells of an error, where it went on after that.
 
     :param texts: what it wrote, on stderr and on stdout; the first that tells is quoted.
     """
     errors = (each.find(text) for text in texts for each in TOOL_ERRORS)
-    last = (_last_line(text) for text in texts)
+    last = (_of_script(text) for text in texts)
     quoted = " ".join(next(filter(None, (*errors, *last)), "").split())
     return quoted if len(quoted) <= LIMIT else f"{quoted[: LIMIT // 2]} ... {quoted[-LIMIT // 2 :]}"
 
 
+_SCRIPT_ERROR = re.compile(
+    r": (?:command )?not found$|: No such file or directory$|: Permission denied$"
+    r"|^(?:E|[Ee]rror|ERROR|[Ff]atal|FATAL): |: (?:error|fatal): |: cannot "
+)
+"""In a line of a shell, of apt, or of a program that says it as most do."""
+
+
+def _of_script(text: str) -> str:
+    last = _last_line(text)
+    first = next((line for line in _output(text) if _SCRIPT_ERROR.search(line)), last)
+    return last if first == last else f"{first} ... {last}"
+
+
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
-    output = [line for line in lines if not re.match(r"\++ ", line)]
     # A command that fails without a word is the last that was traced.
-    return (output or lines or [""])[-1]
+    return (_output(text) or lines or [""])[-1]
+
+
+def _output(text: str) -> list[str]:
+    """Return the lines that have a word in them, without those of ``set -x``."""
+    lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
+    return [line for line in lines if not re.match(r"\++ ", line)]

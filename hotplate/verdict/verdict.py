@@ -12,7 +12,7 @@ from hotplate.events.event import Event
 from hotplate.events.kinds import StackResource
 from hotplate.events.log import EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
-from hotplate.verdict.hook_output import HookOutput
+from hotplate.verdict.hook_output import HookOutput, left_out
 from hotplate.verdict.noticed import Noticed, notice
 from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker, decisive
@@ -342,7 +342,12 @@ def judge(
         hook_outputs=stack.hook_outputs,
         now=now,
     )
-    reasons = [*filter(None, [stack.problem()]), *problems]
+    cut = [
+        f'of the output "{name}" {missing}'
+        for name, value in stack.outputs.items()
+        if (missing := left_out(str(value)))
+    ]
+    reasons = [*filter(None, [stack.problem()]), *problems, *(cut if problems else [])]
     if diagnosis is None and stack.status.endswith("IN_PROGRESS"):
         reasons += _waited_for(events)
     outcome = Outcome.FAILED if reasons else Outcome.PASSED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -352,6 +353,46 @@ def test_a_device_of_fstab_that_is_not_there(story, agent):
     diagnosis = story.diagnosis()
     assert diagnosis.fault == "missing-device"
     assert 'names "/dev/vdb" for "/data"' in diagnosis.seen
+
+
+UUID = "0f6e1c2a-7b1d-4c55-9d0e-2f2b8a6c1d11"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # systemd 252 and 257 cut the middle of a line on a console of 80 columns.
+        f"[ TIME ] Timed out waiting for device dev-di\u2026{UUID[4:]}.",
+        f"[   91.2] systemd[1]: Timed out waiting for device dev-disk-by\\x2duuid-0f6e.device - "
+        f"/dev/disk/by-uuid/{UUID}.",
+    ],
+)
+def test_line_of_fstab_is_named_by_its_uuid_and_the_fault_is_the_boots(story, line):
+    story.finished()
+    story.signal()
+    story.taken()
+    story.console(line, 'You are in emergency mode. After logging in, type "journalctl -xb"')
+    story.probe("disk", f"=== fstab\nLABEL=img-rootfs /\nUUID={UUID} /srv\nUUID=0000-1 /x\n")
+    diagnosis = story.diagnosis("CREATE_IN_PROGRESS")
+    assert (diagnosis.fault, diagnosis.stage) == ("missing-device", Stage.BOOTED)
+    assert f'/etc/fstab names "UUID={UUID}" for "/srv"' in diagnosis.seen
+
+
+@pytest.mark.parametrize(
+    ("line", "fstab", "seen"),
+    [
+        ("srv-data.mount - /srv/data.", "/dev/vdb /srv/data", 'of "/dev/vdb" on "/srv/data"'),
+        ("srv\u2026v/data.", "/dev/vdb /srv/data", 'of "/dev/vdb" on "/srv/data"'),
+        ("srv-data.mount - /srv/data.", "/dev/vdc /srv", 'the mount on "/srv/data"'),
+    ],
+)
+def test_mount_of_fstab_that_failed_is_named(story, line, fstab, seen):
+    story.power()
+    story.console(f"[FAILED] Failed to mount {line}", "You are in emergency mode. After logging in")
+    story.probe("disk", f"=== fstab\n{fstab}\n")
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == ("mount-failed", Stage.BOOTED)
+    assert seen in diagnosis.seen
 
 
 def test_device_of_the_console_is_not_one_of_fstab(story):
@@ -754,3 +795,5 @@ def test_the_script_is_posix_shell_and_answers_in_sections():
     assert list(state.sections)[-1] == "end"
     assert state.lines("clock")[0].isdigit()
     assert state.mount("/")[0] == "/"
+    rows = [line.split()[:2] for line in Path("/etc/fstab").read_text().splitlines()]
+    assert state.rows("fstab", 2) == [row for row in rows if row and row[0][0] != "#"]

@@ -9,7 +9,9 @@ import pytest
 
 from hotplate.errors import Outcome
 from hotplate.events.console_patterns import BY_NAME
+from hotplate.events.expected import Transport
 from hotplate.report import junit
+from hotplate.verdict.diagnosis import diagnose
 from hotplate.verdict.rules import RULES
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
@@ -21,6 +23,7 @@ Traceback (most recent call last):
     from os_collect_config.collect import __main__
 ModuleNotFoundError: No module named 'oslo_config'
 """
+ADDRESS_LINE = "[   31.2] cloud-init: ens4: 169.254.169.15"
 KERNEL_LINE = "[    0.000000] Linux version 6.6.58-0-virt"
 EXITED = "deploy_status_code : Deployment exited with non-zero status code: {}"
 REFUSED = (
@@ -298,6 +301,91 @@ def test_a_script_that_fails_is_the_scripts_failure(story):
     assert (diagnosis.fault, diagnosis.stage) == ("hook-failed", Stage.HOOK_FINISHED)
     assert "status 3" in diagnosis.seen
     assert diagnosis.seen.endswith('it said "no such package: apache"')
+
+
+def test_first_error_of_a_script_is_quoted_with_the_last(story):
+    story.finished(status=127)
+    story.signal()
+    story.deployment("FAILED", EXITED.format(127))
+    script = "/var/lib/heat-config/heat-config-script/5c9f: line"
+    first, last = f"{script} 3: yum: command not found", f"{script} 9: mysql: command not found"
+    diagnosis = story.diagnosis("CREATE_FAILED", "it failed", f"{first}\nnothing to do\n{last}\n")
+    assert diagnosis.seen.endswith(f'it said "{first} ... {last}"')
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(1, "what it wrote was not sent to Heat"), (137, "")],
+)
+def test_advice_names_no_folder_where_nothing_was_sent(story, status, words):
+    """Of a deployment with NO_SIGNAL, Heat has no output, and so has the folder of the run."""
+    story.deployed = False
+    story.expect(story.wanted(transport=Transport.NONE))
+    story.finished(status=status)
+    diagnosis = diagnose(story.events, story.tracker, stack_status="CREATE_COMPLETE")
+    assert diagnosis.fault == ("hook-failed" if words else "hook-killed")
+    assert words in diagnosis.advice[:1].lower() + diagnosis.advice[1:]
+    assert "folder deployments" not in diagnosis.advice
+
+
+def test_output_that_was_cut_is_told_with_where_the_whole_is(story):
+    where = "the whole is on the server in /var/log/heat-config/5c9f.stdout"
+    mark = f"\n[... 49000000 of 50000000 characters are left out here; {where} ...]\n"
+    story.finished(status=1)
+    story.signal()
+    story.deployment("FAILED", EXITED.format(1))
+    seen = story.diagnosis("CREATE_FAILED", "it failed", f"x{mark}it broke\n").seen
+    assert seen.endswith(f"of its stderr 49000000 of 50000000 characters are left out; {where}")
+
+
+def test_output_that_an_expectation_misses_is_told_to_be_cut(passed):
+    where = "the whole is on the server in /var/log/heat-config/5c9f.stdout"
+    mark = f"\n[... 49000000 of 50000000 characters are left out here; {where} ...]\n"
+    problem = 'output "stdout" does not contain "ready"'
+    verdict = passed.result(outputs={"stdout": f"a{mark}b"}, problems=[problem])
+    assert verdict.reasons == (
+        problem,
+        f'of the output "stdout" 49000000 of 50000000 characters are left out; {where}',
+    )
+
+
+@pytest.mark.parametrize("tag", ["cloud-init[301]: ", "os-collect-config[733]: "])
+def test_traceback_is_quoted_by_its_last_line(story, tag):
+    story.boot()
+    story.console(
+        f"[   12.1] {tag}Traceback (most recent call last):",
+        "[   12.1] systemd[1]: Started x.service.",
+        f'[   12.1] {tag}  File "/usr/bin/x", line 5, in <module>',
+        f"[   12.1] {tag}    import yaml",
+        f"[   12.2] {tag}ModuleNotFoundError: No module named 'yaml'",
+        f"[   12.2] {tag}and so on",
+    )
+    seen = story.diagnosis().seen
+    assert seen.endswith(f"\"{tag}ModuleNotFoundError: No module named 'yaml'\"")
+
+
+def test_agents_traceback_is_quoted_by_its_last_line_whatever_it_is_called(story):
+    story.up()
+    log = TRACEBACK.replace("ModuleNotFoundError", "oslo_config.cfg.ConfigFilesNotFound")
+    story.agent(log, NRestarts="7", ActiveState="failed")
+    assert "ConfigFilesNotFound: No module named" in story.diagnosis().seen
+
+
+@pytest.mark.parametrize("shown", ["console", "probe", ""])
+def test_image_without_cloud_init_is_not_sent_to_its_log(story, shown):
+    story.deployed = False
+    story.boot()
+    story.user_data("part-001", handles=(f"{story.STACK}/handle",))
+    resource(story, "wait", "OS::Heat::WaitCondition", "IN_PROGRESS")
+    story.console(ADDRESS_LINE)
+    story.metadata()
+    if shown == "console":
+        story.console("heat-config-bootstrap: the metadata were taken from the service")
+    elif shown == "probe":
+        story.probe("health", "=== units\nId=cloud-init.service\nLoadState=not-found\n")
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == "wait-signal-missing"
+    assert ("/var/log/cloud-init-output.log" in diagnosis.advice) is not bool(shown)
 
 
 def test_a_hook_that_was_stopped_for_its_time(story):

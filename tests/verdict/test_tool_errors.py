@@ -54,6 +54,21 @@ def test_a_hook_that_wrote_nothing_has_no_error():
     assert HookOutput(stdout="\n", stderr=" \n---\n").error == ""
 
 
+@pytest.mark.parametrize(
+    ("secret", "text", "shown"),
+    [
+        ("admin", "mysqladmin: command not found", "mysqladmin: command not found"),
+        ("admin", "-padmin user=admin adminadmin", "-pREDACTED user=REDACTED REDACTED"),
+        ("admin", "mysql -uroot -padmin", "mysql -uroot -pREDACTED"),
+        ("admin", "mysql://root:admin@db 'admin'", "mysql://root:REDACTED@db 'REDACTED'"),
+        ("s3cretword", "xs3cretwordx", "xREDACTEDx"),
+        ("correcthorsebattery", "xcorrecthorsebatteryx", "xREDACTEDx"),
+    ],
+)
+def test_secret_that_is_a_common_word_leaves_other_words_readable(secret, text, shown):
+    assert HookOutput(stderr=text).without([secret], str).stderr == shown
+
+
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_whatever_was_written_one_line_is_quoted(stderr, stdout):
     quoted = error_in(stderr, stdout)
