@@ -196,6 +196,11 @@ def exhaustion(error: BaseException) -> bool:
     return _number(error) in _REMEDIES
 
 
+def remedy(error: BaseException) -> str:
+    """Return the command that shows more of an error by which the host says that it is full."""
+    return _REMEDIES.get(_number(error) or 0, "")
+
+
 def _number(error: BaseException) -> int | None:
     """Return the operating system's error number behind an exception, SQLite's too."""
     if isinstance(error, sqlite3.Error):

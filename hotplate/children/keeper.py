@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.children import reaper as program
-from hotplate.errors import HostError, MachineLostError
+from hotplate.errors import HostError, MachineLostError, remedy
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 FIRST_CHILD_FD = program.FIRST_CHILD_FD
@@ -249,7 +249,9 @@ class Keeper:
             )
         except OSError as error:
             os.close(read_end)
-            raise HostError(f'the program "{argv[0]}" cannot be started: {error}') from error
+            raise HostError(
+                f'the program "{argv[0]}" cannot be started: {error.strerror}', hint=remedy(error)
+            ) from error
         except MachineLostError:
             os.close(read_end)
             raise

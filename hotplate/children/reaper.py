@@ -225,7 +225,7 @@ class Reaper:
             answer = getattr(self, "do_" + request.pop("do"))(descriptors, handed_out, **request)
             reply = {"ok": answer}
         except OSError as error:
-            reply = {"error": str(error), "errno": error.errno}
+            reply = {"error": error.strerror or str(error), "errno": error.errno}
         try:
             socket.send_fds(self.control, [json.dumps(reply).encode()], handed_out)
         except OSError:
@@ -338,7 +338,9 @@ class Reaper:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             null = os.open(os.devnull, os.O_RDWR)
-            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in [*channels, error_pipe]]
+            # First out of the way of those that they become: a child may have few in all.
+            free = FIRST_CHILD_FD + len(channels)
+            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, free) for fd in [*channels, error_pipe]]
             error_pipe = high.pop()
             for number, target in ((null, 0), (stderr, 1), (stderr, 2)):
                 os.dup2(number, target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 from pathlib import Path
 
 
@@ -12,6 +13,22 @@ def hash_file(file: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def read_regular(file: Path, limit: int) -> bytes:
+    """Return the bytes of a small file that somebody else may have put there.
+
+    :param limit: the bytes that it may have.
+    :raises OSError: it is not there, or larger, or a FIFO, a device, or anything else that is not
+        a regular file; none of these is waited for.
+    """
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(f'"{file}" is not a regular file')
+        data = stream.read(limit + 1)
+        if len(data) > limit:
+            raise OSError(f'"{file}" has more than {limit} bytes')
+        return data
 
 
 def hash_directory(directory: Path) -> str:
@@ -38,7 +55,7 @@ def sha256_of(file: Path, cache: Path | None = None) -> str:
     parts = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     note = cache / "sha256" / "-".join(map(str, parts))
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        digest = note.read_text().strip()
+        digest = read_regular(note, 100).decode().strip()
         if len(digest) == 64:
             return digest
     value = hash_file(file)

@@ -12,13 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.errors import ImageError
-from hotplate.image.checksum import sha256_of
+from hotplate.image.checksum import read_regular, sha256_of
 
 SUFFIX = ".manifest.json"
 SUFFIXES = (".qcow2", ".raw")
 FORMAT = 1
 """Of what a build writes; another one when a key changes its meaning or goes.  A manifest without
 one is of a hotplate before 0.1.0, and has the other keys of format 1."""
+
+MAX_SIZE = 16 << 20
+"""Bytes of a manifest that is read; one with 10,000 packages has 1 MB."""
+
+DEEPEST = 8
+"""So many levels of maps and lists may one have; format 1 has three."""
 
 
 def path_for(image: Path) -> Path:
@@ -46,12 +52,24 @@ def is_readable(document: Mapping[str, Any]) -> bool:
 
 
 def read(image: Path) -> dict[str, Any]:
-    """Return the manifest beside an image; empty when there is none that can be read."""
-    with contextlib.suppress(OSError, ValueError):
-        document = json.loads(path_for(image).read_text(encoding="utf-8"))
-        if isinstance(document, dict):
+    """Return the manifest beside an image, which may come from anybody.
+
+    :return: empty when there is none that can be read: no regular file, too large, not JSON.
+    """
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        document = json.loads(read_regular(path_for(image), MAX_SIZE))
+        if isinstance(document, dict) and _is_shallow(document, DEEPEST):
             return document
     return {}
+
+
+def _is_shallow(value: object, levels: int) -> bool:
+    """Return True for what whoever prints it can go through without end of the stack."""
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if not isinstance(value, list):
+        return True
+    return levels > 0 and all(_is_shallow(each, levels - 1) for each in value)
 
 
 def check_set(image: Path, beside: Mapping[str, Path], *, checksums: Path | None = None) -> None:
@@ -65,10 +83,10 @@ def check_set(image: Path, beside: Mapping[str, Path], *, checksums: Path | None
     """
     manifest = read(image)
     digests = manifest.get("beside")
-    expected = {suffix: str(digest) for suffix, digest in digests.items()} if digests else {}
+    expected = digests.copy() if isinstance(digests, dict) else {}
     files = {suffix: path for suffix, path in beside.items() if suffix in expected}
     if files and "sha256" in manifest:
-        files["image"], expected["image"] = image, str(manifest["sha256"])
+        files["image"], expected["image"] = image, manifest["sha256"]
     for name, file in files.items():
         if sha256_of(file, checksums) != expected[name]:
             raise ImageError(
@@ -126,5 +144,5 @@ def elements_of(image: Path, *, checksums: Path | None = None) -> Collection[str
     with contextlib.suppress(OSError):
         if manifest.get("sha256") == sha256_of(image, checksums):
             elements = manifest.get("elements")
-            return tuple(elements) if elements else None
+            return tuple(elements) if isinstance(elements, (dict, list)) and elements else None
     return None

@@ -115,7 +115,10 @@ class Contents:
     @cached_property
     def release(self) -> Mapping[str, str]:
         """The fields of os-release(5)."""
-        text = self.tree.text("/etc/os-release") or self.tree.text("/usr/lib/os-release")
+        text = ""
+        for path in ("/etc/os-release", "/usr/lib/os-release"):
+            # Little of it: shlex takes time by the square of the length of a field.
+            text = text or self.tree.text(path, 8 << 10)
         return {name: _unquoted(value) for name, value in _SETTING.findall(text)}
 
     @property
@@ -219,7 +222,7 @@ class Contents:
         for path in files:
             try:
                 # One file has the last word on all of a list.
-                settings = yaml.safe_load(self.tree.read(path, 1 << 18))
+                settings = yaml.safe_load(self.tree.text(path))
             except (yaml.YAMLError, ValueError, RecursionError):
                 continue
             if isinstance(settings, dict):

@@ -115,6 +115,7 @@ def fstab(contents: Contents) -> Iterator[ImageFault]:
                     f"write LABEL={system.label}" if system.label else f"write UUID={system.uuid}",
                     ["/etc/fstab"],
                 )
+                return
 
 
 def no_agent(contents: Contents) -> Iterator[ImageFault]:

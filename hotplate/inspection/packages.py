@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from hotplate.inspection.tree import Tree
+from hotplate.inspection.tree import LARGEST_TEXT, MOST_FILES, Tree
 
 STATUS = "/var/lib/dpkg/status"
 INFO = "/var/lib/dpkg/info"
+MAX_LIST = 8 << 20
+"""Bytes of the list of a package's files that are read."""
+
 RPM_DATABASES = ("/var/lib/rpm", "/usr/lib/sysimage/rpm")
 
 MERGED = re.compile(r"^/(?:bin|sbin|lib|lib32|lib64|libx32)(?=/)")
@@ -51,7 +54,7 @@ class Packages:
     def debian(self) -> dict[str, Package]:
         """Packages of dpkg by their names; of two architectures the native one."""
         packages: dict[str, Package] = {}
-        for paragraph in self._tree.text(STATUS).split("\n\n"):
+        for paragraph in self._tree.text(STATUS, LARGEST_TEXT).split("\n\n"):
             fields = dict(_FIELD.findall(paragraph))
             if fields.get("Status", "").endswith(" installed") and fields.get("Package"):
                 package = _package(fields)
@@ -88,11 +91,13 @@ class Packages:
 
     @cached_property
     def _owners(self) -> dict[str, str]:
-        owners = {}
+        owners: dict[str, str] = {}
         for path in self._tree.paths(INFO, ".list"):
             name = path.rpartition("/")[2].removesuffix(".list").partition(":")[0]
-            for line in self._tree.text(path).splitlines():
+            for line in self._tree.text(path, MAX_LIST).splitlines():
                 owners[self.merged(line)] = name
+            if len(owners) > MOST_FILES:
+                break
         return owners
 
     @cached_property
@@ -124,7 +129,7 @@ class Packages:
         for package in self.python:
             if prefix and package.place.startswith(f"{prefix}/"):
                 folder = f"{package.name.replace('-', '_')}-{package.version}.dist-info"
-                record = self._tree.text(f"{package.place}/{folder}/RECORD")
+                record = self._tree.text(f"{package.place}/{folder}/RECORD", LARGEST_TEXT)
                 if f"/bin/{program}," in record:
                     return f"{package.name} {package.version}"
         return ""

@@ -12,6 +12,10 @@ MOST_LINKS = 40
 LARGEST_TEXT = 16 << 20
 """Bytes of one file that are read."""
 
+TEXT = 256 << 10
+"""Bytes of a text of settings that are read: parsing takes longer than reading, of some formats
+by the square of the length."""
+
 DEEPEST = 64
 MOST_FILES = 1_000_000
 """As many files of an image are looked at."""
@@ -114,9 +118,9 @@ class Tree:
         inode = self.find(path)
         return self.file_system.read(inode, limit) if inode and inode.is_file else b""
 
-    def text(self, path: str) -> str:
-        """Return a file as text; what is not UTF-8 is replaced."""
-        return self.read(path).decode("utf-8", "replace")
+    def text(self, path: str, limit: int = TEXT) -> str:
+        """Return the first bytes of a file as text; what is not UTF-8 is replaced."""
+        return self.read(path, limit).decode("utf-8", "replace")
 
     def walk(self, top: str = "/") -> Iterator[tuple[str, Inode]]:
         """Yield all that lies below a directory with its path, without going through links."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -80,6 +81,44 @@ def test_a_file_system_that_cannot_be_read_here(tmp_path, capsys):
     assert status == 3
     assert "xfs, 1 MB" in out
     assert "guestfish" in err
+
+
+NESTED = b'{"elements":' * 200_000
+BESIDE = {
+    "a fifo": os.mkfifo,
+    "a link to a device": lambda path: path.symlink_to("/dev/zero"),
+    "nested deeply": lambda path: path.write_bytes(NESTED),
+    "nested a little too deeply": lambda path: path.write_bytes(b'{"built":' * 9 + b"1" + b"}" * 9),
+    "too large": lambda path: path.write_bytes(b" " * (16 << 20) + b"{}"),
+    "a list": lambda path: path.write_bytes(b"[1]"),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_manifest_that_cannot_be_read_counts_as_none(image, tmp_path, case):
+    """One that comes with an image may be anything; neither waits for it nor ends in a traceback.
+
+    A process of its own, which can be ended: some would be read for ever.
+    """
+    path = Path(shutil.copy(image, tmp_path))
+    BESIDE[case](path.with_suffix(".manifest.json"))
+    command = ["hotplate", "inspect", "--json", path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["manifest"] == "none"
+
+
+def test_few_open_files_are_enough(image, tmp_path):
+    path = tmp_path / "web.qcow2"
+    subprocess.run(["qemu-img", "convert", "-O", "qcow2", image, path], check=True)
+    for files, status, said in (
+        (64, 0, ""),
+        (12, 3, "Too many open files\n  hint: ulimit -n 4096"),
+    ):
+        command = ["sh", "-c", f'ulimit -n {files} && exec hotplate inspect "$0"', path]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, said in done.stderr) == (status, True), done.stderr
+        assert "[Errno" not in done.stderr
 
 
 def test_a_host_without_qemu_nbd(image, tmp_path, capsys, monkeypatch):

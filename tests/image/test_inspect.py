@@ -6,6 +6,7 @@ import hashlib
 import os
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -227,3 +228,18 @@ def test_a_hash_is_remembered_until_the_file_changes(make_image, tmp_path: Path)
     changed = image.sha256(tmp_path / "cache")
     assert changed not in ("0" * 64, first)
     assert changed == image.sha256()
+
+
+def test_fifo_among_the_checksums_is_not_waited_for(make_image, tmp_path):
+    image = make_image("disk.raw", mbr())
+    script = (
+        "import sys; from pathlib import Path; from hotplate.image.checksum import sha256_of; "
+        "print(sha256_of(Path(sys.argv[1]), Path(sys.argv[2])))"
+    )
+    command = [sys.executable, "-c", script, str(image), str(tmp_path / "cache")]
+    first = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (note,) = (tmp_path / "cache" / "sha256").iterdir()
+    note.unlink()
+    os.mkfifo(note)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == first

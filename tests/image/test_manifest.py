@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from hotplate.errors import ImageError
 from hotplate.image import manifest, output
 from hotplate.image.build import Build
+from hotplate.image.checksum import sha256_of
+from hotplate.image.inspect import Image
 from hotplate.image.plan import BuildRequest, Layout
 
 SCHEMA = Draft202012Validator(manifest.schema())
@@ -83,6 +86,25 @@ def test_what_is_not_so_does_not_pass(written: Any, case: str):
     good = written(Layout.PARTITION)
     spoiled = {key: each for key, each in (good | SPOILED[case]).items() if each is not None}
     assert not SCHEMA.is_valid(spoiled)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"beside": ["vmlinuz"]}, {"elements": 3}, {"beside": {"vmlinuz": [1]}}, {"arch": []}],
+)
+def test_manifest_with_values_of_other_types_ends_nothing(tmp_path: Path, document: dict[str, Any]):
+    image, kernel = tmp_path / "web.raw", tmp_path / "web.vmlinuz"
+    image.write_bytes(bytes(1080) + b"\x53\xef" + bytes(4096))
+    for each in (kernel, tmp_path / "web.initrd"):
+        each.write_bytes(b"it")
+    about = {"sha256": sha256_of(image), **document}
+    manifest.path_for(image).write_text(json.dumps(about))
+    assert manifest.elements_of(image) is None
+    if "vmlinuz" in about.get("beside", {}) and isinstance(about["beside"], dict):
+        with pytest.raises(ImageError, match="is not the file that"):
+            Image.open(image)
+    else:
+        assert Image.open(image).kernel == kernel
 
 
 def test_one_of_before_is_read_and_one_of_later_is_not():

@@ -181,6 +181,11 @@ def test_a_tool_that_the_unit_names_is_not_looked_for(good, write, make_disk):
     assert kinds(make_disk(good)) == []
 
 
+def test_fstab_is_found_once_however_long_it_is(good, write, make_disk):
+    write(good, "etc/fstab", "LABEL=x / \n" * 1000)
+    assert kinds(make_disk(good)) == ["fstab"]
+
+
 def test_a_file_system_alone_needs_its_kernel_beside_it(good, tmp_path, make_file_system):
     path = make_file_system(good, tmp_path / "part.raw")
     assert kinds(path) == ["no-kernel-beside"]
