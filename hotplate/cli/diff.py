@@ -29,7 +29,7 @@ EPILOG = """\
 exit status:
   0      compared, whatever is different
   1      one is damaged or no image; with --strict, there is a difference
-  2      wrong usage, or an image that does not exist
+  2      wrong usage, or an image that does not exist or is no qcow2 or raw
   3      the host lacks something, or a root file system cannot be read here
   128+N  interrupted by the signal N
 

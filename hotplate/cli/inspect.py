@@ -26,7 +26,7 @@ EPILOG = """\
 exit status:
   0      looked at, whatever was found
   1      the image is damaged or no image; with --strict, there is a finding
-  2      wrong usage, or an image that does not exist
+  2      wrong usage, or an image that does not exist or is no qcow2 or raw
   3      the host lacks something, or the root file system cannot be read here
   128+N  interrupted by the signal N
 

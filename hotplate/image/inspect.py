@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import struct
 import subprocess
 import tempfile
@@ -16,6 +17,10 @@ from hotplate.image.plan import Layout
 
 FORMATS = ("qcow2", "raw")
 """The formats a machine is given; others are to be converted first."""
+
+KERNEL = ("vmlinuz", "kernel")
+INITRD = ("initrd", "initramfs")
+"""The suffixes of a partition image's kernel and initrd: diskimage-builder's, then others'."""
 
 SECTOR = 512
 HEAD = 34 * SECTOR
@@ -74,17 +79,17 @@ class ImageFile:
 
         :param path: a qcow2 or raw file, or its name without the suffix.
         :param allow_backing: follow the names of backing files out of the image's directory.
-        :raises UsageError: there is no such file.
-        :raises ImageError: it is empty, truncated, of another format, or names what is refused.
+        :raises UsageError: there is no such file, or it is of another format.
+        :raises ImageError: it is empty, truncated, or names what is refused.
         """
         file = find(Path(path))
         if file.stat().st_size == 0:
             raise ImageError(f'the image "{path}" is empty')
         kind = qcow2.format_of(file)
         if kind not in FORMATS:
-            raise ImageError(
+            raise UsageError(
                 f'"{file}" is an image in the format "{kind}"; expected {" or ".join(FORMATS)}',
-                hint=f"qemu-img convert -O qcow2 {file} {file.with_suffix('.qcow2')}",
+                hint=_convert(file),
             )
         # First of all: until then nothing may open what the image names.
         links = qcow2.chain(file, allow_backing=allow_backing)
@@ -138,7 +143,7 @@ class Image:
         :param allow_backing: follow the names of backing files, and links to a kernel and an
             initrd, out of the image's directory.
         :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
-        :raises UsageError: there is no such file.
+        :raises UsageError: there is no such file, or it is of another format.
         :raises ImageError: it cannot be booted; says why.
         :raises HostError: ``qemu-img`` is missing.
 
@@ -165,8 +170,8 @@ class Image:
                 "that is known",
                 hint=f"look at it with: file {file}",
             )
-        kernel = _beside(file, ("vmlinuz", "kernel"), "kernel", allow_backing=allow_backing)
-        initrd = _beside(file, ("initrd", "initramfs"), "initrd", allow_backing=allow_backing)
+        kernel = _beside(file, KERNEL, "kernel", allow_backing=allow_backing)
+        initrd = _beside(file, INITRD, "initrd", allow_backing=allow_backing)
         manifest.check_set(file, {"vmlinuz": kernel, "initrd": initrd}, checksums=checksums)
         return cls(
             file,
@@ -211,7 +216,11 @@ def find(path: Path) -> Path:
     else:
         if path.is_dir():
             raise UsageError(f'"{path}" is a directory, not an image file')
-        raise UsageError(f'there is no image "{path}"', hint=f"hotplate build -o {path}")
+        raise UsageError(
+            f'there is no image "{path}"',
+            hint=f"name a file that is there: {shlex.join(['ls', str(path.parent)])}; or build "
+            f"one: {shlex.join(['hotplate', 'build', '-o', str(path)])}",
+        )
     if not os.access(file, os.R_OK):
         raise UsageError(f'the image "{path}" cannot be read', hint=f"ls -l {path}")
     return file
@@ -224,6 +233,13 @@ def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
     return done.stderr.decode(errors="replace").strip().splitlines()[-1:][0].strip() or "no reason"
+
+
+def _convert(file: Path) -> str:
+    """Return the command that makes an image of another format one that is booted."""
+    command = ["qemu-img", "convert", "-O", "qcow2", str(file), str(file.with_suffix(".qcow2"))]
+    beside = " and ".join(f"{file.stem}.{suffixes[0]}" for suffixes in (KERNEL, INITRD))
+    return f"{shlex.join(command)}  # if it is a partition image, copy {beside} to the same place"
 
 
 def _check_length(file: Path) -> None:
@@ -298,13 +314,8 @@ def _arch(file: Path, kernel: Path | None) -> str:
     return DEBIAN.get(str(manifest.read(file).get("arch")), DEFAULT_ARCH)
 
 
-def _stem(file: Path) -> Path:
-    """Return an image's path without the suffix of its format."""
-    return file.with_suffix("") if file.suffix.lstrip(".") in FORMATS else file
-
-
 def _beside(file: Path, suffixes: tuple[str, ...], what: str, *, allow_backing: bool) -> Path:
-    name = _stem(file)
+    name = manifest.stem_of(file)
     for suffix in suffixes:
         candidate = name.with_name(f"{name.name}.{suffix}")
         if candidate.is_file() and candidate.stat().st_size:
@@ -316,8 +327,9 @@ def _beside(file: Path, suffixes: tuple[str, ...], what: str, *, allow_backing: 
                     hint="copy the file there, or, if you trust the image: --allow-backing",
                 )
             return candidate
+    expected = " or ".join(f'"{name.name}.{suffix}"' for suffix in suffixes)
     raise ImageError(
         f'"{file}" is one file system without a boot loader, and no {what} lies beside it; '
-        f'expected "{name.name}.{suffixes[0]}"',
+        f"expected {expected}",
         hint="with diskimage-builder that is the element baremetal, or vm for a whole disk",
     )

@@ -14,7 +14,7 @@ from typing import Any
 from hotplate.errors import ImageError
 from hotplate.image import manifest
 from hotplate.image.checksum import sha256_of
-from hotplate.image.inspect import HEAD, ImageFile, Table, read_table
+from hotplate.image.inspect import HEAD, INITRD, KERNEL, ImageFile, Table, read_table
 from hotplate.inspection.contents import Contents
 from hotplate.inspection.disk import Disk, open_disk
 from hotplate.inspection.ext4 import Ext4
@@ -85,10 +85,10 @@ class Inspection:
     @property
     def kernel_beside(self) -> bool:
         """Whether a kernel and an initrd lie beside the image."""
-        stem = self.file.path.with_suffix("")
+        stem = manifest.stem_of(self.file.path)
         return all(
             any(stem.with_name(f"{stem.name}.{suffix}").is_file() for suffix in suffixes)
-            for suffixes in (("vmlinuz", "kernel"), ("initrd", "initramfs"))
+            for suffixes in (KERNEL, INITRD)
         )
 
 
@@ -225,7 +225,8 @@ def _boot_findings(looked_at: Inspection, contents: Contents) -> Iterator[ImageF
             "no-kernel-beside",
             f'"{looked_at.file.path.name}" is one file system without a boot loader, and no '
             "kernel and initrd lie beside it",
-            "copy NAME.vmlinuz and NAME.initrd to it, or build a whole disk",
+            "copy NAME.vmlinuz or NAME.kernel and NAME.initrd or NAME.initramfs to it, or build a "
+            "whole disk",
         )
     if looked_at.table is not None and not looked_at.firmware:
         yield fails(

@@ -155,12 +155,11 @@ def bad_backing(make_image, tmp_path: Path) -> Path:
         (bad_empty, "is empty"),
         (bad_text, "is not an image"),
         (bad_zeros, "is not an image"),
-        (bad_no_kernel, 'no kernel lies beside it; expected "part.vmlinuz"'),
-        (bad_no_initrd, 'no initrd lies beside it; expected "part.initrd"'),
+        (bad_no_kernel, 'no kernel lies beside it; expected "part.vmlinuz" or "part.kernel"'),
+        (bad_no_initrd, 'no initrd lies beside it; expected "part.initrd" or "part.initramfs"'),
         (bad_no_loader, "nothing that boots"),
         (bad_truncated, "is truncated"),
         (bad_header_only, "image"),
-        (bad_format, 'in the format "vmdk"'),
         (bad_backing, 'needs the backing file ".*base.raw"'),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -176,12 +175,38 @@ def test_one_sentence_for_each_that_cannot_boot(make_image, tmp_path: Path, make
 
 @pytest.mark.parametrize(
     ("make_bad", "sentence"),
-    [(bad_none, "there is no image"), (bad_directory, "is a directory")],
+    [
+        (bad_none, "there is no image"),
+        (bad_directory, "is a directory"),
+        (bad_format, 'in the format "vmdk"; expected qcow2 or raw'),
+    ],
 )
 def test_what_is_no_file_is_a_typing_error(make_image, tmp_path: Path, make_bad, sentence):
     with pytest.raises(UsageError, match=sentence) as raised:
         Image.open(make_bad(make_image, tmp_path))
     assert raised.value.exit_status == 2
+
+
+def test_hint_for_another_format_can_be_pasted(make_image, tmp_path: Path):
+    """diskimage-builder leaves a partition image's kernel and initrd beside each format of it."""
+    (tmp_path / "a b").mkdir()
+    vmdk = bad_format(make_image, tmp_path / "a b")
+    raw = make_image("disk.raw", EXT4)
+    subprocess.run(["qemu-img", "convert", "-O", "vmdk", raw, vmdk], check=True)
+    with pytest.raises(UsageError) as raised:
+        Image.open(vmdk)
+    assert "copy disk.vmlinuz and disk.initrd" in raised.value.hint
+    subprocess.run(["sh", "-c", raised.value.hint], check=True)
+    for each in ("vmlinuz", "initrd"):
+        (tmp_path / "a b" / f"disk.{each}").write_bytes(b"it")
+    assert Image.open(tmp_path / "a b" / "disk.qcow2").layout is Layout.PARTITION
+
+
+def test_image_that_is_not_there_is_looked_for_or_built(tmp_path: Path):
+    with pytest.raises(UsageError) as raised:
+        Image.open(tmp_path / "none.qcow2")
+    assert f"ls {tmp_path}; " in raised.value.hint
+    assert f"hotplate build -o {tmp_path}/none.qcow2" in raised.value.hint
 
 
 def test_a_whole_qcow2_is_as_long_as_it_has_to_be(make_image):
