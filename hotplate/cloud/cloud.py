@@ -177,21 +177,20 @@ class Cloud:
         self.identity.addresses = Addresses(self._host)
         keystone_backend.use(self.identity)
         self._exit.callback(keystone_backend.use, None)
+        # One of its own: the host's are answered few at a time, and each waits for the engine.
+        engines = self._listener()
+        heat = f"http://127.0.0.1:{engines.getsockname()[1]}"
         cloud_backend.use(
-            cloud_backend.Used(self._host, self.granted, networked, self.images.refusal)
+            cloud_backend.Used(
+                {**self._host, "heat": heat}, self.granted, networked, self.images.refusal
+            )
         )
         self._exit.callback(cloud_backend.use, cloud_backend.Used())
 
-        self._serving = Serving(
-            events=self.events,
-            threads=options.threads,
-            connections=HOST_CONNECTIONS,
-            # Heat's clients would keep hundreds in a long session, and one that is closed for its
-            # idleness just as its next request is sent would end a run.
-            keep_alive=False,
-            lift_limits=options.lift_limits,
-        )
-        self._exit.callback(self._serving.stop)
+        self._serving = self._host_serving(options.threads)
+        # Heat answers nobody before the services that it asks have answered it: what asks Heat must
+        # not take the threads, nor the connections, that those answer with.
+        self._neighbours = self._host_serving(None)
         self._apps["keystone"] = keystone_api.app(
             self.identity, signature_ttl=options.signature_ttl
         )
@@ -223,7 +222,9 @@ class Cloud:
         # Heat asks these itself while it starts and works.
         first = ("keystone", "glance", "nova", "neutron", "swift", "zaqar", "zaqar-websocket")
         for name in first:
-            self._exit.callback(self._serve(name, listeners[name], Side.HOST, ""))
+            self._exit.callback(
+                self._serve(name, listeners[name], Side.HOST, "", serving=self._neighbours)
+            )
 
         environment_dir = options.environment_dir or self.directory / "environment.d"
         environment_dir.mkdir(exist_ok=True)
@@ -259,6 +260,7 @@ class Cloud:
         self._apps["cfn"] = self._noticed(
             heat_api.cfn_app(self.identity, version, signature_ttl=options.signature_ttl)
         )
+        self._exit.callback(self._serve("heat", engines, Side.HOST, "", serving=self._neighbours))
         for name in listeners:
             if name not in first:
                 self._exit.callback(self._serve(name, listeners[name], Side.HOST, ""))
@@ -284,6 +286,20 @@ class Cloud:
         listener.bind(("127.0.0.1", 0))
         listener.listen(256)
         return listener
+
+    def _host_serving(self, threads: int | None) -> Serving:
+        """Return what serves listeners of the host's until the cloud ends."""
+        serving = Serving(
+            events=self.events,
+            threads=threads,
+            connections=HOST_CONNECTIONS,
+            # Heat's clients would keep hundreds in a long session, and one that is closed for its
+            # idleness just as its next request is sent would end a run.
+            keep_alive=False,
+            lift_limits=self.options.lift_limits,
+        )
+        self._exit.callback(serving.stop)
+        return serving
 
     def _serve_proxy(self) -> None:
         """Lead clients of the host to the addresses that guests have of the services."""
@@ -330,7 +346,7 @@ class Cloud:
             faults=self.faults,
             quota=quota,
         )
-        if serving is None:
+        if side is Side.HOST:
             self._fronts[service] = front
         return (serving or self._serving).add(listener, front)
 

@@ -22,7 +22,7 @@ class CloudOptions:
         because they are too large (:mod:`hotplate.cloud.http.limits`).
     :param environment_dir: environments every stack gets, as Heat's own ``environment_dir``.
     :param network_data: serve ``network_data.json``; off, because what it says replaces DHCP.
-    :param threads: how many requests of the host's are answered at once.
+    :param threads: how many requests of the host's Heat answers at once.
     :param public_key: the OpenSSH public key of each key pair that a template names and nobody
         made.
     :param images: the images of the host's that Glance has from the start.

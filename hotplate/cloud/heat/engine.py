@@ -55,6 +55,10 @@ QUIET = {
 LOG_BYTES = 32 << 20
 """How large Heat's log becomes before it is begun again; the one before is kept."""
 
+ANSWER_SECONDS = 600
+"""How long a request waits for the engine.  After 60 s, Heat's default, many at once on a slow host
+would be answered with 500, and done nevertheless; TripleO has 600 s too."""
+
 _WRITES = "hotplate_writes"
 
 _loaded = False
@@ -352,6 +356,8 @@ class Engine:
         )
         self._service = service.EngineService("hotplate", rpc_api.ENGINE_TOPIC)
         self._service.start()
+        # The option is registered by the first client of the bus.
+        self._override("rpc_response_timeout", ANSWER_SECONDS)
 
     def _stop_service(self) -> None:
         running = self._service

@@ -328,6 +328,48 @@ def _no_write(_data: bytes) -> None:
     raise AssertionError("a service used the write() callable of WSGI")
 
 
+class _ThreadPerRequest:
+    """A dispatcher of waitress's in which no request waits for a thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+
+    def add_task(self, task: Any) -> None:
+        """Answer a request of a channel."""
+        thread = threading.Thread(
+            target=self._answer, args=(task,), name="hotplate-request", daemon=True
+        )
+        with self._lock:
+            self._threads.add(thread)
+        try:
+            thread.start()
+        except BaseException:
+            self._ended(thread)
+            task.cancel()
+            raise
+
+    def _answer(self, task: Any) -> None:
+        try:
+            task.service()
+        except Exception:  # as in waitress's own threads; the application's never come here
+            LOG.exception("a connection failed")
+        finally:
+            self._ended(threading.current_thread())
+
+    def _ended(self, thread: threading.Thread) -> None:
+        with self._lock:
+            self._threads.discard(thread)
+
+    def shutdown(self, cancel_pending: bool = True, timeout: float = 5) -> None:  # noqa: ARG002
+        """Wait for the threads to end, at most ``timeout`` seconds."""
+        end = time.monotonic() + timeout
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+
 class Serving:
     """Serves any number of listening sockets until it is stopped.
 
@@ -335,7 +377,7 @@ class Serving:
     function that :meth:`add` returns, or by :meth:`stop`.
 
     :param events: where a fault of its loop is kept.
-    :param threads: how many requests are answered at once.
+    :param threads: how many requests are answered at once; None answers each as it comes.
     :param connections: how many are open at once.
     :param keep_alive: keep a connection for the client's next request, until it was idle for
         :data:`limits.IDLE_SECONDS`.
@@ -347,20 +389,21 @@ class Serving:
         self,
         *,
         events: EventLog,
-        threads: int,
+        threads: int | None,
         connections: int,
         keep_alive: bool = True,
         sides: int = 1,
         lift_limits: bool = False,
     ) -> None:
         self._map: dict[int, object] = {}
-        self._threads = threads
         self._connections = connections
         self._keep_alive = keep_alive
         self._sides = sides
         self._lift_limits = lift_limits
-        self._dispatcher = ThreadedTaskDispatcher()
-        self._dispatcher.set_thread_count(threads)
+        self._dispatcher: Any = _ThreadPerRequest()
+        if threads is not None:
+            self._dispatcher = ThreadedTaskDispatcher()
+            self._dispatcher.set_thread_count(threads)
         self._lock = threading.Lock()
         self._work: list[Callable[[], None]] = []
         self._stopping = False
@@ -375,7 +418,6 @@ class Serving:
         borne = limits.BORNE[service]
         largest = max(limits.LIFTED, borne) if self._lift_limits else borne
         return Adjustments(
-            threads=self._threads,
             backlog=256,
             # Of the loop's own there are two for each listener, and what wakes it.
             connection_limit=self._connections + 2 * len(limits.BORNE) * self._sides + 1,

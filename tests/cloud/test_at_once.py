@@ -1,0 +1,70 @@
+"""Many users of one cloud at once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import requests
+import yaml
+from test_templates import hot
+
+from hotplate.timing.deadline import Deadline, retry
+
+PORT = hot(
+    {
+        "port": {
+            "type": "OS::Neutron::Port",
+            "properties": {"network": "hotplate", "security_groups": ["default"]},
+        }
+    }
+)
+REMOTE = hot(
+    {"stack": {"type": "OS::Heat::Stack", "properties": {"template": yaml.safe_dump(hot({}))}}}
+)
+
+
+def token_of(cloud: Any) -> str:
+    owner = cloud.credentials
+    password = {"user": {"id": owner.user_id, "password": owner.password}}
+    answer = requests.post(
+        f"{cloud.endpoints['keystone']}/v3/auth/tokens",
+        json={
+            "auth": {
+                "identity": {"methods": ["password"], "password": password},
+                "scope": {"project": {"id": owner.project_id}},
+            }
+        },
+        timeout=60,
+    )
+    return answer.headers["X-Subject-Token"]
+
+
+@pytest.mark.parametrize(("template", "users"), [(PORT, 200), (REMOTE, 40)])
+def test_heat_answers_all_who_create_stacks_at_once(
+    cloud: Any, template: dict[str, Any], users: int
+) -> None:
+    # Before Heat answers with 201, the engine looks up the network in Neutron, and has the template
+    # of a remote stack validated by Heat.
+    url = f"{cloud.endpoints['heat']}/v1/{cloud.credentials.project_id}/stacks"
+    headers = {"X-Auth-Token": token_of(cloud)}
+
+    names = [f"user-{users}-{number}" for number in range(users)]
+
+    def create(name: str) -> int:
+        body = {"stack_name": name, "template": template}
+        return requests.post(url, json=body, headers=headers, timeout=600).status_code
+
+    with ThreadPoolExecutor(users) as pool:
+        statuses = list(pool.map(create, names))
+    assert statuses == [201] * users
+
+    def look(last: bool) -> bool | None:
+        stacks = requests.get(url, headers=headers, timeout=60).json()["stacks"]
+        shown = {each["stack_name"]: each["stack_status"] for each in stacks}
+        done = [name for name in names if shown[name] == "CREATE_COMPLETE"]
+        assert not last, f"{len(done)} of {users} are complete"
+        return len(done) == users or None
+
+    assert retry(look, Deadline(300, f"{users} stacks"), every=0.5)
