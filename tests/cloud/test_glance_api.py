@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import itertools
@@ -257,6 +258,21 @@ def test_data_that_is_lost_is_waited_for(tmp_path: Path) -> None:
     with pytest.raises(GlanceError, match="No image"):
         images.get("none")
     store.close()
+
+
+def test_upload_undoes_no_change_that_was_made_meanwhile(tmp_path: Path) -> None:
+    with contextlib.closing(Store(tmp_path / "neighbours.db")) as store:
+        images = Images(store, tmp_path / "images", session=(), owner="me")
+        made = images.create({"disk_format": "raw", "container_format": "bare"}, "me")
+
+        class Slow(io.BytesIO):
+            def read(self, size: int | None = -1) -> bytes:
+                images.change(images.get(made["id"]), {"name": "renamed"})
+                return super().read(size)
+
+        uploaded = images.upload(made, Slow(b"x"))
+        assert (uploaded["name"], uploaded["status"]) == ("renamed", "active")
+        assert images.get(made["id"]) == uploaded
 
 
 def test_versions_schemas_and_tokens(cloud: Any, glance: Any) -> None:

@@ -257,11 +257,12 @@ def test_interfaces_in_a_state_that_allows_no_change(
     assert neutron.list_ports(network_id=lan["id"])["ports"] == []
 
 
-def detached(nova: Any, server: Any) -> str:
-    """The result of a server's newest action, once it has one."""
+def detached(nova: Any, server: Any, *, among: str = "") -> str:
+    """The result of a server's newest action but for those ``among``, once it has one."""
 
     def result(_: bool) -> str | None:
-        newest = nova.instance_action.list(server)[0]
+        actions = nova.instance_action.list(server)
+        newest = next(each for each in actions if each.action != among)
         assert newest.action == "detach_interface"
         (event,) = nova.instance_action.get(server, newest.request_id).events
         return event["result"]
@@ -272,7 +273,7 @@ def detached(nova: Any, server: Any) -> str:
 class Keeper:
     """A guest that is asked to let go of an interface: it answers when it is let, and keeps it.
 
-    With ``keeps`` False it lets go then.
+    :ivar keeps: set to False, it lets go.
     """
 
     def __init__(self) -> None:
@@ -311,6 +312,35 @@ def test_an_interface_that_the_guest_keeps_stays(
     assert nova.instance_action.list(server)[0].message == "Error"
     assert [each.port_id for each in nova.servers.interface_list(server)] == [port.id]
     assert neutron.show_port(port.id)["port"]["device_id"] == server.id
+
+
+def test_detach_undoes_no_change_that_was_made_meanwhile(
+    nova: Any, boot: Any, keeper: Keeper
+) -> None:
+    """As in Nova, whose detach_interface writes the network information alone."""
+    server = boot(meta={"before": "1"})
+    (port_id,) = (each.port_id for each in nova.servers.interface_list(server))
+    keeper.keeps = False
+    nova.servers.interface_detach(server, port_id)
+    keeper.asked.wait()
+    nova.servers.update(server, name="renamed")
+    nova.servers.set_meta(server, {"kept": "yes"})
+    nova.servers.add_tag(server, "blue")
+    nova.servers.resize(server, "m1.large")
+    keeper.answers.set()
+    assert detached(nova, server, among="resize") == "Success"
+    after = nova.servers.get(server.id)
+    assert (after.name, after.metadata) == ("renamed", {"before": "1", "kept": "yes"})
+    assert (after.flavor["original_name"], after.tags) == ("m1.large", ["blue"])
+    assert nova.servers.interface_list(server) == []
+
+
+def test_server_is_given_no_instance_name_of_a_deleted_one(nova: Any, boot: Any) -> None:
+    """Nova's is of a row id of MySQL (``instance_name_template``), which gives none again."""
+    attribute = "OS-EXT-SRV-ATTR:instance_name"
+    first = boot()
+    nova.servers.delete(first)
+    assert getattr(boot(), attribute) > getattr(first, attribute)
 
 
 def test_the_ports_groups_are_the_server_s(neutron: Any, boot: Any) -> None:

@@ -192,7 +192,9 @@ class Images:
         try:
             size, checksum, digest = self._copy(data, part)
             with self.transaction():
-                if self.get(image["id"])["status"] != "queued":
+                # Others may have changed the rest of it meanwhile.
+                image = self.get(image["id"])
+                if image["status"] != "queued":
                     raise GlanceError(409, f"Image {image['id']} has data already")
                 part.rename(self._file(image["id"]))
                 return self.change(

@@ -168,7 +168,7 @@ class ActionsApi:
         server_id = call.server.spec.id
         changes = self._rebuild_changes(asked)
         try:
-            self._servers.rebuild(replace(call.server.spec, **changes))
+            self._servers.rebuild(server_id, changes)
         except UserDataTooLargeError as error:
             raise HttpError(error.status, str(error)) from error
         except Exception as error:
@@ -198,7 +198,8 @@ class ActionsApi:
         spec = call.server.spec
         if wanted == spec.flavor:
             raise HttpError(400, "When resizing, instances must change flavor!")
-        self._servers.change(spec.id, replace(spec, flavor=flavor(wanted).name))
+        name = flavor(wanted).name
+        self._servers.change(spec.id, lambda spec: replace(spec, flavor=name))
         self._servers.note(spec.id, old_flavor=spec.flavor)
         return Answer(202)
 
@@ -208,7 +209,7 @@ class ActionsApi:
 
     def _revert_resize(self, call: _Call) -> Answer:
         spec, old = call.server.spec, call.server.notes.old_flavor
-        self._servers.change(spec.id, replace(spec, flavor=old))
+        self._servers.change(spec.id, lambda spec: replace(spec, flavor=old))
         self._servers.note(spec.id, old_flavor="")
         return Answer(202)
 

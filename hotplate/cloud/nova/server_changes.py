@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas, server_views
+from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_create import check_metadata
@@ -46,7 +48,7 @@ class ChangesApi:
         server = self._server(request)
         asked = schemas.read(request, schemas.UPDATE)["server"]
         if "name" in asked:
-            self._servers.change(server.spec.id, replace(server.spec, name=asked["name"]))
+            self._servers.change(server.spec.id, lambda spec: replace(spec, name=asked["name"]))
         if "description" in asked:
             self._servers.note(server.spec.id, description=asked["description"] or "")
         status = self._servers.status(server.spec.id)
@@ -69,16 +71,22 @@ class ChangesApi:
     def _add_metadata(self, request: Request, _caller: Caller) -> Answer:
         server = self._server(request)
         asked = schemas.read(request, schemas.METADATA)["metadata"]
-        return self._keep(server, {**server.spec.metadata, **asked})
+        return self._keep(server, lambda present: {**present, **asked})
 
     def _replace_metadata(self, request: Request, _caller: Caller) -> Answer:
         server = self._server(request)
-        return self._keep(server, schemas.read(request, schemas.METADATA)["metadata"])
+        asked = schemas.read(request, schemas.METADATA)["metadata"]
+        return self._keep(server, lambda _: asked)
 
-    def _keep(self, server: ServerRecord, metadata: dict[str, str]) -> Answer:
-        check_metadata(metadata)
-        self._servers.change(server.spec.id, replace(server.spec, metadata=metadata))
-        return Answer(body={"metadata": metadata})
+    def _keep(
+        self, server: ServerRecord, changed: Callable[[dict[str, str]], dict[str, str]]
+    ) -> Answer:
+        def change(spec: ServerSpec) -> ServerSpec:
+            metadata = changed(spec.metadata)
+            check_metadata(metadata)
+            return replace(spec, metadata=metadata)
+
+        return Answer(body={"metadata": self._servers.change(server.spec.id, change).metadata})
 
     def _item(self, request: Request, _caller: Caller) -> Answer:
         server, key = self._server(request), request.part("key")
@@ -90,14 +98,13 @@ class ChangesApi:
         asked = schemas.read(request, schemas.METADATA_ITEM)["meta"]
         if key not in asked:
             raise HttpError(400, "Request body and URI mismatch")
-        self._keep(server, {**server.spec.metadata, **asked})
+        self._keep(server, lambda present: {**present, **asked})
         return Answer(body={"meta": asked})
 
     def _delete_item(self, request: Request, _caller: Caller) -> Answer:
         server, key = self._server(request), request.part("key")
         _check_has(server, key)
-        left = {name: value for name, value in server.spec.metadata.items() if name != key}
-        self._keep(server, left)
+        self._keep(server, lambda present: {each: present[each] for each in present if each != key})
         return Answer(204)
 
     # -- tags --------------------
@@ -128,15 +135,22 @@ class ChangesApi:
         server, tag = self._tagged(request, caller), request.part("tag")
         if tag in server.notes.tags:
             return Answer(204)
-        schemas.check({"tags": [*server.notes.tags, tag]}, schemas.TAG_LIST)
-        self._servers.note(server.spec.id, tags=[*server.notes.tags, tag])
+
+        def tagged(present: list[str]) -> list[str]:
+            tags = list(dict.fromkeys([*present, tag]))
+            schemas.check({"tags": tags}, schemas.TAG_LIST)
+            return tags
+
+        self._servers.note(server.spec.id, tags=tagged)
         where = f"{caller.base}/servers/{server.spec.id}/tags/{tag}"
         return Answer(201, headers=(("Location", where),) if tag.isascii() else ())
 
     def _delete_tag(self, request: Request, caller: Caller) -> Answer:
         server, tag = self._tagged(request, caller), request.part("tag")
         _check_tagged(server, tag)
-        self._servers.note(server.spec.id, tags=[each for each in server.notes.tags if each != tag])
+        self._servers.note(
+            server.spec.id, tags=lambda present: [each for each in present if each != tag]
+        )
         return Answer(204)
 
 

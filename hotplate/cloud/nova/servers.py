@@ -10,7 +10,7 @@ import json
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, Literal
@@ -131,8 +131,7 @@ class Servers:
         self.check_size(spec)
         notes = notes or Notes()
         with self._lock:
-            row = self._store.row("SELECT max(number) AS last FROM hotplate_server")
-            number = (row["last"] or 0) + 1 if row else 1
+            number = self._next_number()
             server = ServerRecord(
                 spec,
                 number,
@@ -156,12 +155,25 @@ class Servers:
             raise
         return server
 
-    def rebuild(self, spec: ServerSpec) -> None:
-        """Start a server that is there anew from its image; it keeps its id and number."""
-        self.check_size(spec)
-        self._compute.delete(spec.id)
-        self.change(spec.id, spec)
-        self._start(spec)
+    def _next_number(self) -> int:
+        """Return a number that no server has had: MySQL gives none again either."""
+        row = self._store.row("SELECT max(number) AS last FROM hotplate_server")
+        present = (row["last"] or 0) if row else 0
+        number = 1 + max(present, int(self._store.setting("last_server", "0")))
+        self._store.write(
+            "UPDATE hotplate_setting SET value = ? WHERE name = 'last_server'", str(number)
+        )
+        return number
+
+    def rebuild(self, server_id: str, changes: Mapping[str, Any]) -> None:
+        """Start a server that is there anew from its image; it keeps its id and number.
+
+        :param changes: fields of :class:`~hotplate.cloud.nova.compute.ServerSpec`.
+        """
+        with self._plugging(server_id):
+            self.check_size(replace(self.get(server_id).spec, **changes))
+            self._compute.delete(server_id)
+            self._start(self.change(server_id, lambda spec: replace(spec, **changes)))
 
     def _start(self, spec: ServerSpec) -> None:
         self._events.add(
@@ -194,14 +206,21 @@ class Servers:
         """All servers, oldest first, as they are at one moment."""
         return [_record(row) for row in self._store.rows(f"{RECORDS} ORDER BY number")]
 
-    def change(self, server_id: str, spec: ServerSpec) -> None:
-        """Keep another description of a server (rename, metadata)."""
-        self._store.write(
-            "UPDATE hotplate_server SET spec = ? WHERE id = ?",
-            json.dumps(spec.to_json()),
-            server_id,
-        )
-        self.note(server_id)
+    def change(self, server_id: str, changed: Callable[[ServerSpec], ServerSpec]) -> ServerSpec:
+        """Keep another description of a server (rename, metadata).
+
+        :param changed: makes it of the present one, which others change too: nobody comes between.
+        :raises NoSuchServerError: when the server has been deleted meanwhile.
+        """
+        with self._store.transaction():
+            spec = changed(self.get(server_id).spec)
+            self._store.write(
+                "UPDATE hotplate_server SET spec = ? WHERE id = ?",
+                json.dumps(spec.to_json()),
+                server_id,
+            )
+            self.note(server_id)
+        return spec
 
     def _notes(self, server_id: str) -> Notes:
         row = self._store.row("SELECT notes FROM hotplate_server_note WHERE id = ?", server_id)
@@ -210,11 +229,15 @@ class Servers:
     def note(self, server_id: str, **changes: Any) -> None:
         """Change what is kept of a server beside its description.
 
-        :param changes: fields of :class:`Notes`.
+        :param changes: fields of :class:`Notes`; a function makes a field of its present value.
         """
-        with self._lock:
-            notes = replace(self._notes(server_id), updated=now(), **changes)
-            self._write_notes(server_id, notes)
+        with self._store.transaction():
+            notes = self._notes(server_id)
+            values = {
+                name: each(getattr(notes, name)) if callable(each) else each
+                for name, each in changes.items()
+            }
+            self._write_notes(server_id, replace(notes, updated=now(), **values))
 
     def _write_notes(self, server_id: str, notes: Notes) -> None:
         self._store.write(
@@ -308,7 +331,7 @@ class Servers:
             except Exception as error:
                 self._ports.detach(spec, port.id)
                 raise HttpError(500, sentence_of(error)) from error
-            self._change_ports(spec)
+            self._change_ports(spec.id, spec.ports)
         return next(each for each in self._ports.shown(spec) if each.port.id == port.id)
 
     def detach(self, server_id: str, port_id: str, end: Callable[[str], None]) -> None:
@@ -352,7 +375,7 @@ class Servers:
         self._compute.replug(spec, self._services)
         if self._ports is not None:
             self._ports.detach(server.spec, port_id)
-        self._change_ports(spec)
+        self._change_ports(server_id, kept)
 
     @contextmanager
     def _plugging(self, server_id: str) -> Iterator[None]:
@@ -362,11 +385,10 @@ class Servers:
         with lock:
             yield
 
-    def _change_ports(self, spec: ServerSpec) -> None:
-        self.change(spec.id, spec)
-        self._events.add(
-            InterfaceChange(ports=[port.shown() for port in spec.ports]), server=spec.id
-        )
+    def _change_ports(self, server_id: str, ports: tuple[ServerPort, ...]) -> None:
+        # All else may have been changed while the guest was asked.
+        self.change(server_id, lambda spec: replace(spec, ports=ports))
+        self._events.add(InterfaceChange(ports=[port.shown() for port in ports]), server=server_id)
 
     def _check_state(self, server_id: str, what: str, allowed: Sequence[str]) -> None:
         state = self._compute.status(server_id)[0]
