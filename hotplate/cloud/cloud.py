@@ -182,7 +182,11 @@ class Cloud:
         heat = f"http://127.0.0.1:{engines.getsockname()[1]}"
         cloud_backend.use(
             cloud_backend.Used(
-                {**self._host, "heat": heat}, self.granted, networked, self.images.refusal
+                {**self._host, "heat": heat},
+                self.granted,
+                networked,
+                self.images.refusal,
+                self.progress.wait,
             )
         )
         self._exit.callback(cloud_backend.use, cloud_backend.Used())

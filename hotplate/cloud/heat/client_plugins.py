@@ -6,11 +6,13 @@ Cinder agrees to everything.  All else is Heat's own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from heat.common import exception
 from heat.engine import clients
 from heat.engine.clients import client_exception
 from heat.engine.clients.os import cinder, glance, heat_plugin, nova, swift, zaqar
@@ -33,12 +35,14 @@ class Used:
     :param granted: makes what templates take for granted of Neutron.
     :param networked: servers have ports of Neutron.
     :param image_refusal: says why no server can boot an image, "" when one can.
+    :param wait: waits for news, at most so many seconds; raises SystemExit when the engine ends.
     """
 
     host: Mapping[str, str] = field(default_factory=dict)
     granted: TakenForGranted | None = None
     networked: bool = False
     image_refusal: Callable[[str], str] = lambda _: ""
+    wait: Callable[[float], None] = time.sleep
 
 
 _use = Used()
@@ -107,8 +111,34 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
         return not _use.networked or bool(super().check_interface_attach(server_id, port_id))
 
     def check_interface_detach(self, server_id: str, port_id: str) -> bool:
-        """Do not wait for it where a server keeps the interface that it has."""
-        return not _use.networked or bool(super().check_interface_detach(server_id, port_id))
+        """Wait as long as Nova asks the guest to let go of an interface.
+
+        Heat's own wait ends after a minute, in which a guest that is emulated has not booted.
+        Where a server keeps the interface that it has, there is nothing to wait for.
+
+        :raises heat.common.exception.InterfaceDetachFailed: when the guest keeps it.
+        """
+        while _use.networked:
+            # Asked before: it may end between the two.
+            detaches = self._detaches(server_id)
+            if self._is_detached(self, server_id, port_id):
+                break
+            if not detaches:
+                raise exception.InterfaceDetachFailed(port=port_id, server=server_id)
+            _use.wait(1.0)
+        return True
+
+    _is_detached = staticmethod(nova.NovaClientPlugin.check_interface_detach.__wrapped__)
+
+    def _detaches(self, server_id: str) -> bool:
+        """Whether Nova is at work on taking an interface from a server."""
+        actions = self.client().instance_action
+        return any(
+            event["finish_time"] is None
+            for each in actions.list(server_id)
+            if each.action == "detach_interface"
+            for event in actions.get(server_id, each.request_id).events
+        )
 
 
 class _NoSuchImageError(client_exception.EntityMatchNotFound):  # type: ignore[misc]
