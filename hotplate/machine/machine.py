@@ -115,6 +115,7 @@ class Machine:
         self._migration = threading.Condition()
         self._migration_status = ""
         self._unplugging = threading.Condition()
+        self._releasing = threading.Lock()
         self._unplugged: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -541,15 +542,17 @@ class Machine:
 
     def _release(self) -> None:
         """Forget a QEMU that has ended."""
-        self.console.detach()
-        if self._qmp is not None:
-            self._qmp.close()
-        self._close_channels()
-        if self._timers is not None:
-            self._timers.close()
-        self._qmp = None
-        self._child = None
-        self._timers = None
+        # One may wait for its end, and another bring it about.
+        with self._releasing:
+            self.console.detach()
+            if self._qmp is not None:
+                self._qmp.close()
+            self._close_channels()
+            if self._timers is not None:
+                self._timers.close()
+            self._qmp = None
+            self._child = None
+            self._timers = None
 
     def _close_channels(self) -> None:
         for channel in self._channels.values():

@@ -128,6 +128,7 @@ class QemuCompute:
         )
         self.networked = self.segments is not None
         self._state: dict[str, tuple[str, str]] = {}
+        self._reboots: dict[str, threading.Thread] = {}
         self._waiting: dict[str, Deadline] = {}
         self._workers: list[threading.Thread] = []
         self._closed = False
@@ -242,6 +243,7 @@ class QemuCompute:
         """Cut a server's power and forget it; its folder stays."""
         with self._lock:
             self._state.pop(server_id, None)
+            self._reboots.pop(server_id, None)
             if waiting := self._waiting.get(server_id):
                 # Its own thread ends it.
                 waiting.end()
@@ -312,6 +314,7 @@ class QemuCompute:
         server = self._server(server_id)
         self._set_state(server_id, "REBOOT")
         worker = Background(self.events, self._reboot, server, name=f"reboot-{server.spec.name}")
+        self._reboots[server_id] = worker
         self._workers.append(worker)
         worker.start()
 
@@ -319,6 +322,10 @@ class QemuCompute:
         """Cut a server's power and switch it on again."""
         server = self._server(server_id)
         self._set_state(server_id, "HARD_REBOOT")
+        if soft := self._reboots.pop(server_id, None):
+            # It still waits for the guest, and leaves the machine to this one.
+            server.machine.kill()
+            soft.join(CLOSE_SECONDS)
         self._power_cycle(server)
 
     def console(self, server_id: str) -> str:
@@ -408,7 +415,8 @@ class QemuCompute:
         server.was_rebooted = True
         with contextlib.suppress(DeadlineExceeded, MachineLostError):
             server.machine.shutdown(GuestDeadline(REBOOT_SECONDS, what))
-        if self.servers.get(server.spec.id) is server:
+        mine = self._reboots.get(server.spec.id) is threading.current_thread()
+        if mine and self.servers.get(server.spec.id) is server:
             with contextlib.suppress(HostError, MachineLostError):
                 self._power_cycle(server)
 

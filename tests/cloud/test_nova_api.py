@@ -535,6 +535,8 @@ def test_has_tag(cloud: Any, web: str) -> None:
         ("ACTIVE", "reboot", ("HARD",), "hard_reboot", "ACTIVE"),
         ("SHUTOFF", "reboot", ("HARD",), "hard_reboot", "ACTIVE"),
         ("ERROR", "reboot", ("HARD",), "hard_reboot", "ACTIVE"),
+        ("REBOOT", "reboot", ("HARD",), "hard_reboot", "ACTIVE"),
+        ("HARD_REBOOT", "reboot", ("HARD",), "hard_reboot", "ACTIVE"),
     ],
 )
 def test_power(
@@ -562,6 +564,10 @@ def test_power(
         ("ACTIVE", "resume", "Cannot 'resume' instance"),
         ("PAUSED", "reboot", "Cannot 'reboot' instance .* while it is in vm_state paused"),
         ("ACTIVE", "confirm_resize", "Cannot 'confirmResize' instance"),
+        ("REBOOT", "reboot", "Cannot 'reboot' instance .* while it is in task_state rebooting "),
+        ("REBOOT", "pause", "Cannot 'pause' instance .* while it is in task_state rebooting "),
+        ("HARD_REBOOT", "stop", "Cannot 'stop' .* while it is in task_state rebooting_hard "),
+        ("REBOOT", "start", "Cannot 'start' instance .* while it is in vm_state active "),
     ],
 )
 def test_what_a_state_does_not_allow(

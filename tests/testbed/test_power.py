@@ -36,11 +36,15 @@ class PlayedMachine:
         self.may_shut_down = threading.Event()
         self.may_shut_down.set()
         self.broken = False
+        self.dies = False
+        """Its guest shuts down when the power is cut, and no sooner."""
 
     def kill(self) -> None:
         if self.calls[-1:] != ["shutdown"] or not self.obeys:
             self.events.add(MachineExit(-9, "power-cut", ""), server=ID)
         self.calls.append("kill")
+        if self.dies:
+            self.may_shut_down.set()
 
     def start(self) -> None:
         if self.broken:
@@ -121,6 +125,16 @@ def test_a_system_that_does_not_shut_down_is_cut_off(
     compute.reboot(ID)
     until(compute, "ACTIVE")
     assert machine.calls == ["shutdown", "kill", "start"]
+
+
+def test_a_hard_reboot_ends_a_soft_one(compute: QemuCompute, machine: PlayedMachine) -> None:
+    """Nova allows it: it is the way out of one that the guest does not react to."""
+    machine.may_shut_down.clear()
+    machine.dies = True
+    compute.reboot(ID)
+    compute.hard_reboot(ID)
+    assert compute.status(ID) == ("ACTIVE", "")
+    assert machine.calls == ["kill", "shutdown", "kill", "start"]
 
 
 def test_a_server_that_is_deleted_meanwhile_stays_off(

@@ -54,6 +54,10 @@ CONSOLES = frozenset(
     }
 )
 
+REBOOT_IN = ("ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "ERROR", "REBOOT", "HARD_REBOOT")
+"""A hard reboot is the way out of a soft one that the guest does not react to (Nova:
+``ALLOW_HARD_REBOOT`` of ``vm_states.py`` and ``ALLOW_REBOOT`` of ``task_states.py``)."""
+
 READ_ONLY = frozenset({"os-getConsoleOutput"})
 """They do nothing to a server, and are no instance action."""
 
@@ -91,7 +95,7 @@ class ActionsApi:
             "unpause": (("PAUSED",), self._power("unpause")),
             "suspend": (("ACTIVE",), self._power("suspend")),
             "resume": (("SUSPENDED",), self._power("resume")),
-            "reboot": (("ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "ERROR"), self._reboot),
+            "reboot": (REBOOT_IN, self._reboot),
             "rebuild": (("ACTIVE", "SHUTOFF", "ERROR"), self._rebuild),
             "resize": (("ACTIVE", "SHUTOFF"), self._resize),
             "confirmResize": (("VERIFY_RESIZE",), self._confirm_resize),
@@ -132,13 +136,8 @@ class ActionsApi:
 
     def _check_state(self, server: ServerRecord, name: str, allowed: tuple[str, ...]) -> None:
         word, _ = self._servers.status(server.spec.id)
-        if allowed and word not in allowed:
-            state = server_views.STATES.get(word, ("error",))[0]
-            verb = name.removeprefix("os-")
-            raise HttpError(
-                409,
-                f"Cannot '{verb}' instance {server.spec.id} while it is in vm_state {state}",
-            )
+        if allowed:
+            server_views.check_state(server.spec.id, word, name.removeprefix("os-"), allowed)
 
     # -- power --------------------
 

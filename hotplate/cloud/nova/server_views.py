@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.nova.flavors import embedded
 from hotplate.cloud.nova.interfaces import Interface, by_network
 from hotplate.cloud.nova.microversions import Caller
@@ -27,6 +28,23 @@ STATES: dict[str, tuple[str, int, str | None]] = {
     "ERROR": ("error", 0, None),
 }
 """Status -> the state of the virtual machine, of its power, and the task that changes it."""
+
+
+def check_state(server_id: str, word: str, action: str, allowed: Sequence[str]) -> None:
+    """Refuse an action in a state that does not allow it.
+
+    :param word: the server's status.
+    :param action: as Nova's sentence has it.
+    :param allowed: the statuses that allow it.
+    :raises HttpError: 409, in Nova's words (``check_instance_state`` of ``nova/compute/api.py``).
+    """
+    if word in allowed:
+        return
+    machine, _, task = STATES.get(word, STATES["ERROR"])
+    # Of a machine that is in the right state, the task is in the way.
+    busy = task and machine in {STATES[each][0] for each in allowed}
+    state = f"task_state {task}" if busy else f"vm_state {machine}"
+    raise HttpError(409, f"Cannot '{action}' instance {server_id} while it is in {state}")
 
 
 def brief(server: ServerRecord, caller: Caller) -> dict[str, object]:

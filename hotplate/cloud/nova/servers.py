@@ -27,6 +27,7 @@ from hotplate.cloud.nova.server_records import (
     UserDataTooLargeError,
     now,
 )
+from hotplate.cloud.nova.server_views import check_state
 from hotplate.errors import is_unforeseen, sentence_of
 from hotplate.events.background import Background
 from hotplate.events.kinds import InterfaceChange, ServerBoot
@@ -391,13 +392,7 @@ class Servers:
         self._events.add(InterfaceChange(ports=[port.shown() for port in ports]), server=server_id)
 
     def _check_state(self, server_id: str, what: str, allowed: Sequence[str]) -> None:
-        state = self._compute.status(server_id)[0]
-        if state not in allowed:
-            raise HttpError(
-                409,
-                f"Cannot '{what}' instance {server_id} while it is {state}; it can be done while "
-                f"it is {' or '.join(allowed)}",
-            )
+        check_state(server_id, self._compute.status(server_id)[0], what, allowed)
 
     # -- what a guest keeps here --------------------
 
