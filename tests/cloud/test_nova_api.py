@@ -475,6 +475,32 @@ def test_rename_and_describe(nova: Any, cloud: Any, web: str) -> None:
         nova.servers.update(web, name=" ")
 
 
+def test_security_groups_of_a_server(nova: Any, cloud: Any, openstack: Any, made: None) -> None:
+    """Neutron's, by the server's ports (``nova/network/security_group_api.py``)."""
+
+    def groups(server: Any) -> set[str]:
+        return {each["name"] for each in nova.servers.get(server.id).security_groups}
+
+    one = nova.servers.create("one", "i", "f", nics="auto")
+    group = openstack("security", "group", "create", "web", "-f", "json")["id"]
+    openstack("server", "add", "security", "group", "one", "web")
+    openstack("server", "add", "security", "group", "one", "web")
+    assert groups(one) == {"default", "web"}
+    openstack("server", "remove", "security", "group", "one", "default")
+    assert groups(one) == {"web"}
+    # By its id as well.
+    nova.servers.remove_security_group(one.id, group)
+    assert groups(one) == set()
+    for name, sentence in (("default", "not associated with the instance"), ("no", "not found")):
+        with pytest.raises(nova_exceptions.NotFound, match=sentence):
+            nova.servers.remove_security_group(one.id, name)
+    without = nova.servers.create("without", "i", "f", nics="none")
+    with pytest.raises(nova_exceptions.NotFound, match="as device id on any ports"):
+        nova.servers.add_security_group(without.id, "web")
+    assert {each.action for each in nova.instance_action.list(one)} == {"create"}
+    openstack("security", "group", "delete", "web")
+
+
 def test_metadata(nova: Any, compute_sdk: Any, cloud: Any, web: str) -> None:
     nova.servers.set_meta(web, {"a": "1", "b": "2"})
     assert spec_of(cloud, web).metadata == {"role": "front", "a": "1", "b": "2"}

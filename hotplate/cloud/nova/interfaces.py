@@ -79,6 +79,12 @@ class Interfaces(Protocol):
     def release(self, server_id: str) -> None:
         """Take all ports of a server away: those that were made for it are removed."""
 
+    def add_group(self, server_id: str, name_or_id: str) -> None:
+        """Put the ports of a server into a security group."""
+
+    def remove_group(self, server_id: str, name_or_id: str) -> None:
+        """Take the ports of a server out of a security group."""
+
     def shown(self, spec: ServerSpec) -> list[Interface]:
         """Return the interfaces as they are now."""
 

@@ -24,7 +24,6 @@ CONSOLE_LINES = 10_000
 UNSUPPORTED = frozenset(
     {
         "addFixedIp",
-        "addSecurityGroup",
         "createBackup",
         "createImage",
         "evacuate",
@@ -32,7 +31,6 @@ UNSUPPORTED = frozenset(
         "os-migrateLive",
         "os-resetState",
         "removeFixedIp",
-        "removeSecurityGroup",
         "rescue",
         "restore",
         "shelve",
@@ -58,8 +56,8 @@ REBOOT_IN = ("ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "ERROR", "REBOOT", "HAR
 """A hard reboot is the way out of a soft one that the guest does not react to (Nova:
 ``ALLOW_HARD_REBOOT`` of ``vm_states.py`` and ``ALLOW_REBOOT`` of ``task_states.py``)."""
 
-READ_ONLY = frozenset({"os-getConsoleOutput"})
-"""They do nothing to a server, and are no instance action."""
+UNRECORDED = frozenset({"addSecurityGroup", "os-getConsoleOutput", "removeSecurityGroup"})
+"""Nova records no instance action of them."""
 
 RECORDED_AS = {"os-start": "start", "os-stop": "stop", "forceDelete": "delete"}
 """How they are called as instance actions, where not by their own names."""
@@ -102,6 +100,8 @@ class ActionsApi:
             "revertResize": (("VERIFY_RESIZE",), self._revert_resize),
             "changePassword": (("ACTIVE",), self._change_password),
             "os-getConsoleOutput": ((), self._console),
+            "addSecurityGroup": ((), self._add_group),
+            "removeSecurityGroup": ((), self._remove_group),
             "lock": ((), self._lock),
             "unlock": ((), self._unlock),
             "forceDelete": ((), self._delete),
@@ -127,7 +127,7 @@ class ActionsApi:
         allowed, do = self._actions[name]
         self._check_state(server, name, allowed)
         try:
-            if name in READ_ONLY:
+            if name in UNRECORDED:
                 return do(_Call(body, caller, server))
             with self._recorded(server.spec.id, RECORDED_AS.get(name, name), caller):
                 return do(_Call(body, caller, server))
@@ -217,6 +217,16 @@ class ActionsApi:
     def _change_password(self, call: _Call) -> Answer:
         """Accept it and do nothing: there is no agent that Nova could ask."""
         call.asked("changePassword", schemas.PASSWORD)
+        return Answer(202)
+
+    def _add_group(self, call: _Call) -> Answer:
+        name = call.asked("addSecurityGroup", schemas.ADD_GROUP)["name"]
+        self._servers.add_group(call.server.spec.id, name)
+        return Answer(202)
+
+    def _remove_group(self, call: _Call) -> Answer:
+        name = call.asked("removeSecurityGroup", schemas.REMOVE_GROUP)["name"]
+        self._servers.remove_group(call.server.spec.id, name)
         return Answer(202)
 
     def _lock(self, call: _Call) -> Answer:

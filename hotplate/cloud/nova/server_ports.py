@@ -69,6 +69,50 @@ class ServerPorts:
                 raise HttpError(404, f"Port id {port_id} could not be found.")
             self._take(port)
 
+    def add_group(self, server_id: str, name_or_id: str) -> None:
+        """Put a server's ports into a security group: those that have addresses and port security.
+
+        As ``add_to_instance`` of ``nova/network/security_group_api.py``.
+
+        :raises HttpError: 404 for no such group, 409 for a name of several.
+        """
+        with self._networking.transaction():
+            group = self._known_group(name_or_id)
+            for port in self._of(server_id):
+                if port["fixed_ips"] and port["port_security_enabled"]:
+                    self._set_groups(port, [*port["security_groups"], group])
+
+    def remove_group(self, server_id: str, name_or_id: str) -> None:
+        """Take a server's ports out of a security group.
+
+        :raises HttpError: as :meth:`add_group`, and 404 when none is in it.
+        """
+        with self._networking.transaction():
+            group = self._known_group(name_or_id)
+            inside = [port for port in self._of(server_id) if group in port["security_groups"]]
+            if not inside:
+                raise HttpError(
+                    404,
+                    f"Security group {name_or_id} not associated with the instance {server_id}",
+                )
+            for port in inside:
+                self._set_groups(port, [each for each in port["security_groups"] if each != group])
+
+    def _known_group(self, name_or_id: str) -> str:
+        try:
+            return self._group(name_or_id)
+        except HttpError as error:
+            # Where a server is made with it, it is a bad request.
+            raise HttpError(404 if error.status == 400 else error.status, str(error)) from error
+
+    def _of(self, server_id: str) -> list[Values]:
+        ports = self._records.all("ports")
+        return [port for port in ports if port["device_id"] == server_id]
+
+    def _set_groups(self, port: Values, groups: list[str]) -> None:
+        changes = {"security_groups": list(dict.fromkeys(groups))}
+        self._networking.kinds["ports"].change(port, changes)
+
     def release(self, server_id: str) -> None:
         """Take all ports of a server away: those that were made for it are removed."""
         with self._networking.transaction():

@@ -311,6 +311,28 @@ class Servers:
             return [own_link(server.spec.id)]
         return self._ports.shown(server.spec)
 
+    def add_group(self, server_id: str, name_or_id: str) -> None:
+        """Put a server's ports into a security group of Neutron.
+
+        :raises HttpError: 404 for a server without ports, and what Nova answers to what Neutron
+            refuses.
+        """
+        self._with_ports(server_id).add_group(server_id, name_or_id)
+
+    def remove_group(self, server_id: str, name_or_id: str) -> None:
+        """Take a server's ports out of a security group of Neutron.
+
+        :raises HttpError: as :meth:`add_group`, and 404 when none is in it.
+        """
+        self._with_ports(server_id).remove_group(server_id, name_or_id)
+
+    def _with_ports(self, server_id: str) -> Interfaces:
+        if self._ports is None or not self.get(server_id).spec.ports:
+            raise HttpError(
+                404, f"instance_id {server_id} could not be found as device id on any ports"
+            )
+        return self._ports
+
     def attach(self, server_id: str, wanted: Wanted) -> Interface:
         """Give a server another interface, at once where it runs.
 
