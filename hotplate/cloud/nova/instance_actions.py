@@ -22,6 +22,7 @@ from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import NoSuchServerError
 from hotplate.cloud.nova.server_views import HOST
 from hotplate.cloud.nova.servers import Servers
+from hotplate.cloud.nova.servers_api import moment
 from hotplate.errors import sentence_of
 
 OF_A_SERVER = 1000
@@ -243,24 +244,13 @@ class InstanceActionsApi:
 
 def _between(rows: list[InstanceAction], request: Request, caller: Caller) -> list[InstanceAction]:
     """Return the actions that were changed in the time that is asked for."""
-    since = _time(request, "changes-since", 0.0)
-    before = _time(request, "changes-before", float("inf")) if caller.since(66) else float("inf")
+    since = moment(request, "changes-since", 0.0)
+    before = moment(request, "changes-before", float("inf")) if caller.since(66) else float("inf")
     if since > before:
         raise HttpError(
             400, "The value of changes-since must be less than or equal to changes-before."
         )
     return [each for each in rows if since <= each.updated <= before]
-
-
-def _time(request: Request, name: str, default: float) -> float:
-    text = request.one(name)
-    if not text:
-        return default
-    try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        raise HttpError(400, f"Invalid input for query parameters {name}: '{text[:100]}'") from None
 
 
 def _text(moment: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page
 from hotplate.cloud.nova import server_views
@@ -110,12 +111,28 @@ class ServersApi:
     def _filtered(self, request: Request) -> list[ServerRecord]:
         if request.one("deleted").lower() in ("true", "1"):
             return []
-        tests = [*_plain_filters(request), *_tag_filters(request)]
+        tests = [*_plain_filters(request), *_tag_filters(request), *self._address_filters(request)]
         rows = [row for row in self._servers.all() if all(test(row) for test in tests)]
-        words = {word.upper() for word in request.query.get("status", [])}
-        if not words:
+        if not any(request.one(name) for name in ("status", *STATE_FILTERS)):
             return rows
-        return [row for row in rows if (state := self._status(row)) and state[0] in words]
+        return [row for row in rows if (state := self._status(row)) and _in_state(state, request)]
+
+    def _address_filters(self, request: Request) -> list[Callable[[ServerRecord], bool]]:
+        """Return what compares fixed addresses with the patterns ``ip`` and ``ip6``."""
+
+        def test(pattern: Callable[[str], bool], version: int) -> Callable[[ServerRecord], bool]:
+            return lambda row: any(
+                each["version"] == version and pattern(str(each["addr"]))
+                for interface in self._servers.interfaces(row)
+                for each in interface.addresses()
+                if each["OS-EXT-IPS:type"] == "fixed"
+            )
+
+        return [
+            test(_pattern_test(name, request.one(name)[:PATTERN]), version)
+            for name, version in (("ip", 4), ("ip6", 6))
+            if request.one(name)
+        ]
 
     # -- one --------------------
 
@@ -158,29 +175,86 @@ class ServersApi:
         return Answer(body={"security_groups": shown})
 
 
+FILTERS: dict[str, Callable[[ServerRecord], str]] = {
+    "image": lambda row: row.spec.image,
+    "flavor": lambda row: row.spec.flavor,
+    "key_name": lambda row: row.spec.key_name,
+    "availability_zone": lambda row: row.spec.availability_zone,
+    "uuid": lambda row: row.spec.id,
+    "user_id": lambda row: row.notes.user,
+    "host": lambda _: server_views.HOST,
+    "node": lambda _: server_views.HOST,
+    "hostname": lambda row: row.host_name,
+    "access_ip_v4": lambda row: row.notes.access_ipv4,
+    "access_ip_v6": lambda row: row.notes.access_ipv6,
+    "config_drive": lambda row: str(row.spec.config_drive).lower(),
+    "locked": lambda row: str(row.notes.locked).lower(),
+    "server_groups": lambda row: row.notes.group,
+}
+"""Filter of a list -> the value of a server that it is compared with."""
+STATE_FILTERS = ("vm_state", "power_state", "task_state")
+
+
 def _plain_filters(request: Request) -> list[Callable[[ServerRecord], bool]]:
     tests: list[Callable[[ServerRecord], bool]] = []
-    if name := request.one("name"):
-        tests.append(_name_test(name[:PATTERN]))
-    for field in ("image", "flavor", "key_name", "availability_zone"):
-        if wanted := request.one(field):
-            tests.append(
-                lambda row, field=field, wanted=wanted: getattr(row.spec, field) == wanted  # type: ignore[misc]
-            )
-    if group := request.one("server_groups"):
-        tests.append(lambda row: row.notes.group == group)
+    for name, value in (
+        ("name", lambda row: row.spec.name),
+        ("description", lambda row: row.notes.description),
+    ):
+        if text := request.one(name):
+            pattern = _pattern_test(name, text[:PATTERN])
+            tests.append(lambda row, value=value, pattern=pattern: pattern(value(row)))  # type: ignore[misc]
+    for name, value in FILTERS.items():
+        if wanted := request.one(name):
+            wanted = wanted.lower() if name in ("config_drive", "locked") else wanted
+            tests.append(lambda row, value=value, wanted=wanted: value(row) == wanted)  # type: ignore[misc]
+    since = moment(request, "changes-since", 0.0)
+    before = moment(request, "changes-before", float("inf"))
+    if since > 0 or before < float("inf"):
+        tests.append(lambda row: since <= _changed(row) <= before)
     return tests
 
 
-def _name_test(text: str) -> Callable[[ServerRecord], bool]:
-    """Return what compares a name with a pattern; one that could take for ever is taken as text."""
+def _changed(row: ServerRecord) -> float:
+    return datetime.fromisoformat(row.notes.updated or row.created).timestamp()
+
+
+def moment(request: Request, name: str, default: float) -> float:
+    """Return a time of the query, in seconds since the epoch.
+
+    :raises HttpError: 400, when it is none.
+    """
+    text = request.one(name)
+    if not text:
+        return default
+    try:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise HttpError(400, f"Invalid input for query parameters {name}: '{text[:100]}'") from None
+
+
+def _in_state(state: tuple[str, str], request: Request) -> bool:
+    words = {word.upper() for word in request.query.get("status", [])}
+    if words and state[0] not in words:
+        return False
+    machine, power, task = server_views.STATES.get(state[0], server_views.STATES["ERROR"])
+    shown = dict(zip(STATE_FILTERS, (machine, str(power), task or ""), strict=True))
+    return all(request.one(name) in ("", value) for name, value in shown.items())
+
+
+def _pattern_test(name: str, text: str) -> Callable[[str], bool]:
+    """Return what compares a value with a pattern; one that could take for ever is taken as text.
+
+    :param name: of the filter.
+    """
     try:
         pattern = re.compile(text)
     except re.error:
-        raise HttpError(400, f"Invalid filter field: name='{text}'.") from None
+        raise HttpError(400, f"Invalid filter field: {name}='{text}'.") from None
     if "(" in text or len(re.findall(r"[*+?{]", text)) > REPEATS:
-        return lambda row: text in row.spec.name
-    return lambda row: pattern.search(row.spec.name) is not None
+        return lambda value: text in value
+    return lambda value: pattern.search(value) is not None
 
 
 def _tag_filters(request: Request) -> list[Callable[[ServerRecord], bool]]:
