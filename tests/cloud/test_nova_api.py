@@ -6,6 +6,7 @@ import base64
 import hashlib
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import openstack as sdk
@@ -750,6 +751,7 @@ def test_key_pairs(nova: Any, at: Any, compute_sdk: Any) -> None:
     digest = hashlib.md5(base64.b64decode(ED25519.split()[1])).hexdigest()
     assert made.fingerprint.replace(":", "") == digest
     assert nova.keypairs.get("imported").public_key == ED25519
+    datetime.fromisoformat(nova.keypairs.get("imported").created_at)
     assert "imported" in {each.name for each in compute_sdk.keypairs()}
     with pytest.raises(nova_exceptions.Conflict, match="Key pair 'imported' already exists"):
         nova.keypairs.create("imported", public_key=ED25519)

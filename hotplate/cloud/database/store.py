@@ -50,6 +50,9 @@ CREATE TABLE IF NOT EXISTS hotplate_neutron (
 CREATE INDEX IF NOT EXISTS hotplate_neutron_kind ON hotplate_neutron (kind);
 """
 
+_ADDED = (("hotplate_keypair", "created", "TEXT NOT NULL DEFAULT ''"),)
+"""Columns that came later: a session that was kept has tables without them."""
+
 
 class Store:
     """A few tables in a SQLite file, usable from every thread.
@@ -68,6 +71,9 @@ class Store:
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=OFF")
         self._connection.executescript(_SCHEMA)
+        for table, column, kind in _ADDED:
+            if not self.row("SELECT 1 FROM pragma_table_info(?) WHERE name = ?", table, column):
+                self.write(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
 
     def rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
         """All rows a SELECT gives."""

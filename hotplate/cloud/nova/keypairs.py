@@ -14,7 +14,7 @@ from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page
 from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.flavors import PAGE
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_records import KEY_PAIRS, KeyPair
+from hotplate.cloud.nova.server_records import KEY_PAIRS, KeyPair, now
 from hotplate.cloud.nova.servers import Servers
 
 _BAD = "Keypair data is invalid: failed to generate fingerprint"
@@ -53,7 +53,7 @@ class KeyPairsApi:
         private, public = "", asked.get("public_key") or ""
         if not public:
             private, public = generate(name, kind)
-        pair = KeyPair(name, public, kind)
+        pair = KeyPair(name, public, kind, now().removesuffix("Z") + ".000000")
         shown = _view(pair, caller) | {"user_id": caller.grant.user.id}
         self._servers.create_keypair(pair, caller.grant.user.id)
         if private:
@@ -71,7 +71,7 @@ class KeyPairsApi:
         more = {
             "user_id": caller.grant.user.id,
             "id": 1,
-            "created_at": None,
+            "created_at": pair.created or None,
             "updated_at": None,
             "deleted": False,
             "deleted_at": None,

@@ -74,11 +74,15 @@ class ServerRecord:
 
 @dataclass(frozen=True)
 class KeyPair:
-    """An ssh key that servers can be given."""
+    """An ssh key that servers can be given.
+
+    :param created: when somebody made it, as Nova writes times; "" for one that nobody made.
+    """
 
     name: str
     public_key: str
     type: str = "ssh"
+    created: str = ""
 
 
 KEY_PAIRS = 1000

@@ -443,6 +443,7 @@ class Servers:
             keypair.public_key,
             keypair.type,
             user,
+            keypair.created,
         )
 
     def keypair(self, name: str) -> KeyPair:
@@ -450,7 +451,7 @@ class Servers:
         row = self._store.row("SELECT * FROM hotplate_keypair WHERE name = ?", name)
         if row is None:
             return KeyPair(name, self._public_key)
-        return KeyPair(row["name"], row["public_key"], row["type"])
+        return KeyPair(row["name"], row["public_key"], row["type"], row["created"])
 
     def keypairs(self) -> list[KeyPair]:
         """All key pairs that somebody made, by name."""
