@@ -487,6 +487,55 @@ def test_rename_and_describe(nova: Any, cloud: Any, web: str) -> None:
         nova.servers.update(web, name=" ")
 
 
+def test_what_a_server_is_made_with_is_shown(
+    nova: Any, cloud: Any, openstack: Any, made: None
+) -> None:
+    """The fields are Nova's, of its 2.96."""
+    at = {"access_ip_v4": "192.0.2.7", "access_ip_v6": "2001:db8::7"}
+    server = nova.servers.create(
+        "shown", "i", "f", nics="auto", userdata="words", hostname="front", disk_config="AUTO", **at
+    )
+    shown = nova.servers.get(server.id).to_dict()
+    assert (shown["accessIPv4"], shown["accessIPv6"]) == ("192.0.2.7", "2001:db8::7")
+    assert shown["OS-DCF:diskConfig"] == "AUTO"
+    assert shown["OS-EXT-SRV-ATTR:hostname"] == "front"
+    assert base64.b64decode(shown["OS-EXT-SRV-ATTR:user_data"]) == b"words"
+    assert openstack("server", "show", server.id, "-f", "json")["OS-EXT-SRV-ATTR:user_data"]
+    with guest(cloud, server.id) as vm:
+        told = vm.request("GET", "http://169.254.169.254/openstack/latest/meta_data.json").json()
+        assert told["hostname"] == "front.novalocal"
+    answer = ask(
+        cloud,
+        "PUT",
+        f"/v2.1/servers/{server.id}",
+        json={"server": {"name": "renamed", "accessIPv4": "192.0.2.8"}},
+    )
+    assert answer.json()["server"]["accessIPv4"] == "192.0.2.8"
+    # A rename leaves the host name in Nova.
+    assert nova.servers.get(server.id).to_dict()["OS-EXT-SRV-ATTR:hostname"] == "front"
+    nova.servers.rebuild(server.id, "other", hostname="back")
+    assert nova.servers.get(server.id).to_dict()["OS-EXT-SRV-ATTR:hostname"] == "back"
+    plain = nova.servers.get(nova.servers.create("plain", "i", "f", nics="auto").id).to_dict()
+    assert plain["OS-EXT-SRV-ATTR:user_data"] is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"personality": [{"path": "/a", "contents": "YQ=="}]}, "puts no files into a server"),
+        ({"trusted_image_certificates": ["a"]}, "checks no image"),
+        ({"host": "another"}, "Compute host another could not be found"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(
+    cloud: Any, fields: dict[str, Any], sentence: str
+) -> None:
+    body = {"server": {"name": "a", "imageRef": "i", "flavorRef": "f", **fields}}
+    answer = ask(cloud, "POST", "/v2.1/servers", json=body)
+    assert answer.status_code == 400
+    assert sentence in answer.json()["badRequest"]["message"]
+
+
 def test_security_groups_of_a_server(nova: Any, cloud: Any, openstack: Any, made: None) -> None:
     """Neutron's, by the server's ports (``nova/network/security_group_api.py``)."""
 

@@ -14,7 +14,6 @@ from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.interfaces import Wanted
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.network import host_name
 from hotplate.cloud.nova.server_records import ServerRecord
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import find
@@ -57,7 +56,7 @@ class AttachmentsApi:
         server = self._server(request)
         asked = schemas.read(request, schemas.INTERFACE)["interfaceAttachment"]
         entry = _entry(asked)
-        wanted = Wanted(server.spec.id, host_name(server.spec.name), [entry])
+        wanted = Wanted(server.spec.id, server.host_name, [entry])
         with self._recorded(server.spec.id, "attach_interface", caller):
             shown = self._servers.attach(server.spec.id, wanted).attachment()
         if not server.has_ports and entry.get("port"):

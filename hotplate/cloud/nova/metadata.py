@@ -13,7 +13,6 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
 from hotplate.cloud.nova import network_data
-from hotplate.cloud.nova.network import host_name
 from hotplate.cloud.nova.server_records import NoSuchServerError, ServerRecord
 from hotplate.cloud.nova.servers import Servers
 
@@ -155,7 +154,7 @@ class Metadata:
         data: dict[str, object] = {
             "uuid": spec.id,
             "availability_zone": spec.availability_zone,
-            "hostname": _hostname(spec.name),
+            "hostname": _with_domain(server),
             "launch_index": 0,
             "name": spec.name,
         }
@@ -211,7 +210,7 @@ class Metadata:
         addresses = [each for interface in interfaces for each in interface.port.addresses]
         local = _first_ipv4(each.address for each in addresses)
         floating = _first_ipv4(each for interface in interfaces for each in interface.floating)
-        hostname = _hostname(spec.name)
+        hostname = _with_domain(server)
         values = {
             "ami-id": "ami-00000001",
             "ami-launch-index": "0",
@@ -309,6 +308,6 @@ def _nested(values: dict[str, str]) -> dict[str, Any]:
     return tree
 
 
-def _hostname(name: str) -> str:
+def _with_domain(server: ServerRecord) -> str:
     """Return the host name with Nova's default domain."""
-    return host_name(name) + ".novalocal"
+    return server.host_name + ".novalocal"

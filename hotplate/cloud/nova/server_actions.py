@@ -12,7 +12,14 @@ from hotplate.cloud.nova import schemas, server_views
 from hotplate.cloud.nova.flavors import flavor
 from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_create import bootable, check_metadata, public_keys, user_data
+from hotplate.cloud.nova.server_create import (
+    bootable,
+    check_metadata,
+    check_supported,
+    kept,
+    public_keys,
+    user_data,
+)
 from hotplate.cloud.nova.server_records import ServerRecord, UserDataTooLargeError
 from hotplate.cloud.nova.servers import Action, Servers
 from hotplate.cloud.nova.servers_api import find
@@ -164,6 +171,7 @@ class ActionsApi:
     def _rebuild(self, call: _Call) -> Answer:
         asked = call.asked("rebuild", schemas.REBUILD)
         check_metadata(asked.get("metadata") or {})
+        check_supported(asked)
         server_id = call.server.spec.id
         changes = self._rebuild_changes(asked)
         try:
@@ -172,8 +180,11 @@ class ActionsApi:
             raise HttpError(error.status, str(error)) from error
         except Exception as error:
             raise HttpError(500, sentence_of(error)) from error
+        notes = kept(asked)
         if "description" in asked:
-            self._servers.note(server_id, description=asked["description"] or "")
+            notes["description"] = asked["description"] or ""
+        if notes:
+            self._servers.note(server_id, **notes)
         rebuilt, status = find(self._servers, server_id), self._servers.status(server_id)
         interfaces = self._servers.interfaces(rebuilt)
         shown = server_views.full(rebuilt, status, call.caller, interfaces=interfaces)
@@ -193,13 +204,14 @@ class ActionsApi:
 
     def _resize(self, call: _Call) -> Answer:
         """Take note of another flavor; the machine stays as it is."""
-        wanted = str(call.asked("resize", schemas.RESIZE)["flavorRef"])
+        asked = call.asked("resize", schemas.RESIZE)
+        wanted = str(asked["flavorRef"])
         spec = call.server.spec
         if wanted == spec.flavor:
             raise HttpError(400, "When resizing, instances must change flavor!")
         name = flavor(wanted).name
         self._servers.change(spec.id, lambda spec: replace(spec, flavor=name))
-        self._servers.note(spec.id, old_flavor=spec.flavor)
+        self._servers.note(spec.id, old_flavor=spec.flavor, **kept(asked))
         return Answer(202)
 
     def _confirm_resize(self, call: _Call) -> Answer:

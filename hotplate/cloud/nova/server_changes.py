@@ -11,7 +11,7 @@ from hotplate.cloud.nova import schemas, server_views
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_create import check_metadata
+from hotplate.cloud.nova.server_create import check_metadata, kept
 from hotplate.cloud.nova.server_records import ServerRecord
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import find
@@ -49,8 +49,11 @@ class ChangesApi:
         asked = schemas.read(request, schemas.UPDATE)["server"]
         if "name" in asked:
             self._servers.change(server.spec.id, lambda spec: replace(spec, name=asked["name"]))
+        changes = kept(asked)
         if "description" in asked:
-            self._servers.note(server.spec.id, description=asked["description"] or "")
+            changes["description"] = asked["description"] or ""
+        if changes:
+            self._servers.note(server.spec.id, **changes)
         status = self._servers.status(server.spec.id)
         changed = self._server(request)
         interfaces = self._servers.interfaces(changed)

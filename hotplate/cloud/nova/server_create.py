@@ -19,6 +19,7 @@ from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.network import host_name
 from hotplate.cloud.nova.quotas import INSTANCES
 from hotplate.cloud.nova.server_records import Notes, ServerRecord, UserDataTooLargeError
+from hotplate.cloud.nova.server_views import HOST
 from hotplate.cloud.nova.servers import Servers
 from hotplate.errors import sentence_of
 
@@ -42,13 +43,15 @@ class CreateApi:
         hints = body.get("os:scheduler_hints") or body.get("OS-SCH-HNT:scheduler_hints") or {}
         count = _count(asked)
         self._check_quota(count, asked)
+        check_supported(asked)
         notes = self._notes(asked, hints, caller)
         networks = _networks(asked, count)
         made = []
         for number in range(1, count + 1):
             spec = self._spec(asked, hints, _name(asked["name"], number, count))
             groups = tuple(str(each.get("name")) for each in asked.get("security_groups") or [])
-            wanted = Wanted(spec.id, host_name(spec.name), networks, groups)
+            notes = replace(notes, host_name=asked.get("hostname") or host_name(spec.name))
+            wanted = Wanted(spec.id, notes.host_name, networks, groups)
             with (
                 self._actions.recorded(spec.id, "create", caller),
                 self._servers.ports_for(wanted) as ports,
@@ -105,6 +108,7 @@ class CreateApi:
             tags=list(dict.fromkeys(asked.get("tags") or [])),
             user=caller.grant.user.id,
             group=group,
+            **kept(asked),
         )
 
     def _spec(self, asked: dict[str, Any], hints: dict[str, Any], name: str) -> ServerSpec:
@@ -124,6 +128,34 @@ class CreateApi:
             resource_name=str(first(hints.get("heat_resource_name")) or ""),
             availability_zone=asked.get("availability_zone") or "nova",
         )
+
+
+def kept(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what is kept and shown of what a server is created, changed or rebuilt with.
+
+    :return: fields of :class:`~hotplate.cloud.nova.server_records.Notes`.
+    """
+    fields = {
+        "hostname": "host_name",
+        "accessIPv4": "access_ipv4",
+        "accessIPv6": "access_ipv6",
+        "OS-DCF:diskConfig": "disk_config",
+    }
+    return {field: asked[name] or "" for name, field in fields.items() if name in asked}
+
+
+def check_supported(asked: dict[str, Any]) -> None:
+    """Refuse what would be without an effect.
+
+    :raises HttpError: 400.
+    """
+    if asked.get("personality"):
+        raise HttpError(400, "This cloud puts no files into a server (personality): use user_data.")
+    if asked.get("trusted_image_certificates"):
+        raise HttpError(400, "This cloud checks no image by trusted_image_certificates.")
+    for name in ("host", "hypervisor_hostname"):
+        if asked.get(name, HOST) != HOST:
+            raise HttpError(400, f"Compute host {asked[name]} could not be found.")
 
 
 def user_data(text: str | None) -> bytes:

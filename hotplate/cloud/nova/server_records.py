@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.nova.network import host_name
 
 
 class NoSuchServerError(Exception):
@@ -28,6 +29,8 @@ class Notes:
     :param updated: when it was last changed, as Nova writes times.
     :param old_flavor: before a resize that nobody has confirmed or reverted yet.
     :param group: the id of its server group.
+    :param host_name: its host name, which a rename leaves; "" is that of its name.
+    :param access_ipv4: how somebody said that it is reached; Nova makes no use of it.
     :param has_ports: its interfaces are ports of Neutron, if there is any.
     """
 
@@ -40,6 +43,10 @@ class Notes:
     locked_reason: str = ""
     group: str = ""
     has_ports: bool = False
+    host_name: str = ""
+    access_ipv4: str = ""
+    access_ipv6: str = ""
+    disk_config: str = "MANUAL"
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,11 @@ class ServerRecord:
     def has_ports(self) -> bool:
         """Whether its interfaces are ports of Neutron; it may have none."""
         return self.notes.has_ports
+
+    @property
+    def host_name(self) -> str:
+        """Its host name, without the domain."""
+        return self.notes.host_name or host_name(self.spec.name)
 
     @property
     def ec2_id(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Sequence
 from typing import Any
@@ -91,13 +92,13 @@ def full(
         "created": server.created,
         "updated": notes.updated or server.created,
         "addresses": by_network(interfaces),
-        "accessIPv4": "" if server.has_ports else GUEST_IP,
-        "accessIPv6": "",
+        "accessIPv4": notes.access_ipv4 or ("" if server.has_ports else GUEST_IP),
+        "accessIPv6": notes.access_ipv6,
         "key_name": spec.key_name or None,
         "config_drive": "True" if spec.config_drive else "",
         "security_groups": groups(interfaces),
         "os-extended-volumes:volumes_attached": [],
-        "OS-DCF:diskConfig": "MANUAL",
+        "OS-DCF:diskConfig": notes.disk_config,
         "OS-EXT-AZ:availability_zone": spec.availability_zone,
         "OS-EXT-SRV-ATTR:host": HOST,
         "OS-EXT-SRV-ATTR:hypervisor_hostname": HOST,
@@ -128,12 +129,13 @@ def _newer(server: ServerRecord, caller: Caller) -> dict[str, object]:
     spec, notes = server.spec, server.notes
     by_version: dict[int, dict[str, object]] = {
         3: {
-            "OS-EXT-SRV-ATTR:hostname": spec.name,
+            "OS-EXT-SRV-ATTR:hostname": server.host_name,
             "OS-EXT-SRV-ATTR:reservation_id": f"r-{server.number:08x}",
             "OS-EXT-SRV-ATTR:launch_index": 0,
             "OS-EXT-SRV-ATTR:kernel_id": "",
             "OS-EXT-SRV-ATTR:ramdisk_id": "",
             "OS-EXT-SRV-ATTR:root_device_name": "/dev/vda",
+            "OS-EXT-SRV-ATTR:user_data": base64.b64encode(spec.user_data).decode() or None,
         },
         9: {"locked": notes.locked},
         16: {"host_status": "UP"},

@@ -438,7 +438,7 @@ class Servers:
     def create_keypair(self, keypair: KeyPair, user: str) -> None:
         """Keep a key pair."""
         self._store.write(
-            "INSERT OR REPLACE INTO hotplate_keypair VALUES (?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO hotplate_keypair VALUES (?, ?, ?, ?, ?)",
             keypair.name,
             keypair.public_key,
             keypair.type,
