@@ -8,7 +8,7 @@ import stat
 import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
-from heat_config import hook, tools, values
+from heat_config import directories, files, hook, tools, values
 
 
 def wanted_mode(deployment):
@@ -24,18 +24,36 @@ def wanted_mode(deployment):
     return int(text, 8)
 
 
-def target(path):
-    """Return where *path* really points; HookError when no file can be written there."""
+def check(path):
+    """Raise HookError when no file can be written at *path*."""
     shown = values.encode(values.clean(path))
     if not path.startswith("/") or "\0" in path or path.endswith("/"):
         raise hook.HookError(
             "%s is not the absolute path of a file, and nothing was written. A config of group "
             '"json-file" maps paths such as "/etc/app.json" to data.' % shown
         )
-    real = os.path.realpath(path)
-    if os.path.exists(real) and not os.path.isfile(real):
-        raise hook.HookError("%s exists and is not a file; nothing was written." % shown)
-    return real
+    try:
+        directory, name = directories.open_parent(path)
+    except FileNotFoundError:  # directories that will be made
+        return
+    except OSError as error:
+        raise hook.HookError(
+            "%s cannot be written: %s; nothing was written." % (shown, error.strerror)
+        ) from None
+    try:
+        status = existing(directory, name)
+        if status is not None and not stat.S_ISREG(status.st_mode):
+            raise hook.HookError("%s exists and is not a file; nothing was written." % shown)
+    finally:
+        os.close(directory)
+
+
+def existing(directory, name):
+    """Return the status of *name* in an open directory, None when it is not there."""
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
 
 
 def umask():
@@ -46,27 +64,37 @@ def umask():
 
 
 def write(path, text, mode):
-    """Replace *path*; keep mode and owner of an existing file, else the umask decides."""
+    """Replace *path*; keep mode and owner of an existing file, else the umask decides.
+
+    Whoever owns the directory may put another file or a link in the way at any time, so all is
+    done in the directory as it was opened, and to the new file before it has its name.
+    """
+    directory, name = directories.open_parent(path, make=True)
     try:
-        old = os.stat(path)
-    except OSError:
-        old = None
-    if mode is None:
-        mode = stat.S_IMODE(old.st_mode) if old else 0o666 & ~umask()
-    if old is None or (old.st_uid, old.st_gid) == (os.geteuid(), os.getegid()):
-        return hook.write_file(path, text, mode=mode)
-    hook.write_file(path, text, mode=0o600)
-    os.chown(path, old.st_uid, old.st_gid)
-    return os.chmod(path, mode)
+        old = existing(directory, name)
+        if old is not None and not stat.S_ISREG(old.st_mode):
+            old = None  # put there since it was checked; it is replaced
+        if mode is None:
+            mode = old.st_mode & 0o777 if old else 0o666 & ~umask()
+        owner = (old.st_uid, old.st_gid) if old else None
+        files.write_whole(name, text, mode, owner=owner, directory=directory)
+    finally:
+        os.close(directory)
 
 
 @hook.main
 def main(deployment):
     """Check every path, then write every file."""
     mode = wanted_mode(deployment)
-    targets = [(target(path), data) for path, data in tools.map_config(deployment).items()]
-    for path, data in targets:
-        tools.shared_directory(os.path.dirname(path))
+    config = tools.map_config(deployment)
+    for path in config:
+        check(path)
+    for path, data in config.items():
         text = json.dumps(data, indent=4, sort_keys=True, separators=(",", ": "))
-        write(path, text, mode)
+        try:
+            write(path, text, mode)
+        except OSError as error:
+            raise hook.HookError(
+                "%s cannot be written: %s." % (values.encode(values.clean(path)), error.strerror)
+            ) from None
     return hook.Response()

@@ -81,8 +81,12 @@ def has_hierarchy(path):
 def tool_log(level):
     """Return the log file that the options enable_debug and enable_verbose promise, private."""
     path = os.path.join(tools.private_directory(TOOL_LOGS), "heat-%s.log" % level)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-    os.chmod(path, 0o600)
+    # On Debian the directory is the user puppet's, who may replace the name at any time.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
     return path
 
 

@@ -2,14 +2,16 @@
 
 import base64
 import binascii
+import contextlib
 import grp
 import json
 import os
 import pwd
 import re
 import stat
-import tempfile
 from typing import Any, Dict, List, Optional
+
+from heat_config import directories, files
 
 from heat_cfn import download
 from heat_cfn.problems import CfnError
@@ -117,47 +119,57 @@ def _gid(group: Any) -> int:
 
 def _write(path: str, data: bytes, mode: Optional[int], uid: int, gid: int) -> bool:
     """Put a whole file in place, or leave the old one; return whether anything changed."""
-    directory = os.path.dirname(path)
-    os.makedirs(directory, exist_ok=True)
-    old = None
-    if os.path.lexists(path):
-        old = os.lstat(path)
-        if stat.S_ISDIR(old.st_mode):
-            raise CfnError("there is a directory of that name")
-    if old is not None and stat.S_ISREG(old.st_mode):
-        mode = stat.S_IMODE(old.st_mode) if mode is None else mode
-        uid = old.st_uid if uid == -1 else uid
-        gid = old.st_gid if gid == -1 else gid
-        same = (stat.S_IMODE(old.st_mode), old.st_uid, old.st_gid) == (mode, uid, gid)
-        if same and old.st_size == len(data):
-            with open(path, "rb") as file:
-                if file.read() == data:
-                    return False
-    handle, temporary = tempfile.mkstemp(prefix=".cfn-init-", dir=directory)
+    parent, name = os.path.split(path)
+    directory = directories.open_directory(parent, make=True)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchown(file.fileno(), uid, gid)
-            os.fchmod(file.fileno(), 0o644 if mode is None else mode)
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        old = _status(directory, name)
+        if old is not None and stat.S_ISREG(old.st_mode):
+            mode = stat.S_IMODE(old.st_mode) if mode is None else mode
+            uid = old.st_uid if uid == -1 else uid
+            gid = old.st_gid if gid == -1 else gid
+            same = (stat.S_IMODE(old.st_mode), old.st_uid, old.st_gid) == (mode, uid, gid)
+            if same and old.st_size == len(data) and _read(directory, name) == data:
+                return False
+        bits = 0o644 if mode is None else mode
+        files.write_whole(name, data, bits, owner=(uid, gid), directory=directory)
+    finally:
+        os.close(directory)
     return True
 
 
-def _link(path: str, target: str, changes: Changes) -> None:
+def _status(directory: int, name: str) -> Optional[os.stat_result]:
+    """Return the status of *name* in an open directory, None when there is nothing."""
     try:
-        if os.path.islink(path) and os.readlink(path) == target:
-            return
-        if os.path.isdir(path) and not os.path.islink(path):
-            raise CfnError("there is a directory of that name")
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = tempfile.mktemp(prefix=".cfn-init-", dir=os.path.dirname(path))  # noqa: S306
-        os.symlink(target, temporary)
-        os.rename(temporary, path)
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        raise CfnError("there is a directory of that name")
+    return status
+
+
+def _read(directory: int, name: str) -> bytes:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(name, flags, dir_fd=directory), "rb") as file:
+        return file.read()
+
+
+def _link(path: str, target: str, changes: Changes) -> None:
+    parent, name = os.path.split(path)
+    try:
+        directory = directories.open_directory(parent, make=True)
+        try:
+            old = _status(directory, name)
+            is_link = old is not None and stat.S_ISLNK(old.st_mode)
+            if is_link and os.readlink(name, dir_fd=directory) == target:
+                return
+            temporary = ".cfn-init-%d" % os.getpid()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=directory)
+            os.symlink(target, temporary, dir_fd=directory)
+            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        finally:
+            os.close(directory)
     except OSError as error:
         raise CfnError("the link cannot be made: %s" % error.strerror) from None
     changes.files.add(os.path.normpath(path))

@@ -1,6 +1,7 @@
 """The section "sources": archives that are unpacked into directories."""
 
 import bz2
+import contextlib
 import gzip
 import lzma
 import os
@@ -12,6 +13,8 @@ import urllib.parse
 import zipfile
 import zlib
 from typing import IO, Any, Callable, Iterator, List, NamedTuple, Optional
+
+from heat_config import directories
 
 from heat_cfn import download, web
 from heat_cfn.problems import CfnError
@@ -73,12 +76,19 @@ def unpack(file: "IO[bytes]", url: str, directory: str) -> None:
     :raises CfnError: for anything that is not an archive; for a name that points outside the
         directory, before anything is written; for such a link, before what comes after it.
     """
-    os.makedirs(directory, exist_ok=True)
+    top = directories.open_directory(directory, make=True)
+    try:
+        _unpack(file, url, directory, top)
+    finally:
+        os.close(top)
+
+
+def _unpack(file: "IO[bytes]", url: str, directory: str, top: int) -> None:
     strip = 1 if GITHUB.fullmatch(url) else 0
     head = file.read(6)
     file.seek(0)
     if head.startswith(ZIP):
-        _unzip(file, directory, strip)
+        _unzip(file, directory, top, strip)
         return
     try:
         archive = tarfile.open(fileobj=file, mode="r:*")  # noqa: SIM115 - closed below
@@ -86,19 +96,19 @@ def unpack(file: "IO[bytes]", url: str, directory: str) -> None:
         file.seek(0)
     else:
         with archive:
-            _place(list(_tar_members(archive)), directory, strip)
+            _place(list(_tar_members(archive)), directory, top, strip)
         return
     # Checked last: a zip is recognized by its end, and a tar may end in one.
     if not _opener(head) and zipfile.is_zipfile(file):
-        _unzip(file, directory, strip)
+        _unzip(file, directory, top, strip)
         return
     file.seek(0)
-    _single(file, url, directory)
+    _single(file, url, top)
 
 
-def _unzip(file: "IO[bytes]", directory: str, strip: int) -> None:
+def _unzip(file: "IO[bytes]", directory: str, top: int, strip: int) -> None:
     with zipfile.ZipFile(file) as archive:
-        _place(list(_zip_members(archive)), directory, strip)
+        _place(list(_zip_members(archive)), directory, top, strip)
 
 
 def _tar_members(archive: tarfile.TarFile) -> Iterator[Member]:
@@ -140,7 +150,7 @@ def _zip_members(archive: zipfile.ZipFile) -> Iterator[Member]:
             )
 
 
-def _place(members: List[Member], directory: str, strip: int) -> None:
+def _place(members: List[Member], directory: str, top: int, strip: int) -> None:
     root = os.path.realpath(directory)
     placed = []
     for member in members:  # the whole archive is looked at before anything is written
@@ -148,30 +158,55 @@ def _place(members: List[Member], directory: str, strip: int) -> None:
         if name:
             placed.append((name, member))
     for name, member in placed:
-        path = os.path.join(root, name)
-        parent = os.path.dirname(path)
-        _contained(root, parent, member.name)  # an earlier link may point outside
-        os.makedirs(parent, exist_ok=True)
-        if member.type == "directory":
-            _contained(root, path, member.name)
-            os.makedirs(path, exist_ok=True)
-            os.chmod(path, (member.mode & 0o755) | 0o700)
-            continue
-        if os.path.lexists(path) and not (os.path.isdir(path) and not os.path.islink(path)):
-            os.unlink(path)
+        _place_one(root, top, name, member, strip)
+
+
+def _place_one(root: str, top: int, name: str, member: Member, strip: int) -> None:
+    """Put one entry at *name* below the directory *root*, which is open as *top*.
+
+    The directory may be another user's, who can swap names at any time: nothing is done by a path,
+    and each name is looked up in the directory that was opened before.
+    """
+    is_directory = member.type == "directory"
+    path = os.path.join(root, name if is_directory else os.path.dirname(name))
+    real = _contained(root, path, member.name)  # an earlier link may point outside
+    below = os.path.relpath(real, root)
+    parent = directories.open_below(top, [] if below == "." else below.split("/"))
+    try:
+        if is_directory:
+            os.fchmod(parent, (member.mode & 0o755) | 0o700)
+            return
+        base = os.path.basename(name)
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+            os.unlink(base, dir_fd=parent)
         if member.type == "symlink":
-            _contained(root, os.path.join(parent, member.target), member.name)
+            _contained(root, os.path.join(real, member.target), member.name)
             if os.path.isabs(member.target):
                 raise _escape(member.name)
-            os.symlink(member.target, path)
+            os.symlink(member.target, base, dir_fd=parent)
         elif member.type == "hardlink":
-            target = os.path.join(root, _inside(member.target, strip))
-            _contained(root, target, member.name)
-            os.link(target, path, follow_symlinks=False)
+            _link(root, top, _inside(member.target, strip), member.name, base, parent)
         else:
-            with member.content() as data, open(path, "xb") as out:  # type: ignore[misc]
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(base, flags, 0o600, dir_fd=parent)
+            with open(descriptor, "wb") as out, member.content() as data:  # type: ignore[misc]
                 shutil.copyfileobj(data, out)
                 os.fchmod(out.fileno(), member.mode & 0o755 | 0o600)
+    finally:
+        os.close(parent)
+
+
+def _link(root: str, top: int, target: str, entry: str, name: str, parent: int) -> None:
+    """Make *name*, in the open directory *parent*, a hard link to the entry *target*."""
+    directory, base = os.path.split(target)
+    real = _contained(root, os.path.join(root, directory), entry)
+    _contained(root, os.path.join(root, target), entry)
+    below = os.path.relpath(real, root)
+    source = directories.open_below(top, [] if below == "." else below.split("/"))
+    try:
+        os.link(base, name, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
+    finally:
+        os.close(source)
 
 
 def _inside(name: str, strip: int) -> str:
@@ -181,17 +216,18 @@ def _inside(name: str, strip: int) -> str:
     return "/".join(parts[strip:])
 
 
-def _contained(root: str, path: str, name: str) -> None:
+def _contained(root: str, path: str, name: str) -> str:
     real = os.path.realpath(path)
     if real != root and not real.startswith(root.rstrip("/") + "/"):
         raise _escape(name)
+    return real
 
 
 def _escape(name: str) -> CfnError:
     return CfnError('the archive\'s entry "%s" points outside the directory' % name)
 
 
-def _single(file: "IO[bytes]", url: str, directory: str) -> None:
+def _single(file: "IO[bytes]", url: str, directory: int) -> None:
     """Unpack one compressed file under the name that its URL has without the ending."""
     name = os.path.basename(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
     opener = _opener(file.read(6))
@@ -204,10 +240,14 @@ def _single(file: "IO[bytes]", url: str, directory: str) -> None:
     plain = os.path.splitext(name)[0] or name
     if plain in ("", ".", ".."):
         raise CfnError('"%s" has no file name in it' % web.shown(url))
-    path = os.path.join(directory, plain)
-    with opener(file, "rb") as data, open(path + ".new", "wb") as out:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    temporary = plain + ".new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=directory)
+    descriptor = os.open(temporary, flags, 0o666, dir_fd=directory)
+    with open(descriptor, "wb") as out, opener(file, "rb") as data:
         shutil.copyfileobj(data, out)
-    os.rename(path + ".new", path)
+    os.rename(temporary, plain, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def _opener(head: bytes) -> Optional[Callable[..., Any]]:

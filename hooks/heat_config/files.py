@@ -36,7 +36,12 @@ def make_directory(path, mode=PRIVATE_DIRECTORY):
             os.mkdir(directory, PRIVATE_DIRECTORY)
         except FileExistsError:
             continue
-        os.chmod(directory, wanted)  # whatever the umask is
+        # Whatever the umask is; not by name, which the owner of the parent may have replaced.
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchmod(descriptor, wanted)
+        finally:
+            os.close(descriptor)
         sync_directory(os.path.dirname(directory))
     return path
 
@@ -48,39 +53,45 @@ def write_all(descriptor, data):
         view = view[os.write(descriptor, view) :]
 
 
-def write_whole(path, data, mode=PRIVATE_FILE, sync=True):
+def write_whole(path, data, mode=PRIVATE_FILE, sync=True, *, owner=None, directory=None):
     """Put *data* (text or bytes) at *path*; a reader sees the old or the new file, never a part.
 
     The file has *mode* from its first moment and stays whole through a power cut: written and
     synced beside its place, renamed, the directory synced. A symbolic link at *path* is replaced
     and not followed. With ``sync=False`` the directory is left to the caller to sync.
+    owner: (user id, group id), -1 for one that stays; set before the file has its name.
+    directory: the descriptor of an open directory in which *path* is a name.
 
     Raises OSError; then *path* is as it was and nothing is left beside it.
     """
     if isinstance(data, str):
         data = data.encode("utf-8", "replace")
-    directory, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(directory, ".%s.%d.new" % (name[:200], os.getpid()))
+    parent, name = os.path.split(path if directory is not None else os.path.abspath(path))
+    temporary = os.path.join(parent, ".%s.%d.new" % (name[:200], os.getpid()))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(temporary, flags, PRIVATE_FILE)
+        descriptor = os.open(temporary, flags, PRIVATE_FILE, dir_fd=directory)
     except FileExistsError:  # a run with the same process id was cut here before a reboot
-        os.unlink(temporary)
-        descriptor = os.open(temporary, flags, PRIVATE_FILE)
+        os.unlink(temporary, dir_fd=directory)
+        descriptor = os.open(temporary, flags, PRIVATE_FILE, dir_fd=directory)
     try:
         try:
             write_all(descriptor, data)
+            if owner is not None:
+                os.fchown(descriptor, *owner)
             os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.rename(temporary, path)
+        os.rename(temporary, path, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            os.unlink(temporary, dir_fd=directory)
         raise
-    if sync:
-        sync_directory(directory)
+    if sync and directory is not None:
+        os.fsync(directory)
+    elif sync:
+        sync_directory(parent)
 
 
 def read_bounded(path, limit, *, follow=False):

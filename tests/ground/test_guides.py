@@ -16,6 +16,7 @@ MIGRATION = {
     "HEAT_CONFIG_NOTIFY": "HEAT_CONFIG_NOTIFY",
     "/var/lib/heat-config/heat-config-<group>/outputs": "$heat_outputs_path",
     "Hiera 5": "hiera_version: 3",
+    "A link that another user": "links of an application's",
     "Zaqar's certificate": "ssl_certificate_validation",
     "cannot be a file name": "longer than 200 bytes",
     "--one-time": "--one-time",

@@ -1,0 +1,156 @@
+"""Directories in which other users may write: reached name by name, so that no link misleads root.
+
+A program of root's that writes into an application's directory must not take a link that the
+application has put in its way, before or meanwhile. The rule is systemd's for its own files
+(``CHASE_SAFE``): never from what a user owns to what is somebody else's.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+
+from . import files
+
+HANDLE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+MOST_LINKS = 40
+"""As in the kernel (path_resolution(7))."""
+
+
+def open_directory(path, *, make=False):
+    """Return a descriptor of the directory *path*, an absolute path.
+
+    Each name is looked up in the directory that was opened before it. A link is followed when it
+    and its directory belong to root or to this process's user; one of another user only to a
+    directory of that same user (``current -> releases/7``).
+    make: make what is missing of it, 0755 and durable, whatever the umask is; but nothing is made
+    where a link leads to a directory that is not there.
+
+    Raises OSError, whose ``strerror`` says it when a link is refused.
+    """
+    rest = _names(path)
+    links = 0
+    here = os.open("/", HANDLE)
+    try:
+        while rest:
+            name = rest.pop()
+            if isinstance(name, frozenset):  # here ends what a link of these users led to
+                _refuse_transition(name, here)
+                continue
+            try:
+                there = os.open(name, HANDLE, dir_fd=here)
+            except FileNotFoundError:
+                if not make or any(isinstance(other, frozenset) for other in rest):
+                    raise
+                there = _make(here, name)
+            target = None
+            with _closed_on_error(there):
+                status = os.fstat(there)
+                if stat.S_ISLNK(status.st_mode):
+                    links += 1
+                    if links > MOST_LINKS:
+                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                    target = os.readlink("", dir_fd=there)
+                    rest += [_strangers(status, here), *_names(target)]
+            if target is None:
+                os.close(here)
+                here = there
+                continue
+            os.close(there)
+            if target.startswith("/"):
+                os.close(here)
+                here = os.open("/", HANDLE)
+        return os.open(".", DIRECTORY, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+def open_parent(path, *, make=False):
+    """Return (a descriptor of the directory of *path*, the last name), for a file that is no link.
+
+    Where the file itself is a link, the two are of what it leads to, by the rule for directories.
+    """
+    strangers = frozenset()
+    for _ in range(MOST_LINKS):
+        directory, name = os.path.split(path)
+        descriptor = open_directory(directory, make=make)
+        with _closed_on_error(descriptor):
+            _refuse_transition(strangers, descriptor)
+            try:
+                handle = os.open(name, HANDLE, dir_fd=descriptor)
+            except FileNotFoundError:
+                return descriptor, name
+            try:
+                status = os.fstat(handle)
+                if not stat.S_ISLNK(status.st_mode):
+                    return descriptor, name
+                path = os.path.join(directory, os.readlink("", dir_fd=handle))
+                strangers = _strangers(status, descriptor)
+                make = False
+            finally:
+                os.close(handle)
+        os.close(descriptor)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def open_below(root, names):
+    """Return a descriptor of the directory *names*, a list, below the open directory *root*.
+
+    No link is followed; what is missing is made.
+    """
+    here = os.dup(root)
+    for name in names:
+        try:
+            try:
+                there = os.open(name, DIRECTORY, dir_fd=here)
+            except FileNotFoundError:
+                os.close(_make(here, name))
+                there = os.open(name, DIRECTORY, dir_fd=here)
+        finally:
+            os.close(here)
+        here = there
+    return here
+
+
+def _names(path):
+    """Return the names in *path*, the first one last."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+
+def _strangers(link, directory):
+    """Return the owners of a link and of its directory, without root and ourselves."""
+    return frozenset({link.st_uid, os.fstat(directory).st_uid} - {0, os.geteuid()})
+
+
+def _refuse_transition(strangers, descriptor):
+    if strangers and strangers != {os.fstat(descriptor).st_uid}:
+        raise OSError(
+            errno.EPERM,
+            "a link of user %d leads to a directory that is not that user's" % min(strangers),
+        )
+
+
+def _make(parent, name):
+    try:
+        os.mkdir(name, files.PRIVATE_DIRECTORY, dir_fd=parent)
+    except FileExistsError:  # somebody else was faster; its mode is theirs
+        return os.open(name, HANDLE, dir_fd=parent)
+    descriptor = os.open(name, DIRECTORY, dir_fd=parent)
+    with _closed_on_error(descriptor):
+        os.fchmod(descriptor, files.SHARED_DIRECTORY)
+        above = os.open(".", DIRECTORY, dir_fd=parent)
+        try:
+            os.fsync(above)
+        finally:
+            os.close(above)
+    return descriptor
+
+
+@contextlib.contextmanager
+def _closed_on_error(descriptor):
+    try:
+        yield
+    except BaseException:
+        os.close(descriptor)
+        raise
