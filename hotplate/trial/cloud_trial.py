@@ -174,7 +174,7 @@ class CloudTrial:
             raise refused
 
     def _nothing_is_due(self) -> bool:
-        return all(each.missing() is None for each in self.trackers.values())
+        return all(each.done() for each in self.trackers.values())
 
     def _track(self, server_id: str) -> None:
         if server_id not in self.trackers:

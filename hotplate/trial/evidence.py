@@ -80,7 +80,7 @@ def _noticed(seen: Sequence[Event], server: Server) -> tuple[Noticed, ...]:
     return tuple(
         each
         for each in notice(seen, {server.spec.id: ""})
-        if each.kind != "guest-reset" or not server.was_rebooted
+        if each.kind not in ("guest-reset", "guest-rebooted") or not server.was_rebooted
     )
 
 

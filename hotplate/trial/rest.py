@@ -8,7 +8,6 @@ in its queue, or something of the agent's runs, be it a hook that sleeps for ten
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -46,9 +45,6 @@ RESTARTS = 5
 
 _SHELL_SECONDS = 3.0
 _COMMAND_SECONDS = 15.0
-_BOOT_ENDED = re.compile(
-    r"Reached target .*((?i:multi-user)|(?i:graphical)|cloud-init\.target)|Startup finished in"
-)
 _QUESTION = f"""\
 systemctl is-system-running
 systemctl show --property=LoadState,ActiveState,NRestarts,TriggeredBy {AGENT}
@@ -166,11 +162,11 @@ class Rest:
         if is_menu(server.machine.console.lines):
             return True
         # Its metadata tell it of the shell: before, there is none to be waited for.
-        if tracker.missing() in BOOT and not self._boot_ended(server):
+        if tracker.missing() in BOOT and not tracker.boots.ended:
             return False
         inside = _ask(server)
         if inside is None:
-            return idle and self._boot_ended(server) and not _hook_runs(tracker)
+            return idle and tracker.boots.ended and not _hook_runs(tracker)
         if not inside.booted or inside.busy:
             return False
         if inside.crashing:
@@ -185,13 +181,6 @@ class Rest:
         at, before = self._work.get(server.spec.id, (now, {}))
         self._work[server.spec.id] = now, work
         return now - at >= LOOK_SECONDS / 2 and is_idle(before, work, now - at)
-
-    def _boot_ended(self, server: Server) -> bool:
-        return any(
-            _BOOT_ENDED.search(text)
-            for event in self._events
-            if event.server == server.spec.id and (text := classify.console_text(event))
-        )
 
     def _agent_has_done(self, server: Server) -> bool:
         """Whether the agent, which runs, polls without success or not at all."""

@@ -162,7 +162,7 @@ class Trial:
             raise fault
 
     def _nothing_is_due(self) -> bool:
-        return all(each.missing() is None for each in self.trackers.values())
+        return all(each.done() for each in self.trackers.values())
 
     def _result(self, stack: Stack, end: StackEnd) -> StackResult:
         return StackResult(

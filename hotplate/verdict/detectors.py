@@ -24,7 +24,7 @@ from hotplate.verdict.tool_errors import LIMIT, last_exception
 # As many answers of one kind at the end are no accident.
 BROKEN_FOR = 3
 TRACEBACK_LINES = 200
-# As often as a guest may reset itself before that is a fault.
+# As many reboots, each after something had booted, are a fault.
 BOOT_LOOP = 3
 _OF_GUEST = re.compile(r"Deployment|WaitCondition|SwiftSignal")
 """In the type or the reason of a resource that a guest brings about."""
@@ -146,9 +146,15 @@ def guest_stopped(facts: Facts) -> str:
 
 
 def boot_loop(facts: Facts) -> str:
-    if facts.resets < BOOT_LOOP:
+    crashes = [each for each in facts.boots.reboots if not each.orderly]
+    return f"the guest reset itself {len(crashes)} times" if len(crashes) >= BOOT_LOOP else ""
+
+
+def not_back(facts: Facts) -> str:
+    """See a reboot from which the guest did not come back."""
+    if not facts.boots.rebooting:
         return ""
-    return f"the guest reset itself {facts.resets} times"
+    return "the guest shut down to reboot, and did not come up again"
 
 
 def no_dhcp(facts: Facts) -> str:

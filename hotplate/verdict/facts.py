@@ -16,10 +16,10 @@ from hotplate.events.kinds import (
     InterfaceChange,
     LinkChange,
     MachineExit,
-    MachineReset,
     ServerBoot,
     UserDataParts,
 )
+from hotplate.verdict.boots import Boots
 from hotplate.verdict.deployment_track import DeploymentTrack
 from hotplate.verdict.health import Health
 from hotplate.verdict.hook_output import HookOutput
@@ -67,7 +67,7 @@ class Facts:
     disk_error: DiskError | None = None
     floods: dict[str, str] = field(default_factory=dict)
     link_up: bool = True
-    resets: int = 0
+    boots: Boots = field(default_factory=Boots)
     last_event: Event | None = None
 
     @property
@@ -177,6 +177,7 @@ def gather(
         stack_reason=stack_reason,
         now=time.monotonic() if now is None else now,
         powered=tracker.started,
+        boots=tracker.boots,
         hook_outputs=dict(hook_outputs or {}),
     )
     for event in events:
@@ -235,5 +236,3 @@ def _take_machine(facts: Facts, event: Event) -> None:
         facts.disk_error = error
     elif link := LinkChange.of(event):
         facts.link_up = link.up
-    elif (reset := MachineReset.of(event)) and reset.by_guest:
-        facts.resets += 1

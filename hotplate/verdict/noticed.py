@@ -2,7 +2,7 @@
 
 A stack can be complete while a hook ran twice, the guest reset by itself, wrote without end or sent
 no output.  Each is read off the events: what nobody may rely on (:attr:`Noticed.fails`) fails the
-run, the rest is listed, and fails it under ``--strict``.
+run, the rest is listed, and what went wrong of it fails it under ``--strict``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from hotplate.events import classify
 from hotplate.events.event import Event
-from hotplate.events.kinds import GuestFlood, GuestJournal, GuestProbe, MachineReset
+from hotplate.events.kinds import GuestFlood, GuestJournal, GuestProbe
 from hotplate.text import clean
+from hotplate.verdict.boots import Boots
 from hotplate.verdict.guest_boot import clock_is_off
 from hotplate.verdict.guest_files import PHASE_SYNTAX
 from hotplate.verdict.probes import CLOCK
@@ -30,8 +31,6 @@ _FORWARDED = re.compile(r"\w\[\d+\]: heat-config: ")
 
 _OURS = "hotplate-shell"
 """The harness's own unit in a guest."""
-
-_KERNEL = re.compile(r"Linux version \d")
 
 
 @dataclass(frozen=True)
@@ -97,12 +96,14 @@ class Noticed:
     :param sentence: for people, without the server and without a full stop.
     :param server: the name of the server, "" when it concerns none.
     :param fails: a run with it did not pass.
+    :param wrong: something went wrong, so that it fails a run under ``--strict``.
     """
 
     kind: str
     sentence: str
     server: str = ""
     fails: bool = False
+    wrong: bool = True
 
     def __str__(self) -> str:
         return f'{self.sentence} (server "{self.server}")' if self.server else self.sentence
@@ -122,8 +123,7 @@ class _Seen:
     """What the events say of one server."""
 
     starts: dict[str, list[classify.Marker]] = field(default_factory=dict)
-    kernel: bool = False
-    resets: int = 0
+    boots: Boots = field(default_factory=Boots)
     units: set[str] = field(default_factory=lambda: {*COMMON})
     matched: dict[tuple[str, str], NoticePattern] = field(default_factory=dict)
     by_kind: dict[tuple[str, str], Noticed] = field(default_factory=dict)
@@ -152,7 +152,7 @@ def notice(
         all_of_it.append(
             Noticed("output-missing", f'the deployment "{label}" did not send its output {listed}')
         )
-    return tuple(sorted(all_of_it, key=lambda each: not each.fails))
+    return tuple(sorted(all_of_it, key=lambda each: (not each.fails, not each.wrong)))
 
 
 def notable(journal: str) -> list[str]:
@@ -163,10 +163,10 @@ def notable(journal: str) -> list[str]:
 
 
 def _see(seen: _Seen, event: Event) -> None:
+    seen.boots.see(event)
     text = classify.console_text(event)
     if text is not None:
         _see_line(seen, text)
-        seen.kernel = seen.kernel or bool(_KERNEL.search(text))
         marker = classify.marker(event)
         if marker and marker.event == "started" and not _FORWARDED.search(text):
             seen.starts.setdefault(marker.id, []).append(marker)
@@ -176,9 +176,6 @@ def _see(seen: _Seen, event: Event) -> None:
     elif (answer := GuestProbe.of(event)) and answer.probe == CLOCK.name:
         if clock := clock_is_off(answer.text, event.wall):
             seen.by_kind.setdefault(("wrong-clock", ""), Noticed("wrong-clock", clock))
-    elif (reset := MachineReset.of(event)) and reset.by_guest:
-        # Firmware may reset before it starts anything.
-        seen.resets += seen.kernel
     elif flood := GuestFlood.of(event):
         seen.by_kind.setdefault((flood.fault, ""), Noticed(flood.fault, flood.text))
     elif classify.is_signal(event):
@@ -196,15 +193,24 @@ def _see_line(seen: _Seen, line: str) -> None:
             seen.matched.setdefault((row.kind, match["what"].strip()), row)
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 def _of(seen: _Seen, name: str) -> Iterator[Noticed]:
     for identity, starts in seen.starts.items():
         if len(starts) > 1:
             what = f'the hook "{starts[0].group}" ran {len(starts)} times for one deployment'
             shown = starts[0].name or identity
             yield Noticed("ran-twice", f'{what}, "{shown}"', name, fails=True)
-    if seen.resets:
-        times = "once" if seen.resets == 1 else f"{seen.resets} times"
-        yield Noticed("guest-reset", f"the guest reset by itself {times}", name, fails=True)
+    # A boot loader may reset before it starts anything.
+    reboots = [each for each in seen.boots.reboots if each.system]
+    if crashes := sum(not each.orderly for each in reboots):
+        sentence = f"the guest reset by itself {_times(crashes)}"
+        yield Noticed("guest-reset", sentence, name, fails=True)
+    if orderly := sum(each.orderly for each in reboots):
+        sentence = f"the guest shut down and rebooted {_times(orderly)}"
+        yield Noticed("guest-rebooted", sentence, name, wrong=False)
     for (kind, what), row in seen.matched.items():
         # A name that the console has cut may be whole in a later line.
         shown = whole(what, seen.units)

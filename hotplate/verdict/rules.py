@@ -174,6 +174,13 @@ RULES: tuple[Rule, ...] = (
         detectors.guest_stopped,
         "see the end of console.log for who asked for it",
     ),
+    Rule(
+        "not-back",
+        Stage.BOOTED,
+        (Stage.BOOTED,),
+        detectors.not_back,
+        "see the end of console.log, and what asked for the reboot",
+    ),
     # What is wrong inside a guest that could be examined.
     *CAUSES,
     # The guest boots, and gets no metadata.

@@ -69,7 +69,8 @@ class StageRow:
         return f"look at {self.look_in_cloud if in_cloud and self.look_in_cloud else self.look}"
 
 
-def _booted(event: Event) -> str:
+def booted(event: Event) -> str:
+    """Return the console line that shows the init of the image, "" for any other event."""
     text = classify.console_text(event)
     if text and _USERSPACE.search(text):
         return text.strip()
@@ -112,7 +113,7 @@ STAGES: tuple[StageRow, ...] = (
     StageRow(
         Stage.BOOTED,
         "the end of the console and the screenshot; boot the image by hand with qemu.sh",
-        _booted,
+        booted,
         look_in_cloud="the end of the console, and the server's state in the cloud",
     ),
     StageRow(

@@ -15,6 +15,7 @@ from hotplate.events.event import Event
 from hotplate.events.expected import ExpectedDeployment
 from hotplate.events.kinds import ServerBoot, StackResource, UserDataParts
 from hotplate.events.log import EventLog
+from hotplate.verdict.boots import Boots
 from hotplate.verdict.deployment_track import DeploymentTrack, WaitSignal, furthest
 from hotplate.verdict.stages import (
     BOOT,
@@ -23,6 +24,7 @@ from hotplate.verdict.stages import (
     STAGES,
     Mark,
     Stage,
+    booted,
     first_missing,
 )
 
@@ -61,6 +63,7 @@ class StageTracker:
         self.started: float | None = None
         self.deployments: list[DeploymentTrack] = []
         self.waits: list[WaitSignal] = []
+        self.boots = Boots()
         self._has_source = False
         self._conditions: dict[tuple[str, str], Event] = {}
         self._marks: dict[Stage, Mark] = {}
@@ -117,7 +120,14 @@ class StageTracker:
             track = self.decisive()
             return track.missing() if track is not None else None
 
+    def done(self) -> bool:
+        """Return True when all that is due was reached, and nothing is about to change that."""
+        with self._lock:
+            return self.missing() is None and not self.boots.unsettled
+
     def _missing_of_server(self) -> Stage | None:
+        if self.boots.rebooting:
+            return Stage.BOOTED
         due = self._of_server()
         # What a deployment reached proves what comes before.
         stage = first_missing(set(self._marks), (*due, *PER_DEPLOYMENT))
@@ -185,6 +195,9 @@ class StageTracker:
             return
         fresh: list[Mark] = []
         with self._lock:
+            self.boots.see(event)
+            if booted(event) or classify.is_request(event):
+                self.boots.come_up()
             self._see_server(event)
             self._see_deployments(event, fresh)
             for row in STAGES:

@@ -359,7 +359,9 @@ def judge(
         outcome = Outcome.LOST
         reasons.append("the machine was lost while the guest was being examined")
     seen = _noticed(events, trackers, stack)
-    if outcome is Outcome.PASSED and (bad := [each for each in seen if strict or each.fails]):
+    if outcome is Outcome.PASSED and (
+        bad := [each for each in seen if each.fails or (strict and each.wrong)]
+    ):
         outcome = Outcome.FAILED
         reasons += map(str, reversed(bad))
     if diagnosis is not None:

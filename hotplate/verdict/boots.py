@@ -1,0 +1,143 @@
+"""How often a guest has booted, in which order it went down, and whether its boot has ended.
+
+Boots are counted by what boots: a boot loader or a kernel that speaks on the console.  QEMU's
+RESET is no count of them: 7.2 reports one reboot of an emulated guest several times within 50 ms,
+and its events come by another channel than the console, so that the last lines of the kernel
+before it may come after it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hotplate.events import classify
+from hotplate.events.event import Event
+from hotplate.events.kinds import MachineReset, PowerOn
+
+SAME_RESET_SECONDS = 1.0
+"""How far apart the resets of a guest are that writes nothing on its console."""
+
+_LOADED = re.compile(
+    r"^\s*Booting from |BdsDxe: starting Boot|Welcome to GRUB|GNU GRUB|GRUB loading|EFI stub: "
+    r"|Linux version \d"
+)
+"""The firmware has found something to start (SeaBIOS, EDK2), or that speaks itself."""
+_SYSTEM = re.compile(r"Linux version \d|Welcome to (?!GRUB)\S")
+"""The kernel, or where the command line has "quiet" its init."""
+_ORDERLY = re.compile(
+    # systemd; since version 249 with the unit's name.
+    r"Reached target (?:reboot\.target|System Reboot|Reboot\b)|systemd-shutdown\[1\]: Rebooting"
+    # The kernel's kernel_restart(); a panic or a watchdog takes another way.
+    r"|reboot: (?:Restarting system|machine restart)"
+)
+_CLOUD_INIT = re.compile(r"Cloud-init v\. \S+ running ")
+_USER_DATA = re.compile(r"Cloud-init v\. \S+ running 'modules:final'")
+_CLOUD_INIT_ENDED = re.compile(
+    # The first is cloud-init's own, which the user data may change (final_message).
+    r"Cloud-init v\. \S+ finished at |Reached target .*(?i:cloud-init)"
+    r"|(?:Finished|Failed to start) (?:cloud-final\.service|.*(?i:cloud user/final|final stage))"
+)
+_ENDED = re.compile(
+    r"Reached target .*(?i:multi-user|graphical|cloud-init)|Startup finished in|login: ?$"
+)
+
+
+@dataclass
+class Reboot:
+    """A reboot that the guest did by itself.
+
+    :param at: seconds on the monotonic clock.
+    :param orderly: its system was shut down before; otherwise it crashed.
+    :param system: a kernel had started before; otherwise only a boot loader.
+    """
+
+    at: float
+    orderly: bool
+    system: bool
+
+
+class Boots:
+    """The boots of one server; :meth:`see` takes its events.
+
+    :ivar reboots: those that the guest did by itself.
+    :ivar rebooting: its system was told to reboot, and has not come up again.
+    :ivar unsettled: nothing has booted since a reset, whose last words may yet come.
+    :ivar began: its system has said something on the console in this boot.
+    """
+
+    def __init__(self) -> None:
+        self.reboots: list[Reboot] = []
+        self.rebooting = False
+        self._spoke = False
+        self._reset_at = float("-inf")
+        self._new_boot()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the boot has ended: cloud-init's last stage, or where there is none, systemd's.
+
+        A login prompt may come before cloud-init has run the user data.
+        """
+        return self._told_ended or (self._cloud_init_ended if self._cloud_init else self._ended)
+
+    @property
+    def runs_user_data(self) -> bool:
+        """Whether cloud-init is in its last stage, which runs the scripts of the user data."""
+        return self._user_data and not self._cloud_init_ended
+
+    def see(self, event: Event) -> None:
+        """Take an event of the server into account."""
+        if (started := PowerOn.of(event)) is not None:
+            self.rebooting = False
+            self._new_boot()
+            # The kernel of a guest that is restored has run for long.
+            self._loaded = self.began = self._told_ended = started.restored
+        elif (reset := MachineReset.of(event)) is not None:
+            self._see_reset(event, by_guest=reset.by_guest)
+        elif text := classify.console_text(event):
+            self._see_line(text, event)
+
+    def come_up(self) -> None:
+        """Note a sign of the guest's system; one that shuts down may still give some."""
+        if not self._shutting_down:
+            self.rebooting = False
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _new_boot(self) -> None:
+        self.unsettled = self.began = self._loaded = self._shutting_down = self._told_ended = False
+        self._cloud_init = self._cloud_init_ended = self._user_data = self._ended = False
+
+    def _see_reset(self, event: Event, *, by_guest: bool) -> None:
+        apart = event.at - self._reset_at > SAME_RESET_SECONDS
+        self._reset_at = event.at
+        if not by_guest:
+            self._new_boot()
+        elif self._loaded or (apart and not self._spoke):
+            self._reboot(event)
+
+    def _reboot(self, event: Event) -> None:
+        self.reboots.append(Reboot(event.at, orderly=self._shutting_down, system=self.began))
+        self._new_boot()
+        self.unsettled = True
+
+    def _see_line(self, text: str, event: Event) -> None:
+        if _ORDERLY.search(text):
+            if self.reboots and not self._loaded:
+                # The last words of the kernel before may come after the reset.
+                self.reboots[-1].orderly = True
+                self.rebooting = self.reboots[-1].system
+            else:
+                self._shutting_down = self.rebooting = True
+        elif _LOADED.search(text) or _SYSTEM.search(text):
+            # A kernel that starts another one (kexec), and a cloud, tell of no reset.
+            if self._shutting_down:
+                self._reboot(event)
+            self._spoke = self._loaded = True
+            self.unsettled = False
+            self.began = self.began or bool(_SYSTEM.search(text))
+        self._cloud_init = self._cloud_init or bool(_CLOUD_INIT.search(text))
+        self._user_data = self._user_data or bool(_USER_DATA.search(text))
+        self._cloud_init_ended = self._cloud_init_ended or bool(_CLOUD_INIT_ENDED.search(text))
+        self._ended = self._ended or bool(_ENDED.search(text))
