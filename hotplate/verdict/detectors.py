@@ -20,6 +20,7 @@ from hotplate.verdict.facts import CFN_INIT_DATA, Facts
 from hotplate.verdict.health import HOOKS
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tool_errors import LIMIT, last_exception
+from hotplate.verdict.unit_names import CUT
 
 # As many answers of one kind at the end are no accident.
 BROKEN_FOR = 3
@@ -30,6 +31,7 @@ _OF_GUEST = re.compile(r"Deployment|WaitCondition|SwiftSignal")
 """In the type or the reason of a resource that a guest brings about."""
 _STOPPED = re.compile(r"aborted|cancel|timed out", re.IGNORECASE)
 """Heat's words for what it stops because of something else."""
+_UNIT = re.compile(r"^(.*(?:Failed to (?:start|mount|listen on)|Dependency failed for) )(\S.*)$")
 _REACH = (
     r"Connection refused|Failed to establish a new connection|Max retries exceeded|timed out"
     r"|Network is unreachable|No route to host|Read timeout|RemoteDisconnected"
@@ -79,7 +81,13 @@ def console_finding(*names: str) -> Callable[[Facts], str]:
 
 
 def _words(facts: Facts, finding: ConsoleFinding) -> str:
-    """Return the line of a finding; of a traceback the one that says what was raised."""
+    """Return the line of a finding, with the names of units whole.
+
+    Of a traceback it is the one that says what was raised.
+    """
+    unit = _UNIT.search(finding.line)
+    if unit and CUT.search(unit[2]) and (name := facts.whole_unit(unit[2])) != unit[2]:
+        return f"{unit[1]}{name}"
     start = re.search(r"([\w.@-]+\[\d+\]: ).*Traceback \(most", finding.line)
     if not start:
         return finding.line

@@ -25,6 +25,7 @@ from hotplate.verdict.health import Health
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker, Track
+from hotplate.verdict.unit_names import COMMON, names_in, whole
 
 CFN_INIT_DATA = "cfn-init-data"
 
@@ -137,6 +138,13 @@ class Facts:
         """Return a property of the agent's unit as systemd answered, "" when nobody asked."""
         match = re.search(rf"^{key}=(.*)$", self.probes.get("agent-unit", ""), re.MULTILINE)
         return match[1].strip() if match else ""
+
+    def whole_unit(self, shown: str) -> str:
+        """Return the unit's name of what systemd's console shows of it; it cuts long lines."""
+        known = {*COMMON, *self.health.units}
+        for text in (*self.lines, *self.probes.values()):
+            known.update(names_in(text))
+        return whole(shown, known)
 
     def search(self, pattern: str) -> re.Match[str] | None:
         """Return where a failed deployment's own words, or the runner's, match a pattern."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hotplate.events import classify
 from hotplate.verdict.facts import Facts
 from hotplate.verdict.health import AGENT, UNITS
-from hotplate.verdict.unit_names import COMMON, CUT, names_in, whole
+from hotplate.verdict.unit_names import CUT
 
 CLOCK_SECONDS = 3600.0
 """A clock that is further off makes signatures and certificates invalid."""
@@ -49,15 +49,7 @@ def boot_waits(facts: Facts) -> str:
     if waits and any(row[3] == "waiting" for row in rows):
         return f'the boot waits for the unit "{waits[0]}", which has not ended'
     shown = _shown_waiting(facts.lines)
-    return f'the boot waits for "{_whole(facts, shown[0])}" ({shown[1]})' if shown else ""
-
-
-def _whole(facts: Facts, shown: str) -> str:
-    """Return a unit's name as it is whole somewhere in what is known of the guest."""
-    known = {*COMMON, *facts.health.units}
-    for text in (*facts.lines, *facts.probes.values()):
-        known.update(names_in(text))
-    return whole(shown, known)
+    return f'the boot waits for "{facts.whole_unit(shown[0])}" ({shown[1]})' if shown else ""
 
 
 def _shown_waiting(lines: list[str]) -> tuple[str, str] | None:
@@ -100,7 +92,7 @@ def unit_not_ended(facts: Facts) -> str:
     names = [name for name in begun if not _IN_VAIN.search(name)]
     if not names:
         return ""
-    return f'the unit "{_whole(facts, names[0])}" was started in the boot and has not come up'
+    return f'the unit "{facts.whole_unit(names[0])}" was started in the boot and has not come up'
 
 
 def menu_waits(facts: Facts) -> str:

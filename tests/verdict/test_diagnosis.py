@@ -349,6 +349,15 @@ def test_output_that_an_expectation_misses_is_told_to_be_cut(passed):
     )
 
 
+def test_unit_in_a_line_that_systemd_has_cut_is_quoted_whole(story):
+    story.boot()
+    story.console(
+        "[FAILED] Failed to start site-set\u2026ce - Prepare all that the site wants to have.",
+        "[  OK  ] Stopped site-setup.service - Prepare.",
+    )
+    assert story.diagnosis().seen.endswith('"[FAILED] Failed to start site-setup.service"')
+
+
 @pytest.mark.parametrize("tag", ["cloud-init[301]: ", "os-collect-config[733]: "])
 def test_traceback_is_quoted_by_its_last_line(story, tag):
     story.boot()
