@@ -184,6 +184,10 @@ def _end(testbed: Testbed, event: Event, console: Iterable[str]) -> HotplateErro
             f"the image was booted, but QEMU could not write its disk: {reason}",
             hint=f"df -h {testbed.directory}",
         )
+    pattern = console_patterns.match(classify.console_text(event) or "")
+    if pattern is console_patterns.BY_NAME["bad-cpu"]:
+        # We chose that CPU: it is the best that this host has.
+        return HostError(f"the image was booted, but {why}", hint=pattern.advice)
     if why:
         return _never_polled(testbed, why)
     if ended := MachineExit.of(event):

@@ -90,6 +90,11 @@ def line(text: str) -> Event:
             ImageError,
             "its agent never polled Heat: the console shows: the kernel could not mount the root",
         ),
+        (
+            [line("Fatal glibc error: CPU does not support x86-64-v3")],
+            HostError,
+            "the image was booted, but the console shows: the image's programs need a CPU",
+        ),
         ([Event("machine", "panic", "web")], ImageError, "the guest's kernel panicked"),
         (
             [Event("machine", "exit", "web", {"status": 0, "reason": "guest-shutdown"})],
