@@ -12,6 +12,7 @@ from hotplate.verdict.facts import Facts
 from hotplate.verdict.guest_network import has_address
 from hotplate.verdict.health import AGENT, Health
 from hotplate.verdict.stages import Stage
+from hotplate.verdict.tool_errors import last_exception
 
 _CLOUD_INIT = (
     "cloud-init-local.service",
@@ -122,6 +123,9 @@ def other_command(facts: Facts) -> str:
             continue
         gone = any(row[:2] == ["gone", program] for row in state.rows("programs", 3))
         gone = gone or state.unit(AGENT, "ExecMainStatus") == "203"
+        if not gone and last_exception(facts.probes.get("agent-log", "")):
+            # A Python program that starts says more of what is wrong.
+            continue
         why = "which does not exist" if gone else "which does not stay"
         return f'"{path}" has the agent\'s unit start "{program}", {why}'
     return ""
