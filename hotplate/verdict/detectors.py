@@ -426,7 +426,8 @@ def resource_failed(facts: Facts) -> str:
     fatal = any(each.pattern.fatal for each in facts.findings.values())
     if not facts.stack_status.endswith("FAILED") or facts.powered is None:
         return ""
-    if fatal or facts.panic or facts.exit or facts.disk_error:
+    lost = facts.exit is not None and facts.exit.reason != "power-cut"
+    if fatal or facts.panic or lost or facts.disk_error:
         return ""
     changes = filter(None, map(StackResource.of, facts.stack))
     failed = [

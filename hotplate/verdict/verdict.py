@@ -359,6 +359,7 @@ def judge(
         outcome = Outcome.LOST
         reasons.append("the machine was lost while the guest was being examined")
     seen = _noticed(events, trackers, stack)
+    seen += tuple(Noticed("output-cut", sentence) for sentence in cut)
     if outcome is Outcome.PASSED and (
         bad := [each for each in seen if each.fails or (strict and each.wrong)]
     ):

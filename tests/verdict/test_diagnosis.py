@@ -342,6 +342,8 @@ def test_output_that_an_expectation_misses_is_told_to_be_cut(passed):
     where = "the whole is on the server in /var/log/heat-config/5c9f.stdout"
     mark = f"\n[... 49000000 of 50000000 characters are left out here; {where} ...]\n"
     problem = 'output "stdout" does not contain "ready"'
+    verdict = passed.result(outputs={"stdout": f"a{mark}b"})
+    assert [each.kind for each in verdict.noticed] == ["output-cut"]
     verdict = passed.result(outputs={"stdout": f"a{mark}b"}, problems=[problem])
     assert verdict.reasons == (
         problem,
