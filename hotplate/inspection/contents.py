@@ -133,6 +133,18 @@ class Contents:
         return package.arch if package else ""
 
     @cached_property
+    def init(self) -> str:
+        """What the kernel starts: systemd, OpenRC, sysvinit, busybox, or its name; "" for none."""
+        real = self.tree.real_path("/sbin/init") or self.tree.real_path("/usr/sbin/init")
+        name = real.rpartition("/")[2]
+        if name == "systemd" or (not name and self.program(("/usr/lib/systemd/systemd",))):
+            return "systemd"
+        # Both of the others start OpenRC, as a program of their own.
+        if self.program(("openrc",)):
+            return "OpenRC"
+        return "sysvinit" if name == "init" and self.tree.exists("/etc/inittab") else name
+
+    @cached_property
     def kernels(self) -> list[str]:
         """The versions of the kernels that a boot loader can start."""
         names = self.tree.names("/boot")

@@ -95,7 +95,7 @@ def no_init(contents: Contents) -> Iterator[ImageFault]:
         yield fails(
             "no-init",
             'there is no "/sbin/init": the kernel has nothing to start',
-            "put the package systemd-sysv in",
+            "put an init system in; of Debian the package systemd-sysv",
         )
 
 
@@ -139,16 +139,10 @@ def no_agent(contents: Contents) -> Iterator[ImageFault]:
 
 def agent_not_started(contents: Contents) -> Iterator[ImageFault]:
     """Say that no boot starts the agent, or that its unit starts what is not there."""
-    units = contents.units
-    path = units.file(UNIT)
-    if contents.agent is None:
+    if contents.agent is None or contents.init != "systemd":
         return
-    if not units.starts(UNIT):
-        why = "not enabled"
-        if not path:
-            why = "not there"
-        elif units.is_masked(UNIT):
-            why = "masked"
+    path = contents.units.file(UNIT)
+    if why := contents.units.obstacle(UNIT):
         yield fails(
             "agent-not-started",
             f'no boot starts the agent: the unit "{UNIT}" is {why}',
@@ -216,11 +210,12 @@ def no_metadata(contents: Contents) -> Iterator[ImageFault]:
     """Say that nothing finds the server's metadata."""
     init = contents.cloud_init
     if init is None:
-        if not (contents.has_bootstrap and contents.units.starts(BOOTSTRAP_UNIT)):
+        started = contents.init != "systemd" or contents.units.starts(BOOTSTRAP_UNIT)
+        if not (contents.has_bootstrap and started):
             yield fails(
                 "no-metadata",
-                "nothing finds the server's metadata: there is neither cloud-init nor a "
-                f'"{BOOTSTRAP_UNIT}" that is started',
+                "nothing finds the server's metadata: there is no cloud-init, and "
+                "heat-config-bootstrap is not there or not started",
                 "build the image with the element heat-config-bootstrap, or with cloud-init",
             )
         return
@@ -265,10 +260,13 @@ def no_network(contents: Contents) -> Iterator[ImageFault]:
         )
         return
     units = [RENDERER_UNITS[each] for each in contents.renderers if each in RENDERER_UNITS]
-    if "netplan" not in contents.renderers and not any(map(contents.units.starts, units)):
+    obstacles = {each: contents.units.obstacle(each) for each in units}
+    by_units = contents.init == "systemd" and "netplan" not in contents.renderers
+    if by_units and all(obstacles.values()):
+        why = "; ".join(f'"{unit}" is {obstacle}' for unit, obstacle in obstacles.items())
         yield fails(
             "renderer-not-started",
-            f"no boot brings up the network: {' and '.join(units)} not enabled",
+            f"no boot brings up the network: {why}",
             f"systemctl enable {units[0]}, in the image's chroot",
         )
     if contents.cloud_init is not None and not contents.program(("ip",)):

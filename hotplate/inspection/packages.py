@@ -18,7 +18,12 @@ INFO = "/var/lib/dpkg/info"
 MAX_LIST = 8 << 20
 """Bytes of the list of a package's files that are read."""
 
-RPM_DATABASES = ("/var/lib/rpm", "/usr/lib/sysimage/rpm")
+NOT_READ = {
+    "rpm": ("/var/lib/rpm", "/usr/lib/sysimage/rpm"),
+    "apk": ("/lib/apk/db/installed", "/usr/lib/apk/db/installed"),
+    "pacman": ("/var/lib/pacman/local",),
+}
+"""Package managers -> where their databases are, which are not read here."""
 
 MERGED = re.compile(r"^/(?:bin|sbin|lib|lib32|lib64|libx32)(?=/)")
 """What is below ``/usr`` in a tree with merged directories; packages still list the old names."""
@@ -137,8 +142,9 @@ class Packages:
     @property
     def not_read(self) -> str:
         """Why packages are missing from the lists, "" when none should be."""
-        if not self.debian and any(self._tree.exists(each) for each in RPM_DATABASES):
-            return "the packages are rpm's, whose database is not read here"
+        for manager, databases in NOT_READ.items():
+            if not self.debian and any(map(self._tree.exists, databases)):
+                return f"the packages are {manager}'s, whose database is not read here"
         return ""
 
 

@@ -55,9 +55,10 @@ def leave_beside(image: Path, *, checksums: Path | None = None) -> Path:
 def as_cyclonedx(inspection: Inspection, contents: Contents) -> str:
     """Return the packages, Python distributions, elements and hooks of an image, as JSON.
 
-    The hash of the image's file is there when a manifest of its own has it.
+    The hash of the image's file is there when a manifest of its own has it, and the property
+    ``hotplate:packages-not-read`` where the packages are of another kind than dpkg's.
     """
-    from cyclonedx.model import HashAlgorithm, HashType
+    from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.bom import Bom
     from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.output.json import JsonV1Dot6
@@ -73,6 +74,9 @@ def as_cyclonedx(inspection: Inspection, contents: Contents) -> str:
         description=inspection.file.path.name,
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest else [],
     )
+    if contents.packages.not_read:
+        missing = Property(name="hotplate:packages-not-read", value=contents.packages.not_read)
+        bom.metadata.properties.add(missing)
     components = [*_packages(contents), *_elements(inspection), *_hooks(contents)]
     bom.components.update(components)
     bom.register_dependency(bom.metadata.component, components)

@@ -60,6 +60,7 @@ def _of_contents(contents: Contents) -> dict[str, Any]:
             "codename": contents.release.get("VERSION_CODENAME", ""),
         },
         "arch": contents.arch,
+        "init": contents.init,
         "kernels": contents.kernels,
         "agent": asdict(contents.agent) if contents.agent else None,
         "hooks": [asdict(each) for each in contents.hooks],
@@ -114,6 +115,7 @@ def _manifest(inspection: Inspection) -> str:
 
 def _inside(inspection: Inspection, contents: Contents) -> Iterator[tuple[str, str]]:
     yield "system", f"{contents.distribution or 'unknown'} {contents.arch}".rstrip()
+    yield "init", contents.init or "none"
     yield "kernel", ", ".join(contents.kernels) or "none"
     yield "boot loader", ", ".join(inspection.boot_loaders) or "none"
     agent = contents.agent
@@ -126,8 +128,8 @@ def _inside(inspection: Inspection, contents: Contents) -> Iterator[tuple[str, s
     network = ", ".join(contents.renderers) or "none"
     yield "network", f"{network}; DHCP client: {client or 'none'}"
     packages = contents.packages
-    count = f"{len(packages.debian)} of dpkg, {len(packages.python)} Python distributions beside"
-    yield "packages", packages.not_read or count
+    count = packages.not_read or f"{len(packages.debian)} of dpkg"
+    yield "packages", f"{count}; {len(packages.python)} Python distributions beside"
     if inspection.elements:
         yield "elements", " ".join(sorted(inspection.elements))
 

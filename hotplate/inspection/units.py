@@ -1,17 +1,31 @@
 """systemd's units as they are on the disk: which are there, and which a boot starts.
 
 Source: systemd.unit(5), "Unit File Load Path" and "[Install] Section"; systemd.preset(5);
-machine-id(5), "First Boot Semantics".
+machine-id(5), "First Boot Semantics"; ``manager_preset_all`` in systemd's ``src/core/manager.c``.
 """
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 
 from hotplate.inspection.tree import Tree
 
 OURS = "/etc/systemd/system"
 FOLDERS = (OURS, "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+BOOT_MENUS = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg", "/boot/extlinux/extlinux.conf")
+BOOT_ENTRIES = ("/boot/loader/entries", "/efi/loader/entries")
+COMMAND_LINES = ("/etc/kernel/cmdline", "/usr/lib/kernel/cmdline")
+"""Where the kernel's command line is: of GRUB and extlinux, of the Boot Loader Specification, and
+of kernel-install(8), which puts it into a unified kernel image."""
+
+TOO_LATE = (
+    "not enabled, and its preset comes too late: systemd applies presets before it makes the root "
+    'file system writable, and the kernel\'s command line has no "rw"'
+)
+
+_ENTRY = re.compile(r"^[ \t]*(?:linux(?:16|efi)?[ \t]+\S+|options|append)[ \t]+(.*)$", re.I | re.M)
+
 PRESETS = ("/etc/systemd/system-preset", "/usr/lib/systemd/system-preset")
 
 
@@ -47,16 +61,44 @@ class Units:
         }
 
     def starts(self, unit: str) -> bool:
-        """Whether a boot starts a unit: it is there, enabled and not masked.
+        """Whether a boot starts a unit."""
+        return not self.obstacle(unit)
+
+    def obstacle(self, unit: str) -> str:
+        """Return why no boot starts a unit, as it reads behind "is"; "" when one does.
 
         A first boot enables what the presets do not disable; it is one when the machine has no
-        id, not when its file is empty.
+        id, not when its file is empty.  The presets are written to /etc before
+        systemd-remount-fs.service, so the root file system has to be mounted for writing by then.
         """
-        if not self.file(unit) or self.is_masked(unit):
-            return False
-        return unit in self.enabled() or (self._first_boot() and self._is_preset(unit))
+        if self.is_masked(unit):
+            return "masked"
+        if not self.file(unit):
+            return "not there"
+        if unit in self.enabled():
+            return ""
+        words = self._kernel_words()
+        if not (self._first_boot(words) and self._is_preset(unit)):
+            return "not enabled"
+        # Without either of them the kernel, initramfs-tools and systemd in an initrd mount it for
+        # reading; of several the last one counts.
+        modes = [word for word in words if word in ("ro", "rw")]
+        return "" if modes[-1:] == ["rw"] else TOO_LATE
 
-    def _first_boot(self) -> bool:
+    def _kernel_words(self) -> list[str]:
+        """Return the words of the kernel's command line in the first entry of a boot menu."""
+        menus = [*BOOT_MENUS, *(each for top in BOOT_ENTRIES for each in self._tree.paths(top))]
+        for path in menus:
+            if entry := _ENTRY.search(self._tree.text(path)):
+                return entry[1].split()
+        texts = map(self._tree.text, COMMAND_LINES)
+        return next((text.split() for text in texts if text), [])
+
+    def _first_boot(self, words: list[str]) -> bool:
+        for word in reversed(words):
+            name, _, value = word.partition("=")
+            if name.replace("-", "_") == "systemd.condition_first_boot":
+                return value in ("", "1", "yes", "true", "on")
         path = "/etc/machine-id"
         return not self._tree.exists(path) or self._tree.text(path).strip() == "uninitialized"
 

@@ -111,13 +111,13 @@ def test_manifest_that_cannot_be_read_counts_as_none(image, tmp_path, case):
 def test_few_open_files_are_enough(image, tmp_path):
     path = tmp_path / "web.qcow2"
     subprocess.run(["qemu-img", "convert", "-O", "qcow2", image, path], check=True)
-    for files, status, said in (
+    for files, status, complaint in (
         (64, 0, ""),
         (12, 3, "Too many open files\n  hint: ulimit -n 4096"),
     ):
         command = ["sh", "-c", f'ulimit -n {files} && exec hotplate inspect "$0"', path]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (done.returncode, said in done.stderr) == (status, True), done.stderr
+        assert (done.returncode, complaint in done.stderr) == (status, True), done.stderr
         assert "[Errno" not in done.stderr
 
 

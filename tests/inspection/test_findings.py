@@ -38,18 +38,86 @@ def test_nor_with_one_without_cloud_init_that_has_what_stands_in_for_it(good, wr
     assert kinds(make_disk(good)) == []
 
 
-def test_nor_with_a_unit_that_the_presets_enable_at_the_first_boot(good, write, make_disk):
-    """machine-id(5): "uninitialized" is a first boot, which applies systemd.preset(5)."""
-    write(good, "etc/machine-id", "uninitialized\n")
-    (good / WANTS / "os-collect-config.service").unlink()
-    assert kinds(make_disk(good)) == []
+GRUB = "boot/grub/grub.cfg"
+FIRST_BOOTS = {
+    # name: (files, whether the presets are written to /etc)
+    "by the kernel's word": (
+        {GRUB: "menuentry x {\n\tlinux /boot/vmlinuz-1 root=LABEL=root rw\n"},
+        1,
+    ),
+    "not without it": ({GRUB: "\tlinux /boot/vmlinuz-1 root=LABEL=root\n"}, 0),
+    "as Debian's GRUB has it": ({GRUB: "\tlinux /boot/vmlinuz-1 root=LABEL=root ro quiet\n"}, 0),
+    "by the last word": ({GRUB: "\tlinux /boot/vmlinuz-1 ro quiet rw\n"}, 1),
+    "by the first entry": ({GRUB: "\tlinux /vmlinuz ro\n\tlinux /vmlinuz rw single\n"}, 0),
+    "by the boot loader specification": (
+        {GRUB: "blscfg\n", "boot/loader/entries/a.conf": "linux /vmlinuz\noptions root=x rw\n"},
+        1,
+    ),
+    "by extlinux": ({GRUB: "", "boot/extlinux/extlinux.conf": "  APPEND root=x rw\n"}, 1),
+    "in a unified kernel image": ({GRUB: "", "etc/kernel/cmdline": "root=x rw\n"}, 1),
+    "where nothing is known": ({GRUB: ""}, 0),
+    "in an initialized machine": (
+        {GRUB: "\tlinux /v rw systemd.condition-first-boot=yes\n", "etc/machine-id": ""},
+        1,
+    ),
+    "told that it is none": ({GRUB: "\tlinux /v rw systemd.condition_first_boot=0\n"}, 0),
+    "that the presets disable": (
+        {GRUB: "\tlinux /v rw\n", "usr/lib/systemd/system-preset/9.preset": "# x\ndisable *\n"},
+        0,
+    ),
+}
 
 
-def test_unless_the_presets_disable_it(good, write, make_disk):
+@pytest.mark.parametrize("case", FIRST_BOOTS)
+def test_first_boot_enables_a_unit_where_etc_can_be_written(good, write, make_disk, case):
+    """machine-id(5): "uninitialized" is a first boot, at which systemd.preset(5) is applied.
+
+    Debian's guest says then: Failed to populate /etc with preset unit settings, ignoring:
+    Read-only file system.
+    """
+    files, enabled = FIRST_BOOTS[case]
+    for name, content in {"etc/machine-id": "uninitialized\n", **files}.items():
+        write(good, name, content)
+    for unit in ("os-collect-config.service", "systemd-networkd.service"):
+        (good / WANTS / unit).unlink()
+    expected = [] if enabled else ["agent-not-started", "renderer-not-started"]
+    assert kinds(make_disk(good)) == expected
+
+
+def test_first_boot_that_comes_too_late_is_told(good, write, make_disk):
     write(good, "etc/machine-id", "uninitialized\n")
-    (good / WANTS / "os-collect-config.service").unlink()
-    write(good, "usr/lib/systemd/system-preset/99-all.preset", "# all\ndisable *\n")
-    assert kinds(make_disk(good)) == ["agent-not-started"]
+    (good / WANTS / "systemd-networkd.service").unlink()
+    with inspected(make_disk(good)) as inspection:
+        (finding,) = inspection.findings
+    assert '"systemd-networkd.service" is not enabled, and its preset comes too late' in (
+        finding.sentence
+    )
+
+
+OTHER_INITS = {
+    "OpenRC": ("bin/busybox", "sbin/openrc"),
+    "busybox": ("bin/busybox",),
+    "sysvinit": ("sbin/init",),
+    "runit": ("sbin/runit",),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_INITS)
+def test_units_are_not_missed_where_systemd_does_not_start(good, write, make_disk, name):
+    (good / "usr/sbin/init").unlink()
+    (good / "usr/lib/systemd/systemd").unlink()
+    for program in OTHER_INITS[name]:
+        write(good, program, "", mode=0o755)
+    if name == "sysvinit":
+        write(good, "etc/inittab", "id:2:initdefault:\n")
+    else:
+        (good / "usr/sbin/init").symlink_to(f"/{OTHER_INITS[name][0]}")
+    for unit in ("os-collect-config.service", "systemd-networkd.service"):
+        (good / WANTS / unit).unlink()
+    with inspected(make_disk(good)) as inspection:
+        assert inspection.contents is not None
+        assert inspection.contents.init == name
+        assert inspection.findings == ()
 
 
 def unlink(*names: str):

@@ -54,6 +54,24 @@ def test_it_has_packages_distributions_elements_and_hooks(good, write, make_disk
     assert components["hook:script"]["hashes"][0]["content"] == hook
 
 
+@pytest.mark.parametrize(
+    ("manager", "database"),
+    [
+        ("rpm", "var/lib/rpm/rpmdb.sqlite"),
+        ("apk", "lib/apk/db/installed"),
+        ("pacman", "var/lib/pacman/local/ALPM_DB_VERSION"),
+    ],
+)
+def test_packages_that_are_not_read_are_named(good, write, make_disk, manager, database):
+    (good / "var/lib/dpkg/status").unlink()
+    write(good, database)
+    text = bill_of(make_disk(good))
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    (missing,) = json.loads(text)["metadata"]["properties"]
+    assert missing["name"] == "hotplate:packages-not-read"
+    assert f"the packages are {manager}'s" in missing["value"]
+
+
 def test_it_is_left_beside_the_image_in_the_place_of_an_earlier_one(good, make_disk, tmp_path):
     path = make_disk(good)
     beside = tmp_path / "web.cdx.json"
