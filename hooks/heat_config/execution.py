@@ -32,6 +32,8 @@ class Execution:
         """Whether the hook had no chance to clean up after itself."""
         self.exit_status = None
         """The hook's own, 128 + n when signal n ended it; None before its end, and when stopped."""
+        self.has_begun = False
+        """Whether there is a process of the hook, or was one."""
 
     def open(self):
         """Open the files of a new run. If this raises OSError, the hook must not be started."""
@@ -54,7 +56,11 @@ class Execution:
         self._pump = capture.Pump(self._streams)
 
     def run(self, path, document):
-        """Run the hook at *path* with *document* on stdin to its end; return the result."""
+        """Run the hook at *path* with *document* on stdin to its end; return the result.
+
+        Raises OSError: before ``has_begun`` there is no trace of a start, and another may succeed;
+        after it recover() says how the hook ended.
+        """
         key = self._record.key
         environment = dict(os.environ)
         environment.setdefault("PATH", os.defpath)
@@ -69,17 +75,21 @@ class Execution:
             os.lseek(stdin, 0, os.SEEK_SET)
             self._pump.stand_apart()
             pid = self._spawn(path, environment, stdin)
-        except ValueError:
+        except values.NestedTooDeeply:
             return result.failure(
                 "The deployment holds a list or map that is nested too deeply to be passed on."
             )
         except OSError as error:
+            files.remove(self._store.path(key, ".pid"))
+            if error.errno in process.SCARCE:
+                raise
             return result.failure(
                 'The hook "%s" at "%s" cannot be run: %s.' % (self._hook, path, error.strerror),
                 status=process.NOT_RUNNABLE,
             )
         finally:
             os.close(stdin)
+        self.has_begun = True
         for stream in self._streams:
             stream.close_writer()
         transport.preload()

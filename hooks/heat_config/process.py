@@ -12,9 +12,21 @@ import os
 import signal
 import time
 
+from . import files
+
 NOT_FOUND = 127
 NOT_RUNNABLE = 126
 TIMED_OUT = 124
+SCARCE = (
+    errno.EAGAIN,
+    errno.ENOMEM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+)
+"""Errors that say nothing of the program: at another time the machine may start it."""
 LOST_SIGNAL = 5
 """After so many seconds a child is looked at although no signal came for it.
 
@@ -81,7 +93,11 @@ def prepare(session=False, note=None, umask=None):
         os.setsid()
     if note is not None:
         descriptor = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        os.write(descriptor, identity(os.getpid()).encode())
+        try:
+            files.write_all(descriptor, identity(os.getpid()).encode())
+        except OSError:
+            os.unlink(note)  # an empty one would say that the program had begun
+            raise
         os.close(descriptor)
     if umask is not None:
         os.umask(umask)

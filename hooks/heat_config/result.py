@@ -12,6 +12,9 @@ ANSWER_LIMIT = 64 << 20
 STRAY_LIMIT = 1 << 20
 """Bytes at the end of a text in which an answer is looked for."""
 
+LARGEST_STATUS = (1 << 63) - 1
+"""What is larger is no status of a program, on any system."""
+
 TEXT_LIMIT = 4 << 20
 """Bytes of each captured stream that go into a result that the runner makes."""
 
@@ -64,6 +67,14 @@ def read_answer(data, stderr, exit_status, hook, outputs):
         )
     try:
         answer = values.decode(data)
+        if isinstance(answer, dict):
+            return _checked(answer, stderr_text, exit_status, hook, outputs)
+    except values.NestedTooDeeply:
+        return failure(
+            'The hook "%s" answered with a list or map that is nested too deeply.' % hook,
+            status=exit_status or 1,
+            stderr=stderr_text,
+        )
     except ValueError:
         text = data.decode("utf-8", "replace")
         if exit_status is None:
@@ -73,13 +84,11 @@ def read_answer(data, stderr, exit_status, hook, outputs):
                 stderr=stderr_text,
             )
         return {STDOUT: text, STDERR: stderr_text, STATUS: exit_status}
-    if not isinstance(answer, dict):
-        return failure(
-            'The hook "%s" answered with JSON that is not an object.' % hook,
-            status=exit_status or 1,
-            stderr=stderr_text,
-        )
-    return _checked(answer, stderr_text, exit_status, hook, outputs)
+    return failure(
+        'The hook "%s" answered with JSON that is not an object.' % hook,
+        status=exit_status or 1,
+        stderr=stderr_text,
+    )
 
 
 def stray(data, hook):
@@ -138,15 +147,13 @@ def _ended(exit_status):
 
 def _status(value):
     """Return a status code as Heat sees it (0 or not), None for anything else."""
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, (int, float)):
-        return int(value) or (1 if value else 0)
-    if isinstance(value, str):
+    if isinstance(value, str) and len(value) <= len(str(-LARGEST_STATUS)):
         try:
-            return int(value)
+            value = int(value)
         except ValueError:
             return None
+    if isinstance(value, (int, float)) and abs(value) <= LARGEST_STATUS:
+        return int(value) or (1 if value else 0)
     return None
 
 
@@ -155,7 +162,7 @@ def _tidy(value):
     if isinstance(value, str):
         return values.clean(value)
     if isinstance(value, (dict, list)):
-        return values.decode(values.clean(values.encode_unicode(value)))
+        return values.decode(values.clean(values.encode(value, ascii_only=False)))
     return value
 
 

@@ -47,8 +47,8 @@ NO_PROGRAM = ("os-apply-config", "Heat::Ungrouped")
 """Groups whose config is metadata for os-apply-config, which has rendered it by now."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-FULL_PASSES = 5
-"""After this many passes in a row with a full disk, what they could not start has failed."""
+FAILED_PASSES = 5
+"""After this many passes in a row without room for a hook, what they could not start has failed."""
 
 EMPTY_FACTOR = 7
 """How much longer state is kept when the metadata has no deployments at all."""
@@ -62,7 +62,7 @@ class Pass:
         self.store = Store(settings.state)
         self.journal = None
         self.failed = False
-        self._met_full_disk = False
+        self._lacked_room = False
         self.sender = transport.Sender(settings)
         self.leftovers = Leftovers(
             os.environ,
@@ -138,25 +138,21 @@ class Pass:
         return waiting
 
     def _isolated(self, step, *arguments):
-        """Do one step; an unexpected exception in it must not stop the others.
-
-        Its type and place are logged. Its message is not: it may quote a value.
-        """
+        """Do one step; an unexpected exception in it must not stop the others."""
         try:
             step(*arguments)
         except Exception as error:
-            trace = error.__traceback__
-            while trace.tb_next is not None:
-                trace = trace.tb_next
-            self.journal.say(
-                "a step failed unexpectedly: %s at %s line %d"
-                % (
-                    type(error).__name__,
-                    os.path.basename(trace.tb_frame.f_code.co_filename),
-                    trace.tb_lineno,
-                )
-            )
+            self.journal.say("a step failed unexpectedly: %s" % _place(error))
             self.failed = True
+
+    def _unexpected(self, record, error, effect):
+        """Return the failed result of a deployment that *error*, an exception, keeps from its own.
+
+        effect: the rest of the sentence, without a value.
+        """
+        sentence = "failed unexpectedly (%s), so %s" % (_place(error), effect)
+        self.journal.say("the runner %s: %s" % (sentence, record.key))
+        return result.failure("The runner %s." % sentence)
 
     def _items(self):
         """Return ({key: Item} in the order of the list, whether the metadata could be read)."""
@@ -302,9 +298,30 @@ class Pass:
 
     def _serve(self, item):
         record = self.records[item.key]
-        if record.state not in (RECEIVED, STARTED, DAMAGED):
+        if record.state in (RECEIVED, STARTED, DAMAGED):
+            self._finish(record, self._run, item, record)
+
+    def _finish(self, record, run, *arguments):
+        """Record and signal the result that *run* returns, if it does; an exception is a failure.
+
+        So there is none after which a deployment is neither run again nor signalled.
+        """
+        try:
+            answer = run(*arguments)
+        except Exception as error:
+            answer = self._unexpected(record, error, "it is not known how far the hook got")
+        if answer is None:
             return
-        answer = None
+        try:
+            kept = self._record_result(record, answer)
+        except Exception as error:
+            answer = self._unexpected(record, error, "the result of the hook cannot be kept")
+            kept = self._record_result(record, answer)
+        if kept:
+            self._deliver(record)
+
+    def _run(self, item, record):
+        """Return the result of a deployment, None when it is to be tried again."""
         hook = None
         if record.state == DAMAGED:
             item.refusal = (
@@ -316,13 +333,10 @@ class Pass:
             hook, path, item.refusal = self._find(item)
         if item.refusal is not None:
             self.journal.event("rejected", record, reason=item.refusal)
-            answer = result.failure(item.refusal)
-        elif hook is None:
-            answer = result.success()
-        else:
-            answer = self._execute(item, record, hook, path)
-        if answer is not None and self._record_result(record, answer):
-            self._deliver(record)
+            return result.failure(item.refusal)
+        if hook is None:
+            return result.success()
+        return self._execute(item, record, hook, path)
 
     def _find(self, item):
         """Return (hook name, path, refusal); no name and no refusal: there is nothing to run."""
@@ -356,7 +370,7 @@ class Pass:
         )
 
     def _execute(self, item, record, hook, path):
-        """Run the hook once; return the result, None when nothing could be recorded."""
+        """Run the hook once; return the result, None when it is to be tried again."""
         limit = seconds(item.options.get("timeout"))
         if limit is None:
             if item.options.get("timeout") is not None:
@@ -381,31 +395,32 @@ class Pass:
                 record.mark["runs"] = record.mark.get("runs", 1) + 1
             return self._start(item, record, execution, path)
         except OSError as error:
-            return self._not_started(record, error)
+            return self._without_room(record, execution, error)
         finally:
             execution.close()
 
-    def _not_started(self, record, error):
-        """Try again at the next pass when the disk fails; if it stays full, fail the deployment."""
+    def _without_room(self, record, execution, error):
+        """Have the next pass try again what the machine had no room for; the fifth fails it."""
         self.failed = True
-        passes = 0
-        if error.errno in FULL:
-            if not self._met_full_disk:
-                self.store.full_passes(self.store.full_passes() + 1)
-            self._met_full_disk = True
-            passes = self.store.full_passes()
-        if passes < FULL_PASSES:
-            self.journal.event(
-                "signal-failed",
-                record,
-                reason="the hook was not started, because its start cannot be recorded: %s"
-                % error.strerror,
-            )
+        if not self._lacked_room:
+            self.store.failed_passes(self.store.failed_passes() + 1)
+        self._lacked_room = True
+        has_begun = record.state == STARTED and not execution.never_began()
+        if self.store.failed_passes() < FAILED_PASSES:
+            reason = "the end of the hook cannot be read yet: %s"
+            if not has_begun:
+                reason = "the hook was not started, because its start cannot be recorded: %s"
+                if error.errno not in FULL:
+                    reason = "the hook was not started, it is tried again: %s"
+            self.journal.event("signal-failed", record, reason=reason % error.strerror)
             return None
-        return result.failure(
-            'The hook was not started: the disk of "%s" was full at every attempt.'
-            % self.store.directory
-        )
+        sentence = "The hook was started, but its end could not be read at any attempt: %s."
+        if not has_begun:
+            sentence = "The hook was not started: %s, at every attempt."
+            if error.errno in FULL:
+                sentence = 'The hook was not started: the disk of "%s" was full at every attempt.'
+                return result.failure(sentence % self.store.directory)
+        return result.failure(sentence % error.strerror)
 
     def _start(self, item, record, execution, path):
         self.journal.make_room()
@@ -418,12 +433,18 @@ class Pass:
             record.mark.clear()
             record.mark.update(before)  # it has not begun
             raise
-        if not self._met_full_disk and 0 < self.store.full_passes() < MANY:
-            self.store.full_passes(0)
         self._warn_of_age(record)
         self.journal.event("started", record)
         self.leftovers.remove_outputs(record.key)
-        answer = execution.run(path, item.element)
+        try:
+            answer = execution.run(path, item.element)
+        except OSError:
+            if not execution.has_begun:
+                record.mark.update(before, state=RECEIVED)
+                self._save(record)
+            raise
+        if not self._lacked_room and 0 < self.store.failed_passes() < MANY:
+            self.store.failed_passes(0)
         if execution.was_cut:
             self.leftovers.remove_secrets(record)
         return answer
@@ -477,12 +498,15 @@ class Pass:
                 journal=self.journal,
                 settings=self.settings,
             )
-            try:
-                answer = self._recover(None, record, execution)
-            finally:
-                execution.close()
-            if self._record_result(record, answer):
-                self._deliver(record)
+            self._finish(record, self._recover_stranger, record, execution)
+
+    def _recover_stranger(self, record, execution):
+        try:
+            return self._recover(None, record, execution)
+        except OSError as error:
+            return self._without_room(record, execution, error)
+        finally:
+            execution.close()
 
     def _record_result(self, record, answer):
         try:
@@ -512,7 +536,12 @@ class Pass:
         answer = self.store.result(record)
         if answer is None:
             answer = result.failure("The result of the deployment could not be read back.")
-        body = result.trim(answer, transport.limit(record.inputs), self._where(record))
+        limit = transport.limit(record.inputs)
+        try:
+            body = result.trim(answer, limit, self._where(record))
+        except Exception as error:
+            answer = self._unexpected(record, error, "the result of the hook cannot be sent")
+            body = values.encode(answer).encode("ascii")
         try:
             if self.settings.notify and way not in (None, "NO_SIGNAL"):
                 delivery.through_program(record, body, self.store, self.journal, self.settings)
@@ -576,6 +605,15 @@ class Pass:
                 self.store.forget(key)
                 del self.records[key]
         self.journal.prune(self.records, self.settings.keep_logs)
+
+
+def _place(error):
+    """Return the type of *error* and where it was raised, not its message: it may quote a value."""
+    trace = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    name = os.path.basename(trace.tb_frame.f_code.co_filename)
+    return "%s at %s line %d" % (type(error).__name__, name, trace.tb_lineno)
 
 
 def _say(message):

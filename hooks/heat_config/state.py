@@ -166,11 +166,11 @@ class Store:
         with contextlib.suppress(OSError):
             files.remove(os.path.join(self.directory, _ROOM))
 
-    def full_passes(self, count=None):
-        """Return how many passes in a row have found the disk full; *count* sets that number.
+    def failed_passes(self, count=None):
+        """Return how many passes in a row could not start a hook; *count* sets that number.
 
-        It is kept in the reserved file, since nothing else can be written then; if that file is
-        gone, there have been enough.
+        It is kept in the reserved file, since nothing else can be written on a full disk; if that
+        file is gone, there have been enough.
         """
         try:
             descriptor = os.open(

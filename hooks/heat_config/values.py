@@ -1,37 +1,56 @@
 """Values that come in from Heat: read defensively, and put into text the way tools expect."""
 
 import json
+import math
 import re
 
 PLAIN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}\Z")
 PLAIN_OUTPUT = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,127}\Z")
 
 
+MAX_DIGITS = 4300
+"""Characters of an integer that are converted, as in Python 3.11; before it takes hours."""
+
+
+class NestedTooDeeply(ValueError):
+    """A value with more lists and maps in each other than Python's JSON takes."""
+
+
 def decode(data):
     """Parse the JSON text or bytes *data*; raise ValueError, and nothing else, when it is not JSON.
 
-    NaN and Infinity, which Python reads although JSON does not have them, become strings.
+    Numbers that JSON cannot carry on become strings: NaN, Infinity, one that is too large for a
+    float ("inf", as 1e999), and an integer of more than MAX_DIGITS.
     """
     if isinstance(data, (bytes, bytearray)):
         data = bytes(data).decode("utf-8", "replace")
     try:
-        return json.loads(data, parse_constant=str)
+        return json.loads(data, parse_int=_integer, parse_float=_real, parse_constant=_real)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise NestedTooDeeply from None
 
 
-def encode(value):
-    """Return *value* as JSON text, in ASCII. Raises ValueError when it is nested too deeply."""
+def _integer(digits):
+    return int(digits) if len(digits) <= MAX_DIGITS else digits
+
+
+def _real(digits):
+    number = float(digits)
+    return number if math.isfinite(number) else str(number)
+
+
+def encode(value, *, ascii_only=True):
+    """Return *value* as JSON text, by default in ASCII. Raises NestedTooDeeply."""
     try:
-        return json.dumps(value, separators=(",", ":"))
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=ascii_only)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise NestedTooDeeply from None
 
 
 def text(value):
     """Return *value* as tools want it: strings as they are, None empty, the rest as JSON.
 
-    Raises ValueError when it is nested too deeply.
+    Raises NestedTooDeeply.
     """
     if value is None:
         return ""
@@ -40,7 +59,7 @@ def text(value):
     try:
         return json.dumps(value)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise NestedTooDeeply from None
 
 
 def clean(string):
@@ -65,7 +84,7 @@ def with_texts(inputs):
 
     The runner of heat-agents makes it with ``str(value)``: ``True``, ``None``, ``['a', 'b']``.
     Scripts compare with that. An input without a value has empty text; there, that is a traceback.
-    Raises ValueError when a value is nested too deeply.
+    Raises NestedTooDeeply.
     """
     try:
         return [
@@ -75,7 +94,7 @@ def with_texts(inputs):
             for entry in inputs
         ]
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise NestedTooDeeply from None
 
 
 def named_values(inputs):
@@ -98,8 +117,3 @@ def output_names(outputs):
         if is_plain_output(name) and name not in names:
             names.append(name)
     return names
-
-
-def encode_unicode(value):
-    """Return *value* as JSON text with its characters as they are, lone surrogates included."""
-    return json.dumps(value, ensure_ascii=False)

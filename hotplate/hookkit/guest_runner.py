@@ -103,6 +103,8 @@ class HookRun:
         self._opened = True
         try:
             return dict(self._execution.run(self._path, self._item.element))
+        except OSError as error:  # which the runner in a guest tries again
+            return dict(result.failure(f"The hook cannot be started now: {error.strerror}."))
         finally:
             self._execution.close()
 

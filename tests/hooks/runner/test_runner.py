@@ -660,23 +660,3 @@ def test_a_hook_for_another_library_has_a_python_of_its_own(guest, heat, cfn, tm
     guest.metadata(cfn(group="look"))
     subprocess.run([PYTHON, "-IS", "-c", driver], env=guest.environment, timeout=60, check=True)
     assert heat.signals[0]["deploy_stdout"] == "another\n"
-
-
-def test_a_hook_whose_process_cannot_be_noted_does_not_run(guest, heat, cfn):
-    """The note is how a runner after this one knows whether the hook still runs."""
-    guest.hook("look", PLAIN + f"open({str(guest.root / 'ran')!r}, 'w')\n")
-    guest.state.mkdir(mode=0o700)
-    driver = (
-        "import sys\n"
-        f"sys.path.insert(0, {str(HOOKS)!r})\n"
-        "from heat_config import process, runner\n"
-        "def full(*_):\n"
-        "    raise OSError(28, 'No space left on device')\n"
-        "process.identity = full\n"
-        "sys.exit(runner.main())\n"
-    )
-    guest.metadata(cfn(group="look"))
-    subprocess.run([PYTHON, "-IS", "-c", driver], env=guest.environment, timeout=60, check=False)
-    assert not (guest.root / "ran").exists()
-    assert heat.signals[0]["deploy_status_code"] == 126
-    assert "No space left on device" in heat.signals[0]["deploy_stderr"]

@@ -1,0 +1,110 @@
+"""A hook that the machine cannot start for a moment is started later; one that nobody can is not.
+
+The faults are planted in the runner's process: a limit on processes does not hold for root.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import PYTHON
+
+HOOKS = Path(__file__).resolve().parents[3] / "hooks"
+
+PLANTED = """
+import errno, os, sys
+sys.path.insert(0, {hooks!r})
+from heat_config import process, runner
+calls, fork = [], os.fork
+def fail(number, nth=1):
+    def failing(*_):
+        calls.append(number)
+        if len(calls) % nth == 0:
+            raise OSError(number, os.strerror(number))
+        return fork()
+    return failing
+{fault}
+sys.exit(runner.main())
+"""
+# The first fork of each start is the pump's, the second the hook's.
+FAULTS = {
+    "hook-EAGAIN": ("os.fork = fail(errno.EAGAIN, 2)", "Resource temporarily unavailable"),
+    "hook-ENOMEM": ("os.fork = fail(errno.ENOMEM, 2)", "Cannot allocate memory"),
+    "pump-EAGAIN": ("os.fork = fail(errno.EAGAIN)", "Resource temporarily unavailable"),
+    "note-ENOSPC": ("process.identity = fail(errno.ENOSPC)", "full"),
+    "note-EDQUOT": ("process.identity = fail(errno.EDQUOT)", "full"),
+    "files-EMFILE": ("os.memfd_create = fail(errno.EMFILE)", "Too many open files"),
+}
+PLAIN = f"#!{PYTHON} -IS\n"
+
+
+@pytest.fixture(params=[PLAIN + "import sys\n", f"#!{PYTHON}\nimport sys\n"], ids=["fork", "exec"])
+def look(request, guest):
+    """A hook that notes that it runs: in a fork of the runner, and as a program."""
+    ran = guest.root / "ran"
+    answer = """'{"deploy_status_code": 0}'"""
+    guest.hook("look", request.param + f"open({str(ran)!r}, 'a').write('x')\nprint({answer})\n")
+    guest.state.mkdir(mode=0o700)
+    return ran
+
+
+@pytest.fixture
+def faulty(guest):
+    """One pass with a fault; its exit status."""
+
+    def run(fault):
+        code = PLANTED.format(hooks=str(HOOKS), fault=fault)
+        return subprocess.run(
+            [PYTHON, "-IS", "-c", code], env=guest.environment, timeout=60, check=False
+        ).returncode
+
+    return run
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_start_that_fails_for_a_moment_is_tried_again(guest, heat, cfn, look, faulty, fault):
+    guest.metadata(cfn(group="look"))
+    for _ in range(4):
+        assert faulty(FAULTS[fault][0]) == 1
+        assert not look.exists()
+        assert guest.state_of("d-1") == "received"
+        assert not (guest.state / "d-1.pid").exists()
+    assert heat.signals == []
+    assert guest.run().status == 0
+    assert look.read_text() == "x"
+    assert [body["deploy_status_code"] for body in heat.signals] == [0]
+    # The failed passes count in a row only.
+    guest.metadata(cfn(group="look"), cfn(group="look", id="d-2"))
+    assert faulty(FAULTS[fault][0]) == 1
+    assert len(heat.signals) == 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_start_that_fails_five_times_is_signalled_as_failed(guest, heat, cfn, look, faulty, fault):
+    planted, reason = FAULTS[fault]
+    guest.metadata(cfn(group="look"))
+    for _ in range(5):
+        assert faulty(planted) == 1
+    (body,) = heat.signals
+    assert body["deploy_status_code"] == 1
+    assert reason in body["deploy_stderr"]
+    assert "at every attempt" in body["deploy_stderr"]
+    assert guest.run().status == 0
+    assert not look.exists()
+    assert guest.state_of("d-1") == "signalled"
+
+
+def test_start_that_fails_counts_as_no_run(guest, heat, cfn, look, faulty):
+    guest.metadata(cfn(group="look"))
+    assert faulty("os.fork = fail(errno.EAGAIN, 2)") == 1
+    assert guest.record("d-1")["heat_config"]["runs"] == 0
+    assert guest.run().status == 0
+    assert guest.record("d-1")["heat_config"]["runs"] == 1
+
+
+def test_hook_that_nobody_can_start_fails_at_once(guest, heat, cfn):
+    guest.hook("look", "#!/no/such/interpreter\n")
+    guest.metadata(cfn(group="look"))
+    assert guest.run().status == 0
+    assert heat.signals[0]["deploy_status_code"] == 126
