@@ -14,6 +14,10 @@ OUTPUTS = "/var/lib/heat-config/heat-config-salt/outputs"
 MINION = "/etc/salt/minion"
 PLACES = ["/opt/heat-salt/bin", "/opt/saltstack/salt"]
 OLDEST = (3000,)
+MISLEADING = ("environment", "saltenv", "user")
+"""Settings by which Salt would look for the state elsewhere, or give up root."""
+
+TRACEBACK = "Traceback (most recent call last):\n"
 
 
 def state_text(deployment):
@@ -26,6 +30,19 @@ def state_text(deployment):
     except ImportError:  # as good, except for Jinja expressions that contain double quotes
         return tools.yaml(config)
     return yaml.safe_dump(config, default_flow_style=False, sort_keys=False, allow_unicode=True)
+
+
+def refuse_settings(inputs):
+    """Raise HookError for inputs that Salt takes for settings of its own that mislead it.
+
+    heat-agents puts inputs into a configuration that Salt has already read.
+    """
+    for name in MISLEADING:
+        if name in inputs:
+            raise hook.HookError(
+                'The input "%s" has the name of a setting of Salt, which would not find the state '
+                "with it. Give the input another name." % name
+            )
 
 
 def write_configuration(deployment, work, outputs, run):
@@ -89,9 +106,24 @@ def judge(answered, status):
     return code or int(False in results)
 
 
+def cause(returned):
+    """Return a line that says why no state could be applied; "" when some were, or none says it.
+
+    Salt's sentence has the source behind a line of "---", and may have a traceback in it, of which
+    only the exception counts.
+    """
+    if not isinstance(returned, list) or not returned or not isinstance(returned[0], str):
+        return ""
+    sentence, marker, trace = returned[0].partition("\n---\n")[0].partition(TRACEBACK)
+    if marker:
+        sentence += "".join(line + " " for line in trace.splitlines() if not line.startswith(" "))
+    return "Salt applied nothing: %s\n" % " ".join(sentence.split())
+
+
 @hook.main
 def main(deployment):
     """Write the state and a configuration of its own, apply it, and read Salt's result."""
+    refuse_settings(deployment.inputs)
     state = state_text(deployment)
     salt = tools.find(
         "Salt",
@@ -121,9 +153,10 @@ def main(deployment):
         late = tools.age("Salt", salt, OLDEST)
         return hook.Response(result.stdout, result.stderr + late, result.status or 1)
     status = judge(answered, result.status)
-    returned = json.dumps(answered.get("return"), indent=2, ensure_ascii=False) + "\n"
+    returned = json.dumps(answered["return"], indent=2, ensure_ascii=False) + "\n"
     declared = {name: answered[name] for name in deployment.outputs if name in answered}
     declared.update(hook.file_outputs(deployment, outputs.directory))
     if status:
-        return hook.Response(result.stdout, returned + result.stderr, status, declared)
+        late = cause(answered["return"])
+        return hook.Response(result.stdout, returned + result.stderr + late, status, declared)
     return hook.Response(returned, result.stderr, 0, declared)

@@ -91,15 +91,40 @@ def test_failing_state_says_which(salt):
 @pytest.mark.defect("K8")
 @real
 @pytest.mark.parametrize(
-    "config",
-    ["a: [", "{{ opts['x' }}", "thing:\n  no_such.state: []\n", "just text"],
-    ids=["yaml", "jinja", "module", "text"],
+    ("config", "reason"),
+    [
+        ("a: [", "while parsing a flow node did not find expected node content in"),
+        ("{{ opts['x' }}", "Jinja syntax error: unexpected '}', expected ']'; line 1"),
+        ("{{ missing.attr }}", "Jinja variable 'missing' is undefined; line 1"),
+        ("{% set x = 1/0 %}", "Jinja error: division by zero ZeroDivisionError: division by zero"),
+        ("#!py\ndef run():\n    raise ValueError('odd')\n", "failed: ValueError: odd"),
+        ("just text", "SLS the-id does not render to a dictionary"),
+    ],
 )
-def test_state_that_cannot_be_rendered(salt, config):
-    answer = salt(config)
+def test_state_that_cannot_be_rendered(salt, config, reason):
+    """The last line has the cause; Salt itself begins with "Rendering exception occurred"."""
+    answer = salt(config, id="the-id")
     assert answer.status not in (0, 127)
-    assert len(answer.stderr) > 20
-    assert "failed unexpectedly" not in answer.stderr
+    last = answer.stderr.splitlines()[-1]
+    assert last.startswith("Salt applied nothing: ")
+    assert reason in last
+    assert "Traceback" not in last and "---" not in last
+
+
+@real
+def test_state_that_does_not_exist_fails(salt):
+    answer = salt("thing:\n  no_such.state: []\n")
+    assert answer.status not in (0, 127)
+    assert "'no_such.state' is not available" in answer.stderr
+    assert "Salt applied nothing" not in answer.stderr
+
+
+@pytest.mark.parametrize("name", ["environment", "saltenv", "user"])
+def test_input_that_would_mislead_salt_is_refused(run_salt, name):
+    answer = run_salt("x: y", inputs={name: "planted"}, env={"HEAT_SALT_CMD": "/bin/false"})
+    assert answer.status == 1
+    assert f'The input "{name}"' in answer.stderr
+    assert "planted" not in answer.stderr
 
 
 @real
@@ -200,7 +225,7 @@ def test_what_counts_as_failure(run_salt, tmp_path: Path, returned, code, status
     answer = run_salt("x: y", env=fake(tmp_path, f"cat > $out <<'E'\n{document}\nE"))
     assert answer.status == status
     output = answer.stderr if status else answer.stdout
-    assert output == json.dumps(returned, indent=2) + "\n"
+    assert output.startswith(json.dumps(returned, indent=2) + "\n")
 
 
 @pytest.mark.defect("K8")
