@@ -292,14 +292,14 @@ CAUSES: tuple[Rule, ...] = (
         None,
         (Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED, *_RUNS),
         guest_files.script_broken,
-        "correct it: no script of its phase runs after it, and no later phase",
+        "correct it: no phase after its own is run",
     ),
     Rule(
         "template-broken",
         None,
         (Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED, *_RUNS),
         guest_files.template_broken,
-        "correct the template: no phase goes on without os-apply-config",
+        "correct it: os-apply-config writes no file then, and so no deployment reaches a hook",
     ),
     Rule(
         "script-hangs",

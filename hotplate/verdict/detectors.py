@@ -93,8 +93,8 @@ def _words(facts: Facts, finding: ConsoleFinding) -> str:
         return finding.line
     lines = facts.lines[finding.number - 1 : finding.number + TRACEBACK_LINES]
     mine = [line.partition(start[1])[2] for line in lines if start[1] in line]
-    said = last_exception("\n".join(["Traceback (most recent call last):", *mine[1:]]))
-    return f"{start[1]}{said}" if said else finding.line
+    raised = last_exception("\n".join(["Traceback (most recent call last):", *mine[1:]]))
+    return f"{start[1]}{raised}" if raised else finding.line
 
 
 def flood(name: str) -> Callable[[Facts], str]:

@@ -141,10 +141,10 @@ class Facts:
 
     def whole_unit(self, shown: str) -> str:
         """Return the unit's name of what systemd's console shows of it; it cuts long lines."""
-        known = {*COMMON, *self.health.units}
+        names = {*COMMON, *self.health.units}
         for text in (*self.lines, *self.probes.values()):
-            known.update(names_in(text))
-        return whole(shown, known)
+            names.update(names_in(text))
+        return whole(shown, names)
 
     def search(self, pattern: str) -> re.Match[str] | None:
         """Return where a failed deployment's own words, or the runner's, match a pattern."""

@@ -153,8 +153,8 @@ def script_hangs(facts: Facts) -> str:
 
 
 def agent_config_broken(facts: Facts) -> str:
-    for said, words in ((_UNREADABLE, ""), (_UNPARSED, "line ")):
-        if match := re.search(said, facts.log_line(said, "agent-log")):
+    for pattern, words in ((_UNREADABLE, ""), (_UNPARSED, "line ")):
+        if match := re.search(pattern, facts.log_line(pattern, "agent-log")):
             return f'"{match["path"]}" cannot be read: {words}{match["why"].rstrip(".")}'
     return ""
 
@@ -166,8 +166,8 @@ def script_broken(facts: Facts) -> str:
 
 
 def template_broken(facts: Facts) -> str:
-    said = r"could not render moustache template (/[^\s,:']+)(?:: (.+))?"
-    match = re.search(said, facts.log_line(said, "agent-log"))
+    pattern = r"could not render moustache template (/[^\s,:']+)(?:: (.+))?"
+    match = re.search(pattern, facts.log_line(pattern, "agent-log"))
     if not match:
         return ""
     # The os-apply-config of OpenStack says why in a line of its own, before this one.

@@ -74,7 +74,7 @@ PATTERNS: tuple[NoticePattern, ...] = (
         re.compile(r"(?P<what>[\w.@-]+)\[\d+\]: (?:.*: )?Traceback \(most recent call last\)"),
         '"{what}" ended in a Python traceback',
     ),
-    # Of bash and dash; the phase ends there, and is run again at the agent's next poll.
+    # Of bash and dash. No phase after its own is run, and the agent begins anew at each poll.
     NoticePattern(
         "script-syntax",
         re.compile(rf"(?P<what>{PHASE_SYNTAX})"),

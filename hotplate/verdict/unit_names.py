@@ -27,19 +27,19 @@ def names_in(text: str) -> list[str]:
     return _NAME.findall(text)
 
 
-def whole(shown: str, known: Iterable[str]) -> str:
+def whole(shown: str, names: Iterable[str]) -> str:
     """Return the unit's name that systemd shows as ``NAME - Description``, cut or not.
 
     >>> whole("cloud-config.serv…tings specified in cloud-config.", ["cloud-config.service"])
     'cloud-config.service'
 
     :param shown: the words behind "Failed to start" or "Starting".
-    :param known: names that were seen whole; what no single one fits is returned as it is shown.
+    :param names: those that were seen whole; what no single one fits is returned as it is shown.
     """
     name, described, _ = shown.partition(" - ")
     begins, *rest = CUT.split(name, maxsplit=1)
     if not rest:
         return name
     ends = rest[0] if described else ""
-    fitting = {each for each in known if each.startswith(begins) and each.endswith(ends)}
+    fitting = {each for each in names if each.startswith(begins) and each.endswith(ends)}
     return fitting.pop() if len(fitting) == 1 and begins else shown

@@ -34,6 +34,7 @@ HERE = {
     "hotplate.text",
     "hotplate.timing.deadline",
     "hotplate.trial.subject",
+    "hotplate.verdict.unit_names",
 }
 """Modules whose examples need nothing."""
 

@@ -195,8 +195,8 @@ def test_clock_that_is_years_behind_is_noticed(passed, seconds, seen):
     passed.probe("clock", f"{clock}\n")
     verdict = verdict_of(passed)
     assert verdict.passed
-    said = [("wrong-clock", "the guest's clock says 1990-01-01 00:00 UTC")]
-    assert [(each.kind, each.sentence) for each in verdict.noticed] == (said if seen else [])
+    row = [("wrong-clock", "the guest's clock says 1990-01-01 00:00 UTC")]
+    assert [(each.kind, each.sentence) for each in verdict.noticed] == (row if seen else [])
 
 
 def test_firmware_may_reset_before_it_starts_anything(story):
