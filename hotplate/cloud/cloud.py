@@ -101,6 +101,7 @@ class Cloud:
         self._fronts: dict[str, Front] = {}
         self.proxy = ""
         self._lock = threading.Lock()
+        self._closing = False
         self.progress = patches.TaskWaker()
         self._labels = served.Labels()
 
@@ -121,6 +122,7 @@ class Cloud:
 
     def close(self) -> None:
         """Stop everything; the directory stays."""
+        self._closing = True
         self.faults.clear()
         self._exit.close()
 
@@ -246,6 +248,7 @@ class Cloud:
             keystone_backend=keystone_backend.NAME,
             cloud_backend=cloud_backend.NAME,
             end_tasks=self.progress.stop,
+            on_failure=self._doubt,
             lift_limits=options.lift_limits,
         )
         self._exit.enter_context(
@@ -253,6 +256,7 @@ class Cloud:
                 progress=self.progress,
                 on_event=self._on_event,
                 on_deployments=self._on_deployments,
+                on_failure=self._doubt,
                 guest_to_host=self._guest_to_host,
             )
         )
@@ -418,6 +422,11 @@ class Cloud:
             if url.startswith(base + "/"):
                 return host + url.removeprefix(base)
         return url
+
+    def _doubt(self, error: Exception) -> None:
+        """Keep a failure of Heat's own: a stack that fails for it is no verdict on an image."""
+        if not self._closing:
+            self.events.doubt(error)
 
     def _on_deployments(self, server_id: str, configs: list[dict[str, object]]) -> None:
         expected.emit(self.events, server_id, served.deployments(configs, self._labels))

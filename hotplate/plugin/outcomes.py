@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator
+from http import HTTPStatus
 
 import pytest
 
@@ -13,6 +14,7 @@ from hotplate.errors import (
     Outcome,
     ThreadFault,
     UsageError,
+    causes,
     outcome_of,
     sentence_of,
 )
@@ -53,13 +55,31 @@ def _outcome(error: BaseException) -> Outcome:
     return Outcome.FAILED if of_guest else outcome_of(error)
 
 
-def of_failure(error: BaseException, *, lost: bool) -> Outcome:
+def of_failure(error: BaseException, *, lost: bool, faulty: bool = False) -> Outcome:
     """Whose fault it is that a test, or a fixture, raised an exception.
 
     :param lost: whether the test's machine has gone away by itself.
+    :param faulty: whether a service or a thread of hotplate's own has failed meanwhile.
     """
     if lost:
         return Outcome.LOST
+    outcome = _of_failure(error)
+    # It may have failed for that, so nothing is known about the image.
+    ours = faulty or any(map(_is_server_error, causes(error)))
+    return Outcome.ERROR if ours and outcome is Outcome.FAILED else outcome
+
+
+def _is_server_error(error: BaseException) -> bool:
+    """Whether Heat could not answer: its client has read a status from 500 on."""
+    code = getattr(error, "code", None)
+    return (
+        type(error).__module__ == "heatclient.exc"
+        and isinstance(code, int)
+        and code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+
+
+def _of_failure(error: BaseException) -> Outcome:
     if (kept := getattr(error, PROPERTY, None)) is not None:
         return Outcome(kept)
     if isinstance(error, ThreadFault):

@@ -208,7 +208,8 @@ def pytest_runtest_makereport(
         if call.excinfo is not None and IMAGE in getattr(item, "fixturenames", ()):
             lost = server is not None and server.lost
             # Also in pytest's own JUnit file, which has a test's properties.
-            outcome = outcomes.of_failure(call.excinfo.value, lost=lost)
+            faulty = server is not None and server.faulty
+            outcome = outcomes.of_failure(call.excinfo.value, lost=lost, faulty=faulty)
             item.user_properties.append((outcomes.PROPERTY, str(outcome)))
             report.user_properties[:] = item.user_properties
     return report

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotplate.events import classify
+from hotplate.events.kinds import InternalFault
 from hotplate.guest.base import COMMAND_SECONDS, CommandResult
 from hotplate.guest.driver import WAIT_SECONDS, Driver
 from hotplate.guest.testinfra_backend import testinfra_host
@@ -362,6 +363,11 @@ class ServerUnderTest(Driver):
             for event in self._testbed.events.since(self._since)
         )
 
+    @property
+    def faulty(self) -> bool:
+        """Whether a service or a thread of hotplate's own has failed since it was booted."""
+        return any(map(InternalFault.of, self._testbed.events.since(self._since)))
+
     def diagnosis(self) -> Diagnosis | None:
         """Why the last deployment did not complete, asked of both ends; None when it did.
 
@@ -402,6 +408,7 @@ class ServerUnderTest(Driver):
             test=test,
             problem=problem,
             lost=self.lost,
+            faulty=self.faulty,
             diagnosis=diagnosis,
             keep_disk=whole,
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
+from hotplate.errors import Outcome
 from hotplate.events.event import Event
 from hotplate.report import deployment_output
 from hotplate.report.artifacts import Folder, redacted
@@ -31,6 +33,7 @@ def leave(
     test: str,
     problem: str = "",
     lost: bool = False,
+    faulty: bool = False,
     diagnosis: Diagnosis | None = None,
     keep_disk: bool = False,
 ) -> Verdict:
@@ -40,6 +43,7 @@ def leave(
     :param test: the name of the test.
     :param problem: why it failed, "" when it did not.
     :param lost: whether the machine was lost.
+    :param faulty: whether hotplate itself has failed meanwhile: what failed is no verdict then.
     :param keep_disk: also when the test passed; it is large.
     """
     if problem:
@@ -57,6 +61,8 @@ def leave(
         now=time.monotonic(),
         artifacts=str(server.directory),
     )
+    if faulty and verdict.outcome is Outcome.FAILED:
+        verdict = replace(verdict, outcome=Outcome.ERROR)
     folder = Folder(server.directory)
     folder.write_json(
         "templates.json",

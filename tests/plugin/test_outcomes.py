@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from heatclient import exc
 
-from hotplate.errors import Outcome, ThreadFault
+from hotplate.errors import HotplateError, Outcome, ThreadFault
 from hotplate.plugin.outcomes import of_failure, one_sentence
 from hotplate.timing.deadline import DeadlineExceeded, HostTooSlow
 
@@ -30,6 +31,21 @@ def test_a_wait_for_this_host_is_no_fault_of_the_image(error, outcome, message):
         raise error
     assert of_failure(failure.value, lost=False) is outcome
     assert of_failure(error, lost=False) is outcome
+
+
+def test_failure_of_the_embedded_heat_is_no_failure_of_the_test():
+    answer = exc.HTTPInternalServerError("ERROR: Timed out waiting for a reply to message ID 1")
+    assert of_failure(answer, lost=False) is Outcome.ERROR
+    wrapped = HotplateError("the embedded Heat itself failed")
+    wrapped.__cause__ = answer
+    assert of_failure(wrapped, lost=False) is Outcome.ERROR
+    assert of_failure(exc.HTTPBadRequest("ERROR: no such property"), lost=False) is Outcome.FAILED
+
+
+def test_assertion_after_a_failure_of_the_cloud_says_nothing_of_the_image():
+    assert of_failure(AssertionError("CREATE_FAILED"), lost=False, faulty=True) is Outcome.ERROR
+    assert of_failure(AssertionError("CREATE_FAILED"), lost=True, faulty=True) is Outcome.LOST
+    assert of_failure(MemoryError(), lost=False, faulty=True) is Outcome.HOST
 
 
 def test_a_fault_in_a_thread_of_ours_is_no_failure_of_the_test():

@@ -20,7 +20,7 @@ CONFTEST = """
         def __init__(self, directory):
             self.directory = directory
             self.deployments = []
-            self.lost = False
+            self.lost = self.faulty = False
 
         def has_hook(self, group):
             if group == "gone":

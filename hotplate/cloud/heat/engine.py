@@ -11,6 +11,7 @@ import contextlib
 import gc
 import logging
 import logging.handlers
+import sqlite3
 import sys
 import threading
 import time
@@ -163,6 +164,7 @@ class Engine:
     :param database: the SQLite file; made when it does not exist.
     :param log: where Heat's own log goes.
     :param end_tasks: makes the threads of stacks in progress end soon.
+    :param on_failure: called with the exception when the database fails at a statement.
     :param lift_limits: without Heat's own limits on requests and on a stack's resources.
     """
 
@@ -177,6 +179,7 @@ class Engine:
         keystone_backend: str,
         cloud_backend: str,
         end_tasks: Callable[[], None],
+        on_failure: Callable[[Exception], None] = lambda _: None,
         lift_limits: bool = False,
     ) -> None:
         self._database = database
@@ -186,6 +189,7 @@ class Engine:
         self._trustee = trustee
         self._backends = {"keystone_backend": keystone_backend, "cloud_backend": cloud_backend}
         self._end_tasks = end_tasks
+        self._on_failure = on_failure
         self._lift_limits = lift_limits
         self._service: Any = None
         self._overridden: list[tuple[str, str | None]] = []
@@ -335,6 +339,8 @@ class Engine:
         with writer.connect() as connection:
             connection.connection.execute("PRAGMA journal_mode=WAL")
         _one_writer_at_a_time(writer)
+        for engine in self._db_engines:
+            _tell_of_failures(engine, self._on_failure)
         models.BASE.metadata.create_all(writer)
         self._restore_database = db_api.context_manager.patch_factory(manager)
 
@@ -411,3 +417,16 @@ def _one_writer_at_a_time(engine: Any) -> None:
     def checkin(_connection: Any, record: Any) -> None:
         if record.info.pop(_WRITES, False):
             lock.release()
+
+
+def _tell_of_failures(engine: Any, on_failure: Callable[[Exception], None]) -> None:
+    """Call ``on_failure`` when the database cannot do what it is asked: locked, full, unreadable.
+
+    Not for a row that is there already, which Heat expects.
+    """
+    import sqlalchemy
+
+    @sqlalchemy.event.listens_for(engine, "handle_error")
+    def tell(context: Any) -> None:
+        if isinstance(context.original_exception, sqlite3.OperationalError):
+            on_failure(context.original_exception)

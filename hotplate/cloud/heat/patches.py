@@ -85,6 +85,7 @@ def misfits() -> list[str]:
 
     from heat.engine import scheduler, service, service_software_config, stack
     from heat.engine.resources import signal_responder
+    from heat.rpc import client
     from oslo_messaging._drivers import impl_fake
 
     problems = []
@@ -94,6 +95,10 @@ def misfits() -> list[str]:
     expected: dict[str, tuple[Any, list[str]]] = {
         "TaskRunner._sleep": (scheduler.TaskRunner._sleep, ["self", "wait_time"]),
         "ThreadWithCallback.run": (service.ThreadWithCallback.run, ["self"]),
+        "EngineClient.call": (
+            client.EngineClient.call,
+            ["self", "ctxt", "msg", "version", "timeout"],
+        ),
         "Stack.dispatch_event": (stack.Stack.dispatch_event, ["self", "ev"]),
         "SoftwareConfigService._push_metadata_software_deployments": (
             service_software_config.SoftwareConfigService._push_metadata_software_deployments,
@@ -129,6 +134,7 @@ def apply(
     progress: TaskWaker,
     on_event: Callable[[object, object], None],
     on_deployments: Callable[[str, list[dict[str, object]]], None],
+    on_failure: Callable[[Exception], None],
     guest_to_host: Callable[[str], str],
 ) -> ExitStack:
     """Change Heat; closing the result changes it back.
@@ -136,11 +142,14 @@ def apply(
     :param on_event: called with (stack, event) after an event is stored.
     :param on_deployments: called with (server, configs) before a server is served other deployments
         than before.
+    :param on_failure: called with the exception when the engine did not answer in time.
     :param guest_to_host: turns a URL for the guest into one that this process can reach.
     """
     import requests
     from heat.engine import scheduler, service, service_software_config, stack
     from heat.engine.resources import signal_responder
+    from heat.rpc import client
+    from oslo_messaging import MessagingTimeout
 
     undo = ExitStack()
     _wake_listeners(undo)
@@ -170,6 +179,18 @@ def apply(
         dispatch(self, ev)
 
     undo.enter_context(mock.patch.object(stack.Stack, "dispatch_event", dispatch_event))
+
+    # Heat answers 500, or calls a resource failed, for whatever reason the engine is silent.
+    ask = client.EngineClient.call
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return ask(self, *args, **kwargs)
+        except MessagingTimeout as error:
+            on_failure(error)
+            raise
+
+    undo.enter_context(mock.patch.object(client.EngineClient, "call", call))
 
     # What a server is served has no event of its own.
     service_class = service_software_config.SoftwareConfigService

@@ -1,0 +1,49 @@
+"""Failures of Heat's own: a run that fails for them says nothing about an image."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from heatclient import exc
+from oslo_config import cfg
+from test_at_once import PORT
+
+from hotplate.cloud.cloud import Cloud
+from hotplate.errors import Outcome, outcome_of
+from hotplate.events.log import EventLog
+
+
+@pytest.fixture
+def cloud(tmp_path: Any, compute: Any) -> Iterator[Cloud]:
+    """A cloud that no other test has made fail."""
+    with Cloud(directory=tmp_path, compute=compute, events=EventLog()) as running:
+        yield running
+
+
+def test_answer_that_the_engine_gives_too_late_is_a_fault(cloud: Any) -> None:
+    assert cloud.events.fault is None
+    cfg.CONF.set_override("rpc_response_timeout", 1)
+    with (
+        cloud.fault(endpoint="neutron", kind="hang", seconds=60),
+        pytest.raises(exc.HTTPInternalServerError),
+    ):
+        cloud.heat().stacks.create(stack_name="late", template=PORT)
+    assert "MessagingTimeout" in str(cloud.events.fault)
+    assert outcome_of(cloud.events.fault) is Outcome.ERROR
+
+
+def test_database_that_cannot_be_asked_is_a_fault(cloud: Any) -> None:
+    heat = cloud.heat()
+    heat.software_configs.create(name="c", group="script", config="true")
+    assert cloud.events.fault is None
+    with contextlib.closing(sqlite3.connect(cloud.directory / "heat.db")) as database:
+        database.execute("ALTER TABLE software_config RENAME TO gone")
+        with pytest.raises(exc.HTTPInternalServerError):
+            list(heat.software_configs.list())
+        database.execute("ALTER TABLE gone RENAME TO software_config")
+    assert "OperationalError" in str(cloud.events.fault)
+    assert outcome_of(cloud.events.fault) is Outcome.ERROR
