@@ -43,7 +43,6 @@ ELSEWHERE = {
     "cloud/glance/schemas": "cloud/test_glance_api.py",
     "cloud/heat/api": "cloud/test_clients.py",
     "cloud/heat/client_plugins": "cloud/test_templates.py",
-    "cloud/heat/describe_cache": "cloud/test_software_config.py",
     "cloud/heat/engine": "cloud/test_cloud.py",
     "cloud/heat/patches": "cloud/test_cloud.py",
     "cloud/heat/stand_ins": "cloud/test_templates.py",

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -19,6 +21,9 @@ from hotplate.cloud.http.gateway import StartedResponse, WSGIApp
 
 #: Parts of a query that prove who asks, which was done before; they decide nothing else.
 _PROOF = frozenset({"Signature", "Timestamp", "SignatureVersion", "SignatureMethod"})
+
+MAX_BYTES = 16 << 20
+"""How much is kept: each poll of 1,000 agents, with 16 KiB of metadata."""
 
 _Answer = tuple[str, list[tuple[str, str]], bytes]
 
@@ -47,14 +52,16 @@ class DatabaseVersion:
 class DescribeCache:
     """A WSGI filter behind the one that authenticates.
 
-    Two that ask the same at once wait for one answer.
+    Two that ask the same at once wait for one answer.  The answers asked for last are kept, up to
+    :data:`MAX_BYTES` with what they are kept under, since a guest chooses both.
     """
 
     def __init__(self, app: WSGIApp, version: Callable[[], int]) -> None:
         self._app = app
         self._version = version
-        self._answers: dict[object, tuple[int, _Answer]] = {}
-        self._locks: dict[object, threading.Lock] = {}
+        self._answers: OrderedDict[object, tuple[int, _Answer, int]] = OrderedDict()
+        self._bytes = 0
+        self._locks: dict[object, tuple[threading.Lock, int]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Any:
@@ -63,17 +70,43 @@ class DescribeCache:
             return self._app(environ, start_response)
         answer = self._kept(key)
         if answer is None:
-            with self._lock:
-                lock = self._locks.setdefault(key, threading.Lock())
-            with lock:
+            with self._one_at_a_time(key):
                 answer = self._kept(key) or self._ask(key, environ)
         status, headers, body = answer
         start_response(status, headers)
         return [body]
 
+    @contextmanager
+    def _one_at_a_time(self, key: object) -> Iterator[None]:
+        with self._lock:
+            lock, users = self._locks.get(key, (threading.Lock(), 0))
+            self._locks[key] = lock, users + 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                lock, users = self._locks.pop(key)
+                if users > 1:
+                    self._locks[key] = lock, users - 1
+
     def _kept(self, key: object) -> _Answer | None:
-        entry = self._answers.get(key)
-        return entry[1] if entry is not None and entry[0] == self._version() else None
+        with self._lock:
+            entry = self._answers.get(key)
+            if entry is None or entry[0] != self._version():
+                return None
+            self._answers.move_to_end(key)
+            return entry[1]
+
+    def _keep(self, key: object, version: int, answer: _Answer) -> None:
+        size = len(answer[2]) + len(repr((key, answer[1])))
+        with self._lock:
+            _, _, before = self._answers.pop(key, (0, None, 0))
+            self._answers[key] = version, answer, size
+            self._bytes += size - before
+            while self._bytes > MAX_BYTES:
+                _, (_, _, oldest) = self._answers.popitem(last=False)
+                self._bytes -= oldest
 
     def _ask(self, key: object, environ: WSGIEnvironment) -> _Answer:
         # Read before asking: a change meanwhile makes the answer old at once, never too new.
@@ -82,11 +115,7 @@ class DescribeCache:
         body = b"".join(self._app(environ, started))
         answer: _Answer = (started.status, started.headers, body)
         if started.status.startswith("200"):
-            with self._lock:
-                if len(self._answers) > 1000:
-                    self._answers.clear()
-                    self._locks.clear()
-                self._answers[key] = (version, answer)
+            self._keep(key, version, answer)
         return answer
 
 
