@@ -11,15 +11,20 @@ import hmac
 import json
 import re
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from email.utils import formatdate
+from typing import Any
 from urllib.parse import parse_qs, unquote
 from wsgiref.types import StartResponse, WSGIEnvironment
 
+from hotplate.cloud import swift_objects
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.keystone.identity import Identity, IdentityError
+from hotplate.cloud.swift_objects import MANIFEST, StoredObject, SwiftError, bad_request
 
 #: Length of the hexadecimal signature -> its hash.
 _DIGESTS = {40: "sha1", 64: "sha256", 128: "sha512"}
@@ -31,6 +36,10 @@ _UNAUTHORIZED = (
     b"<html><h1>Unauthorized</h1><p>This server could not verify that you are authorized to "
     b"access the document you requested.</p></html>",
 )
+_CONTAINER_HEADERS = frozenset({"x-container-read", "x-versions-location"})
+"""What a container keeps beside its metadata."""
+_NOT_BY_TEMP_URL = ("HTTP_X_OBJECT_MANIFEST", "HTTP_X_COPY_FROM")
+"""With these an address for one object would lead to others (``tempurl`` of Swift)."""
 _BAD_TEMPURL = ("401 Unauthorized", b"401 Unauthorized: Temp URL invalid\n")
 _NOT_FOUND = (
     "404 Not Found",
@@ -55,19 +64,32 @@ class SwiftApi:
         self._skew = skew
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        transaction = f"tx{uuid.uuid4().hex[:21]}-{int(time.time()):010x}"
+
+        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            more = [(each, transaction) for each in ("X-Trans-Id", "X-Openstack-Request-Id")]
+            return start_response(status, [*headers, *more], *rest)
+
+        try:
+            return self._respond(environ, start)
+        except SwiftError as error:
+            return _answer(start, error.status, str(error).encode(), error.headers)
+
+    def _respond(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         path = environ.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "replace")
         parts = path.split("/", 4)
         if len(parts) < 3 or parts[1] != "v1" or not parts[2].startswith("AUTH_"):
             return _answer(start_response, *_NOT_FOUND)
         account = parts[2]
-        refusal = self._refusal(environ, path, account, is_object=len(parts) == 5)
-        if refusal is not None:
-            return _answer(start_response, *refusal)
         container = parts[3] if len(parts) > 3 else ""
         name = parts[4] if len(parts) > 4 else ""
+        refusal = self._refusal(environ, path, account, container, is_object=len(parts) == 5)
+        if refusal is not None:
+            return _answer(start_response, *refusal)
         writes = environ["REQUEST_METHOD"] in ("PUT", "POST") and not self._lift_limits
         if writes and (why := too_large(environ, container, name)):
             return _answer(start_response, "400 Bad Request", why.encode())
+        swift_objects.check_supported(environ, _query(environ))
         if name:
             return self._object(environ, start_response, (account, container, name))
         if container:
@@ -77,39 +99,66 @@ class SwiftApi:
     # -- who may --------------------
 
     def _refusal(
-        self, environ: WSGIEnvironment, path: str, account: str, *, is_object: bool
+        self,
+        environ: WSGIEnvironment,
+        path: str,
+        account: str,
+        container: str,
+        *,
+        is_object: bool,
     ) -> tuple[str, bytes] | None:
-        query = parse_qs(environ.get("QUERY_STRING", ""))
-        if "temp_url_sig" in query or "temp_url_expires" in query:
-            good = is_object and self._temp_url_is_good(
-                environ["REQUEST_METHOD"], path, account, query
-            )
-            return None if good else _BAD_TEMPURL
+        query = _query(environ)
+        if _is_temp_url(query):
+            keys = self._temp_url_keys(account, container)
+            if not (
+                is_object and self._temp_url_is_good(environ["REQUEST_METHOD"], path, keys, query)
+            ):
+                return _BAD_TEMPURL
+            for each in _NOT_BY_TEMP_URL:
+                if each in environ:
+                    name = each.removeprefix("HTTP_").replace("_", "-").lower()
+                    text = f"The header '{name}' is not allowed in this tempurl"
+                    return ("400 Bad Request", text.encode())
+            return None
         try:
             grant = self._identity.read_token(environ.get("HTTP_X_AUTH_TOKEN", ""))
         except IdentityError:
+            acl = self._headers(account, container).get("x-container-read", "") if container else ""
+            needed = ".r:*" if is_object else ".rlistings"
+            if environ["REQUEST_METHOD"] in ("GET", "HEAD") and needed in acl.split(","):
+                return None
             return _UNAUTHORIZED
         if account != f"AUTH_{grant.project}":
             return ("403 Forbidden", b"<html><h1>Forbidden</h1></html>")
         return None
 
+    def _temp_url_keys(self, account: str, container: str) -> list[str]:
+        """Return the keys that a TempURL may be signed with: the account's and the container's."""
+        places = {"account": self._headers(account), "container": self._headers(account, container)}
+        return [
+            key
+            for level, headers in places.items()
+            for number in ("", "-2")
+            if (key := headers.get(f"x-{level}-meta-temp-url-key{number}"))
+        ]
+
     def _temp_url_is_good(
-        self, method: str, path: str, account: str, query: dict[str, list[str]]
+        self, method: str, path: str, keys: list[str], query: dict[str, list[str]]
     ) -> bool:
         given = _signature(query.get("temp_url_sig", [""])[0])
         expires = query.get("temp_url_expires", [""])[0]
-        key = self._headers(account).get("x-account-meta-temp-url-key", "")
         digest = _DIGESTS.get(len(given))
         # A time is at most as long as the largest that Swift's own integers take.
-        if not key or digest is None or not re.fullmatch("[0-9]{1,18}", expires):
+        if digest is None or not re.fullmatch("[0-9]{1,18}", expires):
             return False
         if int(expires) <= time.time() + self._skew():
             return False
-        for allowed in (method, *_ALSO.get(method, ())):
-            text = f"{allowed}\n{expires}\n{path}".encode()
-            made = hmac.new(key.encode(), text, digest).hexdigest()
-            if hmac.compare_digest(made.encode(), given.encode()):
-                return True
+        for key in keys:
+            for allowed in (method, *_ALSO.get(method, ())):
+                text = f"{allowed}\n{expires}\n{path}".encode()
+                made = hmac.new(key.encode(), text, digest).hexdigest()
+                if hmac.compare_digest(made.encode(), given.encode()):
+                    return True
         return False
 
     # -- accounts and containers --------------------
@@ -123,11 +172,18 @@ class SwiftApi:
         return dict(json.loads(row["headers"])) if row else {}
 
     def _keep_headers(self, environ: WSGIEnvironment, account: str, container: str = "") -> None:
-        kept = self._headers(account, container)
-        for name, value in environ.items():
-            header = name.removeprefix("HTTP_").replace("_", "-").lower()
-            if (name.startswith("HTTP_X_") and "-meta-" in header) or "versions" in header:
-                kept[header] = value
+        """Keep metadata; an empty value takes one away, and so does ``X-Remove-``."""
+        kept = {"x-timestamp": f"{time.time():.5f}", **self._headers(account, container)}
+        level = "container" if container else "account"
+        for header, value in swift_objects.headers_of(environ).items():
+            name = header.replace("x-remove-", "x-", 1)
+            own = container and name in _CONTAINER_HEADERS
+            if not own and not name.startswith(f"x-{level}-meta-"):
+                continue
+            if value and header == name:
+                kept[name] = value
+            else:
+                kept.pop(name, None)
         self._store.write(
             "INSERT OR REPLACE INTO hotplate_container VALUES (?, ?, ?)",
             account,
@@ -139,20 +195,36 @@ class SwiftApi:
         self, environ: WSGIEnvironment, start_response: StartResponse, account: str
     ) -> list[bytes]:
         method = environ["REQUEST_METHOD"]
-        if method in ("POST", "PUT"):
+        if method == "POST":
             self._keep_headers(environ, account)
             return _answer(start_response, "204 No Content", b"")
         if method not in ("GET", "HEAD"):
             return _answer(start_response, "405 Method Not Allowed", b"")
-        rows = self._store.rows(
-            "SELECT name FROM hotplate_container WHERE account = ? AND name != '' ORDER BY name",
-            account,
-        )
-        headers = [
-            *self._headers(account).items(),
-            ("X-Account-Container-Count", str(len(rows))),
+        entries = [
+            {
+                "name": row["name"],
+                "count": row["count"],
+                "bytes": row["size"] or 0,
+                "last_modified": _listed_time(
+                    float(json.loads(row["headers"]).get("x-timestamp", 0))
+                ),
+            }
+            for row in self._store.rows(
+                "SELECT c.name, c.headers, count(o.name) AS count, sum(length(o.data)) AS size"
+                " FROM hotplate_container AS c LEFT JOIN hotplate_object AS o"
+                " ON o.account = c.account AND o.container = c.name"
+                " WHERE c.account = ? AND c.name != '' GROUP BY c.name ORDER BY c.name",
+                account,
+            )
         ]
-        return _listing(environ, start_response, [{"name": row["name"]} for row in rows], headers)
+        shown = {"x-timestamp": f"{time.time():.5f}", **self._headers(account)}
+        headers = [
+            *((name.title(), value) for name, value in shown.items()),
+            ("X-Account-Container-Count", str(len(entries))),
+            ("X-Account-Object-Count", str(sum(each["count"] for each in entries))),
+            ("X-Account-Bytes-Used", str(sum(each["bytes"] for each in entries))),
+        ]
+        return _listing(environ, start_response, entries, headers)
 
     def _container(
         self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str]
@@ -166,6 +238,7 @@ class SwiftApi:
             return _answer(start_response, "202 Accepted" if existing else "201 Created", b"")
         if existing is None:
             return _answer(start_response, *_NOT_FOUND)
+        self._drop_expired(*place)
         rows = self._store.rows(
             "SELECT name, length(data) AS size, type, etag, modified FROM hotplate_object"
             " WHERE account = ? AND container = ? ORDER BY name",
@@ -189,24 +262,14 @@ class SwiftApi:
                 "bytes": row["size"],
                 "hash": row["etag"],
                 "content_type": row["type"],
-                "last_modified": time.strftime(
-                    "%Y-%m-%dT%H:%M:%S.000000", time.gmtime(row["modified"])
-                ),
+                "last_modified": _listed_time(row["modified"]),
             }
             for row in rows
         ]
         headers = [
-            *self._headers(*place).items(),
+            *((name.title(), value) for name, value in self._headers(*place).items()),
             ("X-Container-Object-Count", str(len(rows))),
             ("X-Container-Bytes-Used", str(sum(row["size"] for row in rows))),
-        ]
-        query = parse_qs(environ.get("QUERY_STRING", ""))
-        marker = query.get("marker", [""])[0]
-        prefix = query.get("prefix", [""])[0]
-        entries = [
-            entry
-            for entry in entries
-            if entry["name"] > marker and entry["name"].startswith(prefix)
         ]
         return _listing(environ, start_response, entries, headers)
 
@@ -216,34 +279,147 @@ class SwiftApi:
         self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str, str]
     ) -> list[bytes]:
         method = environ["REQUEST_METHOD"]
+        if method == "COPY":
+            place = self._copied(environ, place)
+            method = "PUT"
         if method == "PUT":
             return self._put(environ, start_response, place)
-        row = self._store.row(
-            "SELECT data, type, etag, modified FROM hotplate_object"
-            " WHERE account = ? AND container = ? AND name = ?",
-            *place,
-        )
-        if row is None:
+        found = self._found(place)
+        if found is None:
             return _answer(start_response, *_NOT_FOUND)
         if method == "DELETE":
             self._delete(place)
             return _answer(start_response, "204 No Content", b"")
+        if method == "POST":
+            return self._post(environ, start_response, place)
         if method not in ("GET", "HEAD"):
             return _answer(start_response, "405 Method Not Allowed", b"")
-        data = bytes(row["data"])
-        start_response(
-            "200 OK",
-            [
-                ("Content-Type", row["type"]),
-                ("Content-Length", str(len(data))),
-                ("Etag", row["etag"]),
-                # Swift rounds up, so that an object is never older than it says.
-                ("Last-Modified", formatdate(int(row["modified"]) + 1, usegmt=True)),
-                ("X-Timestamp", f"{row['modified']:.5f}"),
-                ("Accept-Ranges", "bytes"),
-            ],
+        return self._get(environ, start_response, place, found)
+
+    def _found(self, place: tuple[str, str, str]) -> StoredObject | None:
+        """Return an object; one whose time is over is removed."""
+        row = self._store.row(
+            "SELECT data, type, etag, modified, headers FROM hotplate_object"
+            " WHERE account = ? AND container = ? AND name = ?",
+            *place,
         )
+        if row is None:
+            return None
+        found = _stored(row)
+        if found.has_expired:
+            self._drop(place)
+            return None
+        return found
+
+    def _content(
+        self, place: tuple[str, str, str], found: StoredObject, query: dict[str, list[str]]
+    ) -> tuple[bytes, str]:
+        """Return what an object is read as, and its tag: of a manifest, its segments in a row."""
+        manifest = found.headers.get(MANIFEST, "")
+        if not manifest or "get" in query.get("multipart-manifest", ()):
+            return found.data, found.etag
+        account, own_container, own_name = place
+        container, _, prefix = swift_objects.segments(manifest)
+        self._drop_expired(account, container)
+        those = (
+            " FROM hotplate_object WHERE account = ? AND container = ?"
+            " AND substr(name, 1, ?) = ? AND (container, name) != (?, ?) ORDER BY name"
+        )
+        values = (account, container, len(prefix), prefix, own_container, own_name)
+        size = sum(
+            row["size"] for row in self._store.rows("SELECT length(data) AS size" + those, *values)
+        )
+        if size > swift_objects.SEGMENTS:
+            raise SwiftError(
+                "413 Request Entity Too Large",
+                f"The segments have {size} bytes together; {swift_objects.SEGMENTS} are answered "
+                "at most.",
+            )
+        parts = self._store.rows("SELECT data, etag" + those, *values)
+        tags = "".join(row["etag"] for row in parts).encode()
+        tag = hashlib.md5(tags, usedforsecurity=False).hexdigest()
+        return b"".join(bytes(row["data"]) for row in parts), f'"{tag}"'
+
+    def _get(
+        self,
+        environ: WSGIEnvironment,
+        start_response: StartResponse,
+        place: tuple[str, str, str],
+        found: StoredObject,
+    ) -> list[bytes]:
+        query = _query(environ)
+        data, etag = self._content(place, found, query)
+        headers = [("Content-Type", found.type), ("Etag", etag), *found.shown()]
+        if _is_temp_url(query):
+            headers = swift_objects.by_temp_url(headers, query, place[2])
+        if failed := swift_objects.failed_condition(environ, found, etag):
+            start_response(failed, [*headers, ("Content-Length", "0")])
+            return [b""]
+        part = swift_objects.byte_range(environ, len(data), etag.strip('"'))
+        status = "200 OK"
+        if part is not None:
+            start, end = part
+            status = "206 Partial Content"
+            headers.append(("Content-Range", f"bytes {start}-{end - 1}/{len(data)}"))
+            data = data[start:end]
+        start_response(status, [*headers, ("Content-Length", str(len(data)))])
         return [data]
+
+    def _post(
+        self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str, str]
+    ) -> list[bytes]:
+        """Put other metadata in the place of an object's own."""
+        self._store.write(
+            "UPDATE hotplate_object SET headers = ?, type = coalesce(?, type), modified = ?"
+            " WHERE account = ? AND container = ? AND name = ?",
+            json.dumps(swift_objects.kept_headers(environ)),
+            environ.get("CONTENT_TYPE") or None,
+            time.time(),
+            *place,
+        )
+        return _answer(start_response, "202 Accepted", b"")
+
+    @staticmethod
+    def _copied(environ: WSGIEnvironment, place: tuple[str, str, str]) -> tuple[str, str, str]:
+        """Make a PUT of a COPY; returns where the copy goes."""
+        account, container, name = place
+        wanted = environ.get("HTTP_DESTINATION", "")
+        to, _, new = unquote(wanted).lstrip("/").partition("/")
+        if not to or not new:
+            raise SwiftError(
+                "412 Precondition Failed",
+                "Destination header must be of the form <container name>/<object name>",
+            )
+        environ["HTTP_X_COPY_FROM"] = f"{container}/{name}"
+        return account, to, new
+
+    def _source(self, environ: WSGIEnvironment, place: tuple[str, str, str]) -> StoredObject | None:
+        """Return the object that a PUT copies, its segments in a row; None when it copies none.
+
+        :raises SwiftError: 404, when it is not there.
+        """
+        wanted = environ.get("HTTP_X_COPY_FROM")
+        if wanted is None:
+            return None
+        text = wanted if environ["REQUEST_METHOD"] == "COPY" else unquote(wanted)
+        container, _, name = text.lstrip("/").partition("/")
+        if not container or not name:
+            raise SwiftError(
+                "412 Precondition Failed",
+                "X-Copy-From header must be of the form <container name>/<object name>",
+            )
+        source = (place[0], container, name)
+        found = self._found(source)
+        if found is None:
+            raise SwiftError(_NOT_FOUND[0], _NOT_FOUND[1].decode())
+        data, _ = self._content(source, found, _query(environ))
+        whole = "get" not in _query(environ).get("multipart-manifest", ())
+        headers = {
+            header: value
+            for header, value in found.headers.items()
+            if not (whole and header == MANIFEST)
+        }
+        return StoredObject(data, found.type, "", found.modified, headers)
 
     def _put(
         self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str, str]
@@ -258,18 +434,31 @@ class SwiftApi:
             return _answer(start_response, *_NOT_FOUND)
         if self._is_full(account):
             return _answer(start_response, "413 Request Entity Too Large", b"Upload exceeds quota.")
-        data = _body(environ)
+        source = self._source(environ, place)
+        data = _body(environ) if source is None else source.data
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        kept = swift_objects.kept_headers(environ)
+        kind = environ.get("CONTENT_TYPE", "")
+        if source is not None:
+            fresh = environ.get("HTTP_X_FRESH_METADATA", "").lower() in swift_objects.TRUE
+            kept = {**({} if fresh else source.headers), **kept}
+            kind = kind or source.type
+        self._check_put(environ, place, etag)
+        self._check_quota(headers, place, len(data))
         versions = unquote(headers.get("x-versions-location", ""))
         if versions:
             self._keep_version(place, versions)
+        now = time.time()
         self._store.write(
-            "INSERT OR REPLACE INTO hotplate_object VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO hotplate_object"
+            " (account, container, name, data, type, etag, modified, headers)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             *place,
             data,
-            environ.get("CONTENT_TYPE") or "application/octet-stream",
+            kind or "application/octet-stream",
             etag,
-            time.time(),
+            now,
+            json.dumps(kept),
         )
         start_response(
             "201 Created",
@@ -277,10 +466,62 @@ class SwiftApi:
                 ("Content-Type", "text/html; charset=UTF-8"),
                 ("Content-Length", "0"),
                 ("Etag", etag),
-                ("Last-Modified", formatdate(time.time() + 1, usegmt=True)),
+                ("Last-Modified", formatdate(int(now) + 1, usegmt=True)),
             ],
         )
         return [b""]
+
+    def _check_put(self, environ: WSGIEnvironment, place: tuple[str, str, str], etag: str) -> None:
+        """Refuse an upload whose conditions do not hold.
+
+        :raises SwiftError: 422 for another checksum, 412 when it is there and must not be.
+        """
+        given = environ.get("HTTP_ETAG", "").strip('"').lower()
+        if given not in ("", etag):
+            raise SwiftError(
+                "422 Unprocessable Entity",
+                "<html><h1>Unprocessable Entity</h1><p>Unable to process the contained "
+                "instructions</p></html>",
+            )
+        unless = environ.get("HTTP_IF_NONE_MATCH")
+        if unless is not None and unless.strip() != "*":
+            raise bad_request("If-None-Match only supports *")
+        if unless is not None and self._found(place) is not None:
+            raise SwiftError("412 Precondition Failed", "")
+
+    def _check_quota(self, headers: dict[str, str], place: tuple[str, str, str], size: int) -> None:
+        """Refuse an object that a container has no room for (``container_quotas`` of Swift).
+
+        :raises SwiftError: 413.
+        """
+        row = self._store.row(
+            "SELECT count(*) AS count, sum(length(data)) AS size FROM hotplate_object"
+            " WHERE account = ? AND container = ? AND name != ?",
+            *place,
+        )
+        used = {"count": row["count"], "bytes": row["size"] or 0} if row else {}
+        more = {"count": 1, "bytes": size}
+        for name, present in used.items():
+            most = headers.get(f"x-container-meta-quota-{name}", "")
+            if most.isascii() and most.isdigit() and present + more[name] > int(most[:18]):
+                raise SwiftError("413 Request Entity Too Large", "Upload exceeds quota.")
+
+    def _drop_expired(self, account: str, container: str) -> None:
+        """Remove the objects of a container whose time is over."""
+        rows = self._store.rows(
+            "SELECT name, headers FROM hotplate_object"
+            " WHERE account = ? AND container = ? AND headers LIKE '%\"x-delete-at\"%'",
+            account,
+            container,
+        )
+        for row in rows:
+            if swift_objects.has_expired(json.loads(row["headers"])):
+                self._drop((account, container, row["name"]))
+
+    def _drop(self, place: tuple[str, str, str]) -> None:
+        self._store.write(
+            "DELETE FROM hotplate_object WHERE account = ? AND container = ? AND name = ?", *place
+        )
 
     def _is_full(self, account: str) -> bool:
         row = self._store.row(
@@ -305,9 +546,7 @@ class SwiftApi:
 
     def _delete(self, place: tuple[str, str, str]) -> None:
         account, container, name = place
-        self._store.write(
-            "DELETE FROM hotplate_object WHERE account = ? AND container = ? AND name = ?", *place
-        )
+        self._drop(place)
         versions = unquote(self._headers(account, container).get("x-versions-location", ""))
         if not versions:
             return
@@ -386,10 +625,38 @@ def _body(environ: WSGIEnvironment) -> bytes:
     return data
 
 
-def _answer(start_response: StartResponse, status: str, body: bytes) -> list[bytes]:
+def _query(environ: WSGIEnvironment) -> dict[str, list[str]]:
+    return parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
+
+
+def _is_temp_url(query: dict[str, list[str]]) -> bool:
+    return "temp_url_sig" in query or "temp_url_expires" in query
+
+
+def _stored(row: Any) -> StoredObject:
+    return StoredObject(
+        bytes(row["data"]), row["type"], row["etag"], row["modified"], json.loads(row["headers"])
+    )
+
+
+def _listed_time(seconds: float) -> str:
+    """Return a time as listings have it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+
+
+def _answer(
+    start_response: StartResponse,
+    status: str,
+    body: bytes,
+    headers: Sequence[tuple[str, str]] = (),
+) -> list[bytes]:
     start_response(
         status,
-        [("Content-Type", "text/html; charset=UTF-8"), ("Content-Length", str(len(body)))],
+        [
+            ("Content-Type", "text/html; charset=UTF-8"),
+            ("Content-Length", str(len(body))),
+            *headers,
+        ],
     )
     return [body]
 
@@ -397,15 +664,21 @@ def _answer(start_response: StartResponse, status: str, body: bytes) -> list[byt
 def _listing(
     environ: WSGIEnvironment,
     start_response: StartResponse,
-    entries: list[dict[str, object]],
+    entries: Sequence[dict[str, Any]],
     headers: list[tuple[str, str]],
 ) -> list[bytes]:
-    as_json = "format=json" in environ.get("QUERY_STRING", "")
+    query = _query(environ)
+    as_json = swift_objects.listing_is_json(environ, query)
+    chosen = swift_objects.listed(entries, query)
     if as_json:
-        body = json.dumps(entries).encode()
+        body = json.dumps(chosen).encode()
     else:
-        body = "".join(f"{entry['name']}\n" for entry in entries).encode()
+        body = "".join(f"{swift_objects.name_of(each)}\n" for each in chosen).encode()
     status = "200 OK" if body and environ["REQUEST_METHOD"] == "GET" else "204 No Content"
-    kind = "application/json" if as_json else "text/plain; charset=utf-8"
-    start_response(status, [*headers, ("Content-Type", kind), ("Content-Length", str(len(body)))])
+    kind = "application/json" if as_json else "text/plain"
+    length = len(body) if environ["REQUEST_METHOD"] == "GET" else 0
+    start_response(
+        status,
+        [*headers, ("Content-Type", f"{kind}; charset=utf-8"), ("Content-Length", str(length))],
+    )
     return [body]

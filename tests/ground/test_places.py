@@ -86,7 +86,7 @@ ELSEWHERE = {
     "cloud/nova/servers_api": "cloud/test_nova_api.py",
     "cloud/options": "cloud/test_cloud.py",
     "cloud/served": "trial/test_expected.py",
-    "cloud/swift": "cloud/test_clients.py",
+    "cloud/swift_objects": "cloud/test_swift.py",
     "cloud/zaqar/queues": "cloud/test_clients.py",
     "cloud/zaqar/websocket": "cloud/test_transports.py",
     "cluster/image_set": "cluster/test_image_store.py",

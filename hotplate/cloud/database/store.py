@@ -50,7 +50,10 @@ CREATE TABLE IF NOT EXISTS hotplate_neutron (
 CREATE INDEX IF NOT EXISTS hotplate_neutron_kind ON hotplate_neutron (kind);
 """
 
-_ADDED = (("hotplate_keypair", "created", "TEXT NOT NULL DEFAULT ''"),)
+_ADDED = (
+    ("hotplate_keypair", "created", "TEXT NOT NULL DEFAULT ''"),
+    ("hotplate_object", "headers", "TEXT NOT NULL DEFAULT '{}'"),
+)
 """Columns that came later: a session that was kept has tables without them."""
 
 
