@@ -1,7 +1,8 @@
 """A case on a worker of a Dask cluster: what is sent there, what runs there, what comes back.
 
 The worker runs it as ``-j`` does, in a process of its own that ends with the worker.  What it does
-meanwhile are Dask's events of a topic; its verdict and its folder are the result of Dask's task.
+meanwhile are Dask's events of a topic; its verdict and its folder are the result of Dask's task, as
+bytes, for nothing that comes from a worker is unpickled (:mod:`hotplate.cluster.plain`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import socket
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
@@ -27,8 +29,9 @@ from distributed import WorkerPlugin, get_worker
 from hotplate import __version__
 from hotplate.children.keeper import Child, Keeper
 from hotplate.cli import case_process
+from hotplate.cli.brought import Brought
 from hotplate.cli.cases import Case
-from hotplate.cli.jobs import Brought, Job, SentTemplate, topic_of
+from hotplate.cli.jobs import Job, SentTemplate, topic_of
 from hotplate.cluster import folder_archive, image_url
 from hotplate.cluster.image_set import ImageSet, SetFile
 from hotplate.cluster.image_store import Fetch, ImageStore
@@ -174,16 +177,35 @@ def no_piece(key: str, name: str, problem: str, *, dask_worker: Worker) -> None:
             arrival.changed.notify_all()
 
 
-def run_job(sent: bytes) -> Brought:
-    """Run a case; what Dask runs as a task.
+def run_job(sent: bytes) -> bytes:
+    """Run a case; Dask runs this as a task.
 
     :param sent: a :class:`Job`, pickled.
+    :return: a :class:`~hotplate.cli.brought.Brought`, also when the case cannot be run.
     """
     worker = get_worker()
+    job: Job = pickle.loads(sent)  # noqa: S301 - who reaches a worker runs programs on it anyway
+    try:
+        return _run(job, worker).to_bytes()
+    except HotplateError as error:
+        verdict = _of_error(error, job)
+        return Brought(verdict, worker.address).to_bytes()
+    except Exception as error:
+        verdict = _of_error(error, job)
+        return Brought(verdict, worker.address, complaint=traceback.format_exc()).to_bytes()
+
+
+def _of_error(error: BaseException, job: Job) -> Verdict:
+    from hotplate.events.log import EventLog
+    from hotplate.verdict.verdict import of_error
+
+    return of_error(error, job.case.subject, EventLog(), now=time.monotonic())
+
+
+def _run(job: Job, worker: Worker) -> Brought:
     plugin = worker.plugins.get(PLUGIN)
     if not isinstance(plugin, CasesPlugin):
         raise HostError(f'the worker "{worker.address}" was not started by "hotplate worker"')
-    job: Job = pickle.loads(sent)  # noqa: S301 - who reaches a worker runs programs on it anyway
     if job.version != __version__:
         raise HostError(
             f'the worker "{worker.address}" has hotplate {__version__}, and the command '
@@ -373,11 +395,7 @@ class JobOnWorker:
         return Brought(verdict, self._worker.address, str(folder or ""), archive, complaint)
 
     def _without_verdict(self, error: BaseException, folder: Path | None = None) -> Brought:
-        from hotplate.events.log import EventLog
-        from hotplate.verdict.verdict import of_error
-
-        verdict = of_error(error, self._job.case.subject, EventLog(), now=time.monotonic())
-        return self._brought(verdict, folder)
+        return self._brought(_of_error(error, self._job), folder)
 
     def _doing(self, text: str) -> None:
         now = time.monotonic()

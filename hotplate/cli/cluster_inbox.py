@@ -10,12 +10,20 @@ from typing import Any
 
 from distributed import Future
 
+from hotplate.cli.brought import Brought
 from hotplate.cli.interrupts import Interrupts
-from hotplate.cli.jobs import Brought
 from hotplate.errors import Interrupted
 
 AT_ONCE = 100
 """Of what has come at most so much is taken together: what is due is not forgotten over it."""
+
+
+WORDS: Mapping[str, Mapping[str, type]] = {
+    "want": {"worker": str, "image": str, "file": str, "offset": int},
+    "begun": {"key": str, "worker": str, "begun": str},
+    "doing": {"key": str, "text": str},
+}
+"""The messages of workers, by their ``what``, and what is in them."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +32,22 @@ class CaseEvent:
 
     message: Mapping[str, Any]
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it is one of :data:`WORDS`; anybody who is a worker can say anything."""
+        said: object = self.message
+        if not isinstance(said, Mapping) or not isinstance(said.get("what"), str):
+            return False
+        words = WORDS.get(said["what"])
+        return words is not None and all(isinstance(said.get(n), k) for n, k in words.items())
+
 
 @dataclass(frozen=True)
 class TaskEnd:
     """A task has ended: with what it brought, or why it brought nothing."""
 
     key: str
-    future: Future[Brought]
+    future: Future[bytes]
     brought: Brought | None = None
     error: BaseException | None = None
 
@@ -43,16 +60,17 @@ class Inbox:
 
     def heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
         """Take the time and the message of one of Dask's events."""
-        self._queue.put(CaseEvent(event[1]))
+        if (said := CaseEvent(event[1])).is_known:
+            self._queue.put(said)
 
-    def watch(self, future: Future[Brought]) -> None:
+    def watch(self, future: Future[bytes]) -> None:
         """Take the end of a task when it comes."""
         future.add_done_callback(lambda future: self._queue.put(TaskEnd(future.key, future)))
 
-    def fetch(self, key: str, future: Future[Brought]) -> None:
+    def fetch(self, key: str, future: Future[bytes]) -> None:
         """Take what a task brought; waits for it."""
         try:
-            self._queue.put(TaskEnd(key, future, brought=future.result()))
+            self._queue.put(TaskEnd(key, future, brought=Brought.from_bytes(future.result())))
         except BaseException as error:
             self._queue.put(TaskEnd(key, future, error=error))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from distributed import Client
 
-from hotplate.cli.cluster_client import ConnectionLost
+from hotplate.cli.cluster_client import ConnectionLost, unreadable
 from hotplate.cli.parcels import Pending
 from hotplate.cluster import abilities
 from hotplate.errors import HostError
@@ -57,10 +57,16 @@ class Workers:
         :param out: the cases that are out, by the key of their task.
         :return: why not, by the key.
         :raises ConnectionLost: when the scheduler has gone.
+        :raises HostError: when something came that is not one of Dask's messages.
         """
         self._look = Deadline(LOOK_SECONDS, "a look at the workers")
         if client.status != "running":
             raise ConnectionLost
+        if problem := unreadable(client):
+            raise HostError(
+                f'a message from "{self._address}" cannot be read: {problem}',
+                hint='let no other worker in: see "TLS" in docs/cluster.rst',
+            )
         workers = client.scheduler_info(n_workers=-1)["workers"]
         there = [dict(each["resources"]) for each in workers.values()]
         self.slots = max(1, sum(each["nthreads"] for each in workers.values()))

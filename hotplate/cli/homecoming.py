@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hotplate.cli.brought import Brought
 from hotplate.cli.case_run import after_losses, nth
-from hotplate.cli.jobs import Brought
 from hotplate.cli.parcels import Pending
 from hotplate.cli.side_by_side import CaseEnd
 from hotplate.cluster import folder_archive
@@ -94,7 +94,7 @@ class Homecoming:
             return
         folder_archive.unpack(brought.archive, folder)
         report = folder / "report.html"
-        if report.is_file():
+        if brought.folder and report.is_file():
             text = report.read_bytes()
             report.write_bytes(text.replace(brought.folder.encode(), str(folder).encode()))
 

@@ -1,4 +1,4 @@
-"""What goes to a worker of a case, and what comes back."""
+"""The case that goes to a worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from hotplate.cluster.image_set import ImageSet
 
 if TYPE_CHECKING:
     from hotplate.stacks.template import Template
-    from hotplate.verdict.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -59,22 +58,6 @@ class Job:
     others: Mapping[str, ImageSet] = field(default_factory=dict)
     environments: Mapping[str, bytes] | None = None
     version: str = __version__
-
-
-@dataclass(frozen=True)
-class Brought:
-    """What comes back.
-
-    :param folder: the path that the folder of the run had.
-    :param archive: the files in it, see :mod:`hotplate.cluster.folder_archive`.
-    :param complaint: what the process wrote besides.
-    """
-
-    verdict: Verdict
-    worker: str
-    folder: str = ""
-    archive: bytes = b""
-    complaint: str = ""
 
 
 def topic_of(run: str) -> str:

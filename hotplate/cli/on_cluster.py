@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from distributed import Client, Future
 
 from hotplate.cli.arguments import load_settings
+from hotplate.cli.brought import Brought
 from hotplate.cli.case_on_worker import end_run, run_job
 from hotplate.cli.case_process import ENDING_SECONDS
 from hotplate.cli.case_run import LOST_ONCE
@@ -29,11 +30,12 @@ from hotplate.cli.cluster_workers import Workers
 from hotplate.cli.homecoming import Homecoming
 from hotplate.cli.image_sender import ImageSender
 from hotplate.cli.interrupts import Interrupts
-from hotplate.cli.jobs import Brought, topic_of
+from hotplate.cli.jobs import topic_of
 from hotplate.cli.parcels import Parcels, Pending
 from hotplate.cli.side_by_side import CaseEnd
 from hotplate.cluster import scheduler
 from hotplate.cluster.image_set import ImageSet
+from hotplate.cluster.plain import exception_in
 from hotplate.errors import (
     HostError,
     HotplateError,
@@ -125,6 +127,8 @@ class OnCluster:
         except HostError as error:
             if not self._parcels.sent:
                 raise
+            for key in list(self._out):
+                self._end_with(self._forget(key), error)
             while self._waiting or self._left:
                 pending = self._waiting.popleft() if self._waiting else self._next()
                 if pending is not None:
@@ -171,7 +175,7 @@ class OnCluster:
             self._out[key] = pending
             pending.starts = []
             try:
-                future: Future[Brought] = client.submit(
+                future: Future[bytes] = client.submit(
                     run_job,
                     self._parcels.pack(pending),
                     key=key,
@@ -271,9 +275,8 @@ class OnCluster:
 
     def _failed(self, key: str, pending: Pending, error: BaseException | None) -> None:
         """Take a task without a result: its workers died, or something unforeseen is wrong."""
-        from distributed import KilledWorker
-
-        if isinstance(error, KilledWorker):
+        sent = exception_in(error.args[0]) if error and _is_pickle(error) else ""
+        if sent.startswith("KilledWorker"):
             del self._out[key]
             self._drop(pending)
             if self._lost(pending, "its workers died, one after the other"):
@@ -283,9 +286,9 @@ class OnCluster:
         elif type(error).__name__ in ("CancelledError", "FutureCancelledError", "CommClosedError"):
             raise ConnectionLost
         else:
-            text = f"{type(error).__name__}: {error}"
+            text = sent or f"{type(error).__name__}: {error}"
             self._end_with(
-                self._forget(key), HotplateError(f"the task of the case ended by {text}")
+                self._forget(key), HotplateError(f"the task of the case ended by {clean(text)}")
             )
 
     # -- losses ------------------------------------------------------------------------------------
@@ -355,6 +358,11 @@ class OnCluster:
     def _end_with(self, pending: Pending, error: BaseException) -> None:
         """Give a case that brought none its verdict."""
         self._on_end(self._homecoming.without(pending, error))
+
+
+def _is_pickle(error: BaseException) -> bool:
+    """Whether an exception is one of a worker's or of the scheduler's, see clean_exception."""
+    return type(error) is Exception and isinstance(error.args[0], bytes)
 
 
 def _end_there(client: Client, run: str, number: int) -> None:

@@ -16,7 +16,7 @@ from distributed.protocol import pickle as dask_pickle
 from hotplate.cli.arguments import load_settings
 from hotplate.cli.case_on_worker import add_piece, no_piece
 from hotplate.cli.cases import Case, TemplateChoice
-from hotplate.cli.jobs import Brought, Job, SentTemplate, read_all
+from hotplate.cli.jobs import Job, SentTemplate, read_all
 from hotplate.cli.side_by_side import CASE_MIB
 from hotplate.cluster import abilities, image_set, image_url
 from hotplate.cluster.image_set import ImageSet
@@ -53,7 +53,7 @@ class Pending:
     number: int = 0
     attempt: int = 0
     began: float = field(default_factory=time.monotonic)
-    future: Future[Brought] | None = None
+    future: Future[bytes] | None = None
     artifacts: Artifacts | None = None
 
 
@@ -70,7 +70,7 @@ class Parcels:
         self._run = run
         self._settings = load_settings(args)
         self._images: dict[str, ImageSet] = {}
-        self._folders: dict[str, Path] = {}
+        self._files: dict[tuple[str, str], Path] = {}
         self._templates: dict[int, TemplateChoice] = {}
         self._needs: dict[tuple[str, tuple[tuple[str, str], ...]], abilities.Resources] = {}
         self._numbers = count()
@@ -121,7 +121,8 @@ class Parcels:
 
     def send(self, client: Client, worker: str, image: str, file: str, *, offset: int) -> None:
         """Send a file of an image to a worker, from an offset on."""
-        path = self._folders[image] / file
+        # Another name is one that no image has: nothing else of this host is sent.
+        path = self._files[image, file]
         try:
             with path.open("rb") as stream:
                 while offset >= 0:
@@ -151,7 +152,8 @@ class Parcels:
                 allow_backing=self._settings.allow_backing,
                 checksums=self._settings.cache / "checksums",
             )
-            self._folders[image.key] = path.parent
+            for file in image.files:
+                self._files[image.key, file.name] = path.parent / file.name
         return self._images[name]
 
     def _needed(self, case: Case) -> abilities.Resources:

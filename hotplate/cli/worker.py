@@ -179,7 +179,10 @@ class WorkerCommand:
                     )
                 await _first(ended.wait(), asyncio.sleep(AGAIN_SECONDS))
                 continue
-            print(f'works for "{self._address}" as "{worker.address}"', flush=True)
+            print(
+                f'works for "{self._address}" as "{worker.address}", and listens there only',
+                flush=True,
+            )
             await _first(ended.wait(), worker.finished())
             await worker.close()
             if not ended.is_set():
@@ -192,11 +195,15 @@ class WorkerCommand:
 
     async def _joined(self, plugin: CasesPlugin, security: Security) -> Worker | None:
         """Return a worker that the scheduler knows; None when none answers."""
-        from distributed import Worker
-
+        try:
+            host = await asyncio.to_thread(scheduler.own_address, self._address)
+        except OSError:
+            return None
         folder = self._args.local_directory or Path(tempfile.gettempdir())
-        worker = Worker(
+        worker = _worker_class()(
             self._address,
+            # Dask's default is every address of this host, and whoever gets there runs programs.
+            host=host,
             nthreads=int(self._resources[abilities.CORES]),
             resources=self._resources,
             name=self._args.name,
@@ -217,6 +224,17 @@ class WorkerCommand:
                 ) from error
             return None
         return worker
+
+
+def _worker_class() -> type[Worker]:
+    """Return Dask's worker without its HTTP server, which listens whatever ``dashboard`` is."""
+    from distributed import Worker
+
+    class WithoutHttp(Worker):
+        def start_http_server(self, *_: object, **__: object) -> None:
+            pass
+
+    return WithoutHttp
 
 
 async def _first(*waits: Awaitable[object]) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import importlib.util
 import logging
 import re
+import socket
 
 from hotplate.errors import UsageError
+
+CONNECT_SECONDS = 10.0
+"""For one try to reach a scheduler."""
 
 EXTRA = "pip install 'hotplate[dask]'"
 
@@ -50,15 +54,28 @@ def warning(address: str) -> str:
     if address.startswith("tls://"):
         return ""
     return (
-        f'the connection to "{address}" is not encrypted, and whoever reaches the scheduler runs '
-        'programs on its workers; with TLS they need a certificate (see "TLS" in docs/cluster.rst)'
+        f'the connection to "{address}" is not encrypted, and whoever reaches the scheduler or a '
+        "worker runs programs on the workers; with TLS they need a certificate "
+        '(see "TLS" in docs/cluster.rst)'
     )
+
+
+def own_address(address: str) -> str:
+    """Return this host's address on the way to a scheduler, as a worker is told to listen on it.
+
+    :param address: of the scheduler, see :func:`address_of`.
+    :raises OSError: when nobody answers there.
+    """
+    host, _, port = address.partition("://")[2].rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as reached:
+        own = str(reached.getsockname()[0])
+    return f"[{own}]" if ":" in own else own
 
 
 def hush() -> None:
     """Keep Dask's own log off the terminal: what matters of it is said in sentences."""
-    for name in ("distributed", "tornado"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client", "tornado"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _has_certificate() -> bool:

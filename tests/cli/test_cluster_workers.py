@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from hotplate.cli.cluster_workers import Workers
 from hotplate.cli.parcels import Pending
 from hotplate.cluster import abilities
 from hotplate.cluster.image_set import ImageSet
+from hotplate.cluster.plain import Refused
+from hotplate.errors import HostError
 from hotplate.report.board import Board
 
 SMALL = {abilities.CORES: 1.0, abilities.MEMORY: 1000.0}
@@ -26,6 +29,11 @@ class PlayedClient:
 
     there: list[dict] = field(default_factory=list)
     status: str = "running"
+    reader: Future = field(default_factory=Future)
+
+    @property
+    def _handle_report_task(self) -> Future:
+        return self.reader
 
     def scheduler_info(self, *, n_workers: int) -> dict:
         assert n_workers == -1
@@ -102,3 +110,10 @@ def test_without_a_worker_it_is_said_how_to_start_one(workers, written):
 def test_a_scheduler_that_has_gone(workers):
     with pytest.raises(ConnectionLost):
         workers.look(PlayedClient(status="closed"), {})
+
+
+def test_a_message_that_is_more_than_data_is_a_host_error(workers):
+    client = PlayedClient()
+    client.reader.set_exception(Refused('a pickle of "os.system" came from the cluster'))
+    with pytest.raises(HostError, match='a message from "tcp://here:1" cannot be read: a pickle'):
+        workers.look(client, {})

@@ -65,7 +65,7 @@ def test_cases_come_back_as_from_this_host(on_two, played):
     assert any(re.fullmatch(r"good\.raw: PASSED \(\d+ s\)", line) for line in lines)
     assert any(re.fullmatch(r"good\.raw: runs on tcp://127\.0\.0\.1:\d+", line) for line in lines)
     assert lines[-1].startswith("3 of 5 images passed; ")
-    assert "is not encrypted, and whoever reaches the scheduler runs programs" in done.stderr
+    assert "is not encrypted, and whoever reaches the scheduler or a worker runs" in done.stderr
     # Images are in the workers' caches, and what cases had there is gone.
     assert [*played.folder.glob("cache-*/images/*/good.raw")]
     assert not [*played.folder.glob("local-*/**/hotplate-*")]
