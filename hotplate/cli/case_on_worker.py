@@ -297,8 +297,10 @@ class JobOnWorker:
                 arrival.changed.wait(1.0)
                 now = arrival.target.stat().st_size
                 if now > there:
-                    there = now
-                    self._doing(f"image {wanted.name}: {100 * there // file.size} % is here")
+                    before, there = 10 * there // file.size, now
+                    # In a log each is a line.
+                    if (tenths := 10 * there // file.size) > before:
+                        self._doing(f"image {wanted.name}: {10 * tenths} % is here")
                     ask = Deadline(ASK_SECONDS, "a piece of an image")
 
     def _want(self, wanted: ImageSet, file: SetFile, offset: int) -> None:

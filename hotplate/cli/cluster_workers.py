@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from distributed import Client
@@ -11,6 +11,7 @@ from hotplate.cli.cluster_client import ConnectionLost, unreadable
 from hotplate.cli.parcels import Pending
 from hotplate.cluster import abilities
 from hotplate.errors import HostError
+from hotplate.text import clean
 from hotplate.timing.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Workers:
         self._board = board
         self._look = Deadline(0, "a look at the workers")
         self._unable = Deadline(0, "a worker that can run a case")
+        self._seen = False
+        self._gone: set[str] = set()
 
     def join_again(self) -> None:
         """Wait a while for them: a scheduler that starts again does not have them all at once."""
@@ -69,6 +72,8 @@ class Workers:
             )
         workers = client.scheduler_info(n_workers=-1)["workers"]
         there = [dict(each["resources"]) for each in workers.values()]
+        self._seen = self._seen or bool(workers)
+        self._tell_who_has_gone(workers, out)
         self.slots = max(1, sum(each["nthreads"] for each in workers.values()))
         stuck = {
             key: why
@@ -82,11 +87,25 @@ class Workers:
         elif self._unable.passed and there:
             return {key: self._cannot(why) for key, why in stuck.items()}
         elif not there:
-            self._board.say(
-                [f'"{self._address}" has no worker yet: hotplate worker {self._address}']
-            )
+            lacks = "has no worker any more" if self._seen else "has no worker yet"
+            self._board.say([f'"{self._address}" {lacks}: hotplate worker {self._address}'])
             self._look = Deadline(PATIENCE_SECONDS / 2, "a look at the workers")
         return {}
+
+    def _tell_who_has_gone(self, there: Collection[str], out: Mapping[str, Pending]) -> None:
+        """Name each worker that went in the midst of cases, once, and those cases.
+
+        Dask runs them again when another worker is free for them.
+        """
+        cases: dict[str, list[str]] = {}
+        for each in out.values():
+            if each.starts and each.worker not in there:
+                cases.setdefault(each.worker, []).append(each.case.name)
+        for worker, names in cases.items():
+            if worker not in self._gone:
+                gone = f'the worker "{worker}" has gone; another one is to run {", ".join(names)}'
+                self._board.say([clean(gone)])
+        self._gone = set(cases)
 
     def _cannot(self, why: str) -> HostError:
         return HostError(

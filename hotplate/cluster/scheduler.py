@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import re
 import socket
+import warnings
 
 from hotplate.errors import UsageError
 
@@ -73,7 +74,13 @@ def own_address(address: str) -> str:
 
 
 def hush() -> None:
-    """Keep Dask's own log off the terminal: what matters of it is said in sentences."""
+    """Keep Dask's own log off the terminal: what matters of it is said in sentences.
+
+    Versions of hotplate have to be the same, and no other package's.
+    """
+    from distributed.versions import VersionMismatchWarning
+
+    warnings.simplefilter("ignore", VersionMismatchWarning)
     for name in ("distributed", "distributed.client", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 

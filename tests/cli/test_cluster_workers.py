@@ -107,6 +107,28 @@ def test_without_a_worker_it_is_said_how_to_start_one(workers, written):
     assert workers.slots == 1
 
 
+def test_a_worker_that_has_gone_is_named_with_its_cases_once(workers, written):
+    begun = pending(SMALL)
+    begun.starts.append("one")
+    begun.worker = "1"
+    client = PlayedClient([worker(2000), worker(2000)])
+    workers.look(client, {"a": begun, "b": pending(SMALL)})
+    assert written.getvalue() == ""
+    client.there = client.there[:1]
+    workers.look(client, {"a": begun, "b": pending(SMALL)})
+    workers.look(client, {"a": begun, "b": pending(SMALL)})
+    assert written.getvalue() == 'the worker "1" has gone; another one is to run web\n'
+    # It is free to join again, and to go again.
+    client.there = [worker(2000), worker(2000)]
+    workers.look(client, {"a": begun})
+    client.there = []
+    workers.look(client, {"a": begun, "b": pending(SMALL)})
+    assert written.getvalue().splitlines()[1:] == [
+        'the worker "1" has gone; another one is to run web',
+        '"tcp://here:1" has no worker any more: hotplate worker tcp://here:1',
+    ]
+
+
 def test_a_scheduler_that_has_gone(workers):
     with pytest.raises(ConnectionLost):
         workers.look(PlayedClient(status="closed"), {})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 
 import dask.config
 import pytest
+from distributed.versions import VersionMismatchWarning
 
 from hotplate.cluster import scheduler
 from hotplate.errors import UsageError
@@ -39,3 +41,12 @@ def test_who_has_not_the_extra_is_told(monkeypatch):
 def test_only_what_is_not_encrypted_is_warned_of():
     assert "is not encrypted" in scheduler.warning("tcp://host:8786")
     assert scheduler.warning("tls://host:8786") == ""
+
+
+def test_the_versions_of_others_are_no_warning():
+    """Dask's client compares those of numpy and the like with the scheduler's and the workers'."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        scheduler.hush()
+        warnings.warn(VersionMismatchWarning("numpy"), stacklevel=1)
+    assert seen == []
