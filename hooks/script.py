@@ -5,7 +5,7 @@ import os
 import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
-from heat_config import hook
+from heat_config import hook, process
 
 WORKING = "/var/lib/heat-config/heat-config-script"
 OUTPUTS = "/var/lib/heat-config/heat-config-script/outputs"
@@ -35,9 +35,14 @@ def main(deployment):
     # Without "#!" the kernel cannot run it; a shell is what its author had in mind.
     argv = [script] if config.startswith("#!") else [SHELL, script]
     result = hook.run(argv, env=environment, cwd=work.directory)
+    stderr = result.stderr
+    if result.status and process.CR_LF not in stderr and process.has_cr_lf(script):
+        stderr += (
+            "\n" * (stderr[-1:] not in ("", "\n")) + "The config failed; %s.\n" % process.CR_LF
+        )
     return hook.Response(
         result.stdout,
-        result.stderr,
+        stderr,
         result.status,
         hook.file_outputs(deployment, outputs.directory),
     )

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import Any, Dict, List, Optional, Union
 
+from heat_config import process
+
 from heat_cfn.problems import CfnError
 from heat_cfn.step import Changes, Step, as_flag, as_map, as_text, kind, number_text
 
@@ -91,9 +93,10 @@ def _run(command: Command, cwd: Optional[str], env: Optional[Dict[str, str]]) ->
         return subprocess.run(
             argv, stdin=subprocess.DEVNULL, cwd=cwd, env=env, check=False
         ).returncode
-    except FileNotFoundError:
-        print('the program "%s" is not on this machine' % argv[0], file=sys.stderr, flush=True)
-        return 127
     except OSError as error:
-        print('"%s" cannot be run: %s' % (argv[0], error.strerror), file=sys.stderr, flush=True)
-        return 126
+        if isinstance(error, FileNotFoundError) and not os.path.exists(argv[0]):
+            print('the program "%s" is not on this machine' % argv[0], file=sys.stderr, flush=True)
+            return 127
+        reason = process.why_not(argv[0], error)
+        print('"%s" cannot be run: %s' % (argv[0], reason), file=sys.stderr, flush=True)
+        return 127 if isinstance(error, FileNotFoundError) else 126

@@ -118,7 +118,8 @@ def through_program(record, body, store, journal, settings):
             journal.note(record.key, '"%s" printed:\n%s' % (settings.notify, text.rstrip("\n")))
     except OSError as error:
         raise transport.NotAccepted(
-            '"%s" (HEAT_CONFIG_NOTIFY) cannot be run: %s' % (settings.notify, error.strerror)
+            '"%s" (HEAT_CONFIG_NOTIFY) cannot be run: %s'
+            % (settings.notify, process.why_not(settings.notify, error))
         ) from None
     finally:
         os.close(stdin)

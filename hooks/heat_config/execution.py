@@ -28,6 +28,7 @@ class Execution:
         self._pump = None
         self._response = None
         self._stderr = None
+        self._path = None
         self.was_cut = False
         """Whether the hook had no chance to clean up after itself."""
         self.exit_status = None
@@ -62,6 +63,7 @@ class Execution:
         after it recover() says how the hook ended.
         """
         key = self._record.key
+        self._path = path
         environment = dict(os.environ)
         environment.setdefault("PATH", os.defpath)
         if environment.get("LC_ALL") == "C":
@@ -84,7 +86,8 @@ class Execution:
             if error.errno in process.SCARCE:
                 raise
             return result.failure(
-                'The hook "%s" at "%s" cannot be run: %s.' % (self._hook, path, error.strerror),
+                'The hook "%s" at "%s" cannot be run: %s.'
+                % (self._hook, path, process.why_not(path, error)),
                 status=process.NOT_RUNNABLE,
             )
         finally:
@@ -173,7 +176,10 @@ class Execution:
     def _answer(self, status):
         data = self._read_response()
         printed = self._stderr.read(result.TEXT_LIMIT) if self._stderr is not None else b""
-        answer = result.read_answer(data, printed, status, self._hook, self._record.outputs)
+        hint = process.CR_LF if self._path and process.has_cr_lf(self._path) else ""
+        answer = result.read_answer(
+            data, printed, status, self._hook, self._record.outputs, hint=hint
+        )
         if answer[result.STATUS] and not result.is_complete(data) and self._store.is_full():
             answer[result.STDERR] += 'The disk of "%s" is full.\n' % self._store.directory
         warning = result.stray(data, self._hook)

@@ -185,11 +185,13 @@ def run(argv, *, env=None, cwd=None, input=None, quiet=False, timeout=None):
                 stderr=output.stderr,
                 cwd=cwd,
             )
-        except FileNotFoundError:
-            return Result(process.NOT_FOUND, "", _not_found(argv[0], cwd))
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "an argument holds a NUL byte"
-            return Result(process.NOT_RUNNABLE, "", '"%s" cannot be run: %s.\n' % (argv[0], reason))
+        except FileNotFoundError as error:
+            return Result(process.NOT_FOUND, "", _not_found(argv[0], cwd, error))
+        except OSError as error:
+            return Result(process.NOT_RUNNABLE, "", _not_runnable(argv[0], error))
+        except ValueError:
+            sentence = '"%s" cannot be run: an argument holds a NUL byte.\n' % argv[0]
+            return Result(process.NOT_RUNNABLE, "", sentence)
         output.started()
         status = process.wait(pid, timeout)
         late = ""
@@ -342,12 +344,16 @@ def _string(value):
     return values.clean(value) if isinstance(value, str) else ""
 
 
-def _not_found(program, cwd):
+def _not_found(program, cwd, error):
     if cwd is not None and not os.path.isdir(cwd):
         return 'The directory "%s" does not exist, so "%s" cannot run in it.\n' % (cwd, program)
     if os.path.exists(program):
-        return '"%s" cannot be run: the interpreter in its first line does not exist.\n' % program
+        return _not_runnable(program, error)
     return '"%s" was not found: it is not installed, or not on PATH.\n' % program
+
+
+def _not_runnable(program, error):
+    return '"%s" cannot be run: %s.\n' % (program, process.why_not(program, error))
 
 
 def _input(data, stack):

@@ -27,6 +27,8 @@ SCARCE = (
     errno.EIO,
 )
 """Errors that say nothing of the program: at another time the machine may start it."""
+CR_LF = "its lines end with CR LF, where LF alone is expected"
+FIRST_LINE = 4096
 LOST_SIGNAL = 5
 """After so many seconds a child is looked at although no signal came for it.
 
@@ -127,6 +129,38 @@ def _become(argv, env, streams, cwd):
     if os.path.dirname(argv[0]):
         os.execve(argv[0], argv, env)  # noqa: S606 - no shell is wanted
     os.execvpe(argv[0], argv, env)  # noqa: S606
+
+
+def why_not(path, error):
+    """Return a clause that says why the file *path* cannot be run, by *error* of exec, an OSError.
+
+    The kernel's own word for a missing interpreter is that there is no such file.
+    """
+    import re
+
+    from . import values
+
+    first = _first_line(path)
+    reason = error.strerror
+    named = re.match(rb"#![ \t]*([^ \t]+)", first)
+    if error.errno == errno.ENOENT and named:
+        interpreter = values.encode(named.group(1).decode("utf-8", "replace"))
+        reason = "the interpreter %s in its first line does not exist" % interpreter
+    elif error.errno == errno.ENOENT and os.path.exists(path):
+        reason = "the program that loads it does not exist"
+    elif error.errno == errno.ENOEXEC and not first.startswith((b"#!", b"\x7fELF")):
+        reason = 'its first line does not begin with "#!"'
+    return "%s; %s" % (reason, CR_LF) if first.endswith(b"\r") else reason
+
+
+def has_cr_lf(path):
+    """Return whether the first line of the file *path* ends with CR LF."""
+    return _first_line(path).endswith(b"\r")
+
+
+def _first_line(path):
+    data = files.read_bounded(path, FIRST_LINE, follow=True) or b""
+    return data.partition(b"\n")[0]
 
 
 def _above_standard(descriptor):

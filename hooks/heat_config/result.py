@@ -42,11 +42,12 @@ def is_complete(data):
     return isinstance(answer, dict) and STATUS in answer
 
 
-def read_answer(data, stderr, exit_status, hook, outputs):
+def read_answer(data, stderr, exit_status, hook, outputs, *, hint=""):
     """Return the result from what a hook printed.
 
     data, stderr: its streams, in bytes. exit_status: None when it is not known.
     hook: its name, for messages. outputs: the declared output names; other keys are dropped.
+    hint: a clause about the hook's file that explains why it failed without an answer.
 
     Kept from heat-agents: text that is not JSON is the deployment's stdout, with the exit status
     as its status. Not kept: an answer without a status, no answer at all, and an answer with a
@@ -61,7 +62,8 @@ def read_answer(data, stderr, exit_status, hook, outputs):
         )
     if not data.strip():
         return failure(
-            'The hook "%s" gave no answer%s.' % (hook, _ended(exit_status)),
+            'The hook "%s" gave no answer%s%s.'
+            % (hook, _ended(exit_status), "; " + hint if hint else ""),
             status=exit_status or 1,
             stderr=stderr_text,
         )
@@ -83,6 +85,9 @@ def read_answer(data, stderr, exit_status, hook, outputs):
                 stdout=text,
                 stderr=stderr_text,
             )
+        if exit_status and hint:
+            sentence = 'The hook "%s" failed%s; %s.' % (hook, _ended(exit_status), hint)
+            return failure(sentence, status=exit_status, stdout=text, stderr=stderr_text)
         return {STDOUT: text, STDERR: stderr_text, STATUS: exit_status}
     return failure(
         'The hook "%s" answered with JSON that is not an object.' % hook,

@@ -9,6 +9,7 @@ directory (state.WAITING), and while that note exists the agent has ``heat-confi
 send the signals between its polls.
 """
 
+import contextlib
 import errno
 import os
 import signal
@@ -364,10 +365,23 @@ class Pass:
                 % (
                     values.encode(values.clean(item.group)),
                     ", ".join(self.settings.hooks),
-                    _instead_of(item.group, name),
+                    self._nearly(name) or _instead_of(item.group, name),
                 )
             ),
         )
+
+    def _nearly(self, name):
+        """Return a sentence about a file that may be meant to be the hook *name*, or ""."""
+        for directory in self.settings.hooks if name else ():
+            with contextlib.suppress(OSError):
+                for file in sorted(os.listdir(directory)):
+                    path = os.path.join(directory, file)
+                    if _plain_name(file) == _plain_name(name) and os.path.isfile(path):
+                        return (
+                            '"%s" is not its hook, because a hook has the name of the group and '
+                            "no ending: mv %s %s" % (path, path, os.path.join(directory, name))
+                        )
+        return ""
 
     def _execute(self, item, record, hook, path):
         """Run the hook once; return the result, None when it is to be tried again."""
@@ -605,6 +619,11 @@ class Pass:
                 self.store.forget(key)
                 del self.records[key]
         self.journal.prune(self.records, self.settings.keep_logs)
+
+
+def _plain_name(file):
+    """Return the name of a hook's file without the differences that are easily overlooked."""
+    return file.partition(".")[0].lower().replace("_", "-")
 
 
 def _place(error):

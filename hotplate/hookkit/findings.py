@@ -82,14 +82,10 @@ def _not_started(task: HookTask, report: HookReport) -> HookFinding:
         return HookFinding(
             FindingKind.NOT_EXECUTABLE, f'the hook is not executable: chmod 0755 "{path}"'
         )
-    try:
-        with task.hook.open("rb") as stream:
-            first = stream.read(4096).partition(b"\n")[0]
-    except OSError:
-        first = b""
-    if first.startswith(b"#!"):
-        return _without_interpreter(path, first.decode("utf-8", "replace"))
-    if not first.startswith(b"\x7fELF"):
+    first = _first_line(task.hook)
+    if first.startswith("#!"):
+        return _without_interpreter(path, first)
+    if not first.startswith("\x7fELF"):
         return HookFinding(
             FindingKind.NO_INTERPRETER,
             'it does not begin with "#!" and an interpreter, so the kernel cannot run it',
@@ -101,17 +97,27 @@ def _not_started(task: HookTask, report: HookReport) -> HookFinding:
 
 
 def _without_interpreter(path: str, first: str) -> HookFinding:
-    interpreter = (first[2:].split(None, 1) or [""])[0]
-    sentence = f'its interpreter "{clean_line(interpreter)}" cannot be run'
-    if first.endswith("\r"):
-        sentence = (
-            'the line ends with a carriage return, which is taken for a part of its "#!" line'
-        )
-    elif not interpreter:
+    # As the kernel reads it: a carriage return is a part of the name.
+    interpreter = first[2:].lstrip(" \t").partition(" ")[0].partition("\t")[0]
+    sentence = f"its interpreter {json.dumps(interpreter)} cannot be run"
+    if not interpreter.strip():
         sentence = 'there is no interpreter after "#!"'
     elif not Path(interpreter).exists():
-        sentence = f'its interpreter "{clean_line(interpreter)}" does not exist on this host'
-    return HookFinding(FindingKind.NO_INTERPRETER, sentence, path, 1)
+        sentence = f"its interpreter {json.dumps(interpreter)} does not exist on this host"
+    return HookFinding(FindingKind.NO_INTERPRETER, sentence + _line_ends(first), path, 1)
+
+
+def _first_line(hook: Path) -> str:
+    try:
+        with hook.open("rb") as stream:
+            return stream.read(4096).partition(b"\n")[0].decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _line_ends(first: str) -> str:
+    """Return a clause about the line ends of a hook with this first line; empty where they fit."""
+    return "; its lines end with CR LF, where LF alone is expected" if first.endswith("\r") else ""
 
 
 def _ended(task: HookTask, report: HookReport) -> Iterator[HookFinding]:
@@ -129,6 +135,9 @@ def _ended(task: HookTask, report: HookReport) -> Iterator[HookFinding]:
         last, place, line = _last_words(task, report.log)
         how = _signal(status - 128) if status > 128 else f"exit status {status}"
         words = f'and last wrote "{_quoted(task, last)}"' if last else "and wrote nothing to stderr"
+        if report.names is None and (line_ends := _line_ends(_first_line(task.hook))):
+            words += line_ends
+            place, line = str(task.hook), 1
         yield HookFinding(FindingKind.CRASH, f"it crashed: it ended by {how}, {words}", place, line)
     else:
         yield HookFinding(

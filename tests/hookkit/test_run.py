@@ -136,7 +136,11 @@ PYTHON = f"#!{sys.executable}\n"
 BAD = {
     "not-executable": ("#!/bin/sh\n", 0, "chmod 0755"),
     "no-interpreter": ("#!/no/such/program -x\n", 1, '"/no/such/program" does not exist'),
-    "no-interpreter cr": ("#!/bin/sh\r\nexit 0\r\n", 1, "carriage return"),
+    "no-interpreter cr": (
+        "#!/bin/sh\r\nexit 0\r\n",
+        1,
+        r'its interpreter "/bin/sh\r" does not exist on this host; its lines end with CR LF',
+    ),
     "no-interpreter text": ("echo hello\n", 1, 'does not begin with "#!"'),
     "timeout": ("#!/bin/sh\nsleep 60\n", 0, "took too long"),
     "crash signal": ("#!/bin/sh\nkill -SEGV $$\n", 0, "SIGSEGV"),
@@ -146,6 +150,8 @@ BAD = {
         "exit status 1, and last wrote \"KeyError: 'absent'\"",
     ),
     "crash sh": ("#!/bin/sh\n\nset -u\n: $absent_one\n", 4, "absent_one"),
+    "crash env cr": ("#!/usr/bin/env python3\r\n", 1, "status 127, and last wrote"),
+    "crash cr": ("#!/bin/sh -e\r\nexit 0\r\n", 1, "; its lines end with CR LF"),
     "no-answer": ("#!/bin/sh\nexit 0\n", 0, "nothing to stdout"),
     "not-json": ("#!/bin/sh\necho first\necho second\n", 1, '"first"'),
     "not-json list": ("#!/bin/sh\necho '[1]'\n", 1, "not an object"),

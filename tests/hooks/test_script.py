@@ -73,7 +73,43 @@ def test_no_shebang_is_run_by_the_shell(script):
 def test_missing_interpreter_is_a_sentence(script):
     answer = script("#!/no/such/interpreter\n")
     assert answer.status == 127
-    assert "interpreter" in answer.stderr
+    assert answer.stderr.endswith(
+        'cannot be run: the interpreter "/no/such/interpreter" in its first line does not exist.\n'
+    )
+
+
+CR_LF = "its lines end with CR LF, where LF alone is expected.\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "status", "words"),
+    [
+        # The kernel takes the carriage return for a part of the name, or of the argument.
+        (
+            "#!/bin/bash\r\nset -e\r\necho hi\r\n",
+            127,
+            r'the interpreter "/bin/bash\r" in its first line does not exist; ',
+        ),
+        ("#!/usr/bin/env bash\r\necho hi\r\n", 127, "The config failed; "),
+        ("#!/bin/bash -e\r\necho hi\r\n", 1, "The config failed; "),
+        ("set -e\r\necho hi\r\n", 2, "The config failed; "),
+    ],
+    ids=["interpreter", "env", "argument", "no-shebang"],
+)
+def test_script_with_windows_line_ends_says_so(script, config, status, words):
+    answer = script(config)
+    assert answer.status == status
+    assert answer.stderr.endswith(words + CR_LF)
+    assert answer.stderr.count("CR LF") == 1
+
+
+@pytest.mark.parametrize(
+    "config", ["#!/bin/sh\nprintf 'GET /\r\n'; exit 3\n", "exit 0 #\r\n"], ids=["text", "success"]
+)
+def test_line_ends_are_not_blamed_for_anything_else(script, config):
+    """Neither for a script that has CR LF in its text, nor for one that succeeded all the same."""
+    answer = script(config)
+    assert "CR LF" not in answer.stderr
 
 
 @pytest.mark.parametrize("config", [{"a": 1}, [1], 5, "echo \0"], ids=repr)

@@ -61,7 +61,9 @@ def run(path: str, document: dict[str, Any], environment: Mapping[str, str]) -> 
         os.lseek(stdin, 0, os.SEEK_SET)
         child = _Child(path, environment, stdin)
     except OSError as error:
-        raise ApplyError(f"config script cannot be run: {path}: {error.strerror}") from None
+        raise ApplyError(
+            f"config script cannot be run: {path}: {process.why_not(path, error)}"
+        ) from None
     finally:
         os.close(stdin)
     with child:

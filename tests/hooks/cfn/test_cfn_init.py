@@ -642,6 +642,16 @@ def test_a_missing_program_fails_and_is_named(init, tmp_path, section, program):
     assert f'the program "{program}" is not on this machine' in done.stderr
 
 
+def test_file_that_cannot_be_run_as_a_command_says_why(init, tmp_path):
+    """A file of the section "files" with the line ends of Windows; the kernel says ENOENT."""
+    program = tmp_path / "program"
+    text = {"content": "#!/bin/sh\r\nexit 0\r\n", "mode": "000755"}
+    section = {"files": {str(program): text}, "commands": {"a": {"command": [str(program)]}}}
+    done = init(section, check=1)
+    assert f'"{program}" cannot be run: the interpreter "/bin/sh\\r" in its' in done.stderr
+    assert "its lines end with CR LF" in done.stderr
+
+
 @pytest.mark.defect("K15")
 def test_apt_keeps_the_environment(init, tmp_path):
     """With stand-ins for apt and dpkg; proxies, for one, are in the environment."""

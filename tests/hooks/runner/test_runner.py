@@ -245,12 +245,68 @@ def test_lone_surrogates_become_something_a_database_takes(guest, heat, cfn):
     assert heat.signals[0]["deploy_stdout"] == "?"
 
 
-def test_a_hook_that_cannot_be_run_is_a_sentence(guest, heat, cfn):
-    guest.hook("shell", "#!/no/such/interpreter\n")
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        (
+            "#!/no/such/interpreter -x\n",
+            126,
+            'cannot be run: the interpreter "/no/such/interpreter" in its first line does not '
+            "exist.\n",
+        ),
+        (
+            "#!/bin/sh\r\necho '{}'\r\n",
+            126,
+            r'cannot be run: the interpreter "/bin/sh\r" in its first line does not exist; its '
+            "lines end with CR LF, where LF alone is expected.\n",
+        ),
+        (
+            "#!/usr/bin/env python3\r\nprint()\r\n",
+            127,
+            'The hook "shell" gave no answer and ended with exit status 127; its lines end with '
+            "CR LF, where LF alone is expected.\n",
+        ),
+        (
+            f"#!{PYTHON} -IS\r\nprint()\r\n",
+            2,
+            "and ended with exit status 2; its lines end with CR LF, where LF alone is expected.\n",
+        ),
+        (
+            "#!/bin/sh -x\r\necho '{}'\r\n",
+            2,
+            "; its lines end with CR LF, where LF alone is expected.\n",
+        ),
+        ("echo '{}'\n", 126, 'cannot be run: its first line does not begin with "#!".\n'),
+        ("\x7fELF", 126, "cannot be run: Exec format error.\n"),
+    ],
+    ids=["interpreter", "cr", "cr-env", "cr-python", "cr-argument", "no-shebang", "elf"],
+)
+def test_hook_that_cannot_be_run_is_a_sentence(guest, heat, cfn, text, status, words):
+    guest.hook("shell", text)
     guest.metadata(cfn())
     assert guest.run().status == 0
-    assert heat.signals[0]["deploy_status_code"] == 126
-    assert "cannot be run" in heat.signals[0]["deploy_stderr"]
+    assert heat.signals[0]["deploy_status_code"] == status
+    assert heat.signals[0]["deploy_stderr"].endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("group", "file"),
+    [
+        ("script", "script.py"),
+        ("docker-cmd", "docker_cmd.py"),
+        ("docker-cmd", "docker_cmd"),
+        ("script", "Script"),
+        ("my_hook", "my-hook.sh"),
+    ],
+)
+def test_file_that_is_nearly_the_hook_is_named(guest, heat, cfn, group, file):
+    guest.hook(file, "#!/bin/sh\n")
+    guest.hook("other.py", "#!/bin/sh\n")
+    guest.metadata(cfn(group=group))
+    assert guest.run().status == 0
+    stderr = heat.signals[0]["deploy_stderr"]
+    assert stderr.startswith(f'There is no hook for the group "{group}" on this machine; ')
+    assert stderr.endswith(f": mv {guest.hooks / file} {guest.hooks / group}\n")
 
 
 @pytest.mark.parametrize("marker", ["", "{}", '{"id": "d-1", "inputs": []}'])

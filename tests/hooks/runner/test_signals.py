@@ -256,7 +256,11 @@ def test_a_notifier_of_ones_own(guest, heat, cfn):
     guest.metadata(cfn(id="d-2"))
     guest.run()
     assert guest.state_of("d-2") == "finished"
-    assert "cannot be run" in guest.failures()[-1]
+    assert "cannot be run: No such file" in guest.failures()[-1]
+    program.write_text("#!/bin/sh\r\n")
+    guest.settings["HEAT_CONFIG_NOTIFY"] = str(program)
+    guest.run()
+    assert r'cannot be run: the interpreter "/bin/sh\r" in its first line' in guest.failures()[-1]
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,15 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(asked, mistake):
     }
 
 
+def test_program_with_windows_line_ends_says_so(asked):
+    """Upstream names the file as the one that is not there."""
+    asked.write("templates/bad", "#!/bin/sh\r\nexit 0\r\n", mode=0o755)
+    ours, theirs = asked.apply()
+    assert (ours.status, theirs.status) == (1, 1)
+    assert r'the interpreter "/bin/sh\r" in its first line does not exist' in ours.stderr
+    assert "its lines end with CR LF" in ours.stderr
+
+
 def test_a_full_disk_changes_nothing_and_leaves_nothing(asked):
     """Files may have 1000 bytes here, so that the second cannot be written to its end."""
     asked.template("a", "new")
