@@ -85,7 +85,14 @@ CAUSES: tuple[Rule, ...] = (
     Rule(
         "line-ends",
         None,
-        (*_ALWAYS, None),
+        _ALWAYS,
+        guest_files.line_ends,
+        "write it with the line ends of Linux: sed -i 's/\\r$//'",
+    ),
+    Rule(
+        "line-ends",
+        Stage.HOOK_FINISHED,
+        (None,),
         guest_files.line_ends,
         "write it with the line ends of Linux: sed -i 's/\\r$//'",
     ),
@@ -197,7 +204,14 @@ CAUSES: tuple[Rule, ...] = (
     Rule(
         "agent-limit",
         None,
-        (*_AFTER_BOOT, None),
+        _AFTER_BOOT,
+        guest_units.limits,
+        "remove that line, or give the agent, and all that hooks run, what they need",
+    ),
+    Rule(
+        "agent-limit",
+        Stage.HOOK_FINISHED,
+        (None,),
         guest_units.limits,
         "remove that line, or give the agent, and all that hooks run, what they need",
     ),

@@ -136,6 +136,38 @@ IN_A_GUEST = (
         ("memory", "MemoryMax|limit|OOM|killed"),
     ),
     UserFault(
+        "file-limit",
+        drop_in("LimitNOFILE=6"),
+        ("LimitNOFILE=6", r"site\.conf"),
+    ),
+    UserFault(
+        "other-command",
+        drop_in("ExecStart=\\nExecStart=/opt/agent/bin/run --password secret"),
+        (r"site\.conf", '/opt/agent/bin/run", which does not exist'),
+    ),
+    UserFault(
+        "configuration-unreadable",
+        f"echo 'this is no option' >> /etc/os-collect-config.conf; {RESTART}",
+        (r"/etc/os-collect-config\.conf", r"line \d+ has neither"),
+    ),
+    UserFault(
+        "phase-script-syntax",
+        f"printf '#!/bin/sh\\nif true; then\\n)\\n' > {REFRESH}/pre-configure.d/40-site; "
+        f"chmod 755 {REFRESH}/pre-configure.d/40-site",
+        ("pre-configure.d/40-site: 3: Syntax error",),
+    ),
+    UserFault(
+        "template-broken",
+        "printf '{{#a}}x{{/b}}\\n' > /usr/libexec/os-apply-config/templates/etc/site.conf",
+        ("templates/etc/site.conf", "section"),
+    ),
+    UserFault(
+        "hook-with-carriage-returns",
+        f"sed -i 's/$/\\r/' {HOOKS}/script",
+        ("hooks/script", "carriage return"),
+    ),
+    UserFault("hook-misnamed", f"mv {HOOKS}/script {HOOKS}/script.py", (r"script\.py", "name")),
+    UserFault(
         "interpreter-gone",
         f"ln -sfn python3.9 /usr/bin/python3; {RESTART}",
         (r"/usr/bin/python3", r"/usr/bin/python3\.9"),

@@ -698,7 +698,7 @@ def test_hook_with_the_line_ends_of_windows_is_named(story):
     hook = "/usr/libexec/heat-config/hooks/script"
     story.probe("health", answer(programs=f"carriage-return {hook}"))
     diagnosis = story.diagnosis("CREATE_FAILED", "it failed")
-    assert diagnosis.fault == "line-ends"
+    assert (diagnosis.fault, diagnosis.stage) == ("line-ends", Stage.HOOK_FINISHED)
     assert f'the lines of "{hook}" end as in Windows' in diagnosis.seen
 
 
