@@ -4,41 +4,77 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hotplate.cli.cases import TemplateChoice
 from hotplate.errors import HostError, ImageError, UsageError
 
+if TYPE_CHECKING:
+    from hotplate.inspection.contents import Contents
+
+
+NO_AGENT = (
+    "the image has no agent, so nothing is deployed: it has to boot and to ask for its metadata; "
+    "-t TEMPLATE tries more"
+)
+
 
 def builtin_cases(
-    images: Sequence[Path], groups: Sequence[str], *, allow_backing: bool = False
+    images: Sequence[Path],
+    groups: Sequence[str],
+    *,
+    allow_backing: bool = False,
+    checksums: Path | None = None,
 ) -> dict[Path, TemplateChoice]:
     """Return for each image what is deployed on it.
 
     :param groups: those that are wanted; none for all that an image has.
     :param allow_backing: follow the names of backing files out of an image's directory.
+    :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
     :raises UsageError: for a group that an image does not have, or that has no built-in case.
     """
-    return {image: _choice(image, groups, allow_backing=allow_backing) for image in images}
-
-
-def _choice(image: Path, groups: Sequence[str], *, allow_backing: bool) -> TemplateChoice:
     # Loaded here: --help does without them.
-    from hotplate.inspection.inspection import groups_of
+    from hotplate.inspection.inspection import inspected
+
+    choices = {}
+    for image in images:
+        why = ""
+        try:
+            with inspected(image, allow_backing=allow_backing, checksums=checksums) as inspection:
+                if inspection.contents is not None:
+                    choices[image] = _choice(image, groups, inspection.contents)
+                why = inspection.unread
+        except (ImageError, HostError) as error:
+            why = error.message
+        if image not in choices:
+            choices[image] = _unread_choice(groups, why)
+    return choices
+
+
+def _unread_choice(groups: Sequence[str], why: str) -> TemplateChoice:
+    _check_there(groups)
+    note = f"a script is all that is tried on the image: it cannot be looked into: {why}"
+    return TemplateChoice(groups=tuple(groups), note="" if groups else note)
+
+
+def _choice(image: Path, groups: Sequence[str], contents: Contents) -> TemplateChoice:
     from hotplate.stacks import builtin
 
-    try:
-        there = groups_of(image, allow_backing=allow_backing)
-    except (ImageError, HostError) as error:
-        _check_there(groups)
-        why = f"it cannot be looked into for its groups: {error.message}"
-        note = "" if groups else f"a script is all that is tried on the image, for {why}"
-        return TemplateChoice(groups=tuple(groups), note=note)
+    there = list(contents.groups)
     for each in groups:
         if each not in there:
             raise UsageError(
                 f'the image "{image.name}" has no hook for the group "{each}"',
                 hint=f"its groups: {', '.join(sorted(there)) or 'none'}",
             )
+    if not contents.runs_deployments:
+        if groups:
+            raise UsageError(
+                f'the image "{image.name}" has no agent, so no hook of the group "{groups[0]}" is '
+                "ever called",
+                hint=f"hotplate inspect {image}",
+            )
+        return TemplateChoice(builtin.PLAIN, note=NO_AGENT)
     check_cases(groups, f'"{image.name}"', there)
     able = builtin.testable(there)
     chosen = [each for each in able if each in groups or not groups]

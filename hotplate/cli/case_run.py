@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import sys
 import time
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from hotplate.cli.arguments import load_cloud_options, load_named_images, load_settings
 from hotplate.cli.cases import Case
 from hotplate.cli.interrupts import Interrupts
-from hotplate.errors import HostError, Outcome, is_unforeseen
+from hotplate.errors import HostError, HotplateError, Outcome, is_unforeseen
 from hotplate.text import clean
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hotplate.events.event import Event
     from hotplate.events.log import EventLog
     from hotplate.image.inspect import Image
+    from hotplate.inspection.findings import ImageFault
     from hotplate.report.artifacts import Artifacts
     from hotplate.report.html import RunReport
     from hotplate.report.terminal import Progress
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
     from hotplate.verdict.verdict import Subject, Verdict
 
 LOST_ONCE = "the machine was lost, which says nothing about the image; trying once more"
+
+
+SEEN = "seen before the boot"
+"""What is called so in a verdict's facts and reasons: what ``hotplate inspect`` finds."""
 
 
 class Follower(Protocol):
@@ -186,6 +192,23 @@ class CaseRun:
             checksums=self.settings.cache / "checksums",
         )
 
+    def _faults(self) -> list[ImageFault]:
+        """Return what keeps the image from working, as far as it is seen without a boot."""
+        from hotplate.inspection.findings import Level
+        from hotplate.inspection.inspection import inspected
+
+        # Whether it can be booted is asked elsewhere, and what cannot be read is no fault.
+        with (
+            contextlib.suppress(HotplateError),
+            inspected(
+                self.case.image,
+                allow_backing=self.settings.allow_backing,
+                checksums=self.settings.cache / "checksums",
+            ) as inspection,
+        ):
+            return [each for each in inspection.findings if each.level is Level.FAILS]
+        return []
+
     def _try_elsewhere(self, folder: Path, events: EventLog) -> Verdict:
         """Run it in a cloud of ``clouds.yaml``."""
         from hotplate.cli import os_cloud
@@ -195,6 +218,7 @@ class CaseRun:
         options = os_cloud.load(self.args, uninterrupted=self.interrupts.postponed)
         template = self.template
         image = None if options.image else self._image()
+        faults = [] if image is None else self._faults()
         history = History(self.settings.cache / "history.json")
         content = options.image if image is None else image.sha256()
         key = f"{options.name}-{content}-{template.source}"
@@ -210,7 +234,8 @@ class CaseRun:
                 on_reached=follower.reached,
             )
             follower.say(f"template: {template.source}")
-            verdict = trial.judge()
+            _tell(faults, follower)
+            verdict = with_faults(trial.judge(), faults)
         if verdict.passed:
             history.record(key, verdict.stages)
         return verdict
@@ -223,6 +248,7 @@ class CaseRun:
 
         template = self.template
         image = self._image()
+        faults = self._faults()
         history = History(self.settings.cache / "history.json")
         key = f"{image.sha256()}-{template.source}"
         with (
@@ -243,7 +269,8 @@ class CaseRun:
             follower.say(f"template: {template.source}")
             if self.case.template.note:
                 follower.say(self.case.template.note)
-            verdict = trial.judge()
+            _tell(faults, follower)
+            verdict = with_faults(trial.judge(), faults)
             if self.args.keep or (self.args.pause_on_fail and not verdict.passed):
                 _pause(trial, verdict)
             if verdict.outcome is Outcome.FAILED:
@@ -315,6 +342,28 @@ def _pause(trial: Trial, verdict: Verdict) -> None:
     if running := [each for each in trial.testbed.servers if each.machine.running]:
         say(summary(verdict).splitlines()[-1])
         access.pause(trial.testbed, running, trial.folder / "doors", say=say)
+
+
+def _tell(faults: Sequence[ImageFault], follower: Follower) -> None:
+    for each in faults:
+        follower.say(f"{SEEN}: {each.kind}: {each.sentence}")
+
+
+def with_faults(verdict: Verdict, faults: Sequence[ImageFault]) -> Verdict:
+    """Return a verdict that names what was seen in the image before it was booted.
+
+    Of an image that failed they come first among the reasons: one may be why.
+    """
+    if not faults:
+        return verdict
+    facts = {**verdict.subject.facts, SEEN: ", ".join(each.kind for each in faults)}
+    reasons = [f"{SEEN}: {each.kind}: {each.sentence}" for each in faults]
+    failed = verdict.outcome is Outcome.FAILED
+    return replace(
+        verdict,
+        subject=replace(verdict.subject, facts=facts),
+        reasons=(*(reasons if failed else ()), *verdict.reasons),
+    )
 
 
 def after_losses(verdict: Verdict, losses: Sequence[str]) -> Verdict:

@@ -47,6 +47,8 @@ class TemplateChoice:
         """The file it is read from, for people."""
         from hotplate.stacks import builtin
 
+        if self.path == builtin.PLAIN:
+            return builtin.PLAIN_SOURCE
         return str(self.path) if self.path else builtin.source(self.groups)
 
     @property
@@ -72,6 +74,8 @@ class TemplateChoice:
 
         if self.path is None:
             return builtin.of(self.groups, there=self.there)
+        if self.path == builtin.PLAIN:
+            return builtin.plain()
         loaded = expect.load(self.path, parameters=self.parameters, environments=self.environments)
         return expect.with_expected(loaded, self.expected) if self.expected else loaded
 

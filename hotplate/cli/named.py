@@ -76,9 +76,13 @@ def named(args: argparse.Namespace, images_of: NamedFiles | None = None) -> list
         return bring.with_urls(table(files, templates, settings))
     bring.check_known(files)
     cases = table(files, [TemplateChoice()], settings)
+    settings_of_all = load_settings(args)
     with bring.interruptible():
         chosen = builtin_cases(
-            files, release_words.groups_of(args), allow_backing=load_settings(args).allow_backing
+            files,
+            release_words.groups_of(args),
+            allow_backing=settings_of_all.allow_backing,
+            checksums=settings_of_all.cache / "checksums",
         )
     return [replace(each, template=chosen[each.image]) for each in cases]
 

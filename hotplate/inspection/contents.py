@@ -179,6 +179,11 @@ class Contents:
         types = {name: self._install_type(path) for name, path in programs.items() if path}
         return Agent(types[AGENT], self._version(programs[AGENT]), types)
 
+    @property
+    def runs_deployments(self) -> bool:
+        """Whether there is an agent, or at least a unit that starts one from elsewhere."""
+        return self.agent is not None or bool(self.units.file(f"{AGENT}.service"))
+
     def _install_type(self, path: str) -> str:
         real = self.tree.real_path(path)
         if real.startswith("/usr/libexec/heat-agent/"):

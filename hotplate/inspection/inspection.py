@@ -116,20 +116,6 @@ def inspected(
         yield _inspection(file, disk, checksums)
 
 
-def groups_of(path: Path, *, allow_backing: bool = False) -> list[str]:
-    """Return the groups that an image has a hook for, and look at nothing else in it.
-
-    :raises UsageError: see :func:`inspected`.
-    :raises ImageError: it is no image, or its root file system is not one that is read here.
-    :raises HostError: ``qemu-nbd`` is missing.
-    """
-    with open_disk(ImageFile.open(path, allow_backing=allow_backing)) as disk:
-        _, contents, unread = _root(disk, tuple(partitions(disk)))
-        if contents is None:
-            raise ImageError(unread)
-        return list(contents.groups)
-
-
 def _inspection(file: ImageFile, disk: Disk, checksums: Path | None) -> Inspection:
     table = read_table(disk.read(0, HEAD))
     listed = tuple(partitions(disk))

@@ -1,7 +1,8 @@
 """What is deployed where no template is named: the built-in case of each group of an image.
 
 All of them are one stack with one server, so that an image boots once.  ``templates/script.yaml``
-has the case of ``script``, ``templates/groups.yaml`` those of the others.
+has the case of ``script``, ``templates/groups.yaml`` those of the others, ``templates/plain.yaml``
+what is tried of an image without an agent.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from hotplate.stacks import template as templates
 from hotplate.stacks.template import Template
 
 FILE = Path(__file__).parent / "templates" / "groups.yaml"
+PLAIN = FILE.with_name("plain.yaml")
+PLAIN_SOURCE = "the built-in template without deployments"
+"""Of an image without an agent, and what it is called, for people."""
+
 SCRIPT = "script"
 SERVER = "server"
 CONTAINER = "container"
@@ -97,6 +102,11 @@ def source(groups: Sequence[str]) -> str:
     if is_script(groups):
         return "the built-in template"
     return f"the built-in cases of {', '.join(groups)}"
+
+
+def plain() -> Template:
+    """Return the template that tries an image without an agent: one server, no deployments."""
+    return replace(templates.load(PLAIN), source=PLAIN_SOURCE)
 
 
 def of(groups: Sequence[str], *, there: Sequence[str] = ()) -> Template:

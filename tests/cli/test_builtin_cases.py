@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny_disk
@@ -16,6 +17,7 @@ from hotplate import cli
 from hotplate.cli import cases
 from hotplate.cli import named as naming
 from hotplate.errors import UsageError
+from hotplate.stacks import builtin
 
 HOOKS = "usr/libexec/heat-config/hooks"
 PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
@@ -29,13 +31,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def image(folder: Path, name: str, *groups: str) -> Path:
-    """Make an image that has hooks, and nothing to boot."""
+def image(folder: Path, name: str, *groups: str, agent: bool = True) -> Path:
+    """Make an image that has an agent and hooks, and nothing to boot."""
     root = folder / f"{name}-root"
-    for each in ("etc", HOOKS):
+    for each in ("etc", HOOKS, "usr/bin"):
         (root / each).mkdir(parents=True)
     for each in groups:
         (root / HOOKS / each).write_text("#!/bin/sh\n")
+    if agent:
+        (root / "usr/bin/os-collect-config").write_text("#!/bin/sh\n")
+        (root / "usr/bin/os-collect-config").chmod(0o755)
     path = folder / f"{name}.raw"
     command = ["mke2fs", "-q", "-F", "-t", "ext4", "-d", root, path, "4M"]
     subprocess.run(command, check=True, env={"PATH": PATH})
@@ -95,6 +100,70 @@ def test_a_case_that_needs_another_group_is_refused(folder):
     (case,) = named("web.raw")
     assert case.template.groups == ()
     assert "docker-cmd" in case.template.note
+
+
+def test_image_without_an_agent_is_booted_plainly(folder):
+    """docs/testing.rst: a server without an address for its agent has to be served metadata."""
+    image(folder, "web", "script", agent=False)
+    (case,) = named("web.raw")
+    assert case.subject.template == "the built-in template without deployments"
+    assert "the image has no agent" in case.template.note
+    loaded = case.template.load()
+    assert loaded.source == case.subject.template
+    (server,) = loaded.template["resources"].values()
+    assert (server["type"], server["properties"]["user_data_format"]) == ("OS::Nova::Server", "RAW")
+    with pytest.raises(UsageError, match='has no agent, so no hook of the group "script"'):
+        named("web.raw", "--group", "script")
+
+
+def test_unit_without_its_program_is_no_image_without_an_agent(folder):
+    """It was built to have one: its deployment fails, and the verdict says why."""
+    unit = folder / "web-root/usr/lib/systemd/system/os-collect-config.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\n")
+    image(folder, "web", "script", agent=False)
+    (case,) = named("web.raw")
+    assert case.template.groups == ("script",)
+
+
+@pytest.fixture
+def played(folder, play, monkeypatch, capsys):
+    """Run ``hotplate test`` on an image with a played guest; returns status, output, verdict."""
+
+    def run(path: Path, guest: Guest, *words: str) -> tuple[int, str, dict[str, Any]]:
+        for suffix in ("vmlinuz", "initrd"):
+            path.with_suffix(f".{suffix}").write_bytes(b"played")
+        monkeypatch.setattr(PlayedMachine, "role", staticmethod(lambda name: guest))
+        machine = ["--accelerator", "tcg", "--wiring", "namespace", "--memory", "128"]
+        status = cli.main(["test", path.name, *machine, "--json", "v.json", "-j", "1", *words])
+        verdict = json.loads((folder / "v.json").read_text())
+        return status, capsys.readouterr().out, verdict
+
+    return run
+
+
+def test_plain_case_passes_when_the_guest_asks_for_its_metadata(folder, played):
+    status, out, verdict = played(image(folder, "web", agent=False), Guest(agent=False))
+    assert status == 0, out
+    assert [each["stage"] for each in verdict["stages"]] == [
+        *("booted", "network up", "metadata served")
+    ]
+    assert "seen before the boot: no-agent: there is no agent" in out
+    assert "no-agent, no-metadata" in verdict["facts"]["seen before the boot"]
+    deployed = (Path(verdict["artifacts"]) / "template.yaml").read_text()
+    assert "user_data_format: RAW" in deployed
+
+
+def test_faults_seen_before_the_boot_are_reasons_when_it_fails(folder, played):
+    path = image(folder, "web", agent=False)
+    words = ("--patience", "1", "-t", "web.yaml")
+    (folder / "web.yaml").write_text(builtin.PLAIN.read_text())
+    status, out, verdict = played(path, Guest(agent=False, metadata=False), *words)
+    assert status == 1, out
+    assert verdict["reasons"][0].startswith("seen before the boot: ")
+    assert any("no-metadata: nothing finds the server's" in each for each in verdict["reasons"])
+    # The stage decides, not what was guessed.
+    assert "metadata served" in verdict["reasons"][-1]
 
 
 def test_the_whole_command_with_a_played_guest(folder, play, monkeypatch, capsys):
