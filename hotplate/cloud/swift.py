@@ -12,7 +12,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import Any
@@ -173,23 +173,28 @@ class SwiftApi:
 
     def _keep_headers(self, environ: WSGIEnvironment, account: str, container: str = "") -> None:
         """Keep metadata; an empty value takes one away, and so does ``X-Remove-``."""
-        kept = {"x-timestamp": f"{time.time():.5f}", **self._headers(account, container)}
+        self._check_room(account)
         level = "container" if container else "account"
-        for header, value in swift_objects.headers_of(environ).items():
-            name = header.replace("x-remove-", "x-", 1)
-            own = container and name in _CONTAINER_HEADERS
-            if not own and not name.startswith(f"x-{level}-meta-"):
-                continue
-            if value and header == name:
-                kept[name] = value
-            else:
-                kept.pop(name, None)
-        self._store.write(
-            "INSERT OR REPLACE INTO hotplate_container VALUES (?, ?, ?)",
-            account,
-            container,
-            json.dumps(kept),
-        )
+        with self._store.transaction():
+            kept = {"x-timestamp": f"{time.time():.5f}", **self._headers(account, container)}
+            for header, value in swift_objects.headers_of(environ).items():
+                name = header.replace("x-remove-", "x-", 1)
+                own = container and name in _CONTAINER_HEADERS
+                if not own and not name.startswith(f"x-{level}-meta-"):
+                    continue
+                if value and header == name:
+                    kept[name] = value
+                else:
+                    kept.pop(name, None)
+            # As Swift does (validate_metadata in swift/common/db.py), of all that was ever sent.
+            if not self._lift_limits and (why := _too_much_metadata(kept)):
+                raise bad_request(why)
+            self._store.write(
+                "INSERT OR REPLACE INTO hotplate_container VALUES (?, ?, ?)",
+                account,
+                container,
+                json.dumps(kept),
+            )
 
     def _account(
         self, environ: WSGIEnvironment, start_response: StartResponse, account: str
@@ -432,8 +437,7 @@ class SwiftApi:
             container,
         ):
             return _answer(start_response, *_NOT_FOUND)
-        if self._is_full(account):
-            return _answer(start_response, "413 Request Entity Too Large", b"Upload exceeds quota.")
+        self._check_room(account)
         source = self._source(environ, place)
         data = _body(environ) if source is None else source.data
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
@@ -523,11 +527,9 @@ class SwiftApi:
             "DELETE FROM hotplate_object WHERE account = ? AND container = ? AND name = ?", *place
         )
 
-    def _is_full(self, account: str) -> bool:
-        row = self._store.row(
-            "SELECT sum(length(data)) AS size FROM hotplate_object WHERE account = ?", account
-        )
-        return row is not None and (row["size"] or 0) > limits.STORED
+    def _check_room(self, account: str) -> None:
+        if self._store.stored("swift", account) > limits.STORED:
+            raise SwiftError("413 Request Entity Too Large", "Upload exceeds quota.")
 
     def _keep_version(self, place: tuple[str, str, str], versions: str) -> None:
         """Move the present object to where its older versions are (``X-Versions-Location``)."""
@@ -597,13 +599,22 @@ def too_large(environ: WSGIEnvironment, container: str, name: str) -> str:
         for key, value in environ.items()
         if re.match("HTTP_X_(ACCOUNT|CONTAINER|OBJECT)_META_", key)
     }
-    if len(meta) > limits.SWIFT_META_COUNT:
-        return f"Too many metadata items; max {limits.SWIFT_META_COUNT}"
     for key, value in meta.items():
         if len(key) > limits.SWIFT_META_NAME:
             return f"Metadata name too long: {key[:64]}"
         if len(value) > limits.SWIFT_META_VALUE:
             return f"Metadata value longer than {limits.SWIFT_META_VALUE}: {key}"
+    for key, value in environ.items():
+        if (key == "CONTENT_TYPE" or key.startswith("HTTP_")) and len(value) > limits.SWIFT_HEADER:
+            return f"Header Line Too Long: {key[:64]}"
+    return _too_much_metadata({f"-meta-{key}": value for key, value in meta.items()})
+
+
+def _too_much_metadata(headers: Mapping[str, str]) -> str:
+    """Why Swift refuses the metadata among headers together, "" when it does not."""
+    meta = {key.partition("-meta-")[2]: value for key, value in headers.items() if "-meta-" in key}
+    if len(meta) > limits.SWIFT_META_COUNT:
+        return f"Too many metadata items; max {limits.SWIFT_META_COUNT}"
     if sum(len(key) + len(value) for key, value in meta.items()) > limits.SWIFT_META_OVERALL:
         return f"Total metadata too large; max {limits.SWIFT_META_OVERALL}"
     return ""

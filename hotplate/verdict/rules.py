@@ -75,6 +75,14 @@ RULES: tuple[Rule, ...] = (
         "see requests.jsonl for what is asked again and again without a pause",
         in_cloud="look for a program in the guest that asks again and again without a pause",
     ),
+    Rule(
+        "storage-flood",
+        None,
+        (*_EVERY, None),
+        detectors.flood("storage-flood"),
+        "see requests.jsonl for what is written to Swift or Zaqar again and again",
+        in_cloud="look for a program in the guest that writes to Swift or Zaqar again and again",
+    ),
     # The guest does not boot, or stopped.
     Rule(
         "root-not-found",

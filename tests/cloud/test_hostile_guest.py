@@ -325,8 +325,9 @@ def test_a_subscriber_that_does_not_read_keeps_nobody_waiting(
 def test_a_post_for_which_no_room_is_left_is_answered_and_the_websocket_stays(
     cloud: Any, compute: Any, stacks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "STORED", 2)
     held, vm, headers, url = zaqar(cloud, compute, stacks, tmp_path)
+    project = Project.of(cloud, headers)
+    monkeypatch.setattr(limits, "STORED", project.stored("zaqar") + 600)
     # A queue of its own: Heat looks into a deployment's now and then, and takes what is there.
     body = {"queue_name": f"{url.split('/')[-2]}2", "messages": [{"ttl": 60, "body": "xxxx"}]}
 
@@ -336,8 +337,149 @@ def test_a_post_for_which_no_room_is_left_is_answered_and_the_websocket_stays(
 
     with held, connect(f"ws://127.0.0.1:{vm.ports[9000]}/") as connection:
         assert status("authenticate") == 200
+        # The queue with its first message is more than 600 bytes, if not each of them.
         assert [status("message_post") for _ in range(3)] == [201, 503, 503]
         assert status("message_list") == 200
+
+
+class Project:
+    """A guest's project, with a bound on what it keeps that a test reaches."""
+
+    def __init__(self, cloud: Any, project_id: str) -> None:
+        self._store = cloud.store
+        self.id = project_id
+
+    @classmethod
+    def of(cls, cloud: Any, headers: dict[str, str]) -> Project:
+        return cls(cloud, cloud.identity.read_token(headers["X-Auth-Token"]).project)
+
+    def stored(self, service: str) -> int:
+        owner = f"AUTH_{self.id}" if service == "swift" else self.id
+        return int(self._store.stored(service, owner))
+
+
+ROOM = 1 << 20
+
+
+class Writer:
+    """A guest that writes without end, until it is refused."""
+
+    def __init__(self, cloud: Any, vm: Guest, headers: dict[str, str], messages: str) -> None:
+        self.cloud, self.vm, self.headers = cloud, vm, headers
+        self.queues = messages.rsplit("/", 2)[0]
+        self.project = Project.of(cloud, headers)
+        self.container = f"http://169.254.169.254:8080/v1/AUTH_{self.project.id}/c"
+
+    def put(self, url: str, **fields: Any) -> int:
+        headers = {**self.headers, **fields.pop("headers", {})}
+        return self.vm.request("PUT", url, headers=headers, **fields).status_code
+
+    def post(self, url: str, headers: dict[str, str]) -> int:
+        return self.vm.request("POST", url, headers={**self.headers, **headers}).status_code
+
+    def queue(self, number: int) -> int:
+        """A queue with metadata, which the message of a result has none of."""
+        return self.put(f"{self.queues}/q{number}", json={"x": "y" * 65_000})
+
+    def type(self, number: int) -> int:
+        """An empty object with a content type, as long as Swift takes a header."""
+        return self.put(f"{self.container}/{number}", headers={"Content-Type": "x" * 8000})
+
+    def name(self, number: int) -> int:
+        """An empty object with a name, as long as Swift takes one."""
+        return self.put(f"{self.container}/{number:01000}")
+
+    def containers(self, number: int) -> int:
+        """A container with metadata, as much as Swift takes."""
+        meta = {f"X-Container-Meta-K{each}": "v" * 256 for each in range(15)}
+        return self.put(f"{self.container}{number}", headers=meta)
+
+    def frame(self, number: int) -> int:
+        """A queue with metadata, over a websocket."""
+        with connect(f"ws://127.0.0.1:{self.vm.ports[9000]}/") as connection:
+            return [
+                self.answer(connection, action, f"q{number}")
+                for action in ("authenticate", "queue_create")
+            ][-1]
+
+    def answer(self, connection: Any, action: str, queue: str) -> int:
+        body = {"queue_name": queue, "metadata": {"x": "y" * 65_000}}
+        connection.send(json.dumps({"action": action, "headers": self.headers, "body": body}))
+        return int(json.loads(connection.recv(timeout=20))["headers"]["status"])
+
+
+@pytest.fixture
+def writer(
+    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Writer]:
+    held, vm, headers, messages = zaqar(cloud, compute, stacks, tmp_path)
+    monkeypatch.setattr(limits, "STORED", ROOM)
+    with held:
+        writer = Writer(cloud, vm, headers, messages)
+        assert writer.put(writer.container) == 201
+        yield writer
+
+
+@pytest.mark.parametrize(
+    ("way", "service"),
+    [
+        ("queue", "zaqar"),
+        ("frame", "zaqar"),
+        ("type", "swift"),
+        ("name", "swift"),
+        ("containers", "swift"),
+    ],
+)
+def test_guest_that_writes_without_end_is_refused_and_is_a_flood(
+    cloud: Any, writer: Writer, way: str, service: str
+) -> None:
+    most = 2000
+    written = next(n for n in range(most) if getattr(writer, way)(n) == limits.FULL[service])
+    assert written > 10
+    # The last one that was taken may have gone over it.
+    assert ROOM < writer.project.stored(service) < ROOM + 70_000
+    assert floods(cloud, writer.vm) == ["storage-flood"]
+
+
+def test_guest_whose_project_others_filled_is_no_flood(
+    cloud: Any, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        assert writer.queue(number) == 201
+    monkeypatch.setattr(limits, "STORED", 16 << 20)
+    monkeypatch.setattr(writer.cloud.store, "stored", lambda *_: (16 << 20) + 1)
+    assert writer.queue(3) == 503
+    assert floods(cloud, writer.vm) == []
+
+
+def test_queue_name_is_zaqars_over_a_websocket_too(writer: Writer) -> None:
+    before = writer.project.stored("zaqar")
+    with connect(f"ws://127.0.0.1:{writer.vm.ports[9000]}/") as connection:
+        assert writer.answer(connection, "authenticate", "") == 200
+        for name in ("q" * 65, "q" * 250_000, "a b", "a/b"):
+            for action in ("queue_create", "subscription_create", "message_post"):
+                assert writer.answer(connection, action, name) == 400
+    assert writer.project.stored("zaqar") == before
+
+
+def test_metadata_of_a_container_is_bounded_as_a_whole(writer: Writer) -> None:
+    # MAX_META_COUNT; validate_metadata of swift/common/db.py looks at what is there already too.
+    added = [
+        writer.post(writer.container, {f"X-Container-Meta-{number}": "v"})
+        for number in range(limits.SWIFT_META_COUNT + 1)
+    ]
+    assert added == [204] * limits.SWIFT_META_COUNT + [400]
+    assert writer.post(writer.container, {"X-Container-Meta-0": "other"}) == 204
+    # What is no metadata of a container's is not kept at all.
+    before = writer.project.stored("swift")
+    for name in ("X-Meta-A", "X-Evil-Meta-B", "X-My-Versions-C", "X-Object-Meta-D"):
+        assert writer.post(writer.container, {name: "v" * 200}) == 204
+    assert writer.project.stored("swift") == before
+
+
+def test_header_that_swift_takes_for_too_long_is_refused(writer: Writer) -> None:
+    assert writer.put(f"{writer.container}/o", headers={"Content-Type": "x" * 50_000}) == 400
+    assert writer.put(f"{writer.container}/o", headers={"Content-Type": "text/plain"}) == 201
 
 
 @pytest.mark.parametrize(

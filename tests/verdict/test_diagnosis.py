@@ -709,7 +709,9 @@ def test_a_restored_guest_has_had_its_metadata(story):
     assert story.diagnosis().fault == "agent-disabled"
 
 
-@pytest.mark.parametrize("fault", ["console-flood", "connection-flood", "request-flood"])
+@pytest.mark.parametrize(
+    "fault", ["console-flood", "connection-flood", "request-flood", "storage-flood"]
+)
 def test_a_bound_that_a_guest_passed_is_the_diagnosis(story, fault):
     story.up()
     story.emit("harness", "flood", fault=fault, text="it did it again")

@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS hotplate_message (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, project TEXT, queue TEXT, body TEXT,
     ttl INTEGER, posted REAL);
 CREATE INDEX IF NOT EXISTS hotplate_message_queue ON hotplate_message (project, queue);
+CREATE INDEX IF NOT EXISTS hotplate_message_end ON hotplate_message (posted + ttl);
 CREATE TABLE IF NOT EXISTS hotplate_queue (
     project TEXT, name TEXT, metadata TEXT, PRIMARY KEY (project, name));
 CREATE TABLE IF NOT EXISTS hotplate_image (
@@ -48,6 +49,8 @@ CREATE TABLE IF NOT EXISTS hotplate_image (
 CREATE TABLE IF NOT EXISTS hotplate_neutron (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, kind TEXT, body TEXT);
 CREATE INDEX IF NOT EXISTS hotplate_neutron_kind ON hotplate_neutron (kind);
+CREATE TABLE IF NOT EXISTS hotplate_usage (
+    service TEXT, owner TEXT, bytes INTEGER NOT NULL, PRIMARY KEY (service, owner));
 """
 
 _ADDED = (
@@ -55,6 +58,17 @@ _ADDED = (
     ("hotplate_object", "headers", "TEXT NOT NULL DEFAULT '{}'"),
 )
 """Columns that came later: a session that was kept has tables without them."""
+
+_COUNTED = {
+    "hotplate_container": ("swift", "account"),
+    "hotplate_object": ("swift", "account"),
+    "hotplate_queue": ("zaqar", "project"),
+    "hotplate_message": ("zaqar", "project"),
+}
+"""The tables that guests write to: the service, and the column with the owner of a row."""
+
+ROW = 256
+"""Bytes that a row counts beside what is in its columns: its place in the file and in an index."""
 
 
 class Store:
@@ -73,10 +87,14 @@ class Store:
         # Readers must not wait for Heat's writers, nor Heat for ours.
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=OFF")
+        # Else a row that "INSERT OR REPLACE" replaces is not counted down.
+        self._connection.execute("PRAGMA recursive_triggers=ON")
         self._connection.executescript(_SCHEMA)
         for table, column, kind in _ADDED:
             if not self.row("SELECT 1 FROM pragma_table_info(?) WHERE name = ?", table, column):
                 self.write(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+        for table, (service, owner) in _COUNTED.items():
+            self._count(table, service, owner)
 
     def rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
         """All rows a SELECT gives."""
@@ -123,6 +141,39 @@ class Store:
                 self._connection.execute("ROLLBACK")
                 raise
             return rows
+
+    def _count(self, table: str, service: str, owner: str) -> None:
+        """Keep the sum of a table's rows for each owner, whatever changes them."""
+        columns = [row["name"] for row in self.rows(f"PRAGMA table_info({table})")]
+
+        def changed(row: str, sign: str) -> str:
+            parts = (f"coalesce(length(CAST({row}.{each} AS BLOB)), 0)" for each in columns)
+            usage = f"service = '{service}' AND owner = {row}.{owner}"
+            # No upsert: its conflict clause would be that of the statement outside.
+            return (
+                f"INSERT INTO hotplate_usage SELECT '{service}', {row}.{owner}, 0"  # noqa: S608
+                f" WHERE NOT EXISTS (SELECT 1 FROM hotplate_usage WHERE {usage});"
+                f" UPDATE hotplate_usage SET bytes = bytes {sign} ({ROW} + {' + '.join(parts)})"
+                f" WHERE {usage};"
+            )
+
+        old, new = changed("OLD", "-"), changed("NEW", "+")
+        for event, body in (("INSERT", new), ("DELETE", old), ("UPDATE", old + new)):
+            name = f"{table}_{event.lower()}"
+            self._connection.executescript(
+                f"DROP TRIGGER IF EXISTS {name};"
+                f"CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {body} END;"
+            )
+
+    def stored(self, service: str, owner: str) -> int:
+        """Return the bytes that are kept for an owner: names, headers, data and rows.
+
+        :param service: ``swift``, whose owners are accounts, or ``zaqar``, whose are projects.
+        """
+        row = self.row(
+            "SELECT bytes FROM hotplate_usage WHERE service = ? AND owner = ?", service, owner
+        )
+        return int(row["bytes"]) if row else 0
 
     def setting(self, name: str, default: str) -> str:
         """Return the value kept under ``name``; ``default`` is kept first where there is none."""

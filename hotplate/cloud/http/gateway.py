@@ -216,6 +216,9 @@ class Front:
             body = self._sensible(environ, started, fault)
         finally:
             self._log(environ, path, started, begun, fault)
+        if self._quota is not None and fault is None and self.service in limits.FULL:
+            status = int(started.status.split(" ", 1)[0])
+            self._quota.wrote(self.service, _size(environ), status)
         if method == "HEAD":
             start_response(started.status, started.headers)
             return []
@@ -317,6 +320,19 @@ class StartedResponse:
     ) -> Callable[[bytes], None]:
         self.status, self.headers = status, headers
         return _no_write
+
+
+def _size(environ: WSGIEnvironment) -> int:
+    """Return the bytes of a request that may be kept: 0 for one that only asks."""
+    if environ["REQUEST_METHOD"] not in ("PUT", "POST"):
+        return 0
+    headers = (
+        len(name) + len(value)
+        for name, value in environ.items()
+        if name == "CONTENT_TYPE" or name.startswith("HTTP_")
+    )
+    body = int(environ.get("CONTENT_LENGTH") or 0)
+    return body + len(environ.get("PATH_INFO", "")) + sum(headers)
 
 
 def _plain(keep: StartResponse, status: str, text: str) -> bytes:

@@ -38,7 +38,8 @@ SWIFT_META_NAME = 128
 SWIFT_META_VALUE = 256
 SWIFT_META_COUNT = 90
 SWIFT_META_OVERALL = 4096
-"""Swift: ``max_file_size`` and the constraints on names and metadata
+SWIFT_HEADER = 8192
+"""Swift: ``max_file_size`` and the constraints on names, metadata and the other headers
 (``swift/common/constraints.py``); a larger object is answered with 413, the others with 400."""
 
 REQUEST_LINE = 8192
@@ -68,7 +69,17 @@ LIFTED = 64 << 20
 """The same for every service when the limits are lifted."""
 
 STORED = 256 << 20
-"""Bytes of objects, and of messages, that a project may have; more is answered with 413 or 503."""
+"""Bytes that a project may have in Swift, and in Zaqar: objects, messages, names, metadata, headers
+and the rows that hold them (:meth:`~hotplate.cloud.database.store.Store.stored`); more is answered
+as :data:`FULL` says."""
+
+FULL = {"swift": 413, "zaqar": 503}
+"""The status by which a service says that a project has no room left: those of Swift's
+``account_quotas``, and of Zaqar whose storage takes no more."""
+
+SHARE = 16
+"""One in so many of :data:`STORED` is what a guest must have written itself, when no room is left,
+to be called a flood: the servers of a stack have one project together."""
 
 IMAGES_STORED = 8 << 30
 """Bytes of images that may be uploaded in a session; more is answered with 413."""
@@ -126,6 +137,7 @@ class Quota:
         self._left = float(self.requests)
         self._at = time.monotonic()
         self._websockets = 0
+        self._written = dict.fromkeys(FULL, 0)
         self._count = 0
         self._begun = self._at
         self._passed: set[str] = set()
@@ -164,6 +176,22 @@ class Quota:
         self.passed(
             "connection-flood", f"the guest held {CONNECTIONS} connections open at the same time"
         )
+
+    def wrote(self, service: str, size: int, status: int) -> None:
+        """Count what a request wants to be kept, and see how it was answered.
+
+        :param service: one of :data:`FULL`.
+        :param size: bytes.
+        """
+        with self._lock:
+            self._written[service] += size
+            flood = status == FULL[service] and self._written[service] >= STORED // SHARE
+        if flood:
+            self.passed(
+                "storage-flood",
+                f"the guest wrote to {service.capitalize()} until there were more than "
+                f"{STORED >> 20} MiB",
+            )
 
     def passed(self, fault: str, text: str) -> None:
         """Tell of a bound that was passed, once."""

@@ -23,8 +23,9 @@ from hotplate.cloud.http import limits
 from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 
+_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
 _QUEUE = re.compile(
-    r"^/v2/queues/(?P<queue>[a-zA-Z0-9_-]{1,64})"
+    rf"^/v2/queues/(?P<queue>{_NAME.pattern})"
     r"(?:/(?P<below>messages|share|stats|purge)(?:/(?P<message>[^/]+))?)?$"
 )
 _LATER = "%Y-%m-%dT%H:%M:%S"
@@ -35,7 +36,7 @@ class QueueError(Exception):
 
 
 class QuotaError(Exception):
-    """There is no room for more messages here."""
+    """There is no room for more queues and messages here."""
 
 
 class Queues:
@@ -56,12 +57,15 @@ class Queues:
     def create(self, project: str, queue: str, metadata: dict[str, object] | None = None) -> bool:
         """Make a queue; False when there is one of that name.
 
-        :raises QueueError: for metadata that is no object, or too large.
+        :raises QueueError: for a name that is none, and metadata that is no object, or too large.
+        :raises QuotaError: when the project has no room for it.
         """
+        check_name(queue)
         if not isinstance(metadata or {}, dict):
             raise QueueError("Queue metadata must be an object.")
         if metadata and len(json.dumps(metadata)) > limits.ZAQAR_METADATA:
             raise QueueError(f"Queue metadata is too large. Max size: {limits.ZAQAR_METADATA}")
+        self._check_room(project)
         return bool(
             self._store.write(
                 "INSERT OR IGNORE INTO hotplate_queue VALUES (?, ?, ?)",
@@ -102,14 +106,13 @@ class Queues:
         """Append messages (``body``, ``ttl``); returns their ids.  The queue is made if need be.
 
         :raises QueueError: when they are no messages.
-        :raises QuotaError: when the project has too many bytes of them.
+        :raises QuotaError: when the project has no room for them.
         """
         if not isinstance(messages, list) or not all(
             isinstance(message, dict) and "body" in message for message in messages
         ):
             raise QueueError("No messages to enqueue")
         times = [_ttl(message.get("ttl")) for message in messages]
-        self._check_room(project)
         self.create(project, queue)
         ids = []
         for message, ttl in zip(messages, times, strict=True):
@@ -134,10 +137,7 @@ class Queues:
 
     def _check_room(self, project: str) -> None:
         self._drop_old()
-        row = self._store.row(
-            "SELECT sum(length(body)) AS size FROM hotplate_message WHERE project = ?", project
-        )
-        if row is not None and (row["size"] or 0) > limits.STORED:
+        if self._store.stored("zaqar", project) > limits.STORED:
             raise QuotaError
 
     def count(self, project: str, queue: str) -> int:
@@ -212,8 +212,22 @@ class Queues:
                 listeners = self._listeners.get((project, queue), [])
                 if listener in listeners:
                     listeners.remove(listener)
+                if not listeners:
+                    self._listeners.pop((project, queue), None)
 
         return end
+
+
+def check_name(queue: str) -> None:
+    """Refuse what Zaqar takes for no name (``queue_identification`` of its ``validation.py``).
+
+    :raises QueueError: when it is none.
+    """
+    if not _NAME.fullmatch(queue):
+        raise QueueError(
+            "Queue names may only contain ASCII letters, digits, underscores, and dashes, and may "
+            "not be more than 64 characters long."
+        )
 
 
 class ZaqarApi:

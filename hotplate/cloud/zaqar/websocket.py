@@ -23,7 +23,7 @@ from hotplate.cloud.http import limits
 from hotplate.cloud.http.faults import Faults
 from hotplate.cloud.http.limits import Quota
 from hotplate.cloud.keystone.identity import Identity, IdentityError
-from hotplate.cloud.zaqar.queues import QueueError, Queues, QuotaError
+from hotplate.cloud.zaqar.queues import QueueError, Queues, QuotaError, check_name
 from hotplate.errors import is_unforeseen
 from hotplate.events.background import Background
 from hotplate.events.kinds import ServiceRequest
@@ -137,8 +137,10 @@ class WebsocketServer:
         """Count a frame; False when it is one too many."""
         return self._quota is None or self._quota.request()
 
-    def log(self, action: str, status: int) -> None:
-        """Write an answered frame to the event log."""
+    def log(self, action: str, status: int, *, size: int) -> None:
+        """Write an answered frame of so many bytes to the event log."""
+        if self._quota is not None:
+            self._quota.wrote("zaqar", size, status)
         self._events.add(
             ServiceRequest("WS", status=status, action=clipped(action)),
             source=SERVICE,
@@ -167,7 +169,7 @@ class _Session:
                     return
                 action, status, body = self._sensible(frame)
                 self._send({"headers": {"status": status}, "body": body})
-                self._server.log(action, status)
+                self._server.log(action, status, size=len(frame))
         finally:
             for end in self._ends.values():
                 end()
@@ -199,6 +201,7 @@ class _Session:
         queue = str(body.get("queue_name", ""))
         if not queue:
             return action, 400, {"error": "queue_name is needed."}
+        check_name(queue)
         queues = self._server.queues
         if action == "queue_create":
             made = queues.create(self._project, queue, body.get("metadata"))
