@@ -33,24 +33,38 @@ def test_a_server_has_the_one_address_of_its_machine(cloud: Any, stacks: Any, co
     stacks.wait(made, "CREATE_COMPLETE", seconds=90)
     values = stacks.outputs(made)
     assert values["first"] == "169.254.169.15"
-    assert values["networks"]["hotplate"] == ["169.254.169.15"]
-    assert values["whole"]["hotplate"][0]["addr"] == "169.254.169.15"
+    assert values["networks"]["test-net"] == ["169.254.169.15"]
+    assert values["whole"]["test-net"][0]["addr"] == "169.254.169.15"
+    port = stacks.client.resources.get(made, "port").physical_resource_id
+    assert values["whole"]["test-net"][0]["port"] == port
     (spec,) = compute.specs.values()
     assert spec.ports == ()
     assert "OS::Neutron::Port" in {each.kind for each in cloud.stand_ins(made)}
 
 
-@pytest.mark.parametrize("network", ["hotplate", {"get_resource": "network"}])
+@pytest.mark.parametrize("network", ["outside", {"get_resource": "network"}])
 def test_a_floating_address_may_be_led_to_it(cloud: Any, stacks: Any, network: object) -> None:
     """Heat's own scenario of a signal does that, by the network of its template."""
     resources = {
-        "network": {"type": "OS::Neutron::Net"},
+        "network": {"type": "OS::Neutron::Net", "properties": {"name": "outside"}},
         "subnet": {
             "type": "OS::Neutron::Subnet",
             "properties": {"network": {"get_resource": "network"}, "cidr": "10.100.0.0/16"},
         },
+        "router": {
+            "type": "OS::Neutron::Router",
+            "properties": {"external_gateway_info": {"network": "public"}},
+        },
+        "leg": {
+            "type": "OS::Neutron::RouterInterface",
+            "properties": {
+                "router": {"get_resource": "router"},
+                "subnet": {"get_resource": "subnet"},
+            },
+        },
         "server": {
             "type": "OS::Nova::Server",
+            "depends_on": "leg",
             "properties": {
                 "image": "i",
                 "flavor": "f",
@@ -71,3 +85,64 @@ def test_a_floating_address_may_be_led_to_it(cloud: Any, stacks: Any, network: o
     }
     made = stacks.create(hot(resources))
     stacks.wait(made, "CREATE_COMPLETE", seconds=90)
+
+
+def test_server_attributes_are_by_the_networks_of_its_template(
+    cloud: Any, stacks: Any, compute: Any
+) -> None:
+    """Heat asks Neutron for the ports of a server, and has each under its network's name and id."""
+    network = {"get_resource": "net"}
+    resources = {
+        "net": {"type": "OS::Neutron::Net", "properties": {"name": "inside"}},
+        "subnet": {
+            "type": "OS::Neutron::Subnet",
+            "properties": {"network": network, "cidr": "10.9.0.0/24"},
+        },
+        "router": {
+            "type": "OS::Neutron::Router",
+            "properties": {"external_gateway_info": {"network": "public"}},
+        },
+        # Both of the router's ports are without a name: "" is the name of several.
+        "leg": {
+            "type": "OS::Neutron::RouterInterface",
+            "properties": {
+                "router": {"get_resource": "router"},
+                "subnet": {"get_resource": "subnet"},
+            },
+        },
+        "server": {
+            "type": "OS::Nova::Server",
+            "depends_on": "leg",
+            "properties": {
+                "image": "i",
+                "flavor": "f",
+                "networks": [{"network": network}, {"network": "hotplate"}],
+            },
+        },
+        "ip": {
+            "type": "OS::Neutron::FloatingIP",
+            "depends_on": "leg",
+            "properties": {"floating_network": "public"},
+        },
+        "association": {
+            "type": "OS::Neutron::FloatingIPAssociation",
+            "properties": {
+                "floatingip_id": {"get_resource": "ip"},
+                "port_id": {"get_attr": ["server", "addresses", network, 0, "port"]},
+            },
+        },
+    }
+    paths = {
+        "port": ["server", "addresses", "inside", 0, "port"],
+        "subnets": ["server", "addresses", network, 0, "subnets", 0, "cidr"],
+        "by_id": ["server", "networks", network, 0],
+        "by_name": ["server", "networks", "inside", 0],
+        "second": ["server", "networks", "hotplate", 0],
+    }
+    outputs = {name: {"value": {"get_attr": path}} for name, path in paths.items()}
+    made = stacks.create(hot(resources, outputs=outputs))
+    stacks.wait(made, "CREATE_COMPLETE", seconds=90)
+    values = stacks.outputs(made)
+    assert values["port"] == stacks.client.resources.get(made, "server").physical_resource_id
+    assert values["subnets"] == "10.9.0.0/24"
+    assert values["by_id"] == values["by_name"] == values["second"] == "169.254.169.15"

@@ -22,7 +22,6 @@ from neutronclient.common import exceptions as neutron_exceptions
 
 from hotplate.cloud.http.addresses import guest_base
 from hotplate.cloud.neutron.taken_for_granted import COLLECTIONS, TakenForGranted
-from hotplate.cloud.nova.network import GUEST_IP, NETWORK, mac_address
 
 NAME = f"{__name__}.Backend"
 
@@ -201,9 +200,18 @@ class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
         client.create_port, client.update_port = create, update
         client.list_networks = _without_made_up(client)
         if not _use.networked:
-            client.list_ports = _with_interface(client)
+            client.list_ports = _with_interfaces(client, self._interfaces)
             client.update_floatingip = _led_to_interface(client)
         return client
+
+    def _interfaces(self, server_id: str) -> list[Any]:
+        """Return what Nova shows of a server's interfaces; none of what is no server."""
+        nova = self.clients.client_plugin("nova")
+        try:
+            return list(nova.client().servers.interface_list(server_id))
+        except Exception as error:
+            nova.ignore_not_found(error)
+            return []
 
     def _fit(self, network_id: str, port: dict[str, Any]) -> None:
         fixed_ips = port.get("fixed_ips") or []
@@ -266,24 +274,32 @@ def _without_made_up(client: Any) -> Callable[..., Any]:
     return listed
 
 
-def _with_interface(client: Any) -> Callable[..., Any]:
-    """Return ``list_ports`` with the interface that a server has where nobody gives it ports."""
+def _with_interfaces(client: Any, interfaces: Callable[[str], list[Any]]) -> Callable[..., Any]:
+    """Return ``list_ports`` with the interfaces that a server has where nobody gives it ports.
+
+    :param interfaces: of a server, as Nova shows them.
+    """
     list_ports = client.list_ports
 
     def listed(retrieve_all: bool = True, **filters: Any) -> Any:
         ports = list_ports(retrieve_all, **filters)
         if ports["ports"] or "device_id" not in filters:
             return ports
-        (network,) = client.list_networks(name=NETWORK, shared=True)["networks"]
         server_id = filters["device_id"]
-        interface = {
-            "id": server_id,
+        return {"ports": [shown(server_id, each) for each in interfaces(server_id)]}
+
+    def shown(server_id: str, interface: Any) -> dict[str, Any]:
+        subnets = client.show_network(interface.net_id)["network"]["subnets"]
+        return {
+            "id": interface.port_id,
             "device_id": server_id,
-            "network_id": network["id"],
-            "mac_address": mac_address(server_id),
-            "fixed_ips": [{"ip_address": GUEST_IP, "subnet_id": network["subnets"][0]}],
+            "network_id": interface.net_id,
+            "mac_address": interface.mac_addr,
+            "fixed_ips": [
+                {"ip_address": each["ip_address"], "subnet_id": subnets[0]}
+                for each in interface.fixed_ips
+            ],
         }
-        return {"ports": [interface]}
 
     return listed
 

@@ -89,10 +89,32 @@ class Interfaces(Protocol):
         """Return the interfaces as they are now."""
 
 
-def own_link(server_id: str) -> Interface:
-    """Return the interface of a server that has no ports: on the network of its own machine."""
+@dataclass(frozen=True)
+class Named:
+    """A network that a server without ports was to be on.
+
+    :param port_id: of the port that it was to have there, "" where Nova was to make one.
+    """
+
+    network_id: str = NETWORK
+    network_name: str = NETWORK
+    port_id: str = ""
+
+
+def own_link(server_id: str, named: Named = Named()) -> Interface:
+    """Return the interface of a server that has no ports: on the network of its own machine.
+
+    :param named: what it is called.
+    """
     address = PortAddress(GUEST_IP, NETWORK, LINK)
-    return Interface(ServerPort(server_id, NETWORK, NETWORK, mac_address(server_id), (address,)))
+    port = ServerPort(
+        named.port_id or server_id,
+        named.network_id,
+        named.network_name,
+        mac_address(server_id),
+        (address,),
+    )
+    return Interface(port)
 
 
 def by_network(interfaces: Sequence[Interface]) -> dict[str, list[dict[str, object]]]:

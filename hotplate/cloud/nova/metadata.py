@@ -13,6 +13,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
 from hotplate.cloud.nova import network_data
+from hotplate.cloud.nova.interfaces import own_link
 from hotplate.cloud.nova.server_records import NoSuchServerError, ServerRecord
 from hotplate.cloud.nova.servers import Servers
 
@@ -146,7 +147,10 @@ class Metadata:
         return files
 
     def _network_data_of(self, server: ServerRecord) -> dict[str, object]:
-        interfaces = self._servers.interfaces(server)
+        # Whatever networks it was to be on, a server without ports has the one link.
+        interfaces = [own_link(server.spec.id)]
+        if server.has_ports:
+            interfaces = self._servers.interfaces(server)
         return network_data.of([each.port for each in interfaces], emulated=server.has_ports)
 
     def _meta_data(self, server: ServerRecord, since: Callable[[str], bool]) -> dict[str, object]:

@@ -6,7 +6,7 @@ import base64
 import binascii
 import secrets
 import uuid
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
@@ -57,7 +57,8 @@ class CreateApi:
                 self._servers.ports_for(wanted) as ports,
             ):
                 if ports is None:
-                    made.append(self.boot(spec, notes))
+                    named = [asdict(each) for each in self._servers.named(wanted)]
+                    made.append(self.boot(spec, replace(notes, named=named)))
                 else:
                     with_ports = replace(notes, has_ports=True)
                     made.append(self.boot(replace(spec, ports=ports), with_ports))

@@ -22,7 +22,7 @@ from hotplate.cloud.neutron.records import Values
 from hotplate.cloud.neutron.resources import DHCP
 from hotplate.cloud.neutron.subnets import network_of, pools_of
 from hotplate.cloud.nova.compute import PortAddress, ServerPort, ServerSpec
-from hotplate.cloud.nova.interfaces import Interface, Wanted
+from hotplate.cloud.nova.interfaces import Interface, Named, Wanted
 
 OWNER = "compute:nova"
 HOST = "hotplate"
@@ -248,6 +248,19 @@ class ServerPorts:
         fixed = [{"subnet_id": subnet["id"], "ip_address": str(address)}]
         self._networking.routers.own_port(subnet["network_id"], HOST, DHCP, fixed_ips=fixed)
         return str(address)
+
+
+def named(networking: Networking, wanted: Wanted) -> list[Named]:
+    """Return the networks that a server without ports would be on, of those that are there."""
+    entries = [{}] if isinstance(wanted.networks, str) else wanted.networks
+    found = []
+    with networking.transaction():
+        for entry in entries:
+            port = networking.records.get("ports", str(entry.get("port") or "")) or {}
+            network_id = port.get("network_id") or entry.get("uuid") or networking.default_network
+            if network := networking.records.get("networks", str(network_id)):
+                found.append(Named(network["id"], network["name"], port.get("id", "")))
+    return found
 
 
 def _of_server(server_id: str) -> Values:

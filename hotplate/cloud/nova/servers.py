@@ -18,7 +18,7 @@ from typing import Any, Literal
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.nova.compute import Compute, GuestServices, ServerPort, ServerSpec
-from hotplate.cloud.nova.interfaces import Interface, Interfaces, Wanted, own_link
+from hotplate.cloud.nova.interfaces import Interface, Interfaces, Named, Wanted, own_link
 from hotplate.cloud.nova.server_records import (
     KeyPair,
     NoSuchServerError,
@@ -71,6 +71,7 @@ class Servers:
     :param services: what ``compute`` needs for their guests.
     :param public_key: what every key pair stands for that nobody made.
     :param ports: gives servers their ports; None where the guests have none.
+    :param named: returns the networks that such a server would be on.
     :param image_refusal: says why an image cannot be booted, "" when it can.
     """
 
@@ -85,6 +86,7 @@ class Servers:
         request_limit: int,
         public_key: str = "",
         ports: Interfaces | None = None,
+        named: Callable[[Wanted], list[Named]] = lambda _: [],
         image_refusal: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._store = store
@@ -95,6 +97,7 @@ class Servers:
         self._request_limit = request_limit
         self._public_key = public_key
         self._ports = ports
+        self.named = named
         self.image_refusal = image_refusal
         self._lock = threading.Lock()
         self._plugs: dict[str, threading.Lock] = {}
@@ -308,7 +311,10 @@ class Servers:
     def interfaces(self, server: ServerRecord) -> list[Interface]:
         """Return a server's interfaces as they are now."""
         if self._ports is None or not server.has_ports:
-            return [own_link(server.spec.id)]
+            server_id = server.spec.id
+            named = [Named(**each) for each in server.notes.named]
+            named = named or self.named(Wanted(server_id, "")) or [Named()]
+            return [own_link(server_id, each) for each in named]
         return self._ports.shown(server.spec)
 
     def add_group(self, server_id: str, name_or_id: str) -> None:
