@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
+import openstack as sdk
 import pytest
 import requests
 from keystoneauth1 import exceptions as ks_exceptions
@@ -183,6 +186,70 @@ def test_zaqar_client(cloud: Any) -> None:
     assert [message.body for message in queue.pop(5)] == [{"n": 2}]
     assert list(queue.pop(1)) == []
     queue.delete()
+
+
+@pytest.fixture
+def messaging(cloud: Any) -> Iterator[Any]:
+    """The SDK's messaging service, with five queues of which the first has five messages."""
+    service = sdk.connection.Connection(session=owner_session(cloud)).message
+    queues = [zaqar_client(cloud).queue(f"page-{number}") for number in range(5)]
+    for each in queues:
+        each.ensure_exists(force_create=True)
+    queues[0].post([{"body": number, "ttl": 60} for number in range(5)])
+    yield service
+    for each in queues:
+        each.delete()
+
+
+def test_the_sdk_lists_queues_and_messages_to_their_end(messaging: Any) -> None:
+    """It goes on after the last that it has seen, until a page is empty."""
+
+    def first(rows: Iterator[Any], name: str) -> list[Any]:
+        """No more than that, should there be no end."""
+        return [getattr(each, name) for each in itertools.islice(rows, 30)]
+
+    names = first(messaging.queues(limit=2), "name")
+    assert sorted(names) == names
+    assert [each for each in names if each.startswith("page-")] == [f"page-{n}" for n in range(5)]
+    assert first(messaging.queues(), "name") == names
+    assert first(messaging.messages("page-0", limit=2), "body") == [0, 1, 2, 3, 4]
+    assert first(messaging.messages("page-0"), "body") == [0, 1, 2, 3, 4]
+
+
+def test_pages_of_zaqar_are_linked(cloud: Any, messaging: Any) -> None:
+    """As ``zaqar/transport/wsgi/v2_0``: each page but an empty one has a link to the next."""
+    del messaging
+    client, base = owner_session(cloud), cloud.endpoints["zaqar"]
+    path, seen = "/v2/queues/page-0/messages?limit=2", []
+    while True:
+        page = client.get(base + path).json()
+        if not page["messages"]:
+            break
+        seen += page["messages"]
+        (link,) = page["links"]
+        path = link["href"]
+    assert page["links"] == []
+    assert [each["body"] for each in seen] == [0, 1, 2, 3, 4]
+    ids = f"{seen[1]['id']},{seen[3]['id']}"
+    some = client.get(f"{base}/v2/queues/page-0/messages?ids={ids}").json()["messages"]
+    assert [each["body"] for each in some] == [1, 3]
+    gone = client.get(f"{base}/v2/queues/page-0/messages?marker=gone").json()
+    assert gone == {"messages": [], "links": []}
+    counted = client.get(f"{base}/v2/queues?limit=1&detailed=true&with_count=true").json()
+    assert counted["count"] >= 5
+    assert counted["queues"][0]["metadata"] == {}
+
+
+def test_a_queue_says_how_long_its_messages_stay(cloud: Any) -> None:
+    client, base = owner_session(cloud), cloud.endpoints["zaqar"]
+    client.put(f"{base}/v2/queues/short", json={"_default_message_ttl": 120})
+    client.post(f"{base}/v2/queues/short/messages", json={"messages": [{"body": 1}]})
+    (message,) = client.get(f"{base}/v2/queues/short/messages").json()["messages"]
+    assert message["ttl"] == 120
+    late = {"messages": [{"body": 1, "delay": 5}]}
+    answer = client.post(f"{base}/v2/queues/short/messages", json=late, raise_exc=False)
+    assert answer.status_code == 400
+    client.delete(f"{base}/v2/queues/short")
 
 
 def test_events_of_a_stack_go_to_the_queue_of_its_environment(cloud: Any, stacks: Any) -> None:

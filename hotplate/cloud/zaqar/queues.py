@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.database.store import Store
@@ -28,6 +28,8 @@ _QUEUE = re.compile(
     rf"^/v2/queues/(?P<queue>{_NAME.pattern})"
     r"(?:/(?P<below>messages|share|stats|purge)(?:/(?P<message>[^/]+))?)?$"
 )
+DEFAULT_TTL = "_default_message_ttl"
+"""What a queue's metadata says of messages that say nothing of their time."""
 _LATER = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -112,7 +114,10 @@ class Queues:
             isinstance(message, dict) and "body" in message for message in messages
         ):
             raise QueueError("No messages to enqueue")
-        times = [_ttl(message.get("ttl")) for message in messages]
+        if any(message.get("delay") for message in messages):
+            raise QueueError("Messages are not delayed here: delay must be 0.")
+        default = (self.metadata(project, queue) or {}).get(DEFAULT_TTL)
+        times = [_ttl(message.get("ttl", default)) for message in messages]
         self.create(project, queue)
         ids = []
         for message, ttl in zip(messages, times, strict=True):
@@ -164,16 +169,24 @@ class Queues:
     def _drop_old(self) -> None:
         self._store.write("DELETE FROM hotplate_message WHERE posted + ttl < ?", time.time())
 
-    def peek(self, project: str, queue: str, limit: int) -> list[dict[str, object]]:
-        """Return the oldest messages, left where they are."""
+    def peek(
+        self, project: str, queue: str, limit: int, *, marker: str = ""
+    ) -> list[dict[str, object]]:
+        """Return the oldest messages, left where they are.
+
+        :param marker: the id of a message; those after it are returned, and none when it is gone.
+        """
         self._drop_old()
         return [
             _message(row, queue)
             for row in self._store.rows(
-                "SELECT * FROM hotplate_message WHERE project = ? AND queue = ?"
+                "SELECT * FROM hotplate_message WHERE project = ? AND queue = ? AND number >"
+                " CASE ? WHEN '' THEN 0 ELSE (SELECT number FROM hotplate_message WHERE id = ?) END"
                 " ORDER BY number LIMIT ?",
                 project,
                 queue,
+                marker,
+                marker,
                 limit,
             )
         ]
@@ -276,10 +289,7 @@ class ZaqarApi:
             return "200 OK", {}
         project = self._project(environ, method, path)
         if path == "/v2/queues" and method == "GET":
-            queues = [
-                {"name": name, "href": f"/v2/queues/{name}"} for name in self._queues.names(project)
-            ]
-            return "200 OK", {"queues": queues, "links": []}
+            return "200 OK", self._list(environ, project)
         match = _QUEUE.match(path)
         if match is None:
             raise _ZaqarHttpError("404 Not Found", "Not found", path)
@@ -298,6 +308,22 @@ class ZaqarApi:
             return self._queue(environ, method, project, queue)
         raise _ZaqarHttpError("405 Method Not Allowed", "Method not allowed", method)
 
+    def _list(self, environ: WSGIEnvironment, project: str) -> dict[str, object]:
+        """Return a page of queues; the last has none, as Zaqar's clients expect it."""
+        query = parse_qs(environ.get("QUERY_STRING", ""))
+        limit, marker = _number(query.get("limit", ["10"])[0]), query.get("marker", [""])[0]
+        names = self._queues.names(project)
+        chosen = [name for name in names if name > marker][:limit]
+        queues: list[dict[str, object]] = [
+            {"name": name, "href": f"/v2/queues/{name}"} for name in chosen
+        ]
+        if _is_true(query, "detailed"):
+            for each in queues:
+                each["metadata"] = self._queues.metadata(project, str(each["name"])) or {}
+        count = {"count": len(names)} if _is_true(query, "with_count") else {}
+        last = chosen[-1] if chosen else ""
+        return {"queues": queues, "links": _next("/v2/queues", query, limit, last), **count}
+
     def _queue(
         self, environ: WSGIEnvironment, method: str, project: str, queue: str
     ) -> tuple[str, object]:
@@ -314,7 +340,7 @@ class ZaqarApi:
                 metadata = {}
             return "200 OK", {
                 "_max_messages_post_size": limits.ZAQAR_POST,
-                "_default_message_ttl": 3600,
+                DEFAULT_TTL: 3600,
                 **metadata,
             }
         raise _ZaqarHttpError("405 Method Not Allowed", "Method not allowed", method)
@@ -349,10 +375,17 @@ class ZaqarApi:
                 self._queues.remove(project, queue, each)
             return "204 No Content", None
         if method == "GET":
+            if message_id is None and "ids" in query:
+                wanted = query["ids"][0].split(",")[: limits.ZAQAR_PAGE]
+                found = [self._queues.message(project, queue, each) for each in wanted]
+                return "200 OK", {"messages": [each for each in found if each]}
             if message_id is None:
                 limit = _number(query.get("limit", ["10"])[0])
-                messages = self._queues.peek(project, queue, limit)
-                return "200 OK", {"messages": messages, "links": []}
+                marker = query.get("marker", [""])[0]
+                messages = self._queues.peek(project, queue, limit, marker=marker)
+                last = str(messages[-1]["id"]) if messages else ""
+                links = _next(f"/v2/queues/{queue}/messages", query, limit, last)
+                return "200 OK", {"messages": messages, "links": links}
             if message := self._queues.message(project, queue, message_id):
                 return "200 OK", message
             raise _ZaqarHttpError("404 Not Found", "Not found", message_id)
@@ -429,6 +462,19 @@ def _message(row: Any, queue: str) -> dict[str, Any]:
         "age": int(time.time() - row["posted"]),
         "body": json.loads(row["body"]),
     }
+
+
+def _is_true(query: dict[str, list[str]], name: str) -> bool:
+    return query.get(name, [""])[0].lower() in ("true", "1", "yes")
+
+
+def _next(path: str, query: dict[str, list[str]], limit: int, marker: str) -> list[dict[str, str]]:
+    """Return the link to what comes after ``marker``; none after a page without anything."""
+    if not marker:
+        return []
+    words = {name: values[0] for name, values in query.items()}
+    following = urlencode({**words, "limit": limit, "marker": marker})
+    return [{"rel": "next", "href": f"{path}?{following}"}]
 
 
 def _number(text: str) -> int:
