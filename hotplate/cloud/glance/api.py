@@ -221,7 +221,8 @@ def _page(status: int, message: str) -> HttpError:
     title = f"{status} {HTTPStatus(status).phrase}"
     text = (
         f"<html>\n <head>\n  <title>{title}</title>\n </head>\n <body>\n  <h1>{title}</h1>\n"
-        f"  {html.escape(message)}<br /><br />\n\n\n </body>\n</html>"
+        # Clients show it as it is: no quote is written in another way than it must be.
+        f"  {html.escape(message, quote=False)}<br /><br />\n\n\n </body>\n</html>"
     )
     headers = (("Content-Type", "text/html; charset=UTF-8"),)
     return HttpError(status, message, headers=headers, body=text.encode())
