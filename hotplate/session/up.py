@@ -243,6 +243,7 @@ class Up:
         """Where the disks are needed again, shut each guest down gracefully."""
         if not self.keep:
             return
+        self._tell_in_progress()
         deadline = Deadline(SHUTDOWN_SECONDS, "the guests to shut down")
 
         def one(server: Server) -> None:
@@ -258,6 +259,20 @@ class Up:
             thread.start()
         for thread in threads:
             thread.join()
+
+    def _tell_in_progress(self) -> None:
+        """Name the stacks that Heat is at work on: it does not go on with them."""
+        from heatclient import exc
+        from keystoneauth1.exceptions import ClientException
+
+        with contextlib.suppress(exc.BaseException, ClientException):
+            for stack in self.testbed.cloud.heat().stacks.list():
+                action, _, status = stack.stack_status.partition("_")
+                if status == "IN_PROGRESS":
+                    self._say(
+                        f'the stack "{stack.stack_name}" is in {stack.stack_status}, which Heat '
+                        f"does not go on with: in the next session it is {action}_FAILED"
+                    )
 
     # -- what is printed -------------------------------------------------------------------------
 

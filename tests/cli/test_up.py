@@ -282,6 +282,33 @@ def test_down_ends_it_and_nothing_is_left(disk, tmp_path):
     assert f'no session runs in "{tmp_path / "up"}"' in done.stderr
 
 
+def test_a_stack_that_heat_is_at_work_on_is_named_when_it_is_kept(disk, tmp_path):
+    handle = {"type": "OS::Heat::WaitConditionHandle"}
+    condition = {"handle": {"get_resource": "handle"}, "timeout": 600}
+    resources = {
+        "handle": handle,
+        "waits": {"type": "OS::Heat::WaitCondition", "properties": condition},
+    }
+    path = tmp_path / "waits.yaml"
+    path.write_text(yaml.safe_dump({**TEMPLATE, "outputs": {}, "resources": resources}))
+    with up(disk, tmp_path / "up", "-t", path, "--keep") as session:
+        session.wait_for("hotplate/handle: CREATE_COMPLETE")
+        session.process.send_signal(signal.SIGTERM)
+        status, output = session.end()
+    assert status == 0, output
+    assert (
+        'the stack "hotplate" is in CREATE_IN_PROGRESS, which Heat does not go on with: '
+        "in the next session it is CREATE_FAILED\n"
+    ) in output
+    with (
+        up(disk, tmp_path / "up"),
+        in_directory(tmp_path, tmp_path / "up" / "clouds.yaml") as openstack,
+    ):
+        shown = openstack("stack", "show", "hotplate", "-f", "json")
+        assert shown["stack_status"] == "CREATE_FAILED"
+        assert "the engine went down" in shown["stack_status_reason"]
+
+
 def test_what_is_kept_is_there_again(disk, tmp_path, template):
     directory = tmp_path / "a directory with a long name, longer than a socket's address" / "up"
     with up(disk, directory, "-t", template, "-P", "word=kept", "--keep") as session:

@@ -72,7 +72,8 @@ class TaskWaker(Waker):
         """
         super().wait(seconds)
         if self._stopped:
-            raise SystemExit
+            # Heat makes the reason of a stack and of its resource of this.
+            raise SystemExit("the engine went down")
 
 
 MESSAGE_SECONDS = 1.0
