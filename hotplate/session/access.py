@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import sys
 import threading
@@ -28,6 +29,8 @@ from hotplate.timing.deadline import DeadlineExceeded
 
 SHELL_SECONDS = 30.0
 SSH_SHELL_SECONDS = 5.0
+PLAIN = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]*")
+"""A name that ssh takes for a host's."""
 
 
 class Access:
@@ -50,9 +53,9 @@ class Access:
         """
         ask = request["ask"]
         if ask == "servers":
-            return [each.machine.config.name for each in self.testbed.servers], []
+            return [self.name_of(each.spec.id) for each in self.testbed.servers], []
         if ask == "server":
-            return self._server(str(request["server"])).machine.config.name, []
+            return self.name_of(self._server(str(request["server"])).spec.id), []
         if ask == "connect":
             return self._connect(self._server(str(request["server"])))
         if ask == "shell":
@@ -69,13 +72,28 @@ class Access:
             return self._monitor(self._server(str(request["server"])), str(request["command"]))
         raise UsageError(f'the session does not know what "{ask}" is')
 
+    def name_of(self, server_id: str) -> str:
+        """Return the name by which a person reaches a server.
+
+        It is Nova's, where that is a plain word and no other server's; else its folder's, or its
+        id.
+        """
+        names = self.testbed.names()
+        name = names.get(server_id, "")
+        if PLAIN.fullmatch(name) and [*names.values()].count(name) == 1:
+            return name
+        server = self.testbed.server(server_id)
+        folder = server.machine.config.name if server else ""
+        others = {each for other, each in names.items() if other != server_id}
+        return folder if folder and (folder == name or folder not in others) else server_id
+
     def ways_into(self, server: Server) -> str:
         """Lines that a person can paste to get into a server."""
-        name = server.machine.config.name
+        name = self.name_of(server.spec.id)
         config = shlex.quote(str(self.directory.ssh_config))
         return (
             f"    ssh -F {config} {name}\n"
-            f"    openstack server ssh --private {shlex.quote(server.spec.name)}"
+            f"    openstack server ssh --private {shlex.quote(self._in_nova(server))}"
             f" -- -F {config} -l root\n"
             f"    {self.directory.command('shell', name)}\n"
             f"    {self.directory.command('monitor', name)}\n"
@@ -87,13 +105,15 @@ class Access:
         servers = self.testbed.servers
         if not name and len(servers) == 1:
             return servers[0]
-        for server in servers:
-            if name in (server.machine.config.name, server.spec.name, server.spec.id):
-                return server
+        called = [each for each in servers if name in (self._in_nova(each), each.spec.id)]
+        folders = [each for each in servers if name == each.machine.config.name]
+        # Of several of a name, the folder of the first is called so.
+        for server in called if len(called) == 1 else [*folders, *called]:
+            return server
         there = [each for each in servers if name in self.testbed.addresses(each)]
         if len(there) == 1:
             return there[0]
-        names = ", ".join(f'"{each.machine.config.name}"' for each in servers) or "none"
+        names = ", ".join(f'"{self.name_of(each.spec.id)}"' for each in servers) or "none"
         if there:
             raise UsageError(
                 f'several servers have the address "{name}"', hint=f"name one of: {names}"
@@ -102,6 +122,10 @@ class Access:
             f'there is no server "{name}"' if name else "name one of the servers",
             hint=f"the servers are: {names}",
         )
+
+    def _in_nova(self, server: Server) -> str:
+        """Return the name that Nova has of a server now."""
+        return self.testbed.names().get(server.spec.id, server.spec.name)
 
     def _connect(self, server: Server) -> tuple[object, list[int]]:
         """Return a connection to the server's ssh, as a descriptor."""
@@ -112,7 +136,7 @@ class Access:
             channel = server.machine.wiring.connect(SSH_PORT)
         except ConnectionError as error:
             raise UsageError(str(error)) from error
-        return server.machine.config.name, [channel.detach()]
+        return self.name_of(server.spec.id), [channel.detach()]
 
     def _let_root_in(self, server: Server) -> None:
         """Put the session's key first among root's, where cloud-init only refuses it.
@@ -157,7 +181,7 @@ class Access:
             status = deployment.status
             about = {"reason": deployment.reason, "outputs": deployment.outputs}
         except DeadlineExceeded as error:
-            name = server.machine.config.name
+            name = self.name_of(server.spec.id)
             raise ImageError(
                 f"the deployment has not ended: {error}",
                 hint=self.directory.command("shell", name, "heat-config status"),
@@ -191,7 +215,8 @@ def pause(
         with Control(door, access.answer) as control:
             for server in servers:
                 say(
-                    f'the server "{server.machine.config.name}" is up\n{access.ways_into(server)}\n'
+                    f'the server "{access.name_of(server.spec.id)}" is up\n'
+                    f"{access.ways_into(server)}\n"
                     f"    {server.directory}/qemu.sh    (the same machine once more, by hand)"
                 )
             say("press Enter to continue")

@@ -289,13 +289,12 @@ class Up:
         elif event.kind == "power-on":
             server = self.testbed.server(event.server)
             if server is not None:
-                self._say(
-                    f'server "{server.machine.config.name}" is on\n{self._doors.ways_into(server)}'
-                )
+                name = self._doors.name_of(event.server)
+                self._say(f'server "{name}" is on\n{self._doors.ways_into(server)}')
         elif internal := InternalFault.of(event):
             self._say(f"hotplate itself is at fault: {internal.message}")
         elif ended := MachineExit.of(event):
-            self._say(f"server {event.server} is off: {ended.reason}")
+            self._say(f'server "{self._doors.name_of(event.server)}" is off: {ended.reason}')
         elif fault := StartFault.of(event):
             self._say(f"a server cannot be started, and its image is not to blame: {fault.message}")
         elif waiting := ServerWaiting.of(event):
@@ -304,12 +303,13 @@ class Up:
     def _tell_topology(self) -> None:
         """Say who is on which network, where that has changed since it was said last."""
         topology = Topology()
+        names = self.testbed.names()
         for server in self.testbed.servers:
             spec = server.spec
             images = self.testbed.compute.images
             topology.add(
                 spec.id,
-                spec.name,
+                names.get(spec.id, spec.name),
                 [port.shown() for port in spec.ports],
                 image=images.name_of(spec.image) if images.by_name else "",
             )

@@ -107,6 +107,10 @@ class Testbed:
         """Return the server that Nova knows by this id; None when there is none."""
         return self.compute.servers.get(server_id)
 
+    def names(self) -> dict[str, str]:
+        """Return the names that Nova has of servers now, by their ids; a rename changes them."""
+        return {each.spec.id: each.spec.name for each in self.cloud.servers.all()}
+
     def addresses(self, server: Server) -> set[str]:
         """Return the addresses that Nova shows of a server, fixed and floating."""
         nova = self.cloud.servers

@@ -68,14 +68,18 @@ def test_what_may_follow(offered, line, some, none):
 
 def test_the_servers_of_a_session(tmp_path):
     machines = [
-        SimpleNamespace(machine=SimpleNamespace(config=SimpleNamespace(name=name)))
+        SimpleNamespace(
+            spec=SimpleNamespace(id=name),
+            machine=SimpleNamespace(config=SimpleNamespace(name=name)),
+        )
         for name in ("web", "db")
     ]
+    testbed = SimpleNamespace(servers=machines, names=lambda: {"web": "web", "db": "db"})
     directory = SessionDirectory(tmp_path / "up")
     typed = argparse.Namespace(directory=tmp_path / "up")
     assert list(completion._servers(typed)) == []
     with directory.claim():
-        access = Access(SimpleNamespace(servers=machines), directory)
+        access = Access(testbed, directory)
         names = []
         with Control(directory, access.answer) as control:
 

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 import tiny_disk
+from openstack.config import OpenStackConfig
+from openstack.connection import Connection
 from played_guest import Guest, PlayedMachine
 
 from hotplate.cloud.options import CloudOptions
+from hotplate.errors import UsageError
 from hotplate.image.inspect import Image
 from hotplate.session.channel import in_memory
 from hotplate.session.directory import SessionDirectory
@@ -84,6 +87,53 @@ def test_who_is_on_which_network_is_said_when_a_stack_is_complete(
     address = r"[0-9.]+"
     assert re.fullmatch(rf"network front {address}/\d+: {web} {address}, {db} {address}", front)
     assert re.fullmatch(rf"network back {address}/\d+: {db} {address}", back)
+
+
+def test_a_renamed_server_is_reached_and_called_by_its_new_name(
+    play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(PlayedMachine, "_live", lambda _machine: None)
+    given = {"accelerator": "tcg", "memory": 128, "cache": tmp_path / "cache"}
+    settings = Settings.load(given, environ={}, directory=tmp_path)
+    lines: list[str] = []
+    with Up(
+        play.image,
+        directory=SessionDirectory(tmp_path / "up"),
+        settings=settings,
+        options=lambda key: CloudOptions(public_key=key),
+        say=lambda text: lines.extend(text.splitlines()),
+    ) as up:
+
+        def asked(name: str) -> object:
+            return up._answer({"ask": "server", "server": name})[0]
+
+        clouds = OpenStackConfig(config_files=[str(up.directory.clouds_yaml)])
+        nova = Connection(config=clouds.get_one("hotplate")).compute
+        first = nova.create_server(name="web", image_id="i", flavor_id="f", networks="auto")
+        assert 'server "web" is on' in lines
+        nova.update_server(first, name="front")
+        assert (asked("front"), asked(first.id), asked("web")) == ("front",) * 3
+        second = nova.create_server(name="web", image_id="i", flavor_id="f", networks="auto")
+        # Its folder is web-2; the first one's is still called web.
+        assert asked("web") == "web"
+        assert up._doors._server("web").spec.id == second.id
+        assert up._answer({"ask": "servers"})[0] == ["front", "web"]
+        with pytest.raises(UsageError) as refused:
+            asked("nobody")
+        assert refused.value.hint == 'the servers are: "front", "web"'
+        for name, other in (("front", "web"), ("web", "front")):
+            (way,) = (
+                each
+                for each in up._doors.ways_into(up._doors._server(name)).splitlines()
+                if "openstack" in each
+            )
+            assert f" {name} " in way
+            assert f" {other} " not in way
+        nova.delete_server(first)
+        assert 'server "front" is off: power-cut' in lines
+        third = nova.create_server(name="web", image_id="i", flavor_id="f", networks="auto")
+        assert up._answer({"ask": "servers"})[0] == ["web-2", "web-3"]
+        nova.delete_server(third)
 
 
 @pytest.mark.parametrize(("number", "status"), [(0, "COMPLETE"), (3, "FAILED")])
