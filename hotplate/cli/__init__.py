@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         _complete()
     with guarded() as output:
-        args = _parser(words).parse_args(words)
+        args = _parse(words)
         status = _run(args)
         output.flush()
         if output.problem is None:
@@ -108,6 +108,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"hotplate {args.verb}: {why}", file=sys.stderr)
         # The result of a test is that of the image, whoever could read of it.
         return status if args.verb == "test" else status or Outcome.HOST.exit_status
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    """Read the words; an option that is not there is named by the verb that lacks it."""
+    parser = _parser(words)
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        # By itself argparse shows the usage of "hotplate", which names no option.
+        parser = _innermost(parser, args)
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(parser, unknown)}")
+    return args
+
+
+def _innermost(
+    parser: argparse.ArgumentParser, args: argparse.Namespace
+) -> argparse.ArgumentParser:
+    """Return the parser of the verb that was typed, or of the verb below it."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            below: argparse.ArgumentParser = action.choices[getattr(args, action.dest)]
+            return _innermost(below, args)
+    return parser
+
+
+def _nearest(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
+    """Return the option that was presumably meant, in words; "" when none is like it."""
+    import difflib
+
+    names = [name for each in parser._actions for name in each.option_strings]
+    typed = next((each.partition("=")[0] for each in unknown if each.startswith("-")), "")
+    nearest = difflib.get_close_matches(typed, names, n=1)
+    return f" (the nearest option is {nearest[0]})" if nearest else ""
 
 
 def _complete() -> None:

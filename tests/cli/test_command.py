@@ -1,5 +1,6 @@
 """The hotplate command as it is typed: help, exit statuses, and nothing loaded needlessly."""
 
+import argparse
 import subprocess
 import sys
 
@@ -38,6 +39,59 @@ def test_wrong_usage_is_2_and_no_traceback(words):
     done = hotplate(*words)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def parsers(parser):
+    """The parser of each verb, and of each verb below one."""
+    below = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+    if not below:
+        yield parser
+    for action in below:
+        for each in action.choices.values():
+            yield from parsers(each)
+
+
+def needed(parser):
+    """The words without which a verb is not understood."""
+    for action in parser._actions:
+        if action.option_strings:
+            words = [action.option_strings[-1]] if action.required else []
+        else:
+            words = [] if action.nargs in ("*", "?") else [""]
+        if words:
+            yield from filter(None, words)
+            yield str(next(iter(action.choices or ["1"])))
+
+
+@pytest.mark.parametrize("verb", [*parsers(cli.whole_parser())], ids=lambda verb: verb.prog)
+def test_misspelt_option_is_answered_by_its_verb_with_the_nearest(verb, capsys):
+    options = [name for each in verb._actions for name in each.option_strings]
+    name = max(options, key=len)
+    misspelt = name[:4] + name[5:]
+    assert misspelt not in options
+    # First: behind a server, ssh and others take every word for their command.
+    words = [*verb.prog.split()[1:], misspelt, *needed(verb)]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"usage: {verb.prog} [-h]")
+    assert said.endswith(
+        f"error: unrecognized arguments: {misspelt} (the nearest option is {name})\n"
+    )
+
+
+def test_misspelt_option_keeps_its_value_and_may_be_like_none(capsys):
+    for words, nearest in (
+        (["--frmware", "uefi"], " (the nearest option is --firmware)"),
+        (["--frmware=uefi"], " (the nearest option is --firmware)"),
+        (["--qqqqqq"], ""),
+    ):
+        with pytest.raises(SystemExit):
+            cli.main(["up", "web.qcow2", *words])
+        said = capsys.readouterr().err
+        assert said.startswith("usage: hotplate up ")
+        assert said.endswith(f"unrecognized arguments: {' '.join(words)}{nearest}\n")
 
 
 def test_help_does_not_load_heat():
