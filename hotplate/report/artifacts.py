@@ -249,6 +249,7 @@ class Artifacts(Folder):
 
     def __init__(self, base: Path, name: str) -> None:
         self.base = base
+        self._pointed = False
         stem = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         label = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:60] or "run"
         try:
@@ -293,13 +294,28 @@ class Artifacts(Folder):
         self.point()
 
     def point(self) -> None:
-        """Let ``last`` point at this folder, by rename: it always points somewhere whole."""
+        """Let ``last`` point at this folder, unless that was so before and a newer run has it now.
+
+        By rename: it always points somewhere whole.
+        """
         link = self.base / f".{LAST}.{self.folder.name}"
         try:
-            link.symlink_to(self.folder.name)
-            link.replace(self.base / LAST)
+            with locks.exclusive(self.base):
+                if self._pointed and self._newer_has_it():
+                    return
+                link.symlink_to(self.folder.name)
+                link.replace(self.base / LAST)
+                self._pointed = True
         except OSError as error:
             with contextlib.suppress(OSError):
                 link.unlink(missing_ok=True)
             if self.problem is None:
                 self.problem = _host_error(self.base / LAST, error)
+
+    def _newer_has_it(self) -> bool:
+        """Whether ``last`` points at a run that began later, by the time in its name."""
+        try:
+            name = (self.base / LAST).readlink().name
+        except OSError:
+            return False
+        return name.partition("-")[0] > self.folder.name.partition("-")[0]

@@ -4,13 +4,16 @@ import json
 import os
 import stat
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from hotplate.errors import HostError
+from hotplate.report import artifacts as artifacts_module
 from hotplate.report.artifacts import Artifacts, redacted
+from hotplate.verdict.verdict import Subject
 
 
 def verdict_of(story, artifacts):
@@ -76,6 +79,25 @@ def test_last_is_swapped_and_never_missing(tmp_path):
     assert len(set(folders)) == 40
     assert {folder.parent for folder in folders} == {base}
     assert not [path for path in base.iterdir() if path.name.startswith(".")]
+
+
+def test_last_stays_at_a_newer_run_when_an_older_one_ends(passed, tmp_path, monkeypatch):
+    gmtime = time.gmtime
+
+    def begun_at(moment):
+        monkeypatch.setattr(artifacts_module.time, "gmtime", lambda: gmtime(moment))
+        begun = Artifacts(tmp_path, "web.qcow2")
+        begun.begin(Subject("web.qcow2"))
+        return begun
+
+    older, newer = begun_at(1_000_000_000), begun_at(1_000_000_060)
+    older.finish(verdict_of(passed, older), passed.events)
+    assert (tmp_path / "last").resolve() == newer.folder
+    newer.finish(verdict_of(passed, newer), passed.events)
+    # A clock that was set back makes no run an older one.
+    set_back = begun_at(999_999_000)
+    set_back.finish(verdict_of(passed, set_back), passed.events)
+    assert (tmp_path / "last").resolve() == set_back.folder
 
 
 def test_two_runs_of_one_image_in_one_second_do_not_meet(tmp_path):
