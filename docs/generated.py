@@ -210,7 +210,8 @@ def _verb(name: str) -> str:
 def _arguments(parser: argparse.ArgumentParser) -> str:
     """What a command line takes, and the same of the verbs below it."""
     plain = [each for each in parser._actions if not isinstance(each, argparse._SubParsersAction)]
-    rows = [(_names(each), _help(each)) for each in plain if each.dest != "help"]
+    shown = [each for each in plain if each.help is not argparse.SUPPRESS and each.dest != "help"]
+    rows = [(_names(each), _help(each)) for each in shown]
     text = list_table(("Argument", "What"), rows, widths="40 60") if rows else ""
     for each in parser._actions:
         if isinstance(each, argparse._SubParsersAction):

@@ -1,5 +1,6 @@
 """docs/generated.py: the pages have what the sources say, and are whole on a forge."""
 
+import argparse
 import importlib.util
 import re
 import sys
@@ -54,6 +55,17 @@ def test_every_verb_setting_fixture_element_and_variable_is_there(generated):
     folders = [path.parent.name for path in DOCS.parent.glob("elements/*/README.rst")]
     assert [name for name in folders if f"`{name} <../elements/{name}/" not in elements] == []
     assert "``booted_server``" in (DOCS / "api.rst").read_text()
+
+
+def test_an_option_without_a_help_is_not_there(generated):
+    """argparse leaves it out of --help too (argparse.SUPPRESS)."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shown", help="what it does")
+    parser.add_argument("--hidden", help=argparse.SUPPRESS)
+    table = generated._arguments(parser)
+    assert "--shown" in table
+    assert "hidden" not in table
+    assert "SUPPRESS" not in table
 
 
 def test_the_picture_of_the_loop_has_every_stage_for_light_and_dark(generated):
