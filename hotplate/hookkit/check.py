@@ -20,6 +20,7 @@ from hotplate.hookkit.changes import ROOTS, FileChange, Look, changes, look
 from hotplate.hookkit.contract import (
     LINES,
     MENDS,
+    NOT_ASKED,
     ContractFault,
     ContractLine,
     LineResult,
@@ -613,7 +614,7 @@ def check(
         results: dict[str, LineResult] = {}
         for line in sorted(LINES, key=lambda each: each.name in TRIED_LAST):
             if not task.wants(line):
-                results[line.name] = LineResult(line, LineState.NOT_TRIED, reason="not asked for")
+                results[line.name] = LineResult(line, LineState.NOT_TRIED, reason=NOT_ASKED)
                 continue
             on_line(line)
             usable = not results or results["answer"].state is LineState.PASSED

@@ -35,6 +35,10 @@ class LineState(StrEnum):
     NOT_TRIED = "not tried"
 
 
+NOT_ASKED = "not asked for"
+"""Why a line was not tried, where others were named with ``--line``."""
+
+
 @dataclass(frozen=True)
 class ContractFault:
     """Why a hook fails a line.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.hookkit.check import CheckTask
-from hotplate.hookkit.contract import LineResult, LineState
+from hotplate.hookkit.contract import NOT_ASKED, LineResult, LineState
 from hotplate.hookkit.contract_json import lines_document
 from hotplate.text import clean_line
 
@@ -47,6 +47,8 @@ def _lines(task: CheckTask, results: Sequence[LineResult], image: Path | None) -
     if task.given.path:
         yield f"configs  {clean_line(str(task.given.path))}"
     for each in results:
+        if each.reason == NOT_ASKED:
+            continue
         yield f"{each.state.value:9}  {each.line.name:13}  {each.line.sentence}"
         if each.state is LineState.NOT_TRIED:
             yield from _indented("reason", each.reason)

@@ -227,6 +227,15 @@ def test_what_people_read(make, capsys, tmp_path):
     assert max(map(len, out.splitlines())) <= 100
 
 
+def test_lines_that_were_not_asked_for_are_counted_only(make, capsys, tmp_path):
+    words = ["--changes-in", str(tmp_path), "--line", "answer"]
+    assert main(["hook", "check", str(make(GOOD)), *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [each.split()[:2] for each in lines[-2:]] == [["passed", "answer"], ["1", "passed,"]]
+    assert lines[-1] == "1 passed, 0 failed, 13 not tried"
+    assert not any(each.startswith("not tried") for each in lines)
+
+
 def test_a_config_of_the_command_line(make, check, tmp_path):
     hook = make(GOOD)
     bad = tmp_path / "bad.sh"
