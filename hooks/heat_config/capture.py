@@ -60,6 +60,11 @@ class Kept:
         with self._locked():
             self._compact(min(self._head, SHORT_HEAD), min(self._tail, SHORT_TAIL))
 
+    def extent(self):
+        """Return (bytes of the file, bytes that are left out in it)."""
+        size = os.fstat(self.descriptor).st_size
+        return size, self._mark(size)[1]
+
     def read(self, limit):
         """Return the whole, at most about *limit* bytes: a quarter from its start."""
         size = os.fstat(self.descriptor).st_size
@@ -69,11 +74,12 @@ class Kept:
         if not left_out and size <= limit:
             return self._part(0, size)
         if left_out and size - _MARK_SIZE <= limit:
-            return head + _shown(left_out) + self._part(tail_start, size)
+            return head + files.left_out_mark(left_out) + self._part(tail_start, size)
         left_out += max(0, len(head) - limit // 4)
         head = head[: limit // 4]
         start = max(tail_start, size - (limit - limit // 4))
-        return head + _shown(left_out + start - tail_start) + self._part(start, size)
+        left_out += start - tail_start
+        return head + files.left_out_mark(left_out) + self._part(start, size)
 
     def _append(self, data):
         head, tail = self._head, self._tail
@@ -269,10 +275,6 @@ def _has_ended(pid):
         return os.waitpid(pid, os.WNOHANG)[0] != 0
     except ChildProcessError:
         return True
-
-
-def _shown(left_out):
-    return b"\n[... %d bytes are left out here ...]\n" % left_out
 
 
 def _be_pump(streams, control):

@@ -94,10 +94,11 @@ def write_whole(path, data, mode=PRIVATE_FILE, sync=True, *, owner=None, directo
         sync_directory(parent)
 
 
-def read_bounded(path, limit, *, follow=False):
+def read_bounded(path, limit, *, follow=False, where=""):
     """Return the bytes of the regular file *path*, None when there is none.
 
-    Longer than *limit* bytes: its first and last parts with a mark between. What is not a
+    Longer than *limit* bytes: its first and last parts with a mark between, which says *where* the
+    rest is. What is not a
     regular file (a pipe that would block for ever, without *follow* a link) counts as absent.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -108,14 +109,14 @@ def read_bounded(path, limit, *, follow=False):
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
-        return read_part(descriptor, 0, limit)
+        return read_part(descriptor, 0, limit, where=where)
     except OSError:
         return None
     finally:
         os.close(descriptor)
 
 
-def read_part(descriptor, start, limit):
+def read_part(descriptor, start, limit, *, where=""):
     """Return what an open regular file holds from offset *start*, at most about *limit* bytes.
 
     A longer one gives its first quarter and its last three, with a mark between them.
@@ -125,12 +126,18 @@ def read_part(descriptor, start, limit):
         return read_range(descriptor, start, max(size, 0))
     head = limit // 4
     tail = limit - head
-    mark = b"\n[... %d bytes are left out here ...]\n" % (size - limit)
+    mark = left_out_mark(size - limit, where)
     return (
         read_range(descriptor, start, head)
         + mark
         + read_range(descriptor, start + size - tail, tail)
     )
+
+
+def left_out_mark(count, where=""):
+    """Return the mark in place of *count* bytes; *where* says where they are, if anywhere."""
+    clause = b"; " + os.fsencode(where) if where else b""
+    return b"\n[... %d bytes are left out here%s ...]\n" % (count, clause)
 
 
 def read_range(descriptor, start, count):

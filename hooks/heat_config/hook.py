@@ -264,7 +264,8 @@ def file_outputs(deployment, outputs_dir):
     contents = {}
     for name in deployment.outputs:
         path = os.path.join(outputs_dir, "%s.%s" % (deployment.id, name))
-        data = files.read_bounded(path, OUTPUT_LIMIT, follow=True)
+        where = "the whole is on the server in " + path
+        data = files.read_bounded(path, OUTPUT_LIMIT, follow=True, where=where)
         if data is not None:
             contents[name] = data.decode("utf-8", "replace")
     return contents

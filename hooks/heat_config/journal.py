@@ -87,6 +87,18 @@ class Journal:
             flags |= os.O_TRUNC
         return os.open(self.path(key, stream), flags, files.PRIVATE_FILE)
 
+    def extent(self, key, stream):
+        """Return (bytes that a log or capture has, bytes that it lacks in its middle)."""
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            descriptor = os.open(self.path(key, stream), flags)
+        except OSError:
+            return 0, 0
+        try:
+            return capture.Kept(descriptor).extent()
+        finally:
+            os.close(descriptor)
+
     def make_room(self):
         """On a disk that is nearly full, keep only the head and the tail of each log."""
         if not capture.is_short(self.directory):

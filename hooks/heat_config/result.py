@@ -1,5 +1,7 @@
 """A hook's answer: read defensively, and cut to the size that a signal may have."""
 
+import re
+
 from . import files, values
 
 STDOUT = "deploy_stdout"
@@ -17,6 +19,12 @@ LARGEST_STATUS = (1 << 63) - 1
 
 TEXT_LIMIT = 4 << 20
 """Bytes of each captured stream that go into a result that the runner makes."""
+
+
+_MARK = re.compile(
+    r"\n\[\.\.\. ([0-9]{1,15}) bytes are left out here(?:; ([^\n]{1,400}))? \.\.\.\]\n"
+)
+"""files.left_out_mark(), with which texts are cut before they are a result."""
 
 
 def failure(sentence, *, status=1, stdout="", stderr=""):
@@ -56,8 +64,8 @@ def read_answer(data, stderr, exit_status, hook, outputs, *, hint=""):
     stderr_text = stderr.decode("utf-8", "replace")
     if len(data) > ANSWER_LIMIT:
         return failure(
-            'The hook "%s" answered with %d bytes, more than %d MiB.'
-            % (hook, len(data), ANSWER_LIMIT >> 20),
+            'The hook "%s" answered with more than %d MiB; nothing of it is kept.'
+            % (hook, ANSWER_LIMIT >> 20),
             stderr=stderr_text,
         )
     if not data.strip():
@@ -176,6 +184,12 @@ def text_of(descriptor, start=0):
     return files.read_part(descriptor, start, TEXT_LIMIT).decode("utf-8", "replace")
 
 
+def earlier_cut(value):
+    """Return (whether *value* was cut before it was a result, where its mark says the whole is)."""
+    mark = _MARK.search(value) if isinstance(value, str) else None
+    return mark is not None, mark.group(2) if mark else None
+
+
 def trim(answer, limit, where):
     """Return *answer* as JSON bytes of at most *limit*, with a mark in each field that was cut.
 
@@ -234,7 +248,10 @@ def _size(value):
 
 def _cut(value, room, where):
     """Keep a quarter of *room* from the start of *value* and the rest from its end."""
-    mark = "\n[... %d of %d characters are left out here; %s ...]\n"
+    # The mark of an earlier cut is in the middle, too.
+    before = sum(int(mark.group(1)) for mark in _MARK.finditer(value))
+    mark = "\n[... %d of %d characters" + (" and %d bytes" % before if before else "")
+    mark += " are left out here; %s ...]\n"
     longest = _size(mark % (len(value), len(value), where))
     if room <= longest:
         return ""

@@ -552,7 +552,7 @@ class Pass:
             answer = result.failure("The result of the deployment could not be read back.")
         limit = transport.limit(record.inputs)
         try:
-            body = result.trim(answer, limit, self._where(record))
+            body = result.trim(answer, limit, self._where(record, answer))
         except Exception as error:
             answer = self._unexpected(record, error, "the result of the hook cannot be sent")
             body = values.encode(answer).encode("ascii")
@@ -586,13 +586,26 @@ class Pass:
         record.enter(state)
         self._save(record)
 
-    def _where(self, record):
+    def _where(self, record, answer):
+        """Return a function that says where the whole of a field of *answer* is."""
+
         def where(field):
+            value = answer.get(field)
+            was_cut, place = result.earlier_cut(value)
+            if place:
+                return place
             path = self.store.path(record.key, ".notify.json")
-            for name, stream in ((result.STDOUT, "stdout"), (result.STDERR, "stderr")):
-                if field == name and os.path.exists(self.journal.path(record.key, stream)):
-                    path = self.journal.path(record.key, stream)
-            return "the whole is on the server in " + path
+            stream = {result.STDOUT: "stdout", result.STDERR: "stderr"}.get(field)
+            if stream and isinstance(value, str):
+                kept, left_out = self.journal.extent(record.key, stream)
+                if kept + left_out >= len(value):  # else it is the hook's own, and no tool's
+                    path, was_cut = self.journal.path(record.key, stream), False
+                    if left_out:
+                        return "all but %d bytes of it are on the server in %s" % (left_out, path)
+            return "%s on the server in %s" % (
+                "all that is kept is" if was_cut else "the whole is",
+                path,
+            )
 
         return where
 

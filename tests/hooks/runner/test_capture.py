@@ -95,6 +95,72 @@ def test_a_forged_mark_does_no_more_than_miscount(capture):
     os.close(descriptor)
 
 
+CUT = re.compile(
+    r"\n\[\.\.\. (\d+) of \d+ characters(?: and (\d+) bytes)? are left out here; (.*) \.\.\.\]\n"
+)
+
+
+def cut_of(text):
+    """Return (all characters that there were, where the mark of a signal says the rest is)."""
+    (mark,) = CUT.finditer(text)
+    return len(text) - len(mark[0]) + int(mark[1]) + int(mark[2] or 0), mark[3]
+
+
+SCRIPT = "#!/bin/sh\nhead -c {} /dev/zero | tr '\\0' x\n"
+
+
+@pytest.mark.parametrize("printed", [2_000_000, 6_000_000, 50_000_000])
+def test_cut_of_a_signal_says_how_much_and_where_the_rest_is(guest, heat, cfn, printed):
+    """What a tool printed goes through three bounds: of the log, of the answer, of the signal."""
+    guest.real_hook("script", "script.py")
+    guest.metadata(cfn(SCRIPT.format(printed), group="script"))
+    assert guest.run().status == 0
+    total, where = cut_of(heat.signals[0]["deploy_stdout"])
+    assert total == pytest.approx(printed, abs=100)
+    log = guest.logs / "d-1.stdout"
+    if printed < 8 << 20:
+        assert where == f"the whole is on the server in {log}"
+        assert log.stat().st_size == printed
+    else:
+        missing = left_out(log.read_bytes())
+        assert where == f"all but {missing} bytes of it are on the server in {log}"
+        assert missing + log.stat().st_size == pytest.approx(printed, abs=100)
+
+
+def test_cut_of_an_output_says_where_its_file_is(guest, heat, cfn):
+    guest.real_hook("script", "script.py")
+    config = (
+        SCRIPT.format(3_000_000) + "head -c 3000000 /dev/zero | tr '\\0' y >$heat_outputs_path.r"
+    )
+    guest.metadata(cfn(config, group="script", outputs=["r"]))
+    assert guest.run().status == 0
+    total, where = cut_of(heat.signals[0]["r"])
+    assert total == pytest.approx(3_000_000, abs=200)
+    file = Path(where.removeprefix("the whole is on the server in "))
+    assert file == guest.root / "script-outputs" / "d-1.r"
+    assert file.read_text() == "y" * 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('{"deploy_status_code": 0, "deploy_stdout": "', '"}'), ("", "")],
+    ids=["json", "text"],
+)
+def test_cut_of_a_hooks_own_answer_says_where_the_result_is(guest, heat, cfn, before, after):
+    """No tool has printed it, so the log of the tool's output has nothing of it."""
+    guest.hook(
+        "own",
+        f"#!/bin/sh\ncat >/dev/null\nprintf %s '{before}'\n"
+        f"head -c 20000000 /dev/zero | tr '\\0' z\nprintf %s '{after}'\n",
+    )
+    guest.metadata(cfn(group="own"))
+    assert guest.run().status == 0
+    total, where = cut_of(heat.signals[0]["deploy_stdout"])
+    assert total == 20_000_000
+    assert where == f"the whole is on the server in {guest.state / 'd-1.notify.json'}"
+    assert guest.result("d-1")["deploy_stdout"] == "z" * 20_000_000
+
+
 def test_endless_output_is_cut_in_the_middle(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     config = "echo first; head -c 40000000 /dev/zero | tr '\\0' x; echo last; echo warn >&2"
