@@ -40,6 +40,7 @@ from hotplate.settings import Settings
 from hotplate.stacks import template as templates
 from hotplate.stacks.template import Template
 from hotplate.testbed import qemu_compute
+from hotplate.trial import network_check
 from hotplate.trial.trial import Trial
 from hotplate.verdict.stages import Mark
 from hotplate.verdict.verdict import Verdict
@@ -263,6 +264,8 @@ class Stage:
         self._count = 0
         monkeypatch.setattr(qemu_compute, "Machine", PlayedMachine)
         monkeypatch.setattr(qemu_compute.wiring, "choose", _choose)
+        # It has no shell, so that only its requests show its network.
+        monkeypatch.setattr(network_check, "QUIET_SECONDS", 0.2)
         self.image = Image.open(tiny_disk.make(directory / "played.raw"))
 
     def __call__(

@@ -353,6 +353,27 @@ class StartFault(_OfHarness):
 
 
 @dataclass(frozen=True, slots=True)
+class BootEnd(_OfHarness):
+    """The boot of a guest has ended; ``text`` says how that is known, where no console shows it."""
+
+    KIND = "boot-end"
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkAnswer(_OfHarness):
+    """A guest was asked, after its boot had ended, whether its network is up.
+
+    :param up: it is; None when neither could be shown.
+    :param text: a sentence without its full stop.
+    """
+
+    KIND = "network"
+    up: bool | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class InternalFault(_OfHarness):
     """A thread of hotplate's own failed.
 

@@ -61,6 +61,20 @@ def datagram(
     return macs[1] + macs[0] + IPV4 + header + udp
 
 
+def arp_request(mac: bytes, sender: bytes, target: bytes) -> bytes:
+    """Return a frame that asks everybody who has an address (RFC 826).
+
+    :param mac: the asker's, with its address ``sender``.
+    """
+    return b"\xff" * 6 + mac + ARP + _ARP_FOR_IPV4 + b"\0\1" + mac + sender + bytes(6) + target
+
+
+def arp_answer(frame: bytes) -> bytes:
+    """Return whose address a frame says to have that answers a question by ARP, b"" for others."""
+    is_answer = frame[12:14] == ARP and frame[14:22] == _ARP_FOR_IPV4 + b"\0\2"
+    return frame[28:32] if is_answer else b""
+
+
 def refusal(
     frame: bytes, mac: bytes, addresses: frozenset[bytes], *, routed: Container[bytes] = ()
 ) -> str:

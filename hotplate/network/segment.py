@@ -160,6 +160,14 @@ class Port:
         """Return what became of the port's frames: ``sent``, ``refused: address`` and so on."""
         return dict(self.segment.request_answer("counts", number=self.number))
 
+    def ask(self) -> set[IPv4Address]:
+        """Return for which of its addresses the machine has answered by ARP, and ask again.
+
+        Answers since the last call count, so that the first says nothing of what is there now.
+        """
+        answers = self.segment.request_answer("ask", number=self.number)
+        return {IPv4Address(each) for each in answers}
+
     def close(self) -> None:
         """Remove the port; nothing happens when it was removed."""
         for listener in self.listeners.values():

@@ -37,6 +37,7 @@ class Outlet:
     :param loss: the share of frames that are lost, each way.
     :param parted: the numbers of the ports that it does not reach.
     :param counts: frames by what became of them.
+    :param answered: of its addresses, those for which it has answered by ARP.
     """
 
     number: int
@@ -50,6 +51,7 @@ class Outlet:
     loss: float = 0.0
     parted: set[int] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
+    answered: set[bytes] = field(default_factory=set)
 
 
 class Switch:
@@ -75,6 +77,7 @@ class Switch:
             reason = frames.refusal(frame, outlet.mac, outlet.addresses, routed=outlet.routed)
             outlet.counts[f"refused: {reason}" if reason else "sent"] += 1
             if not reason:
+                outlet.answered.update({frames.arp_answer(frame)} & outlet.addresses)
                 self._forward(outlet, frame)
 
     def from_host(self, outlet: Outlet) -> None:
@@ -84,6 +87,10 @@ class Switch:
             if not frame:
                 return
             self._send(frame, outlet, [outlet])
+
+    def ask(self, outlet: Outlet, address: bytes, *, sender: bytes) -> None:
+        """Ask a port's machine by ARP for an address, in the services' name."""
+        self._send(frames.arp_request(self.mac, sender, address), outlet, [outlet])
 
     def seconds(self) -> float | None:
         """Return the seconds until a frame on a slow link is due; None when none is there."""

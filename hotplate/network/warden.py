@@ -195,6 +195,18 @@ class Warden(reaper.Reaper):
         outlet.blocked, outlet.delay, outlet.loss = blocked, delay, loss
         outlet.parted = set(parted)
 
+    def do_ask(self, _: list[int], __: list[int], *, number: int) -> dict[str, int]:
+        """Say for which of its addresses a port has answered since it was asked, and ask again."""
+        if (outlet := self.switch.outlets.get(number)) is None:
+            # It was removed meanwhile.
+            return {}
+        answered = {str(IPv4Address(each)): 1 for each in outlet.answered}
+        outlet.answered.clear()
+        for address in outlet.addresses:
+            sender = IPv4Interface(self._at(IPv4Address(address))).ip
+            self.switch.ask(outlet, address, sender=sender.packed)
+        return answered
+
     def do_counts(self, _: list[int], __: list[int], *, number: int) -> dict[str, int]:
         """Say what became of a port's frames."""
         return dict(self.switch.outlets[number].counts)

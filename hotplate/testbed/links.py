@@ -90,6 +90,18 @@ class Links:
             mine.end.join(theirs.end)
             self._note_part(other, mine, parted=False)
 
+    def ask(self) -> dict[str, bool]:
+        """Return which interfaces have answered by ARP since the last call, and ask them again.
+
+        :return: by network and address, whether it has; one address of an interface is enough, for
+            DHCP hands out no more.
+        :raises HostError: when the server is by itself.
+        """
+        return {
+            f'{each.end.addresses[0]} on "{each.port.network_name}"': bool(each.end.ask())
+            for each in self._all()
+        }
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _note_part(self, other: Links, link: _Link, *, parted: bool) -> None:

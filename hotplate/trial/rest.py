@@ -161,10 +161,13 @@ class Rest:
         # GRUB waits for a key in a loop that is never idle.
         if is_menu(server.machine.console.lines):
             return True
+        if tracker.missing() is None:
+            # Its network is all that is waited for, and it has been asked for that all the time.
+            return idle and tracker.boots.ended and self._is_silent(self._of(server))
         # Its metadata tell it of the shell: before, there is none to be waited for.
         if tracker.missing() in BOOT and not tracker.boots.ended:
             return False
-        inside = _ask(server)
+        inside = ask(server)
         if inside is None:
             return idle and tracker.boots.ended and not _hook_runs(tracker)
         if not inside.booted or inside.busy:
@@ -184,12 +187,19 @@ class Rest:
 
     def _agent_has_done(self, server: Server) -> bool:
         """Whether the agent, which runs, polls without success or not at all."""
-        mine = [event for event in self._events if event.server == server.spec.id]
+        mine = self._of(server)
         polls = [event for event in mine if classify.is_poll(event)]
         if len(polls) > SAME_POLLS:
             news = max((e.at for e in self._events if e.source == "stack"), default=0.0)
             return polls[-1 - SAME_POLLS].at > news and len(set(map(_answer, polls[-4:]))) == 1
-        spoken = [e.at for e in mine if classify.is_request(e) or e.source == "console"]
+        return self._is_silent(mine)
+
+    def _of(self, server: Server) -> list[Event]:
+        return [event for event in self._events if event.server == server.spec.id]
+
+    def _is_silent(self, events: list[Event]) -> bool:
+        """Whether a guest has asked for nothing and written nothing for long."""
+        spoken = [e.at for e in events if classify.is_request(e) or e.source == "console"]
         silent = time.monotonic() - max(spoken, default=0.0)
         return silent > SILENT_SECONDS * host_speed.factor()
 
@@ -199,7 +209,9 @@ def is_waited_for(tracker: StageTracker) -> bool:
 
     A wait condition's signal is not: whatever runs in a guest may send it at any time.
     """
-    return tracker.missing() is not None and not isinstance(tracker.stuck(), WaitSignal)
+    if isinstance(tracker.stuck(), WaitSignal):
+        return False
+    return tracker.missing() is not None or (tracker.checked and not tracker.network_answered)
 
 
 def _hook_runs(tracker: StageTracker) -> bool:
@@ -210,7 +222,7 @@ def _answer(event: Event) -> tuple[object, ...]:
     return classify.status(event), str(classify.deployment_ids(event))
 
 
-def _ask(server: Server) -> InGuest | None:
+def ask(server: Server) -> InGuest | None:
     """Return what the guest says; None when it lets nobody in."""
     with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
         shell = server.shell(seconds=_SHELL_SECONDS)

@@ -27,6 +27,7 @@ from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.guest_probe import ask_guest, save_logs, wait_for_boot
+from hotplate.trial.network_check import NetworkCheck
 from hotplate.trial.rest import Rest
 from hotplate.trial.subject import subject_of, taken_for_granted
 from hotplate.trial.watch import StackEnd, Watch
@@ -97,12 +98,14 @@ class Trial:
             self._say(f"accelerator: {accelerator.name}, because {accelerator.reason}")
             self._say(f"Heat answers after {time.monotonic() - began:.1f} s")
             rest = Rest(self.events, self.testbed.server, self.trackers)
+            self._network = NetworkCheck(self.events, self.testbed.server, self.trackers)
             self._watch = Watch(
                 self.events,
                 self.settings,
                 on_server=self._track,
                 on_waiting=self._say,
                 at_rest=rest.why,
+                check=self._network.look,
             )
             owned.callback(self._watch.close)
             owned.callback(self._stop_tracking)
@@ -124,6 +127,7 @@ class Trial:
         if as_wanted := end.status == self.template.expect_status:
             # Heat waits for signals only, and says COMPLETE of a server that was switched on.
             self._watch.until(self._nothing_is_due)
+            self._network.conclude()
         self.testbed.compute.images.check()
         result = self._result(stack, end)
         problems = self._look_into_guests(result) if as_wanted else []
@@ -215,7 +219,10 @@ class Trial:
         """Follow a server from now on; once its machine is there, say how it is connected."""
         if server_id not in self.trackers:
             self.trackers[server_id] = StageTracker(
-                self.events, server_id, on_reached=lambda mark: self._tell(server_id, mark)
+                self.events,
+                server_id,
+                on_reached=lambda mark: self._tell(server_id, mark),
+                checked=True,
             )
         server = self.testbed.server(server_id)
         if not self._told_wiring and server is not None and server.machine.wiring is not None:

@@ -21,6 +21,7 @@ from hotplate.timing.deadline import Deadline, GuestDeadline
 from hotplate.trial.rest import LOOK_SECONDS
 
 DONE = ("COMPLETE", "FAILED")
+CHECK_SECONDS = 1.0
 NEW_REQUESTS = 5_000
 """How many different requests of the guests are news."""
 
@@ -45,6 +46,8 @@ class Watch:
     :param on_waiting: called with a sentence when a server has to wait for memory of the host.
     :param at_rest: why nothing more is to be expected of the guests, "" while something is; asked
         when nothing new was seen for a short while.
+    :param check: looks at the guests beside that, and adds what it finds to the events; called
+        again and again.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Watch:
         on_server: Callable[[str], None],
         on_waiting: Callable[[str], object] = str,
         at_rest: Callable[[], str] = str,
+        check: Callable[[], object] = str,
     ) -> None:
         self._queue: queue.Queue[Event] = queue.Queue()
         self._settings = settings
@@ -64,6 +68,7 @@ class Watch:
         self._on_server = on_server
         self._on_waiting = on_waiting
         self._at_rest = at_rest
+        self._check = check
         self._events = events
         self._unsubscribe = events.subscribe(self._queue.put)
 
@@ -99,15 +104,19 @@ class Watch:
         silence = GuestDeadline(self._settings.patience, "anything new")
         self._limit = limit = self._limit or GuestDeadline(self._settings.limit, "the stack")
         look = Deadline(LOOK_SECONDS, "a look at the guests")
+        check = Deadline(0, "a check of the guests")
         while True:
             # A fault of ours is an event, so it ends the wait below as well.
             self._events.check()
+            if check.passed:
+                self._check()
+                check.extend(CHECK_SECONDS)
             if look.passed and not (silence.passed or limit.passed):
                 if (why := self._at_rest()) and self._queue.empty():
                     return why
                 look.extend(LOOK_SECONDS)
             try:
-                wait = min(silence.left, limit.left, look.left)
+                wait = min(silence.left, limit.left, look.left, check.left)
                 event = self._queue.get(timeout=max(0.0, wait))
             except queue.Empty:
                 if not silence.passed and not limit.passed:

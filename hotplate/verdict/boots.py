@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from hotplate.events import classify
 from hotplate.events.event import Event
-from hotplate.events.kinds import MachineReset, PowerOn
+from hotplate.events.kinds import BootEnd, MachineReset, PowerOn
 
 SAME_RESET_SECONDS = 1.0
 """How far apart the resets of a guest are that writes nothing on its console."""
@@ -63,12 +63,14 @@ class Boots:
     :ivar reboots: those that the guest did by itself.
     :ivar rebooting: its system was told to reboot, and has not come up again.
     :ivar unsettled: nothing has booted since a reset, whose last words may yet come.
+    :ivar number: of this boot, from 1; another one after a reset or a power cut.
     :ivar began: its system has said something on the console in this boot.
     """
 
     def __init__(self) -> None:
         self.reboots: list[Reboot] = []
         self.rebooting = False
+        self.number = 0
         self._spoke = False
         self._reset_at = float("-inf")
         self._new_boot()
@@ -79,7 +81,8 @@ class Boots:
 
         A login prompt may come before cloud-init has run the user data.
         """
-        return self._told_ended or (self._cloud_init_ended if self._cloud_init else self._ended)
+        by_systemd = self._ended and not self._cloud_init
+        return self._told_ended or self._cloud_init_ended or by_systemd
 
     @property
     def runs_user_data(self) -> bool:
@@ -95,6 +98,8 @@ class Boots:
             self._loaded = self.began = self._told_ended = started.restored
         elif (reset := MachineReset.of(event)) is not None:
             self._see_reset(event, by_guest=reset.by_guest)
+        elif BootEnd.of(event) is not None:
+            self._told_ended = True
         elif text := classify.console_text(event):
             self._see_line(text, event)
 
@@ -106,6 +111,7 @@ class Boots:
     # -- inside ----------------------------------------------------------------------------------
 
     def _new_boot(self) -> None:
+        self.number += 1
         self.unsettled = self.began = self._loaded = self._shutting_down = self._told_ended = False
         self._cloud_init = self._cloud_init_ended = self._user_data = self._ended = False
 

@@ -179,6 +179,10 @@ def no_dhcp(facts: Facts) -> str:
     return ""
 
 
+def network_silent(facts: Facts) -> str:
+    return facts.silent_network
+
+
 def metadata_refused(facts: Facts) -> str:
     if any(classify.status(event) for event in facts.metadata):
         return ""

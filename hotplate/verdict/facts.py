@@ -16,6 +16,7 @@ from hotplate.events.kinds import (
     InterfaceChange,
     LinkChange,
     MachineExit,
+    NetworkAnswer,
     ServerBoot,
     UserDataParts,
 )
@@ -40,6 +41,7 @@ class Facts:
     :param addresses: those that Neutron gave the server's ports; none where it has no such ports.
     :param hook_outputs: what each failed deployment sent back, by the id of its config.
     :param floods: which bounds of the harness's the guest passed, and a sentence for each.
+    :param silent_network: a sentence when the network is not up at the end of the boot, else "".
     :param link_up: False while the guest's network link is cut.
     """
 
@@ -67,6 +69,7 @@ class Facts:
     panic: Event | None = None
     disk_error: DiskError | None = None
     floods: dict[str, str] = field(default_factory=dict)
+    silent_network: str = ""
     link_up: bool = True
     boots: Boots = field(default_factory=Boots)
     last_event: Event | None = None
@@ -216,6 +219,9 @@ def _take(facts: Facts, event: Event) -> None:
         facts.user_data_parts = given.parts
     elif flood := GuestFlood.of(event):
         facts.floods.setdefault(flood.fault, flood.text)
+    elif answer_of_network := NetworkAnswer.of(event):
+        silent = answer_of_network.up is False
+        facts.silent_network = answer_of_network.text if silent else ""
     elif event.kind == "refused":
         facts.refused.append(event)
     elif classify.is_request(event):

@@ -201,6 +201,15 @@ RULES: tuple[Rule, ...] = (
         "(systemd-networkd with a .network file for en* and eth*)",
     ),
     Rule(
+        "network-silent",
+        Stage.NETWORK_UP,
+        (Stage.NETWORK_UP,),
+        detectors.network_silent,
+        "look at what is to bring the network up when the boot goes on, in the image: systemd-"
+        "networkd, ifupdown or NetworkManager, enabled and for these devices; a lease of "
+        "cloud-init's first stage ends with that",
+    ),
+    Rule(
         "metadata-404",
         Stage.METADATA_SERVED,
         _BEFORE_METADATA,

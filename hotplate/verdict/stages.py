@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from hotplate.events import classify
 from hotplate.events.event import Event
-from hotplate.events.kinds import GuestLogin, PowerOn
+from hotplate.events.kinds import GuestLogin, NetworkAnswer, PowerOn
 
 
 class Stage(StrEnum):
@@ -82,6 +82,8 @@ def _network_up(event: Event) -> str:
         return "the guest reached the harness"
     if login := GuestLogin.of(event):
         return _let_in(login)
+    if (answer := NetworkAnswer.of(event)) is not None and answer.up:
+        return answer.text
     text = classify.console_text(event)
     if text and _ADDRESS.search(text):
         return text.strip()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from hotplate.events import classify, expected
 from hotplate.events.event import Event
 from hotplate.events.expected import ExpectedDeployment
-from hotplate.events.kinds import ServerBoot, StackResource, UserDataParts
+from hotplate.events.kinds import NetworkAnswer, ServerBoot, StackResource, UserDataParts
 from hotplate.events.log import EventLog
 from hotplate.verdict.boots import Boots
 from hotplate.verdict.deployment_track import DeploymentTrack, WaitSignal, furthest
@@ -43,6 +44,8 @@ class StageTracker:
 
     :param server: the Nova id of the server to follow.
     :param on_reached: called once a stage with its :class:`Mark`, in the emitting thread.
+    :param checked: somebody asks the guest at the end of its boot whether its network is up, and
+        nothing is done before its answer (:class:`~hotplate.events.kinds.NetworkAnswer`).
     :param unseen: the stages of a server that need not be seen where it runs, and so are not due;
         what is seen of them, or proved by a later stage, counts.
     """
@@ -53,6 +56,7 @@ class StageTracker:
         server: str,
         *,
         on_reached: Callable[[Mark], None] | None = None,
+        checked: bool = False,
         unseen: frozenset[Stage] = frozenset(),
     ) -> None:
         self.server = server
@@ -64,6 +68,10 @@ class StageTracker:
         self.deployments: list[DeploymentTrack] = []
         self.waits: list[WaitSignal] = []
         self.boots = Boots()
+        self.checked = checked
+        self._network = NetworkAnswer()
+        self._answered_in = 0
+        self._from_drive = False
         self._has_source = False
         self._conditions: dict[tuple[str, str], Event] = {}
         self._marks: dict[Stage, Mark] = {}
@@ -118,12 +126,20 @@ class StageTracker:
             if (stage := self._missing_of_server()) is not None:
                 return stage
             track = self.decisive()
-            return track.missing() if track is not None else None
+            stage = track.missing() if track is not None else None
+            silent = self.network_answered and self._network.up is False
+            return Stage.NETWORK_UP if stage is None and silent else stage
 
     def done(self) -> bool:
         """Return True when all that is due was reached, and nothing is about to change that."""
         with self._lock:
-            return self.missing() is None and not self.boots.unsettled
+            settled = not self.boots.unsettled and (self.network_answered or not self.checked)
+            return settled and self.missing() is None
+
+    @property
+    def network_answered(self) -> bool:
+        """Whether the guest was asked in this boot whether its network is up, however it was."""
+        return self._answered_in == self.boots.number
 
     def _missing_of_server(self) -> Stage | None:
         if self.boots.rebooting:
@@ -131,7 +147,18 @@ class StageTracker:
         due = self._of_server()
         # What a deployment reached proves what comes before.
         stage = first_missing(set(self._marks), (*due, *PER_DEPLOYMENT))
+        if stage is not Stage.BOOTED and self._only_drive():
+            stage = Stage.NETWORK_UP
         return stage if stage in due and stage not in self.unseen else None
+
+    def _only_drive(self) -> bool:
+        """Whether all that the guest shows is that it read a config drive, which needs no network.
+
+        Where nothing can show its network, that says nothing.
+        """
+        others = self._marks.keys() - {Stage.BOOTED, Stage.METADATA_SERVED}
+        unseeable = self.network_answered and self._network.up is None
+        return self._from_drive and not others and not unseeable and not self.in_cloud
 
     def decisive(self) -> Track | None:
         """Return the deployment (or awaited signal) to look at, None when none is to blame.
@@ -204,6 +231,8 @@ class StageTracker:
                 if row.proves is None or row.stage in self._marks:
                     continue
                 if evidence := row.proves(event):
+                    if row.stage is Stage.METADATA_SERVED:
+                        self._from_drive = classify.console_text(event) is not None
                     self._mark(Mark(row.stage, event.at, event.wall, evidence), fresh, self._marks)
         if self._on_reached:
             for mark in fresh:
@@ -215,6 +244,11 @@ class StageTracker:
             self.started = event.at
         elif boot := ServerBoot.of(event):
             self.name = boot.name
+        elif (answer := NetworkAnswer.of(event)) is not None:
+            self._network, self._answered_in = answer, self.boots.number
+            if answer.up and (mark := self._marks.get(Stage.NETWORK_UP)):
+                evidence = f"{mark.evidence}; {answer.text}"
+                self._marks[Stage.NETWORK_UP] = replace(mark, evidence=evidence)
         elif (given := UserDataParts.of(event)) is not None and given.sources is not None:
             self._has_source = bool(given.sources)
             parts = [handle.partition("/") for handle in given.handles or []]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -23,7 +24,7 @@ from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.network import segment as module
 from hotplate.network.dhcp import Subnet
 from hotplate.network.segment import Port, Segment, refusal
-from hotplate.timing.deadline import Deadline, retry
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 pytestmark = [pytest.mark.tool("dnsmasq"), pytest.mark.tool("ip"), pytest.mark.tool("busybox")]
 
@@ -568,3 +569,35 @@ def test_an_ordinary_user_has_networks_too():
             text=True,
         )
     assert shown.stdout == "''\n", shown
+
+
+def answers(port: Port, *, wanted: bool) -> bool:
+    """Whether a port answers by ARP; waits for an answer that is wanted, and else for three."""
+    port.ask()
+    with contextlib.suppress(DeadlineExceeded):
+        return retry(
+            lambda _: bool(port.ask()) or None,
+            Deadline(30 if wanted else 1, "an answer"),
+            every=0.2,
+        )
+    return False
+
+
+def test_port_answers_while_its_machine_has_the_address_and_the_link_is_up(attach, station):
+    """What a guest's kernel does by itself, whatever runs in it (arp(7))."""
+    port = attach(5)
+    machine = station(port)
+    assert not answers(port, wanted=False)
+    machine.configure("10.0.0.5")
+    assert answers(port, wanted=True)
+    assert machine.run("ip link set eth0 down")[0] == 0
+    assert not answers(port, wanted=False)
+    assert machine.run("ip link set eth0 up")[0] == 0
+    machine.configure("10.0.0.5")
+    assert answers(port, wanted=True)
+
+
+def test_port_does_not_answer_for_another_address(attach, station):
+    port = attach(5)
+    station(port).configure("10.0.0.77")
+    assert not answers(port, wanted=False)

@@ -1,0 +1,211 @@
+"""Asks each guest at the end of its boot whether its network is up.
+
+That a guest has asked for its metadata shows it for that moment only: cloud-init's first stage has
+a lease of its own, which ends with the stage, and a config drive needs no network.  So a guest is
+asked when its boot has ended: on each port that Neutron gave it by ARP, which its kernel answers
+whatever runs in it, and however it was given the address.  An isolated machine, in QEMU's
+user-mode network, cannot be asked so; there a request that it makes after its boot shows it, or its
+routes, which its kernel drops with the link and the address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from hotplate.errors import HotplateError
+from hotplate.events import classify
+from hotplate.events.event import Event
+from hotplate.events.kinds import BootEnd, NetworkAnswer
+from hotplate.events.log import EventLog
+from hotplate.machine.wiring import METADATA_ADDRESS, Cables
+from hotplate.testbed.server import Server
+from hotplate.timing import host_speed
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline, retry
+from hotplate.trial.rest import LOOK_SECONDS, ask
+from hotplate.verdict.tracker import StageTracker
+
+ANSWER_SECONDS = 20.0
+"""How long a guest that has not answered is asked at the end."""
+
+QUIET_SECONDS = 30.0
+"""How long nothing is heard of a guest whose boot has ended, where neither its console nor its
+shell says so; as long an isolated one without a shell has time for a request."""
+
+_SHELL_SECONDS = 3.0
+_COMMAND_SECONDS = 15.0
+_ROUTES = "cat /proc/net/route"
+_UP, _REJECT = 0x0001, 0x0200
+
+
+@dataclass
+class _Question:
+    """The question to a guest in one of its boots.
+
+    :param boot: its number.
+    :param since: the length of the event log when it was asked first.
+    :param began: seconds on the monotonic clock then.
+    :param shell: when its shell may be asked again.
+    :param inside: the last answer of its shell.
+    """
+
+    boot: int
+    since: int
+    began: float
+    shell: Deadline
+    inside: NetworkAnswer
+
+
+class NetworkCheck:
+    """Looks at the guests of a run, and adds a :class:`NetworkAnswer` for each boot of each.
+
+    :param server: gives a server by Nova's id, None when there is none of it.
+    :param trackers: what is known of each.
+    """
+
+    def __init__(
+        self,
+        events: EventLog,
+        server: Callable[[str], Server | None],
+        trackers: Mapping[str, StageTracker],
+    ) -> None:
+        self._events = events
+        self._server = server
+        self._trackers = trackers
+        self._questions: dict[str, _Question] = {}
+
+    def look(self) -> None:
+        """Ask the guests whose boot has ended, and add the answers that there are."""
+        for server, tracker in self._open():
+            if tracker.boots.ended:
+                asked = self._question(server, tracker)
+                answer = self._answer(server, asked)
+                late = time.monotonic() - asked.began > QUIET_SECONDS * host_speed.factor()
+                if answer.up or (answer.up is None and late):
+                    self._events.add(answer, server=server.spec.id)
+            elif tracker.missing() is None:
+                self._ask_for_the_end(server, self._question(server, tracker))
+
+    def conclude(self) -> None:
+        """Have an answer of each guest, which may be that its network is not up.
+
+        One of which something else is missing is judged by that.
+        """
+        for server, tracker in self._open():
+            if tracker.missing() is not None:
+                continue
+            asked = self._question(server, tracker)
+            # One that is asked now for the first time has its time to answer.
+            asked.shell.end()
+
+            def attempt(
+                last_try: bool, server: Server = server, asked: _Question = asked
+            ) -> NetworkAnswer | None:
+                answer = self._answer(server, asked)
+                return None if answer.up is False and not last_try else answer
+
+            deadline = GuestDeadline(ANSWER_SECONDS, "an answer of the guest's network")
+            self._events.add(retry(attempt, deadline, every=0.5), server=server.spec.id)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _open(self) -> Iterator[tuple[Server, StageTracker]]:
+        """Give the guests that run and have not answered in this boot."""
+        for identity, tracker in list(self._trackers.items()):
+            server = self._server(identity)
+            if server is None or not server.machine.running or tracker.network_answered:
+                continue
+            if not (tracker.boots.rebooting or tracker.boots.unsettled):
+                yield server, tracker
+
+    def _question(self, server: Server, tracker: StageTracker) -> _Question:
+        number = tracker.boots.number
+        asked = self._questions.get(server.spec.id)
+        if asked is None or asked.boot != number or (tracker.boots.ended and not asked.since):
+            since = len(self._events) if tracker.boots.ended else 0
+            nothing = NetworkAnswer(None, "nothing shows whether its network is up")
+            asked = _Question(number, since, time.monotonic(), Deadline(0, "its shell"), nothing)
+            self._questions[server.spec.id] = asked
+            # What it answered until now was before that.
+            _silent_ports(server)
+        return asked
+
+    def _answer(self, server: Server, asked: _Question) -> NetworkAnswer:
+        if isinstance(server.machine.wiring, Cables):
+            silent = _silent_ports(server)
+            if silent:
+                return NetworkAnswer(False, f"the guest does not answer at {' and '.join(silent)}")
+            return NetworkAnswer(True, "it answered when its boot had ended (ARP)")
+        if any(classify.is_request(each) for each in self._of(server, asked.since)):
+            return NetworkAnswer(True, "it asked for something when its boot had ended")
+        if asked.shell.passed:
+            asked.inside = _routed(server) or asked.inside
+            asked.shell = Deadline(LOOK_SECONDS, "its shell")
+        return asked.inside
+
+    def _ask_for_the_end(self, server: Server, asked: _Question) -> None:
+        """See whether the boot of a guest has ended that does not write so on its console."""
+        heard = [
+            each.at
+            for each in self._of(server)
+            if each.source == "console"
+            or (classify.is_request(each) and not classify.is_poll(each))
+        ]
+        quiet = time.monotonic() - max(heard, default=asked.began)
+        if quiet < min(LOOK_SECONDS, QUIET_SECONDS) or not asked.shell.passed:
+            return
+        asked.shell = Deadline(min(LOOK_SECONDS, QUIET_SECONDS), "its shell")
+        inside = ask(server)
+        if inside is not None and inside.booted:
+            self._events.add(BootEnd("systemd has started everything"), server=server.spec.id)
+        elif inside is None and quiet > QUIET_SECONDS * host_speed.factor():
+            text = f"nothing was heard of it for {quiet:.0f} s"
+            self._events.add(BootEnd(text), server=server.spec.id)
+
+    def _of(self, server: Server, since: int = 0) -> list[Event]:
+        return [each for each in self._events.since(since) if each.server == server.spec.id]
+
+
+def _silent_ports(server: Server) -> list[str]:
+    """Return the addresses for which a guest has not answered, and ask for them again."""
+    if not isinstance(server.machine.wiring, Cables):
+        return []
+    # A port that comes or goes meanwhile is looked at the next time.
+    with contextlib.suppress(HotplateError, ValueError):
+        return [where for where, answered in server.links.ask().items() if not answered]
+    return ["its ports"]
+
+
+def _routed(server: Server) -> NetworkAnswer | None:
+    """Return what the routes of a guest say; None when it lets nobody in."""
+    try:
+        shell = server.shell(seconds=_SHELL_SECONDS)
+        answer = shell.run(_ROUTES, timeout=_COMMAND_SECONDS)
+    except (HotplateError, DeadlineExceeded, OSError):
+        return None
+    if answer.rc:
+        return None
+    if device := route_to(METADATA_ADDRESS, answer.stdout.decode(errors="replace")):
+        return NetworkAnswer(True, f'it had a route by "{device}" when its boot had ended')
+    return NetworkAnswer(False, f"the guest has no route to {METADATA_ADDRESS}, nor any other way")
+
+
+def route_to(address: str, table: str) -> str:
+    """Return the device by which an address is reached; "" when there is none.
+
+    :param table: Linux's ``/proc/net/route`` (fib_trie.c), whose numbers are in the processor's
+        order of bytes, which is little-endian on every one that we boot.
+    """
+    target = int.from_bytes(IPv4Address(address).packed, "little")
+    for line in table.splitlines()[1:]:
+        words = line.split()
+        try:
+            device, to, flags, mask = words[0], *(int(words[place], 16) for place in (1, 3, 7))
+        except (IndexError, ValueError):
+            continue
+        if device != "lo" and target & mask == to and flags & _UP and not flags & _REJECT:
+            return device
+    return ""

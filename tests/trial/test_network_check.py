@@ -1,0 +1,248 @@
+"""A guest is asked at the end of its boot whether its network is up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hotplate.errors import MachineLostError
+from hotplate.guest.base import CommandResult
+from hotplate.machine.wiring import Cables
+from hotplate.trial import network_check, rest
+from hotplate.trial.network_check import NetworkCheck, route_to
+from hotplate.verdict.stages import Stage
+from hotplate.verdict.tracker import StageTracker
+from hotplate.verdict.verdict import StackResult, Subject, judge
+
+ROUTES = """\
+Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+ens4\t00A9FEA9\t00000000\t0001\t0\t0\t1024\t00FFFFFF\t0\t0\t0
+"""
+DEFAULT = ROUTES.replace("00A9FEA9", "00000000").replace("00FFFFFF", "00000000")
+NO_ROUTES = ROUTES.splitlines()[0] + "\n"
+DRIVE = "Cloud-init v. 22.4.2 finished at ... Datasource DataSourceConfigDrive [net=local,ver=2]"
+RUNNING = "Cloud-init v. 22.4.2 running 'init-local' at ..."
+
+
+class Guest:
+    """A server in its place: ports that answer or do not, a shell that is there or is not."""
+
+    def __init__(self, story: Any) -> None:
+        self.spec = SimpleNamespace(id=story.tracker.server, name="web")
+        self.ports: dict[str, bool] = {'10.0.0.5 on "private"': True}
+        self.routes: str | None = None
+        self.state = "running"
+        self.asked = 0
+        self.machine = SimpleNamespace(running=True, wiring=None)
+
+    @property
+    def links(self) -> Any:
+        return self
+
+    def ask(self) -> dict[str, bool]:
+        # An answer comes after the question.
+        self.asked += 1
+        return self.ports if self.asked > 1 else dict.fromkeys(self.ports, False)
+
+    def shell(self, *, seconds: float) -> Any:
+        if self.routes is None:
+            raise MachineLostError("nobody is let in")
+        return self
+
+    def run(self, command: str, *, timeout: float) -> CommandResult:
+        text = self.routes if command == network_check._ROUTES else self.state
+        return CommandResult(command, 0, (text or "").encode(), b"")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    for module, name in (
+        (network_check, "ANSWER_SECONDS"),
+        (network_check, "LOOK_SECONDS"),
+        (network_check, "QUIET_SECONDS"),
+    ):
+        monkeypatch.setattr(module, name, 0.0)
+
+
+@pytest.fixture
+def tracker(story):
+    """A plain server's: nothing is deployed on it."""
+    story.deployed = False
+    return StageTracker(story.events, story.tracker.server, checked=True)
+
+
+@pytest.fixture
+def guest(story):
+    return Guest(story)
+
+
+@pytest.fixture
+def on_networks(guest):
+    guest.machine.wiring = object.__new__(Cables)
+    return guest
+
+
+@pytest.fixture
+def check(story, guest, tracker):
+    return NetworkCheck(story.events, lambda _: guest, {guest.spec.id: tracker})
+
+
+def served(story):
+    """To the point at which cloud-init has its metadata, over a network that may be its own."""
+    story.boot()
+    story.console(RUNNING)
+    story.metadata()
+
+
+def verdict_of(story, tracker):
+    return judge(
+        Subject(image="web.qcow2"),
+        story.events,
+        [tracker],
+        StackResult("CREATE_COMPLETE"),
+        now=story.events.emit("harness", "now").at,
+    )
+
+
+def test_guest_is_asked_when_its_boot_has_ended(story, tracker, check, on_networks):
+    served(story)
+    check.look()
+    assert tracker.missing() is None
+    assert not tracker.done()
+    story.console("Cloud-init v. 22.4.2 finished at ...")
+    check.look()
+    assert tracker.done()
+    assert verdict_of(story, tracker).passed
+    (up,) = [mark for mark in tracker.marks() if mark.stage is Stage.NETWORK_UP]
+    assert "answered when its boot had ended" in up.evidence
+
+
+@pytest.mark.parametrize("silent", ['10.0.0.5 on "private"', '10.1.0.5 on "backend"'])
+def test_guest_fails_at_network_up_when_a_port_does_not_answer(
+    story, tracker, check, on_networks, silent
+):
+    """A plain dib image: cloud-init's first stage has a lease, and nothing has one after it."""
+    on_networks.ports = {'10.0.0.5 on "private"': True, '10.1.0.5 on "backend"': True}
+    on_networks.ports[silent] = False
+    served(story)
+    story.console("Cloud-init v. 22.4.2 finished at ...")
+    check.look()
+    check.look()
+    assert not tracker.done()
+    check.conclude()
+    verdict = verdict_of(story, tracker)
+    assert verdict.diagnosis.fault == "network-silent"
+    line = f"FAILED: not reached: network up: the guest does not answer at {silent}. "
+    assert verdict.last_line().startswith(line)
+    assert [each.seconds is None for each in verdict.stages] == [False, True, False]
+
+
+def test_config_drive_shows_no_network(story, tracker, check, on_networks):
+    story.boot()
+    story.console(DRIVE)
+    assert tracker.missing() is Stage.NETWORK_UP
+    assert Stage.NETWORK_UP not in [mark.stage for mark in tracker.marks()]
+    check.look()
+    assert tracker.done()
+    (up,) = [mark for mark in tracker.marks() if mark.stage is Stage.NETWORK_UP]
+    assert not up.implied
+
+
+def test_agent_that_polls_shows_the_network_whatever_the_metadata_came_from(story):
+    story.boot()
+    story.console(DRIVE)
+    assert story.tracker.missing() is Stage.NETWORK_UP
+    story.poll()
+    assert story.tracker.missing() is Stage.DEPLOYMENT_DELIVERED
+
+
+def test_answer_of_the_boot_before_a_reboot_does_not_count(story, tracker, check, on_networks):
+    served(story)
+    story.console("Cloud-init v. 22.4.2 finished at ...")
+    check.look()
+    assert tracker.done()
+    story.console("[  OK  ] Reached target reboot.target - System Reboot.")
+    story.emit("machine", "reset", reason="guest-reset", by_guest=True)
+    story.console("Booting from Hard Disk...", "Welcome to Debian GNU/Linux 12 (bookworm)!")
+    check.look()
+    assert not tracker.done()
+    story.console("debian login: ")
+    check.look()
+    assert tracker.done()
+
+
+def test_isolated_guest_shows_its_network_by_a_request_after_its_boot(story, tracker, check):
+    served(story)
+    story.console("Cloud-init v. 22.4.2 finished at ...")
+    check._question(check._server(""), tracker)
+    story.poll()
+    check.look()
+    assert tracker.done()
+
+
+@pytest.mark.parametrize(
+    ("routes", "passes"), [(ROUTES, True), (DEFAULT, True), (NO_ROUTES, False), (None, True)]
+)
+def test_isolated_guest_shows_its_network_by_its_routes(
+    story, tracker, check, guest, routes, passes
+):
+    """One that neither asks for anything nor lets anybody in shows nothing, and is not blamed."""
+    guest.routes = routes
+    served(story)
+    story.console("Cloud-init v. 22.4.2 finished at ...")
+    check.look()
+    check.conclude()
+    verdict = verdict_of(story, tracker)
+    assert verdict.passed == passes
+    assert passes or "no route to 169.254.169.254" in verdict.last_line()
+
+
+@pytest.mark.parametrize("shell", [True, False])
+def test_end_of_the_boot_is_found_where_the_console_does_not_show_it(
+    story, tracker, check, on_networks, monkeypatch, shell
+):
+    on_networks.routes = ROUTES if shell else None
+    story.power()
+    story.metadata()
+    if shell:
+        on_networks.state = "starting"
+        check.look()
+        assert not tracker.boots.ended
+        on_networks.state = "running"
+    check.look()
+    assert tracker.boots.ended
+    check.look()
+    check.look()
+    assert tracker.done()
+
+
+def test_guest_of_which_something_else_is_missing_is_judged_by_that(story, check, on_networks):
+    on_networks.ports = {'10.0.0.5 on "private"': False}
+    story.boot()
+    check.conclude()
+    assert not [event for event in story.events if event.kind == "network"]
+
+
+def test_guest_that_only_lacks_its_network_is_waited_for(story, tracker):
+    served(story)
+    assert rest.is_waited_for(tracker)
+
+
+@pytest.mark.parametrize(
+    ("row", "device"),
+    [
+        ("ens4\t00A9FEA9\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0", "ens4"),
+        ("ens4\tFEA9FEA9\t0200000A\t0007\t0\t0\t0\tFFFFFFFF\t0\t0\t0", "ens4"),
+        ("ens4\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0", ""),
+        # A device that is down, a route that rejects (RTF_UP, RTF_REJECT), the loopback.
+        ("ens4\t00000000\t00000000\t0000\t0\t0\t0\t00000000\t0\t0\t0", ""),
+        ("*\t00000000\t00000000\t0201\t0\t0\t0\t00000000\t0\t0\t0", ""),
+        ("lo\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0", ""),
+        ("nonsense", ""),
+        ("ens4\tx\ty\tz", ""),
+    ],
+)
+def test_route_is_read_from_the_kernels_table(row, device):
+    assert route_to("169.254.169.254", f"{NO_ROUTES}{row}\n") == device
