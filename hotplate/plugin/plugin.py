@@ -60,6 +60,11 @@ _ARTIFACTS: pytest.StashKey[Artifacts] = pytest.StashKey()
 NEEDS_IMAGE = "hotplate_needs_image"
 """The plug-in's own marker of a test that is skipped because no image was given."""
 
+NO_AGENT = (
+    "has no agent: each test boots its server, which is ready when its boot has ended; nothing is "
+    "saved, and nothing can be deployed to it"
+)
+
 REQUIRED = "an image is required, but none was given (--image=IMAGE)"
 
 MARKERS = (
@@ -370,11 +375,14 @@ def _supply(
             yield owned.enter_context(_in_cloud(request.config, image, hotplate_settings))
             return
         with one_sentence():
+            if not (agent := _has_agent(image, hotplate_settings)):
+                _say(request.config, f"{image} {NO_AGENT}")
             pool = owned.enter_context(
                 open_pool(
                     image,
                     hotplate_settings,
                     _folder(request.config),
+                    agent=agent,
                     cold=options.value(request.config, "cold"),
                     say=lambda text: _say(request.config, text),
                     others=named.open_all(
@@ -385,6 +393,23 @@ def _supply(
                 )
             )
         yield pool
+
+
+def _has_agent(image: Image, settings: Settings) -> bool:
+    """Return False for an image that is seen to have none."""
+    from hotplate.inspection.inspection import inspected
+
+    with (
+        # What cannot be read may have one.
+        contextlib.suppress(HotplateError),
+        inspected(
+            image.path,
+            allow_backing=settings.allow_backing,
+            checksums=settings.cache / "checksums",
+        ) as inspection,
+    ):
+        return inspection.contents is None or inspection.contents.runs_deployments
+    return True
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed import warm_state as warm
-from hotplate.testbed.first_boot import boot
+from hotplate.testbed.first_boot import boot, boot_without_agent
 from hotplate.testbed.testbed import Testbed
 
 if TYPE_CHECKING:
@@ -21,10 +21,16 @@ if TYPE_CHECKING:
 
 
 class ServerPool:
-    """The servers of one image: its cloud is on a warm state's database, or empty to boot cold."""
+    """The servers of one image: its cloud is on a warm state's database, or empty to boot cold.
 
-    def __init__(self, testbed: Testbed, state: warm.WarmState | None) -> None:
+    :param agent: whether the image has one.
+    """
+
+    def __init__(
+        self, testbed: Testbed, state: warm.WarmState | None, *, agent: bool = True
+    ) -> None:
         self.testbed = testbed
+        self._agent = agent
         self._state = state
         # Restored at once, because a state that does not restore is to be found out first.
         self._ready = None if state is None else state.restore(testbed)
@@ -42,14 +48,16 @@ class ServerPool:
                 "one server of an image at a time; a module uses one or the other"
             )
         since = len(self.testbed.events)
-        if cold or self._state is None:
+        if not self._agent:
+            ready = boot_without_agent(self.testbed)
+        elif cold or self._state is None:
             ready = boot(self.testbed)
         elif self._ready is not None:
             ready, self._ready, since = self._ready, None, 0
         else:
             ready = self._state.restore(self.testbed)
         self._lent = True
-        return ServerUnderTest(self.testbed, ready, since=since)
+        return ServerUnderTest(self.testbed, ready, since=since, agent=self._agent)
 
     def clear_faults(self) -> None:
         """Take every planted fault away."""
@@ -78,6 +86,7 @@ def open_pool(
     folder: Path,
     *,
     cold: bool,
+    agent: bool = True,
     say: Callable[[str], None],
     others: Mapping[str, Image] | None = None,
 ) -> Iterator[ServerPool]:
@@ -87,6 +96,7 @@ def open_pool(
 
     :param folder: where a folder for it is made.
     :param cold: boot each server, and use no state.
+    :param agent: whether the image has one; without it there is no state to save.
     :param say: called with sentences on what takes long.
     :param others: more images by name; see :class:`~hotplate.testbed.testbed.Testbed`.
     """
@@ -96,8 +106,8 @@ def open_pool(
             testbed = Testbed(
                 image, settings=settings, directory=directory, events=EventLog(), others=others
             )
-            if cold:
-                pool = ServerPool(owned.enter_context(testbed), None)
+            if cold or not agent:
+                pool = ServerPool(owned.enter_context(testbed), None, agent=agent)
                 break
             state = warm.find_or_make(image, settings, directory=directory / "first-boot", say=say)
             with contextlib.ExitStack() as trial:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hotplate.errors import ImageError
 from hotplate.events import classify
 from hotplate.events.kinds import InternalFault
 from hotplate.guest.base import COMMAND_SECONDS, CommandResult
@@ -76,8 +77,11 @@ class ServerUnderTest(Driver):
             assert server.host.file("/etc/motd").contains("hello")
     """
 
-    def __init__(self, testbed: Testbed, server: Server, *, since: int = 0) -> None:
+    def __init__(
+        self, testbed: Testbed, server: Server, *, since: int = 0, agent: bool = True
+    ) -> None:
         self._testbed = testbed
+        self._agent = agent
         self._server = server
         self.deployments: list[Deployment] = []
         self._since = since
@@ -117,7 +121,13 @@ class ServerUnderTest(Driver):
         :param outputs: names, or Heat's maps with ``name`` and ``error_output``.
         :param transport: Heat's ``signal_transport``.
         :raises TemplateError: when Heat refuses it.
+        :raises ImageError: when the image has no agent.
         """
+        if not self._agent:
+            raise ImageError(
+                f'the image "{self._testbed.image.path}" has no agent, so no deployment runs',
+                hint=f"hotplate inspect {self._testbed.image.path}",
+            )
         spec = DeploymentSpec(
             group=group,
             config=config,

@@ -1,17 +1,22 @@
-"""A server from power-on to "agent idle and polling", with news on the way: it takes a while."""
+"""A server from power-on to "agent idle and polling", with news on the way: it takes a while.
+
+Of an image without an agent, to the end of its boot.
+"""
 
 from __future__ import annotations
 
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from hotplate.errors import HostError, HotplateError, ImageError, MachineLostError
 from hotplate.events import classify, console_patterns
 from hotplate.events.event import Event
 from hotplate.events.kinds import DiskError, GuestPanic, MachineExit
 from hotplate.events.log import EventLog
+from hotplate.settings import Datasource
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.text import clean
@@ -38,11 +43,14 @@ CONSOLE_LINES = 100
 NEWS_SECONDS = 30.0
 """After that long without a step, what the console shows is reported."""
 
-AT_REST = (
-    # systemd has started everything, and os-refresh-config holds its lock no more.
-    "case $(systemctl is-system-running) in running | degraded) ;; *) exit 1 ;; esac; "
-    "flock --nonblock /run/os-refresh-config.lock true"
-)
+BOOT_ENDED = "case $(systemctl is-system-running) in running | degraded) ;; *) exit 1 ;; esac"
+"""systemd has started everything."""
+
+AT_REST = f"{BOOT_ENDED}; flock --nonblock /run/os-refresh-config.lock true"
+"""os-refresh-config holds its lock no more, either."""
+
+WITHOUT_AGENT = f"command -v systemctl >/dev/null || exit 0; {BOOT_ENDED}"
+"""The shell itself comes late in the boot, where it is not systemd that says when it ends."""
 
 TEMPLATE = {
     "heat_template_version": "2018-08-31",
@@ -66,6 +74,23 @@ TEMPLATE = {
     },
 }
 
+PLAIN_TEMPLATE = {
+    "heat_template_version": "2018-08-31",
+    "resources": {
+        "server": {
+            "type": "OS::Nova::Server",
+            "properties": {
+                "name": STACK,
+                "image": "the image under test",
+                "flavor": "m1.small",
+                "key_name": "hotplate",
+                "user_data_format": "RAW",
+            },
+        }
+    },
+}
+"""Of an image without an agent."""
+
 STEPS: tuple[tuple[str, Callable[[Event], bool]], ...] = (
     ("the console talks", lambda event: classify.console_text(event) is not None),
     ("the network is up", classify.is_request),
@@ -77,17 +102,40 @@ STEPS: tuple[tuple[str, Callable[[Event], bool]], ...] = (
 )
 """What is reported of a boot -> the event that shows it, in the order in which they come."""
 
+TALKS, _, SERVED, POLLED = STEPS
+
+
+@dataclass(frozen=True)
+class Sign:
+    """The last step of a boot that events show.
+
+    :param step: of :data:`STEPS`.
+    :param times: so often it has to be seen.
+    :param missing: what did not happen, as it reads behind "the image was booted, but".
+    """
+
+    step: tuple[str, Callable[[Event], bool]]
+    times: int
+    missing: str
+
+
+POLLING = Sign(POLLED, POLLS, "its agent never polled Heat")
+ASKED = Sign(SERVED, 1, "it never asked for its metadata")
+WROTE = Sign(TALKS, 1, "its console is silent")
+"""Of a server whose metadata lies on a drive, which nobody sees it read."""
+
 
 class Narrator:
     """Tells the steps of one server's boot, and what its console shows when none comes for long.
 
     :param say: called with sentences.
+    :param last: the last step that is expected.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], last: Sign = POLLING) -> None:
         self._say = say
         self._began = self._reported = time.monotonic()
-        self._left = list(STEPS)
+        self._left = list(STEPS[: STEPS.index(last.step) + 1])
         self._line = ""
 
     def see(self, event: Event) -> None:
@@ -118,25 +166,10 @@ def boot(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Se
     :param say: called with how far it has come, in sentences.
     :raises ImageError: when it does not come so far.
     """
-    settings = testbed.settings
-    heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    stop = testbed.events.subscribe(heard.put)
+    narrator = Narrator(say)
+    server = _started(testbed, TEMPLATE, POLLING, narrator)
     try:
-        # There may have been others in this cloud before.
-        name = f"{STACK}-{len(testbed.events)}"
-        testbed.cloud.heat().stacks.create(stack_name=name, template=TEMPLATE)
-        narrator = Narrator(say)
-        server = testbed.compute.servers[_wait_for_polls(testbed, heard, narrator)]
-    finally:
-        stop()
-    try:
-        shell = server.shell(seconds=settings.patience)
-
-        def at_rest(_last_try: bool) -> bool | None:
-            narrator.remind()
-            return shell.run(AT_REST).rc == 0 or None
-
-        retry(at_rest, GuestDeadline(settings.patience, "the agent to be idle"), every=0.5)
+        _wait_for_shell(testbed, server, AT_REST, narrator, "the agent to be idle")
     except DeadlineExceeded as error:
         raise ImageError(
             f"the image was booted and its agent polls Heat, but it did not come to rest: {error}",
@@ -144,6 +177,56 @@ def boot(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Se
         ) from error
     narrator.tell("it is idle")
     return server
+
+
+def boot_without_agent(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Server:
+    """Boot a server of an image that has no agent, and return it once its boot has ended.
+
+    :param say: called with how far it has come, in sentences.
+    :raises ImageError: when it does not come so far.
+    """
+    seen = testbed.settings.datasource in (Datasource.OPENSTACK, Datasource.EC2)
+    sign = ASKED if seen else WROTE
+    narrator = Narrator(say, sign)
+    server = _started(testbed, PLAIN_TEMPLATE, sign, narrator)
+    try:
+        _wait_for_shell(testbed, server, WITHOUT_AGENT, narrator, "the boot to end")
+    except DeadlineExceeded as error:
+        raise ImageError(
+            f"the image was booted, but the boot did not end: {error}",
+            hint=f"hotplate test {testbed.image.path}",
+        ) from error
+    narrator.tell("its boot has ended")
+    return server
+
+
+def _started(
+    testbed: Testbed, template: Mapping[str, object], sign: Sign, narrator: Narrator
+) -> Server:
+    """Create a stack with one server, and return that when it has come so far."""
+    heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    stop = testbed.events.subscribe(heard.put)
+    try:
+        # There may have been others in this cloud before.
+        name = f"{STACK}-{len(testbed.events)}"
+        testbed.cloud.heat().stacks.create(stack_name=name, template=template)
+        return testbed.compute.servers[_wait_for(sign, testbed, heard, narrator)]
+    finally:
+        stop()
+
+
+def _wait_for_shell(
+    testbed: Testbed, server: Server, command: str, narrator: Narrator, what: str
+) -> None:
+    """Wait until a command succeeds in the guest."""
+    patience = testbed.settings.patience
+    shell = server.shell(seconds=patience)
+
+    def succeeds(_last_try: bool) -> bool | None:
+        narrator.remind()
+        return shell.run(command).rc == 0 or None
+
+    retry(succeeds, GuestDeadline(patience, what), every=0.5)
 
 
 def wait_between_polls(events: EventLog, server: Server) -> bool:
@@ -168,10 +251,13 @@ def wait_between_polls(events: EventLog, server: Server) -> bool:
     return False
 
 
-def _end(testbed: Testbed, event: Event, console: Iterable[str]) -> HotplateError | None:
+def _end(
+    testbed: Testbed, event: Event, console: Iterable[str], sign: Sign
+) -> HotplateError | None:
     """Return what a boot ended with, if the guest never continues after an event.
 
     :param console: its last lines.
+    :param sign: what was waited for.
     """
     why = classify.hopeless(event)
     if classify.is_loss(event) or _panicked_for_the_host(event, console):
@@ -189,9 +275,9 @@ def _end(testbed: Testbed, event: Event, console: Iterable[str]) -> HotplateErro
         # We chose that CPU: it is the best that this host has.
         return HostError(f"the image was booted, but {why}", hint=pattern.advice)
     if why:
-        return _never_polled(testbed, why)
+        return _never_came(testbed, sign, why)
     if ended := MachineExit.of(event):
-        return _never_polled(testbed, f"the machine ended ({ended.reason})")
+        return _never_came(testbed, sign, f"the machine ended ({ended.reason})")
     return None
 
 
@@ -202,21 +288,24 @@ def _panicked_for_the_host(event: Event, console: Iterable[str]) -> bool:
     return any(finding.pattern.of_host for finding in console_patterns.scan(console))
 
 
-def _never_polled(testbed: Testbed, why: str = "") -> ImageError:
+def _never_came(testbed: Testbed, sign: Sign, why: str = "") -> ImageError:
     return ImageError(
-        f"the image was booted, but its agent never polled Heat{': ' if why else ''}{why}",
+        f"the image was booted, but {sign.missing}{': ' if why else ''}{why}",
         hint=f"hotplate test {testbed.image.path}",
     )
 
 
-def _wait_for_polls(testbed: Testbed, heard: queue.SimpleQueue[Event], narrator: Narrator) -> str:
-    """Return the id of the server that was switched on, once its agent has polled a few times."""
+def _wait_for(
+    sign: Sign, testbed: Testbed, heard: queue.SimpleQueue[Event], narrator: Narrator
+) -> str:
+    """Return the id of the server that was switched on, once a sign has been seen of it."""
     patience = testbed.settings.patience
-    silence = GuestDeadline(patience, "the agent's first polls")
+    words, shows = sign.step
+    silence = GuestDeadline(patience, words)
     ours = ""
     console: deque[str] = deque(maxlen=CONSOLE_LINES)
-    polls = 0
-    while polls < POLLS:
+    seen = 0
+    while seen < sign.times:
         try:
             event = heard.get(timeout=min(silence.left, NEWS_SECONDS))
         except queue.Empty:
@@ -225,16 +314,16 @@ def _wait_for_polls(testbed: Testbed, heard: queue.SimpleQueue[Event], narrator:
                 continue
             event = None
         if event is None:
-            raise _never_polled(testbed)
+            raise _never_came(testbed, sign)
         if event.source == "machine" and event.kind == "power-on":
             ours = ours or event.server
         if event.server == ours:
             narrator.see(event)
             console.append(classify.console_text(event) or "")
-            if (end := _end(testbed, event, console)) is not None:
+            if (end := _end(testbed, event, console, sign)) is not None:
                 raise end
-            polls += classify.is_poll(event) and classify.answered(event)
+            seen += shows(event)
         narrator.remind()
-        if not classify.is_request(event) or polls:
+        if not classify.is_request(event) or seen:
             silence.extend(patience)
     return ours

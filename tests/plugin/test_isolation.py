@@ -9,7 +9,9 @@ import pytest
 
 from hotplate.cloud.cloud import Cloud
 from hotplate.cloud.nova.compute import GuestServices, ServerSpec
+from hotplate.errors import ImageError
 from hotplate.events.log import EventLog
+from hotplate.plugin import pool
 from hotplate.plugin.pool import ServerPool
 from hotplate.stacks.deployment import Deployment, DeploymentSpec
 from hotplate.testbed.first_boot import TEMPLATE
@@ -44,6 +46,17 @@ def testbed(tmp_path):
         cloud.heat().stacks.create(stack_name="warm", template=TEMPLATE)
         retry(lambda _: True if compute.specs else None, Deadline(60, "the server"))
         yield SimpleNamespace(cloud=cloud, compute=compute, events=cloud.events, servers=[])
+
+
+def test_server_without_an_agent_is_booted_plainly_and_takes_no_deployment(monkeypatch):
+    booted = SimpleNamespace(spec=SimpleNamespace(id="web", name="web"))
+    monkeypatch.setattr(pool, "boot_without_agent", lambda testbed: booted)
+    testbed = SimpleNamespace(events=EventLog(), image=SimpleNamespace(path="web.qcow2"))
+    server = ServerPool(testbed, None, agent=False).server()
+    assert server.id == "web"
+    with pytest.raises(ImageError, match=r'"web\.qcow2" has no agent, so no deployment runs'):
+        server.deploy(group="script", config="#!/bin/sh\n")
+    assert server.deployments == []
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["delivered", "just begun"])

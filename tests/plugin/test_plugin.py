@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+SBIN = "/usr/sbin:/sbin:/usr/bin:/bin"
 TESTS = """
     import pytest
 
@@ -489,6 +491,39 @@ def test_a_test_for_a_hook_that_is_not_there_boots_nothing(project, tmp_path, ra
     done = project.runpytest_subprocess(f"--image={image}", "-rs")
     done.assert_outcomes(skipped=1)
     assert "the image has no hook for puppet, by web.manifest.json" in done.stdout.str()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("mke2fs", path=SBIN) is None, reason="needs mke2fs on this host")
+def test_image_without_an_agent_is_named_and_not_waited_for(project, tmp_path):
+    """Its state "agent idle and polling" would never come; a stack needs no guest of ours."""
+    for each in ("etc", "usr"):
+        (tmp_path / "root" / each).mkdir(parents=True)
+    command = [
+        "mke2fs",
+        "-q",
+        "-F",
+        "-t",
+        "ext4",
+        "-d",
+        tmp_path / "root",
+        tmp_path / "web.raw",
+        "4M",
+    ]
+    subprocess.run(command, check=True, env={"PATH": SBIN})
+    for suffix in ("vmlinuz", "initrd"):
+        (tmp_path / f"web.{suffix}").write_bytes(b"nothing that boots")
+    project.makepyfile(
+        test_it="""
+        def test_cloud(cloud):
+            assert list(cloud.heat().stacks.list()) == []
+        """
+    )
+    done = project.runpytest_subprocess(f"--image={tmp_path / 'web.raw'}", timeout=120)
+    done.assert_outcomes(passed=1)
+    printed = done.stderr.str() + done.stdout.str()
+    assert "web.raw has no agent: each test boots its server" in printed
+    assert "to restore it from then on" not in printed
 
 
 @pytest.mark.root

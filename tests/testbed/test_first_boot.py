@@ -21,6 +21,7 @@ import pytest
 from hotplate.errors import HostError, ImageError, MachineLostError
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
+from hotplate.settings import Datasource
 from hotplate.testbed import first_boot
 from hotplate.testbed.first_boot import Narrator
 
@@ -152,9 +153,69 @@ def test_a_guest_that_stops_ends_the_wait_and_it_says_why(events, error, why):
         image=SimpleNamespace(path="a.qcow2"),
     )
     with pytest.raises(error) as raised:
-        first_boot._wait_for_polls(testbed, heard, Narrator(lambda _: None))
+        first_boot._wait_for(first_boot.POLLING, testbed, heard, Narrator(lambda _: None))
     assert why in raised.value.message
     assert heard.empty()
+
+
+class PlainTestbed:
+    """A testbed whose server does what it is told to when its stack is created."""
+
+    def __init__(self, datasource: Datasource, events: list[Event]) -> None:
+        self.settings = SimpleNamespace(patience=600.0, datasource=datasource)
+        self.image = SimpleNamespace(path="a.qcow2")
+        self.directory = "first-boot"
+        self.events = EventLog()
+        self.happening = events
+        self.templates: list[dict[str, Any]] = []
+        self.cloud = SimpleNamespace(heat=lambda: SimpleNamespace(stacks=self))
+        self.compute = SimpleNamespace(servers={"web": self})
+        self.commands: list[str] = []
+
+    def create(self, *, stack_name: str, template: dict[str, Any]) -> None:
+        del stack_name
+        self.templates.append(template)
+        for event in (POWER, *self.happening):
+            self.events._append(event)
+
+    def shell(self, *, seconds: float) -> PlainTestbed:
+        assert seconds == self.settings.patience
+        return self
+
+    def run(self, command: str) -> SimpleNamespace:
+        self.commands.append(command)
+        return SimpleNamespace(rc=0 if len(self.commands) > 1 else 1)
+
+
+@pytest.mark.parametrize(
+    ("datasource", "event"), [(Datasource.OPENSTACK, METADATA), (Datasource.CONFIG_DRIVE, LINE)]
+)
+def test_server_without_an_agent_is_ready_when_its_boot_has_ended(datasource, event):
+    """It never polls; of what it reads from a drive nothing is seen but its console."""
+    testbed = PlainTestbed(datasource, [event])
+    lines: list[str] = []
+    assert first_boot.boot_without_agent(testbed, say=lines.append) is testbed
+    properties = testbed.templates[0]["resources"]["server"]["properties"]
+    assert properties["user_data_format"] == "RAW"
+    assert testbed.commands == [first_boot.WITHOUT_AGENT] * 2
+    assert lines[-1].endswith("its boot has ended")
+
+
+def test_server_without_an_agent_that_panics_is_not_waited_for():
+    testbed = PlainTestbed(Datasource.OPENSTACK, [Event("machine", "panic", "web")])
+    with pytest.raises(ImageError, match="it never asked for its metadata: the guest's kernel"):
+        first_boot.boot_without_agent(testbed)
+
+
+@pytest.mark.parametrize(
+    ("state", "status"), [("running", 0), ("degraded", 0), ("starting", 1), ("", 0)]
+)
+def test_boot_has_ended_when_systemd_says_so(tmp_path, state, status):
+    if state:
+        (program := tmp_path / "systemctl").write_text(f"#!/bin/sh\necho {state}\n")
+        program.chmod(0o755)
+    command = ["/bin/sh", "-c", first_boot.WITHOUT_AGENT]
+    assert subprocess.run(command, env={"PATH": str(tmp_path)}, check=False).returncode == status
 
 
 # -- between two polls ----------------------------------------------------------------------------
