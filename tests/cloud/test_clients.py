@@ -55,6 +55,20 @@ def test_keystone_refuses(cloud: Any, change: dict[str, str]) -> None:
         owner_session(cloud, **change).get_token()
 
 
+def test_a_revoked_token_opens_nothing(cloud: Any, openstack: Any) -> None:
+    client = keystone_client.Client(session=owner_session(cloud))
+    doomed = owner_session(cloud).get_token()
+    client.tokens.revoke_token(doomed)
+    with pytest.raises(ks_exceptions.NotFound):
+        client.tokens.validate(doomed)
+    with pytest.raises(ks_exceptions.NotFound):
+        client.tokens.revoke_token(doomed)
+    headers = {"X-Auth-Token": doomed}
+    url = f"{cloud.endpoints['nova']}/v2.1/servers"
+    assert requests.get(url, headers=headers, timeout=10).status_code == 401
+    openstack("token", "revoke", owner_session(cloud).get_token())
+
+
 def test_heat_refuses_a_bad_token(cloud: Any) -> None:
     url = f"{cloud.endpoints['heat']}/v1/{cloud.credentials.project_id}/stacks"
     for headers in ({}, {"X-Auth-Token": "gAAAAAnonsense"}):

@@ -96,6 +96,10 @@ class KeystoneApi:
             headers.append(("X-Subject-Token", subject))
             return "200 OK", self._identity.describe(grant, side)
         if method == "DELETE":
+            try:
+                self._identity.revoke(subject)
+            except IdentityError as error:
+                raise _KeystoneHttpError("404 Not Found", f"{error}") from error
             return "204 No Content", None
         raise _KeystoneHttpError("405 Method Not Allowed", "The method is not allowed.")
 

@@ -87,6 +87,10 @@ class Grant:
     methods: tuple[str, ...] = ("password",)
 
 
+REVOKED = 10_000
+"""How many revoked tokens are remembered: the newest."""
+
+
 class Identity:
     """Keystone's state and rules, without its HTTP.
 
@@ -98,6 +102,7 @@ class Identity:
         self._store = store
         self._token_ttl = token_ttl
         self._seal = store.setting("token_key", secrets.token_hex(32)).encode()
+        self._revoked: dict[bytes, float] = {}
         self.addresses = Addresses({})
         #: Seconds by which this Keystone's clock is off, asked at each judgement.
         self.skew: Callable[[], float] = lambda: 0.0
@@ -381,12 +386,9 @@ class Identity:
         :raises IdentityError: when it is not one of ours, has expired, or its user is disabled.
         """
         refused = IdentityError("This is not a recognized Fernet token")
-        try:
-            text = token.removeprefix("gAAAAA")
-            raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        except ValueError:
-            raise refused from None
-        mark, body = raw[:18], raw[18:]
+        mark, body = _split_token(token)
+        if mark in self._revoked:
+            raise refused
         if not hmac.compare_digest(mark, hmac.new(self._seal, body, hashlib.sha256).digest()[:18]):
             raise refused
         user_id, project, roles, issued, expires, trust, methods, _nonce = json.loads(body)
@@ -398,6 +400,16 @@ class Identity:
         if trust and not self._store.row("SELECT id FROM hotplate_trust WHERE id = ?", trust):
             raise refused
         return Grant(user, project, tuple(roles), issued, expires, trust, tuple(methods))
+
+    def revoke(self, token: str) -> None:
+        """Let a token of ours stand for nothing any more, as long as this cloud runs.
+
+        :raises IdentityError: as :meth:`read_token`.
+        """
+        grant, now = self.read_token(token), time.time()
+        kept = [(mark, end) for mark, end in self._revoked.items() if end > now]
+        mark, _ = _split_token(token)
+        self._revoked = dict([*kept[1 - REVOKED :], (mark, grant.expires)])
 
     def describe(self, grant: Grant, side: Side, *, catalog: bool = True) -> dict[str, object]:
         """Return the body of a v3 token response, with the catalogue that ``side`` needs."""
@@ -474,3 +486,16 @@ class Identity:
 
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _split_token(token: str) -> tuple[bytes, bytes]:
+    """Return a token's seal and what it says.
+
+    :raises IdentityError: when it is none of ours.
+    """
+    try:
+        text = token.removeprefix("gAAAAA")
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        raise IdentityError("This is not a recognized Fernet token") from None
+    return raw[:18], raw[18:]
