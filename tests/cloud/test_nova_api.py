@@ -536,6 +536,21 @@ def test_what_would_have_no_effect_is_refused(
     assert sentence in answer.json()["badRequest"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("os-interface", {"interfaceAttachment": {"network": "hotplate"}}),
+        ("os-interface", {"interfaceAttachment": {"net_id": "n", "fixed_ips": [{}, {}]}}),
+        ("os-volume_attachments", {"volumeAttachment": {"volumeId": "v", "size": 1}}),
+    ],
+)
+def test_a_field_that_an_attachment_has_not_is_refused(
+    cloud: Any, web: str, path: str, body: dict[str, Any]
+) -> None:
+    answer = ask(cloud, "POST", f"/v2.1/servers/{web}/{path}", json=body)
+    assert answer.status_code == 400
+
+
 def test_security_groups_of_a_server(nova: Any, cloud: Any, openstack: Any, made: None) -> None:
     """Neutron's, by the server's ports (``nova/network/security_group_api.py``)."""
 

@@ -32,6 +32,7 @@ _TAG_LIST = {"type": "array", "items": _TAG, "maxItems": TAGS}
 _OBJECTS = {"type": "array", "items": {"type": "object"}, "maxItems": 64}
 _NETWORKS = {"anyOf": [_OBJECTS, {"enum": ["auto", "none"]}]}
 _DESCRIPTION = {"type": ["string", "null"], "maxLength": 255}
+_DEVICE = {"type": ["string", "null"], "maxLength": 255}
 _DISK_CONFIG = {"enum": ["AUTO", "MANUAL"]}
 
 
@@ -53,14 +54,12 @@ class Schema:
         return Draft202012Validator(self._form)
 
 
-def _object(
-    properties: dict[str, Any], required: tuple[str, ...] = (), *, open_ended: bool = False
-) -> dict[str, Any]:
+def _object(properties: dict[str, Any], required: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": properties,
         "required": list(required),
-        "additionalProperties": open_ended,
+        "additionalProperties": False,
     }
 
 
@@ -191,8 +190,30 @@ GROUP_SINCE_64 = _wrapped(
         ("name", "policy"),
     ),
 )
-INTERFACE = _wrapped("interfaceAttachment", _object({}, open_ended=True))
-VOLUME = _wrapped("volumeAttachment", _object({"volumeId": _TEXT}, ("volumeId",), open_ended=True))
+_FIXED_IP = _object({"ip_address": _TEXT}, ("ip_address",))
+INTERFACE = _wrapped(
+    "interfaceAttachment",
+    _object(
+        {
+            "net_id": _TEXT,
+            "port_id": _TEXT,
+            "fixed_ips": {"type": "array", "items": _FIXED_IP, "minItems": 1, "maxItems": 1},
+            "tag": _TAG,
+        }
+    ),
+)
+VOLUME = _wrapped(
+    "volumeAttachment",
+    _object(
+        {
+            "volumeId": _TEXT,
+            "device": _DEVICE,
+            "tag": _TAG,
+            "delete_on_termination": _BOOLEAN,
+        },
+        ("volumeId",),
+    ),
+)
 
 
 def read(request: Request, schema: Schema) -> dict[str, Any]:
