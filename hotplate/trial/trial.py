@@ -268,7 +268,7 @@ class Trial:
 
     def _subject(self) -> Subject:
         stand_ins = [
-            f"{each.kind} {each.name}" for each in self.testbed.cloud.stand_ins(STACK_NAME)
+            f'{each.kind} "{each.name}"' for each in self.testbed.cloud.stand_ins(STACK_NAME)
         ]
         stand_ins += taken_for_granted(self.testbed.cloud.taken_for_granted())
         if len(self.trackers) > 1 and not self.testbed.compute.networked:

@@ -55,6 +55,16 @@ def test_each_server_boots_the_image_that_it_names_and_the_verdict_says_which(
     assert behind == {"front": play.image.path, "back": db.path}
 
 
+@pytest.mark.parametrize(
+    ("image", "stood_in_for"),
+    [("trusty", ('flavor "any"', 'image "trusty"')), ("the image under test", ('flavor "any"',))],
+)
+def test_the_image_under_test_stands_in_for_every_other(
+    play: Any, image: str, stood_in_for: tuple[str, ...]
+) -> None:
+    assert play(template(web=image)).verdict.subject.stand_ins == stood_in_for
+
+
 def test_an_image_that_is_written_to_ends_the_run(play: Any, tmp_path: Path) -> None:
     def spoil(_wire: object) -> None:
         with play.image.path.open("ab") as stream:
