@@ -9,7 +9,7 @@ import struct
 import subprocess
 import zlib
 from dataclasses import replace
-from html import unescape
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -311,6 +311,42 @@ def test_a_browser_shows_it_legibly(passed, browser, tmp_path):
         "pictures": 1,
         "badge": "rgb(26, 127, 75)",
     }
+
+
+FRAMED = """
+<script>
+onload = () => document.body.setAttribute("data-measured", JSON.stringify(
+  [...document.querySelectorAll("iframe")].map(frame => {
+    const page = frame.contentDocument;
+    const seen = [...page.querySelectorAll("td.evidence")].filter(cell => cell.innerText);
+    return {
+      wide: page.documentElement.scrollWidth <= frame.clientWidth,
+      stages: seen.length,
+      narrow: seen.filter(cell => cell.clientWidth < 220).length,
+      cut: seen.filter(cell => cell.getBoundingClientRect().right > frame.clientWidth).length,
+    };
+  })));
+</script>
+"""
+
+
+@pytest.mark.tool("chromium")
+def test_stages_are_legible_at_each_width(passed, browser, tmp_path):
+    text = html.report(verdict_of(passed), passed.events)
+    widths = (360, 500, 700, 820, 1200)
+    frames = "".join(
+        f'<iframe srcdoc="{escape(text)}" style="width:{width}px;height:900px;border:0"></iframe>'
+        for width in widths
+    )
+    page = tmp_path / "frames.html"
+    page.write_text(f"<!DOCTYPE html><body>{frames}{FRAMED}")
+    dom = browser(page, "--dump-dom", "--window-size=1300,1000")
+    # The pages in the frames are attributes, too.
+    match = re.search(r'<body data-measured="([^"]*)"', dom)
+    assert match, dom[-2000:]
+    sizes = dict(zip(widths, json.loads(unescape(match[1])), strict=True))
+    legible = {"wide": True, "stages": 9, "narrow": 0, "cut": 0}
+    assert sizes == dict.fromkeys(widths, legible)
 
 
 @pytest.mark.tool("chromium")
