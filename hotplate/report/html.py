@@ -23,6 +23,7 @@ from hotplate.report import timeline, topology
 from hotplate.report.artifacts import redacted
 from hotplate.report.picture import Picture
 from hotplate.text import clean
+from hotplate.verdict.diagnosis import Diagnosis
 from hotplate.verdict.stages import ORDER, Stage
 from hotplate.verdict.verdict import ServerResult, Verdict
 
@@ -222,9 +223,10 @@ class _Run:
         self.page = run.page
         self.verdict = verdict
         self.kind = _word(verdict.passed)
-        self.reasons = verdict.reasons[:-1] if verdict.diagnosis else verdict.reasons
+        reasons = verdict.reasons[:-1] if verdict.diagnosis else verdict.reasons
+        self.reasons = [each for each in reasons if each not in verdict.unmet]
         self.facts = [*_facts(verdict).items()]
-        self.facts += [("stood in", each) for each in verdict.subject.stand_ins]
+        self.facts += [("stood in for", each) for each in verdict.subject.stand_ins]
         self.cells = [_cell(verdict, stage) for stage in ORDER]
         self.servers = [_Server(run, server) for server in verdict.by_server()]
         self.deployments = [
@@ -255,7 +257,7 @@ class _Server:
         events, verdict = run.events, run.verdict
         identity = server.id or _first_server(events)
         decides = server.id == verdict.decided_by
-        at_fault = verdict.diagnosis.stage if verdict.diagnosis and decides else None
+        at_fault = verdict.diagnosis if decides else None
         self.of_name = f" of {server.name}" if len(verdict.servers) > 1 else ""
         self.rows = _rows(server, at_fault)
         self.timeline = (
@@ -281,20 +283,22 @@ class _Row:
     width: str | None = None
 
 
-def _rows(server: ServerResult, at_fault: Stage | None) -> list[_Row]:
+def _rows(server: ServerResult, at_fault: Diagnosis | None) -> list[_Row]:
     longest = max((each.seconds or 0.0 for each in server.stages), default=0.0) or 1.0
     rows = []
     before = 0.0
     for each in server.stages:
         if each.seconds is None:
-            kind = "fault" if each.stage == at_fault else "missing"
-            shown = redacted(each.evidence) if kind == "fault" else ""
-            rows.append(_Row(each.stage, kind, each.absence, shown))
+            if at_fault is not None and each.stage == at_fault.stage:
+                # What to do stands at the top, and need not be what the stage advises.
+                rows.append(_Row(each.stage, "fault", each.absence, redacted(at_fault.seen)))
+            else:
+                rows.append(_Row(each.stage, "missing", each.absence, ""))
             continue
         rows.append(
             _Row(
                 each.stage,
-                "fault" if each.stage == at_fault else "",
+                "fault" if at_fault is not None and each.stage == at_fault.stage else "",
                 _seconds(each.seconds),
                 redacted(each.evidence),
                 left=f"{100 * max(0.0, before) / longest:.1f}",

@@ -204,6 +204,9 @@ def summary(verdict: Verdict) -> str:
     if verdict.subject.stand_ins:
         lines += ["", "stood in for a real cloud"]
         lines += [f"  {clean(each)}" for each in verdict.subject.stand_ins]
+    if len(verdict.unmet) > 1:
+        lines += ["", "not as expected"]
+        lines += [f"  {clean(one_line(each))}" for each in verdict.unmet]
     if verdict.noticed:
         lines += ["", "noticed"]
         lines += [f"  {clean(str(each))}" for each in verdict.noticed]
@@ -212,9 +215,9 @@ def summary(verdict: Verdict) -> str:
         lines += [f"  {clean(line)[:VALUE_WIDTH]}" for line in verdict.diagnosis.evidence]
     if lines:
         lines.append("")
-    # Of a run that did not pass, the last reason is in the last line.
+    # Of a run that did not pass, one reason is in the last line.
     shown = verdict.reasons if verdict.passed else verdict.reasons[:-1]
-    lines += [clean(one_line(reason)) for reason in shown]
+    lines += [clean(one_line(reason)) for reason in shown if reason not in verdict.unmet]
     if verdict.status:
         lines.append(f"stack: {clean(verdict.status)} after {verdict.seconds:.0f} s")
     if verdict.artifacts:

@@ -187,6 +187,7 @@ class Verdict:
     :param artifacts: the folder with everything, "" when it could not be written.
     :param noticed: what went wrong without keeping the run from its end.
     :param signal: the number of the signal that interrupted the run, 0 when none did.
+    :param unmet: the reasons that are expectations of the template's author, in their order.
     """
 
     subject: Subject
@@ -202,6 +203,7 @@ class Verdict:
     decided_by: str = ""
     noticed: tuple[Noticed, ...] = ()
     signal: int = 0
+    unmet: tuple[str, ...] = ()
 
     def by_server(self) -> tuple[ServerResult, ...]:
         """Each server's result; one without a name where nothing is known of any."""
@@ -225,10 +227,18 @@ class Verdict:
             stage = self.diagnosis.stage
             word = "not reached: " if self._unreached(stage) else "went wrong at: "
             return f"{self.outcome.upper()}: {word if stage else ''}{self.diagnosis}"
-        reason = one_line(self.reasons[-1] if self.reasons else "no reason")
+        reason = one_line(self.decisive or "no reason")
         others = len(self.reasons) - 1
-        more = f" (the last of {others + 1} reasons, see above)" if others > 0 else ""
+        more = f" (one of {others + 1} reasons, see above)" if others > 0 else ""
         return f"{self.outcome.upper()}: {reason}{more}"
+
+    @property
+    def decisive(self) -> str:
+        """The reason that tells most, "" without any."""
+        if self.unmet and self.diagnosis is None and self.outcome is Outcome.FAILED:
+            # Of what is expected of a guest, the first that is not so is often why others are not.
+            return self.unmet[0]
+        return self.reasons[-1] if self.reasons else ""
 
     def _unreached(self, stage: Stage | None) -> bool:
         return any(
@@ -380,6 +390,7 @@ def judge(
         servers=tuple(server_result(each) for each in trackers if each.exists),
         decided_by=tracker.server,
         noticed=seen,
+        unmet=tuple(problems),
     )
 
 

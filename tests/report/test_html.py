@@ -349,6 +349,35 @@ def test_stages_are_legible_at_each_width(passed, browser, tmp_path):
     assert sizes == dict.fromkeys(widths, legible)
 
 
+def test_what_is_not_as_expected_has_a_place_of_its_own(passed):
+    """All stages are reached then, and say nothing of it."""
+    problems = ['the service "chrony": its running is false', EVIL]
+    text = html.report(verdict_of(passed, problems=problems), passed.events)
+    parsed(text)
+    head, _, below = text.partition("<h2>Not as expected</h2>")
+    first = (
+        "<b>not as expected</b>: the service &#34;chrony&#34;: its running is false (and 1 more)"
+    )
+    assert first in head
+    assert below[: below.index("</section>")].count('<tr class="fault">') == 2
+    one = html.report(verdict_of(passed, problems=problems[:1]), passed.events)
+    assert "<b>not as expected</b>: the service" in one
+    assert "<h2>Not as expected" not in one
+
+
+def test_a_report_gives_one_advice(story):
+    """The stage's own row has what was seen; its advice may be another one than the fault's."""
+    story.up()
+    story.agent(UnitFileState="disabled", ActiveState="inactive", SubState="dead")
+    verdict = verdict_of(story, "CREATE_FAILED")
+    text = html.report(verdict, story.events)
+    (stage,) = (each for each in verdict.stages if each.stage == verdict.diagnosis.stage)
+    assert stage.evidence.startswith("look at the agent in the guest")
+    assert stage.evidence not in unescape(text)
+    row = text[text.index('<tr class="fault">') :]
+    assert "is installed but disabled" in row[: row.index("</tr>")]
+
+
 @pytest.mark.tool("chromium")
 def test_a_browser_shows_the_results_as_a_table(browser, tmp_path):
     page = tmp_path / "report.html"

@@ -97,6 +97,16 @@ def test_the_last_line_of_a_failure_is_the_stage_and_what_to_look_at(story):
     assert "         -  agent polled" in lines
 
 
+def test_all_that_is_not_as_expected_is_a_block_in_its_order(passed):
+    text = block(passed, "CREATE_COMPLETE", problems=["one is wrong", "two is\x1b wrong"])
+    assert "\nnot as expected\n  one is wrong\n  two is" in text
+    assert text.splitlines()[-1] == "FAILED: one is wrong (one of 2 reasons, see above)"
+    assert text.count("two is") == 1
+    alone = block(passed, "CREATE_COMPLETE", problems=["one is wrong"])
+    assert "not as expected" not in alone
+    assert alone.splitlines()[-1] == "FAILED: one is wrong"
+
+
 def test_what_ended_before_anything_was_seen_is_shown_without_empty_lines():
     error = HostError("there is no room", hint="df -h")
     text = summary(of_error(error, Subject(image="web"), EventLog(), now=0.0, artifacts="/left"))

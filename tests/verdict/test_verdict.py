@@ -113,9 +113,10 @@ def test_json_is_json_and_whole(story):
     assert document["facts"] == {"accelerator": "tcg"}
 
 
-def test_the_last_line_says_that_it_is_not_the_only_reason(passed):
-    line = verdict_of(passed, problems=["the first is wrong", "the second is wrong"]).last_line()
-    assert line == "FAILED: the second is wrong (the last of 2 reasons, see above)"
+def test_the_last_line_names_the_first_of_several_unmet_expectations(passed):
+    verdict = verdict_of(passed, problems=["the first is wrong", "the second is wrong"])
+    assert verdict.last_line() == "FAILED: the first is wrong (one of 2 reasons, see above)"
+    assert verdict.unmet == ("the first is wrong", "the second is wrong")
 
 
 def test_what_heat_waits_for_is_named_where_no_server_has_to_bring_it_about(story):
