@@ -88,9 +88,9 @@ def read(kind: Any, value: Any) -> Any:
         return {name: read(arguments[1], each) for name, each in _of(dict, value).items()}
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
-        known = {each.name: hints[each.name] for each in fields(kind)}
+        types_of = {each.name: hints[each.name] for each in fields(kind)}
         given = _of(dict, value)
-        return kind(**{name: read(known[name], each) for name, each in given.items()})
+        return kind(**{name: read(types_of[name], each) for name, each in given.items()})
     if issubclass(kind, Enum):
         return kind(_of(str, value))
     if kind is float and isinstance(value, int):

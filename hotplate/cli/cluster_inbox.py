@@ -35,11 +35,11 @@ class CaseEvent:
     @property
     def is_known(self) -> bool:
         """Whether it is one of :data:`WORDS`; anybody who is a worker can say anything."""
-        said: object = self.message
-        if not isinstance(said, Mapping) or not isinstance(said.get("what"), str):
+        message: object = self.message
+        if not isinstance(message, Mapping) or not isinstance(message.get("what"), str):
             return False
-        words = WORDS.get(said["what"])
-        return words is not None and all(isinstance(said.get(n), k) for n, k in words.items())
+        words = WORDS.get(message["what"])
+        return words is not None and all(isinstance(message.get(n), k) for n, k in words.items())
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,9 @@ class Inbox:
 
     def heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
         """Take the time and the message of one of Dask's events."""
-        if (said := CaseEvent(event[1])).is_known:
-            self._queue.put(said)
+        case_event = CaseEvent(event[1])
+        if case_event.is_known:
+            self._queue.put(case_event)
 
     def watch(self, future: Future[bytes]) -> None:
         """Take the end of a task when it comes."""

@@ -11,11 +11,11 @@ the value of ``--image web.qcow2`` for a place of tests then.  Such a command li
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
-import os
 import shlex
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,30 +137,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_load_initial_conftests(
-    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
-) -> Generator[None, None, None]:
-    """Add the short names when all who may have them have been loaded."""
-    known = _with_value(parser)
-    given = early_config.invocation_params.args
-    variable = shlex.split(os.environ.get(VARIABLE, ""))
-    joined = (_joined(given, known), _joined(variable, known))
+@contextlib.contextmanager
+def short_names(
+    config: pytest.Config, parser: pytest.Parser, args: list[str], environ: Mapping[str, str]
+) -> Iterator[None]:
+    """Add the short names when all who may have them have been loaded, which is in the context.
+
+    :param args: the whole command line; another one when pytest is to be run again.
+    """
+    names = _with_value(parser)
+    given = config.invocation_params.args
+    variable = shlex.split(environ.get(VARIABLE, ""))
+    joined = (_joined(given, names), _joined(variable, names))
     if joined != ([*given], variable):
-        early_config.stash[_JOINED] = joined
+        config.stash[_JOINED] = joined
         # Nothing of the wrong project is loaded, and nothing captured, stdin neither;
-        # pytest_cmdline_main runs the right one.
+        # run_again runs the right one.
         args[:] = ["--noconftest", "--capture=no"]
-        early_config.known_args_namespace = parser.parse_known_args(
-            args, namespace=copy.copy(early_config.option)
+        config.known_args_namespace = parser.parse_known_args(
+            args, namespace=copy.copy(config.option)
         )
         yield
         return
     # The value of an option that is not known yet looks like a place of tests.  Only the addopts of
     # a configuration can still have one.
-    places = early_config.known_args_namespace.file_or_dir
+    places = config.known_args_namespace.file_or_dir
     for word, following in itertools.pairwise(args):
-        if word in known and following in places:
+        if word in names and following in places:
             places.remove(following)
     yield
     group = parser.getgroup(GROUP)
@@ -171,15 +174,16 @@ def pytest_load_initial_conftests(
             group.addoption(short, help=f"as --hotplate-{option.name}", **option.arguments())
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
-    """Run pytest with each of the options and its value as one word, where they were two."""
+def run_again(
+    config: pytest.Config, environ: MutableMapping[str, str]
+) -> int | pytest.ExitCode | None:
+    """Run pytest with each option and its value as one word; None where they were not two."""
     joined = config.stash.get(_JOINED, None)
     if joined is None:
         return None
     words, variable = joined
     if variable:
-        os.environ[VARIABLE] = shlex.join(variable)
+        environ[VARIABLE] = shlex.join(variable)
     return pytest.main(words, plugins=config.invocation_params.plugins)
 
 

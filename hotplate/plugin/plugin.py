@@ -25,11 +25,7 @@ import pytest
 
 from hotplate.errors import HotplateError, Outcome
 from hotplate.plugin import options, outcomes
-from hotplate.plugin.options import (
-    pytest_addoption,
-    pytest_cmdline_main,
-    pytest_load_initial_conftests,
-)
+from hotplate.plugin.options import pytest_addoption
 from hotplate.plugin.outcomes import one_sentence
 from hotplate.plugin.results import AGAIN, IMAGE, Results, note
 from hotplate.settings import Settings
@@ -48,7 +44,7 @@ if TYPE_CHECKING:
     from hotplate.testbed.testbed import Testbed
     from hotplate.verdict.diagnosis import Diagnosis
 
-__all__ = ("pytest_addoption", "pytest_cmdline_main", "pytest_load_initial_conftests")
+__all__ = ("pytest_addoption",)
 
 _PROBLEM = pytest.StashKey[str]()
 """Why a test failed, or one of a module; "" while nothing has."""
@@ -75,6 +71,21 @@ MARKERS = (
 
 FOLDER = "hotplate_folder"
 """Where xdist's controller tells its workers the folder of the run."""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, None, None]:
+    """Add the short names of the options after what others have."""
+    with options.short_names(early_config, parser, args, os.environ):
+        return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
+    """Run pytest again where it took the value of an option for a place of tests."""
+    return options.run_again(config, os.environ)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -74,9 +74,9 @@ def test_misspelt_option_is_answered_by_its_verb_with_the_nearest(verb, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(words)
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"usage: {verb.prog} [-h]")
-    assert said.endswith(
+    error = capsys.readouterr().err
+    assert error.startswith(f"usage: {verb.prog} [-h]")
+    assert error.endswith(
         f"error: unrecognized arguments: {misspelt} (the nearest option is {name})\n"
     )
 
@@ -89,9 +89,9 @@ def test_misspelt_option_keeps_its_value_and_may_be_like_none(capsys):
     ):
         with pytest.raises(SystemExit):
             cli.main(["up", "web.qcow2", *words])
-        said = capsys.readouterr().err
-        assert said.startswith("usage: hotplate up ")
-        assert said.endswith(f"unrecognized arguments: {' '.join(words)}{nearest}\n")
+        error = capsys.readouterr().err
+        assert error.startswith("usage: hotplate up ")
+        assert error.endswith(f"unrecognized arguments: {' '.join(words)}{nearest}\n")
 
 
 def test_help_does_not_load_heat():

@@ -107,7 +107,7 @@ def test_nothing_that_a_worker_sends_runs_here(tmp_path, how):
 def test_a_worker_listens_on_one_port_where_its_scheduler_is(tmp_path):
     with cluster(tmp_path) as on:
         process = on.start_worker("only")
-        said = (tmp_path / "only.log").read_text()
+        log = (tmp_path / "only.log").read_text()
         inodes = {
             each.readlink().name[8:-1]
             for each in Path(f"/proc/{process.pid}/fd").iterdir()
@@ -119,5 +119,5 @@ def test_a_worker_listens_on_one_port_where_its_scheduler_is(tmp_path):
             for row in Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]
             if row.split()[3] == "0A" and row.split()[9] in inodes
         ]
-    port = int(re.search(r'as "tcp://127\.0\.0\.1:(\d+)", and listens there only', said)[1])
+    port = int(re.search(r'as "tcp://127\.0\.0\.1:(\d+)", and listens there only', log)[1])
     assert listening == [f"0100007F:{port:04X}"]

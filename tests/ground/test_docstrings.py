@@ -10,11 +10,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = {
+    "hotplate.cli.brought",
     "hotplate.cli.case_run",
     "hotplate.cli.cases",
     "hotplate.cli.image_words",
     "hotplate.cli.release_words",
     "hotplate.cluster.abilities",
+    "hotplate.cluster.plain",
     "hotplate.cluster.scheduler",
     "hotplate.stacks.builtin",
     "hotplate.cloud.glance.images",
@@ -30,6 +32,7 @@ HERE = {
     "hotplate.hookkit.push",
     "hotplate.hookkit.run",
     "hotplate.network.frames",
+    "hotplate.plugin.options",
     "hotplate.shard",
     "hotplate.text",
     "hotplate.timing.deadline",
