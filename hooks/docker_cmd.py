@@ -3,7 +3,6 @@
 
 import os
 import re
-import shlex
 import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
@@ -130,7 +129,13 @@ def _labels(deployment, name):
 
 
 def _options(entry, names):
-    return ["--%s=%s" % (name, values.text(entry[name])) for name in names if name in entry]
+    """Return the options of an *entry* among *names*, in Python's notation like heat-agents'."""
+    options = []
+    for name in names:
+        if name in entry:
+            text = values.clean(str(entry[name]))
+            options.append("--%s=%s" % (name, text.lower() if name == "privileged" else text))
+    return options
 
 
 def _environment(name, value):
@@ -164,13 +169,13 @@ def _texts(value):
 
 
 def _words(command):
+    """Return the words of a *command*, a list or text.
+
+    Text is split at its blanks, as in heat-agents: quotes and backslashes are part of the words.
+    """
     if isinstance(command, list):
         return [values.text(item) for item in command]
-    text = values.text(command)
-    try:
-        return shlex.split(text)
-    except ValueError:  # an unbalanced quote
-        return text.split()
+    return values.text(command).split() if command else []
 
 
 @hook.main

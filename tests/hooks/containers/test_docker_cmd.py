@@ -133,7 +133,7 @@ def test_yaml_text_and_attached_output(real, podman):
     answer = real(
         f"hello:\n  image: {podman.image}\n  detach: false\n"
         "  environment: {GREETING: 'grüß ☃', NUMBER: 7, NONE: null}\n"
-        """  command: sh -c 'echo "$GREETING" $NUMBER "[$NONE]"; echo trouble >&2'\n"""
+        """  command: [sh, -c, 'echo "$GREETING" $NUMBER "[$NONE]"; echo trouble >&2']\n"""
     )
     assert (answer.status, answer.stdout, answer.stderr) == (0, "grüß ☃ 7 []\n", "trouble\n")
 
