@@ -11,10 +11,11 @@ from heat_containers import compose
 
 
 def _compose_file(deployment, config):
+    # Not JSON: characters beyond U+FFFF are two escapes there, which no YAML reader puts together.
     if not any(key in config for key in compose.TOP_LEVEL):
-        return values.encode(compose.modern(config))  # JSON is YAML
+        return tools.yaml(compose.modern(config))
     # Text is passed on as it came: compose reads YAML 1.2, PyYAML would read a port 22:22 as 1342.
-    return deployment.config if isinstance(deployment.config, str) else values.encode(config)
+    return deployment.config if isinstance(deployment.config, str) else tools.yaml(config)
 
 
 def _given_files(deployment):
