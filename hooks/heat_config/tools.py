@@ -117,23 +117,26 @@ def map_config(deployment):
 def flag(deployment, *names, default):
     """Return the first of the options *names* that is given, as a truth value.
 
-    The text that template authors write for false counts as false.
+    The text that template authors write for false counts as false, and so does a null.
     """
     for name in names:
-        value = deployment.options.get(name)
-        if isinstance(value, str):
-            return value.strip().lower() not in ("", "0", "false", "no", "off")
-        if value is not None:
+        if name in deployment.options:
+            value = deployment.options[name]
+            if isinstance(value, str):
+                return value.strip().lower() not in ("", "0", "false", "no", "off")
             return bool(value)
     return default
 
 
 def joined(deployment, name, separator):
-    """Return the option *name* as text, a list joined by *separator*; "" when it is not given."""
+    """Return the option *name* as text, a list joined by *separator*; "" when it is not given.
+
+    As in heat-agents, false and 0 are not given either.
+    """
     value = deployment.options.get(name)
     if isinstance(value, list):
         return separator.join(values.text(item) for item in value)
-    return values.text(value)
+    return values.text(value) if value else ""
 
 
 def host_name():

@@ -17,6 +17,7 @@ MIGRATION = {
     "/var/lib/heat-config/heat-config-<group>/outputs": "$heat_outputs_path",
     "Hiera 5": "hiera_version: 3",
     "A link that another user": "links of an application's",
+    "option of yes or no": "Such text is off",
     "``saltenv``": "inputs ``environment``, ``saltenv`` and ``user``",
     "states of a map": "a map of states",
     "Zaqar's certificate": "ssl_certificate_validation",
