@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hotplate.events import classify
+from hotplate.events import classify, expected
 from hotplate.events.event import Event
+from hotplate.events.expected import ExpectedDeployment
 from hotplate.events.kinds import GuestFlood, GuestJournal, GuestProbe
 from hotplate.text import clean
 from hotplate.verdict.boots import Boots
@@ -126,6 +127,7 @@ class _Seen:
     boots: Boots = field(default_factory=Boots)
     units: set[str] = field(default_factory=lambda: {*COMMON})
     matched: dict[tuple[str, str], NoticePattern] = field(default_factory=dict)
+    deployments: dict[str, ExpectedDeployment] = field(default_factory=dict)
     by_kind: dict[tuple[str, str], Noticed] = field(default_factory=dict)
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
@@ -164,6 +166,8 @@ def notable(journal: str) -> list[str]:
 
 def _see(seen: _Seen, event: Event) -> None:
     seen.boots.see(event)
+    if served := expected.deployments(event):
+        seen.deployments.update({each.id: each for each in served})
     text = classify.console_text(event)
     if text is not None:
         _see_line(seen, text)
@@ -182,7 +186,8 @@ def _see(seen: _Seen, event: Event) -> None:
         path, status = classify.path(event).partition("?")[0], classify.status(event)
         if status is not None and status >= 400:
             seen.refused[path, status] += 1
-        elif "/waitcondition/" not in path:
+        elif any(each.is_signalled_by(path) for each in seen.deployments.values()):
+            # A wait condition counts the signals of its handle, by any transport.
             seen.accepted[path] += 1
 
 
