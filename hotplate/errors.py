@@ -27,6 +27,7 @@ class Outcome(StrEnum):
     USAGE = "usage error"
     HOST = "host error"
     LOST = "machine lost"
+    GIVEN_UP = "given up"
     ERROR = "error"
     INTERRUPTED = "interrupted"
 
@@ -42,6 +43,7 @@ _STATUS = {
     Outcome.USAGE: 2,
     Outcome.HOST: 3,
     Outcome.LOST: 4,
+    Outcome.GIVEN_UP: 4,
     Outcome.ERROR: 4,
     Outcome.INTERRUPTED: 130,
 }
@@ -51,7 +53,8 @@ EXIT_STATUSES = {
     1: "the image or the template failed",
     2: "wrong usage, or an image or a template that does not exist",
     3: "the host lacks something or ran out of it: a tool, memory, disk, open files",
-    4: "the machine was lost, or hotplate is at fault: says nothing about the image",
+    4: "the machine was lost, the run was given up, or hotplate is at fault: says nothing about "
+    "the image",
 }
 """The exit statuses for people; 128 + N beside them: interrupted by the signal N."""
 

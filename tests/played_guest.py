@@ -274,6 +274,7 @@ class Stage:
         guest: Guest | Callable[[str], Guest] | None = None,
         *,
         patience: float = 20.0,
+        limit: float = 120.0,
         **trial: Any,
     ) -> Played:
         """Try a template.
@@ -281,6 +282,7 @@ class Stage:
         :param guest: how each server behaves, or who says it by the server's name.
         :param patience: seconds without anything new; a run that ends by itself waits for none of
             it, so that a busy host does not matter.
+        :param limit: seconds in all, which a hook that never ends has.
         """
         self.play_as(guest)
         self._count += 1
@@ -294,7 +296,7 @@ class Stage:
 
         given = {
             "patience": patience,
-            "limit": 120,
+            "limit": limit,
             "memory": MEMORY_MIB,
             "accelerator": "tcg",
             # As good as any, for none is made.

@@ -51,6 +51,10 @@ MARKED = {
 }
 """The stage that a marker proves."""
 
+_TIME_AND_PROCESS = re.compile(
+    r"^\[ *\d+\.\d+\] |(?<=\w)\[\d+\](?=:)|(?<=restart counter is at )\d+"
+)
+
 _JOB = re.compile(
     r"(?:\bA (?:start|stop) job is running for (.+?)|"
     r"\bJob (\S+?)(?:/(?:start|stop)|(?:\u2026|\.\.\.)\w*) running)"
@@ -106,6 +110,15 @@ def console_text(event: Event) -> str | None:
     """Return the cleaned text of a console line event, None for any other event."""
     line = ConsoleLine.of(event)
     return None if line is None else clean(line.text)
+
+
+def undated(text: str) -> str:
+    """Return a line of the console without its time and process, by which it differs each time.
+
+    >>> undated("[   30.14] setup[411]: cannot reach db")
+    'setup: cannot reach db'
+    """
+    return _TIME_AND_PROCESS.sub("", text)
 
 
 def is_waiting(event: Event) -> bool:

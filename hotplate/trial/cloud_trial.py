@@ -31,7 +31,7 @@ from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 from hotplate.trial.guest_probe import BOOT_END, GUEST_LOGS
-from hotplate.trial.trial import NO_SERVER, hook_outputs
+from hotplate.trial.trial import NO_SERVER, at_work, hook_outputs
 from hotplate.trial.watch import StackEnd, Watch
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.tracker import StageTracker, decisive
@@ -124,8 +124,14 @@ class CloudTrial:
             self._say(f"uploading {self.image.path} to the cloud {cloud.name}")
             image = project.make_image(self.image)
         watch = Watch(
-            self.events, self.settings, on_server=self._track, at_rest=lambda: following.why()
+            self.events,
+            self.settings,
+            on_server=self._track,
+            on_waiting=self._say,
+            at_work=lambda: at_work(self.trackers.values()),
+            at_rest=lambda: following.why(),
         )
+        self._watch = watch
         with contextlib.closing(watch):
             stack = make_stack(project, self.template, image=image, key_pair=key_pair)
             self._say(f"stack: {stack.name} in the cloud {cloud.name}")
@@ -203,6 +209,7 @@ class CloudTrial:
             outputs=stack.outputs,
             hook_outputs=hook_outputs(stack, self.trackers, Folder(self.folder)),
             unsent=stack.unsent_outputs(self.trackers),
+            given_up=self._watch.given_up,
         )
 
     def _look_into_guests(self, result: StackResult, following: Following, ways: Ways) -> list[str]:
@@ -214,6 +221,10 @@ class CloudTrial:
             return problems
         servers = [*following.servers.values()]
         for server in servers:
+            # One that has not come so far fails by that, and may let nobody in.
+            tracker = self.trackers.get(server.id)
+            if tracker is not None and tracker.missing() is not None:
+                continue
             where = f'server "{server.name}": ' if len(servers) > 1 else ""
             problems += [f"{where}{each}" for each in self._look_into(server, ways)]
         return problems

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events import classify
+from hotplate.events.event import Event
+from hotplate.events.kinds import GuestFlood
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine.wiring import FIRST_GUEST_ADDRESS
@@ -31,6 +34,7 @@ from hotplate.trial.network_check import NetworkCheck
 from hotplate.trial.rest import Rest
 from hotplate.trial.subject import subject_of, taken_for_granted
 from hotplate.trial.watch import StackEnd, Watch
+from hotplate.verdict.deployment_track import WaitSignal
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.tracker import StageTracker, decisive
@@ -104,6 +108,7 @@ class Trial:
                 self.settings,
                 on_server=self._track,
                 on_waiting=self._say,
+                at_work=lambda: at_work(self.trackers.values()),
                 at_rest=rest.why,
                 check=self._network.look,
             )
@@ -126,13 +131,15 @@ class Trial:
         self._check_host()
         if as_wanted := end.status == self.template.expect_status:
             # Heat waits for signals only, and says COMPLETE of a server that was switched on.
-            self._watch.until(self._nothing_is_due)
-            self._network.conclude()
+            done = self._wait_for_what_is_due()
         self.testbed.compute.images.check()
         result = self._result(stack, end)
         problems = self._look_into_guests(result) if as_wanted else []
         self._ask_guests(result)
-        return self._judge(result, problems)
+        if as_wanted and done:
+            # All of this takes its time, in which a guest may have begun to reboot.
+            self._wait_for_what_is_due()
+        return self._judge(replace(result, given_up=self._watch.given_up), problems)
 
     def take_picture(self) -> Path | None:
         """When the guest did not boot: start it once more with a screen, for a picture of that.
@@ -164,6 +171,12 @@ class Trial:
         """Look at ourselves first: Heat words a server that we could not start as a failed one."""
         if (fault := self.testbed.fault) is not None:
             raise fault
+
+    def _wait_for_what_is_due(self) -> bool:
+        """Return True when all that is due was reached, False when it was given up."""
+        done = not self._watch.until(self._nothing_is_due)
+        self._network.conclude()
+        return done
 
     def _nothing_is_due(self) -> bool:
         return all(each.done() for each in self.trackers.values())
@@ -199,12 +212,27 @@ class Trial:
             return problems
         servers = self.testbed.servers
         for server in servers:
-            where = f'server "{server.spec.name}": ' if len(servers) > 1 else ""
-            problems += [f"{where}{each}" for each in self._look_into(server)]
+            tracker = self.trackers[server.spec.id]
+            # One that has not come so far fails by that, and may let nobody in.
+            if tracker.missing() is None:
+                where = f'server "{server.spec.name}": ' if len(servers) > 1 else ""
+                problems += [f"{where}{each}" for each in self._look_into(server, tracker)]
         return problems
 
-    def _look_into(self, server: Server) -> list[str]:
+    def _look_into(self, server: Server, tracker: StageTracker) -> list[str]:
         """Return what is not as it is expected to be in one guest, once its boot has ended."""
+        if why := stopped_by(self.events, server.spec.id):
+            return [f"the guest could not be asked: {why}"]
+        boot = tracker.boots.number
+        problems = self._ask_what_is_expected(server)
+        if problems and (tracker.boots.rebooting or tracker.boots.number != boot):
+            # It rebooted meanwhile, as a template may ask it to.
+            self._wait_for_what_is_due()
+            if tracker.missing() is None:
+                problems = self._ask_what_is_expected(server)
+        return problems
+
+    def _ask_what_is_expected(self, server: Server) -> list[str]:
         from hotplate.guest.testinfra_backend import testinfra_host
 
         assert self.template.expect_guest is not None
@@ -279,6 +307,35 @@ class Trial:
             template=self.template.source,
             stand_ins=stand_ins,
         )
+
+
+def stopped_by(events: Iterable[Event], server: str) -> str:
+    """Return why a guest never continues since it was last started, "" when it may.
+
+    A flood stops no guest.
+    """
+    why = ""
+    for event in events:
+        if event.server != server:
+            continue
+        if event.source == "machine" and event.kind in ("power-on", "reset"):
+            why = ""
+        elif not why and GuestFlood.of(event) is None:
+            why = classify.hopeless(event)
+    return why
+
+
+def at_work(trackers: Iterable[StageTracker]) -> str:
+    """Return what is known to be at work in the guests and is waited for, in words."""
+    words = []
+    for tracker in trackers:
+        track = tracker.stuck()
+        where = f' in "{tracker.name}"' if tracker.name else ""
+        if isinstance(track, WaitSignal) and tracker.boots.runs_user_data:
+            words.append(f"the user data{where}")
+        elif track is not None and track.missing() is Stage.HOOK_FINISHED:
+            words.append(f'the hook of "{track.label}"{where}')
+    return " and ".join(words)
 
 
 def hook_outputs(

@@ -1,13 +1,14 @@
 """Waits for what is to happen in a run, event by event.
 
 A run is given up when nothing new has happened for :attr:`~hotplate.settings.Settings.patience`
-seconds; polls that repeat themselves are nothing new.  Guests that have come to rest are given up
-as soon as that is seen.
+seconds and nothing is known to be at work; polls and lines that repeat themselves are nothing new.
+Guests that have come to rest are given up as soon as that is seen.
 """
 
 from __future__ import annotations
 
 import queue
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +25,10 @@ DONE = ("COMPLETE", "FAILED")
 CHECK_SECONDS = 1.0
 NEW_REQUESTS = 5_000
 """How many different requests of the guests are news."""
+SAME_LINES = 3
+"""How often the same line of a console is news."""
+NEW_LINES = 20_000
+"""How many lines are kept to be known again; a guest that writes more floods its console."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,12 @@ class Watch:
 
     :param on_server: called with the id of each server when Heat boots it, and when its machine is
         switched on.
-    :param on_waiting: called with a sentence when a server has to wait for memory of the host.
+    :param on_waiting: called with a sentence when a server has to wait for memory of the host, and
+        when something that is at work is waited for in silence.
+    :param at_work: what is known to be at work in the guests, such as a hook; "" for nothing.
     :param at_rest: why nothing more is to be expected of the guests, "" while something is; asked
         when nothing new was seen for a short while.
+    :ivar given_up: a sentence, when the limit of the run passed and something was still at work.
     :param check: looks at the guests beside that, and adds what it finds to the events; called
         again and again.
     """
@@ -57,6 +65,7 @@ class Watch:
         *,
         on_server: Callable[[str], None],
         on_waiting: Callable[[str], object] = str,
+        at_work: Callable[[], str] = str,
         at_rest: Callable[[], str] = str,
         check: Callable[[], object] = str,
     ) -> None:
@@ -64,9 +73,13 @@ class Watch:
         self._settings = settings
         self._limit: Deadline | None = None
         self._seen: set[tuple[object, ...]] = set()
+        self._lines: Counter[tuple[str, str]] = Counter()
+        self._reported: set[str] = set()
+        self.given_up = ""
         self._waiting: dict[str, Deadline] = {}
         self._on_server = on_server
         self._on_waiting = on_waiting
+        self._at_work = at_work
         self._at_rest = at_rest
         self._check = check
         self._events = events
@@ -126,19 +139,54 @@ class Watch:
                     silence.extend(self._settings.patience)
                     limit.extend(self._settings.patience)
                     continue
-                return _why_given_up(silence, limit)
+                if not limit.passed and (what := self._at_work()):
+                    self._report_work(what, silence)
+                    silence.extend(self._settings.patience)
+                    continue
+                return self._give_up(silence, limit)
             self._note_waiting(event)
             if self._is_new(event):
                 silence.extend(self._settings.patience)
                 look.extend(LOOK_SECONDS)
             if limit.passed and not self._for_memory():
-                return _why_given_up(silence, limit)
+                return self._give_up(silence, limit)
             if (event.source, event.kind) in (("nova", "boot"), ("machine", "power-on")):
                 self._on_server(event.server)
             if ends(event):
                 return ""
             if why := classify.hopeless(event):
                 return why
+
+    def _is_new_line(self, server: str, text: str) -> bool:
+        """Return False for a line that has come several times, but for when and by which process.
+
+        A service that fails and is started again would be news for ever.
+        """
+        line = (server, classify.undated(text))
+        if line not in self._lines and len(self._lines) >= NEW_LINES:
+            return True
+        self._lines[line] += 1
+        return self._lines[line] <= SAME_LINES
+
+    def _report_work(self, what: str, silence: Deadline) -> None:
+        """Say once what is waited for, though nothing is seen of it."""
+        if what not in self._reported:
+            self._reported.add(what)
+            self._on_waiting(
+                f"nothing new for {silence.seconds:.0f} s: waiting for {what}, which is at work, "
+                f"{self._settings.limit:.0f} s in all at most (--limit)"
+            )
+
+    def _give_up(self, silence: Deadline, limit: Deadline) -> str:
+        """Return why a run is given up, and keep it where something was still at work."""
+        if not limit.passed:
+            return f"nothing new was seen for {silence.seconds:.0f} s"
+        why = f"not finished {limit.seconds:.0f} s after it was begun"
+        if what := self._at_work():
+            self.given_up = (
+                f"given up {limit.seconds:.0f} s after it was begun, with {what} at work"
+            )
+        return why
 
     def _note_waiting(self, event: Event) -> None:
         """Keep which servers wait for memory of the host."""
@@ -157,6 +205,8 @@ class Watch:
         # Heat asks for a server that does not come up, again and again.
         if classify.is_waiting(event) or classify.is_by_host(event):
             return False
+        if (text := classify.console_text(event)) is not None:
+            return self._is_new_line(event.server, text)
         if not classify.is_request(event):
             return True
         asked = ServiceRequest.of(event) or ServiceRequest()
@@ -166,12 +216,6 @@ class Watch:
             return False
         self._seen.add(key)
         return True
-
-
-def _why_given_up(silence: Deadline, limit: Deadline) -> str:
-    if limit.passed:
-        return f"not finished {limit.seconds:.0f} s after it was begun"
-    return f"nothing new was seen for {silence.seconds:.0f} s"
 
 
 def _end(event: Event, name: str, action: str) -> StackEnd | None:

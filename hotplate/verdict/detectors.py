@@ -32,6 +32,12 @@ _OF_GUEST = re.compile(r"Deployment|WaitCondition|SwiftSignal")
 _STOPPED = re.compile(r"aborted|cancel|timed out", re.IGNORECASE)
 """Heat's words for what it stops because of something else."""
 _UNIT = re.compile(r"^(.*(?:Failed to (?:start|mount|listen on)|Dependency failed for) )(\S.*)$")
+# As often the same failure is no accident.
+SAME_FAILURES = 5
+_FAILURE = re.compile(
+    r"\b(?i:fail(?:ed|s|ure)?|error|cannot|could not|unable|refused|unreachable|timed out|"
+    r"not found|no metadata)\b"
+)
 _REACH = (
     r"Connection refused|Failed to establish a new connection|Max retries exceeded|timed out"
     r"|Network is unreachable|No route to host|Read timeout|RemoteDisconnected"
@@ -499,6 +505,16 @@ def signal_ignored(facts: Facts) -> str:
     if any(classify.answered(event) for event in facts.signals):
         return f"the signal was answered {_tally(facts.signals)}, and Heat did not change its state"
     return ""
+
+
+def fails_again(facts: Facts) -> str:
+    """See a failure that the console shows again and again, as of a service with ``Restart=``."""
+    lines = [classify.undated(line).strip() for line in facts.lines if _FAILURE.search(line)]
+    # What systemd says of it is less than what it says itself.
+    counted = Counter(line for line in lines if "[FAILED]" not in line) or Counter(lines)
+    if not counted or (times := counted.most_common(1)[0][1]) < SAME_FAILURES:
+        return ""
+    return f"the same failed {times} times: {_quoted(counted.most_common(1)[0][0])}"
 
 
 def any_pattern(facts: Facts, *, in_cloud: bool) -> tuple[str, str]:

@@ -449,6 +449,13 @@ RULES: tuple[Rule, ...] = (
     ),
     # What may well be a symptom, when nothing else is known.
     Rule(
+        "fails-again",
+        None,
+        _EVERY,
+        detectors.fails_again,
+        "see console.log for what is started again and again, and why it fails",
+    ),
+    Rule(
         "boot-waits",
         None,
         (*_BEFORE_METADATA, Stage.AGENT_POLLED),

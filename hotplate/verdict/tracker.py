@@ -142,7 +142,7 @@ class StageTracker:
         return self._answered_in == self.boots.number
 
     def _missing_of_server(self) -> Stage | None:
-        if self.boots.rebooting:
+        if self.boots.rebooting and not any(each.failed for each in self.deployments):
             return Stage.BOOTED
         due = self._of_server()
         # What a deployment reached proves what comes before.

@@ -32,6 +32,8 @@ _OUTCOMES = {
     "bad-cpu": Outcome.HOST,
 }
 """The faults that are not the image's."""
+_UNFINISHED = ("hook-hanging", "wait-signal-missing", "unknown")
+"""The faults that only say that something has not ended."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ class StackResult:
     :param outputs: of the stack.
     :param hook_outputs: what each failed deployment sent back, by the id of its config.
     :param unsent: the outputs that a deployment was to send and did not, by its config's id.
+    :param given_up: a sentence, when the run's limit passed while something was still at work.
     """
 
     status: str
@@ -135,6 +138,7 @@ class StackResult:
     outputs: Mapping[str, object] = field(default_factory=dict)
     hook_outputs: Mapping[str, HookOutput] = field(default_factory=dict)
     unsent: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    given_up: str = ""
 
     @property
     def as_wanted(self) -> bool:
@@ -375,6 +379,10 @@ def judge(
     ):
         outcome = Outcome.FAILED
         reasons += map(str, reversed(bad))
+    if stack.given_up and outcome is Outcome.FAILED and not problems:
+        if diagnosis is None or diagnosis.fault in _UNFINISHED:
+            outcome = Outcome.GIVEN_UP
+        reasons.append(stack.given_up)
     if diagnosis is not None:
         reasons.append(str(diagnosis))
     return Verdict(

@@ -7,24 +7,28 @@ it.  The real Heat says what there is to do.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from played_guest import Guest
+from played_guest import Guest, PlayedMachine
 
 from hotplate.cloud.options import CloudOptions
+from hotplate.errors import Outcome
 from hotplate.guest.base import CommandResult
 from hotplate.report import html, junit
 from hotplate.report.terminal import summary
 from hotplate.stacks.template import Template
 from hotplate.testbed.server import Server
+from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.guest_probe import BOOT_END
 from hotplate.verdict.stages import Stage
 
 pytestmark = pytest.mark.slow
 
+KERNEL = "[    0.000000] Linux version 6.1.0-28-cloud-amd64 (debian-kernel)"
 NO_AGENT = Guest(agent=False)
 NO_METADATA = Guest(metadata=False)
 
@@ -324,8 +328,10 @@ def test_a_broken_image_fails_at_its_stage(play, row):
             return row.broken
         return next((how for part, how in row.broken.items() if f"-{part}-" in name), row.good)
 
-    verdict = play(row.template, role, patience=5.0).verdict
-    assert not verdict.passed
+    # A hook that hangs is waited for until the run's own limit.
+    hangs = isinstance(row.broken, Guest) and row.broken.hangs
+    verdict = play(row.template, role, patience=5.0, limit=15.0 if hangs else 120.0).verdict
+    assert verdict.outcome is (Outcome.GIVEN_UP if hangs else Outcome.FAILED)
     assert verdict.diagnosis.stage == row.stage, verdict.last_line()
     assert row.named in verdict.last_line()
 
@@ -428,6 +434,50 @@ def test_a_guest_is_looked_into_when_its_boot_has_ended(play, monkeypatch):
     assert verdict.last_line() == "FAILED: it is not so"
     assert shell.words.count(BOOT_END) == 1
     assert shell.words.index(BOOT_END) < shell.words.index("what is expected")
+
+
+def test_guest_that_panicked_is_not_asked_for_what_is_expected(play, monkeypatch):
+    """To Heat it is COMPLETE as soon as it is switched on; its shell was waited for in vain."""
+    asked = []
+
+    def shell(_server, *, seconds=0.0):
+        asked.append(seconds)
+        raise DeadlineExceeded("gave up waiting for a root shell")
+
+    def boot(machine):
+        machine.console_says("[    2.1] Kernel panic - not syncing: Attempted to kill init!")
+
+    monkeypatch.setattr(Server, "shell", shell)
+    monkeypatch.setattr(PlayedMachine, "_boot", boot)
+    wanted = replace(template({"server": server()}), expect_guest=lambda _: [])
+    verdict = play(wanted, patience=600.0).verdict
+    assert verdict.diagnosis.fault == "kernel-panic"
+    assert 600.0 not in asked
+
+
+def test_reboot_that_begins_while_the_guest_is_examined_is_waited_for(play, monkeypatch):
+    """power_state of cloud-init reboots some seconds after the boot's end."""
+    later = []
+
+    def save_logs(server, *_, events):
+        def say(*lines):
+            for line in lines:
+                events.emit("console", "line", server=server.spec.id, text=line)
+
+        def boot():
+            events.emit("machine", "reset", server=server.spec.id, by_guest=True)
+            say("Booting from Hard Disk...", KERNEL, "Welcome to Debian GNU/Linux 12 (bookworm)!")
+            say("Cloud-init v. 22.4.2 finished at Thu, 01 Jan 2026", "debian login: ")
+
+        say("[  OK  ] Reached target reboot.target - System Reboot.")
+        later.append(threading.Timer(1.0, boot))
+        later[-1].start()
+
+    monkeypatch.setattr("hotplate.trial.trial.save_logs", save_logs)
+    verdict = play(template({"server": server(user_data_format="RAW")})).verdict
+    later[0].join()
+    assert verdict.passed, verdict.last_line()
+    assert [each.kind for each in verdict.noticed] == ["guest-rebooted"]
 
 
 @pytest.mark.parametrize("lift", [True, False])

@@ -262,3 +262,58 @@ def test_each_guest_is_asked_for_its_clock_when_its_logs_are_saved(tmp_path):
     save_logs(Answering("631152000\n"), tmp_path / "guest", events=events)
     (seen,) = notice(events, {"a": ""})
     assert seen.kind == "wrong-clock"
+
+
+def test_hook_at_work_is_waited_for_whatever_the_silence():
+    """A correct script may be silent for longer than anybody's patience."""
+    events, texts = EventLog(), []
+    settings = Settings.load({"patience": 0.05, "limit": 60}, environ={}, directory=HERE)
+    waiting = Watch(
+        events,
+        settings,
+        on_server=lambda server: None,
+        on_waiting=lambda text: texts.append(text),
+        at_work=lambda: 'the hook of "deployment"',
+    )
+    later = threading.Timer(1.0, stack_event, (events, "COMPLETE"))
+    later.start()
+    assert waiting.stack("s", "CREATE").status == "CREATE_COMPLETE"
+    later.join()
+    (text,) = texts
+    assert 'waiting for the hook of "deployment", which is at work, 60 s in all at most' in text
+    assert waiting.given_up == ""
+
+
+@pytest.mark.parametrize("what", ['the hook of "deployment"', ""])
+def test_run_that_is_given_up_says_what_was_at_work(what):
+    settings = Settings.load({"patience": 0.05, "limit": 0.2}, environ={}, directory=HERE)
+    waiting = Watch(EventLog(), settings, on_server=lambda server: None, at_work=lambda: what)
+    assert waiting.stack("s", "CREATE").status == "CREATE_IN_PROGRESS"
+    assert waiting.given_up.endswith(f"with {what} at work" if what else "")
+    assert bool(waiting.given_up) == bool(what)
+
+
+def test_line_that_comes_again_and_again_is_nothing_new():
+    """A unit that fails, and that systemd starts again every few seconds."""
+    events = EventLog()
+    waiting = watch(events, patience=0.3, limit=60)
+    for number in range(50):
+        seconds = 20 + 5.4 * number
+        for text in (
+            f"[{seconds:8.4f}] heat-config-bootstrap[{300 + number}]: there is no metadata yet",
+            f"[{seconds:8.4f}] systemd[1]: bootstrap.service: Scheduled restart job, restart "
+            f"counter is at {number}.",
+            "[FAILED] Failed to start bootstrap.service - Heat's files.",
+        ):
+            events.emit("console", "line", server="a", text=text)
+    assert sum(waiting._is_new(event) for event in list(events)) <= 9
+    assert "nothing new was seen" in waiting.stack("s", "CREATE").reason
+
+
+def test_line_with_another_number_is_new():
+    """A script that counts what it has done is at work."""
+    events = EventLog()
+    waiting = watch(events)
+    for number in range(50):
+        events.emit("console", "line", server="a", text=f"[ 30.1] setup[411]: {number} of 50 done")
+    assert all(waiting._is_new(event) for event in events)

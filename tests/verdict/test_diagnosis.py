@@ -755,3 +755,21 @@ def test_what_a_guest_wrote_cannot_write_on_the_terminal(story):
     story.up()
     story.emit("machine", "disk-error", full=False, stopped=True, message="\x1b]0;x\x07\u202ebad")
     assert str(story.diagnosis()).isprintable()
+
+
+def test_failure_that_comes_again_and_again_is_named(story):
+    """Without cloud-init: the bootstrap fails, and systemd starts it again every few seconds."""
+    story.boot()
+    for number in range(12):
+        story.console(
+            f"[{20 + 5 * number:5}.1] heat-config-bootstrap[{300 + number}]: "
+            "heat-config-bootstrap: no metadata: the service refused the connection",
+            "[FAILED] Failed to start heat-config-bootstrap.service - Heat's files.",
+            "         Starting heat-config-bootstrap.service - Heat's files...",
+        )
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == ("fails-again", Stage.NETWORK_UP)
+    assert diagnosis.seen == (
+        'the same failed 12 times: "heat-config-bootstrap: heat-config-bootstrap: no metadata: '
+        'the service refused the connection"'
+    )

@@ -130,3 +130,24 @@ def test_what_heat_waits_for_is_named_where_no_server_has_to_bring_it_about(stor
     verdict = verdict_of(story, status="CREATE_IN_PROGRESS")
     assert verdict.diagnosis is None
     assert f'Heat waits for {kind} "wait"' in verdict.last_line()
+
+
+def test_run_that_was_given_up_is_not_a_failed_image(story):
+    """The limit passed while a hook was at work, of which nothing else is known."""
+    story.delivered()
+    story.marker("started")
+    given_up = 'given up 1800 s after it was begun, with the hook of "deployment" at work'
+    verdict = verdict_of(story, status="CREATE_IN_PROGRESS", given_up=given_up)
+    assert verdict.outcome is Outcome.GIVEN_UP
+    assert verdict.exit_status == 4
+    assert given_up in verdict.reasons
+    assert verdict.last_line().startswith("GIVEN UP: not reached: hook finished: the hook of group")
+
+
+def test_run_that_was_given_up_with_a_fault_failed(story):
+    story.delivered()
+    story.marker("started")
+    story.marker("interrupted", reason="by a reboot")
+    verdict = verdict_of(story, status="CREATE_IN_PROGRESS", given_up="given up")
+    assert verdict.outcome is Outcome.FAILED
+    assert verdict.diagnosis.fault == "hook-interrupted"
