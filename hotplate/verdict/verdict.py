@@ -34,6 +34,10 @@ _OUTCOMES = {
 """The faults that are not the image's."""
 _UNFINISHED = ("hook-hanging", "wait-signal-missing", "unknown")
 """The faults that only say that something has not ended."""
+_UNFINISHED_BOOT = {
+    True: "the user data had not ended when the run did, and nothing waited for it",
+    False: "the boot had not ended when the run did",
+}
 
 
 @dataclass(frozen=True)
@@ -422,11 +426,18 @@ def _noticed(
     events: Iterable[Event], trackers: Sequence[StageTracker], stack: StackResult
 ) -> tuple[Noticed, ...]:
     labels = {each.id: each.label for tracker in trackers for each in tracker.deployments}
-    return notice(
+    names = {each.server: each.name if len(trackers) > 1 else "" for each in trackers}
+    seen = notice(
         events,
-        {each.server: each.name if len(trackers) > 1 else "" for each in trackers},
-        unsent={labels.get(config, config): names for config, names in stack.unsent.items()},
+        names,
+        unsent={labels.get(config, config): outputs for config, outputs in stack.unsent.items()},
     )
+    late = [
+        Noticed("boot-unfinished", _UNFINISHED_BOOT[each.boots.runs_user_data], names[each.server])
+        for each in trackers
+        if each.checked and each.exists and each.missing() is None and not each.boots.ended
+    ]
+    return (*seen, *(replace(each, wrong=False) for each in late))
 
 
 def of_test(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,13 +97,14 @@ def served(story):
     story.metadata()
 
 
-def verdict_of(story, tracker):
+def verdict_of(story, tracker, *, strict=False):
     return judge(
         Subject(image="web.qcow2"),
         story.events,
         [tracker],
         StackResult("CREATE_COMPLETE"),
-        now=story.events.emit("harness", "now").at,
+        strict=strict,
+        now=time.monotonic(),
     )
 
 
@@ -246,3 +248,18 @@ def test_guest_that_only_lacks_its_network_is_waited_for(story, tracker):
 )
 def test_route_is_read_from_the_kernels_table(row, device):
     assert route_to("169.254.169.254", f"{NO_ROUTES}{row}\n") == device
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_user_data_that_nothing_waited_for_is_noticed(story, tracker, check, on_networks, strict):
+    """It has been silent for longer than the patience, and the template wants no signal of it."""
+    served(story)
+    story.console("Cloud-init v. 22.4.2 running 'modules:final' at ...", "debian login: ")
+    check.conclude()
+    verdict = verdict_of(story, tracker, strict=strict)
+    assert verdict.passed
+    (late,) = verdict.noticed
+    assert late.kind == "boot-unfinished"
+    assert late.sentence.startswith("the user data had not ended")
+    story.console("Cloud-init v. 22.4.2 finished at ...")
+    assert verdict_of(story, tracker).noticed == ()
