@@ -112,19 +112,22 @@ def is_menu(lines: Sequence[str]) -> bool:
 
 def ordering_cycle(facts: Facts) -> str:
     """Look for a unit of the boot that systemd deleted to break a cycle, and for the cycle."""
+    cycles: dict[str, list[str]] = {}
     members: list[str] = []
-    deleted: list[str] = []
-    journal = facts.probes.get("ordering", "").splitlines()
-    for line in [*facts.lines, *journal]:
-        if match := _CYCLE.search(line):
-            name = match["member"] or match["skipped"] or match["deleted"]
-            (members if match["member"] else deleted).append(name)
-    needed = [name for name in deleted if name in UNITS or name.endswith(".target")]
-    if not needed:
-        return ""
-    cycle = list(dict.fromkeys(members))
-    among = f" of {', '.join(cycle)}" if cycle else ""
-    return f'systemd deleted "{needed[0]}" to break an ordering cycle{among}'
+    for line in [*facts.lines, *facts.probes.get("ordering", "").splitlines()]:
+        if not (match := _CYCLE.search(line)):
+            continue
+        if match["member"]:
+            members.append(match["member"])
+            continue
+        deleted = match["deleted"] or match["skipped"]
+        cycles[deleted] = cycles.get(deleted) or list(dict.fromkeys(members))
+        members = []
+    for deleted, cycle in cycles.items():
+        if deleted in UNITS or deleted.endswith(".target"):
+            among = f" of {', '.join(cycle)}" if cycle else ""
+            return f'systemd deleted "{deleted}" to break an ordering cycle{among}'
+    return ""
 
 
 def other_target(facts: Facts) -> str:

@@ -141,9 +141,24 @@ IN_AN_IMAGE = (
     ),
     UserFault(
         "missing-disk-in-fstab",
-        "echo '/dev/vdb /data ext4 defaults 0 2' >> etc/fstab",
-        ("/etc/fstab", "/dev/vdb|/data"),
+        # Too long for the console, which cuts it in its middle.
+        "echo 'UUID=0f6e1c2a-7b1d-4c55-9d0e-2f2b8a6c1d11 /data ext4 defaults 0 2' >> etc/fstab",
+        ("booted: /etc/fstab", "UUID=0f6e1c2a-7b1d-4c55-9d0e-2f2b8a6c1d11", "/data"),
         release="bookworm",
+    ),
+    UserFault(
+        "ordering-cycle",
+        # Required, so that it is another unit of the cycle that is left out.
+        offline_unit(
+            "site-setup.service",
+            "[Unit]\\nDefaultDependencies=no\\nAfter=cloud-init-network.service\\n"
+            "Before=systemd-networkd.service cloud-init-local.service\\n[Service]\\n"
+            "Type=oneshot\\nExecStart=/bin/true\\n",
+        )
+        + f"; mkdir .{UNITS}/multi-user.target.requires; "
+        f"mv .{UNITS}/multi-user.target.wants/site-setup.service "
+        f".{UNITS}/multi-user.target.requires/",
+        ("ordering cycle of .*site-setup.service", "deleted"),
     ),
     UserFault(
         "rescue-by-default",
