@@ -6,10 +6,13 @@ The values are those of Swift 2.34: ``swift/obj/server.py``, ``swift/proxy/contr
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -265,6 +268,42 @@ def test_a_manifest_is_read_as_its_segments(swift: swift_client.Connection, box:
     assert swift.head_object(box, "big")["content-length"] == "13"
     assert swift.get_object(box, "big", headers={"Range": "bytes=4-6"})[1] == b"two"
     assert swift.get_object(box, "big", query_string="multipart-manifest=get")[1] == b""
+
+
+def test_the_swift_command_uploads_in_segments(cloud: Any, box: str, tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(bytes(range(100)))
+    owner = cloud.credentials
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "OS_AUTH_URL": cloud.endpoints["keystone"] + "/v3",
+        "OS_USERNAME": owner.username,
+        "OS_PASSWORD": owner.password,
+        "OS_PROJECT_ID": owner.project_id,
+        "OS_USER_DOMAIN_ID": owner.domain,
+        "OS_IDENTITY_API_VERSION": "3",
+    }
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            ["swift", *words],
+            env=environ,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run("upload", "-S", "30", box, "big")
+    assert "Manifest" in run("stat", box, "big")
+    run("download", box, "big", "-o", "copy")
+    assert (tmp_path / "copy").read_bytes() == bytes(range(100))
+    run("post", "-m", "color:blue", box, "big")
+    run("copy", "-d", f"/{box}/other", box, "big")
+    assert run("list", box).split() == ["big", "other"]
+    run("delete", f"{box}_segments")
 
 
 def test_copies(swift: swift_client.Connection, box: str) -> None:
