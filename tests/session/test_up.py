@@ -23,6 +23,7 @@ from hotplate.session.directory import SessionDirectory
 from hotplate.session.up import Up
 from hotplate.settings import Settings
 from hotplate.stacks.template import Template
+from hotplate.timing.deadline import Deadline, retry
 
 pytestmark = [
     pytest.mark.slow,
@@ -109,11 +110,23 @@ def test_a_renamed_server_is_reached_and_called_by_its_new_name(
 
         clouds = OpenStackConfig(config_files=[str(up.directory.clouds_yaml)])
         nova = Connection(config=clouds.get_one("hotplate")).compute
-        first = nova.create_server(name="web", image_id="i", flavor_id="f", networks="auto")
-        assert 'server "web" is on' in lines
+
+        def made(name: str) -> Any:
+            server = nova.create_server(name=name, image_id="i", flavor_id="f", networks="auto")
+            is_on = up.events.wait(
+                lambda event: (event.kind, event.server) == ("power-on", server.id), seconds=60
+            )
+            assert is_on is not None
+            return server
+
+        def until(line: str) -> None:
+            retry(lambda _: line in lines or None, Deadline(60, line))
+
+        first = made("web")
+        until('server "web" is on')
         nova.update_server(first, name="front")
         assert (asked("front"), asked(first.id), asked("web")) == ("front",) * 3
-        second = nova.create_server(name="web", image_id="i", flavor_id="f", networks="auto")
+        second = made("web")
         # Its folder is web-2; the first one's is still called web.
         assert asked("web") == "web"
         assert up._doors._server("web").spec.id == second.id
@@ -130,8 +143,8 @@ def test_a_renamed_server_is_reached_and_called_by_its_new_name(
             assert f" {name} " in way
             assert f" {other} " not in way
         nova.delete_server(first)
-        assert 'server "front" is off: power-cut' in lines
-        third = nova.create_server(name="web", image_id="i", flavor_id="f", networks="auto")
+        until('server "front" is off: power-cut')
+        third = made("web")
         assert up._answer({"ask": "servers"})[0] == ["web-2", "web-3"]
         nova.delete_server(third)
 
