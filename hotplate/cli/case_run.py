@@ -168,11 +168,12 @@ class CaseRun:
         except (Exception, KeyboardInterrupt) as error:
             ended = error
             verdict = of_error(error, subject, events, now=time.monotonic(), artifacts=str(folder))
-        if verdict.outcome is Outcome.FAILED and (fault := events.fault) is not None:
+        unwanted = (Outcome.FAILED, Outcome.GIVEN_UP)
+        if verdict.outcome in unwanted and (fault := events.fault) is not None:
             # It may have failed for that, so nothing is known about the image.
             ended = fault
             verdict = of_error(fault, subject, events, now=time.monotonic(), artifacts=str(folder))
-        if verdict.outcome in (Outcome.FAILED, Outcome.ERROR) and is_full(folder):
+        if verdict.outcome in (*unwanted, Outcome.ERROR) and is_full(folder):
             full = HostError(
                 f'the disk of "{folder}" is full, so nothing is known about the image',
                 hint=f"df -h {folder}",

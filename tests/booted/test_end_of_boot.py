@@ -1,0 +1,62 @@
+"""A good image that the user data does something to at the end of its boot."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+    pytest.mark.long,
+]
+
+SWITCH_OFF = """\
+#!/bin/sh
+systemctl stop systemd-networkd.socket systemd-networkd.service
+for device in /sys/class/net/e*; do ip link set "${device##*/}" down; done
+"""
+REBOOT = """\
+#cloud-config
+power_state: {mode: reboot}
+"""
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """Write the template of a server with nothing but user data."""
+
+    def write(user_data: str = ""):
+        given = {"image": "any", "flavor": "any", "user_data_format": "RAW", "user_data": user_data}
+        server = {"type": "OS::Nova::Server", "properties": given}
+        path = tmp_path / "stack.yaml"
+        path.write_text(
+            json.dumps({"heat_template_version": "2018-08-31", "resources": {"server": server}})
+        )
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("words", [(), ("--wiring", "namespace")], ids=["networks", "isolated"])
+def test_network_that_is_off_at_the_end_of_the_boot_fails(bookworm, test_image, plain, words):
+    """It had its metadata over that network before."""
+    done = test_image(bookworm, "-t", plain(SWITCH_OFF), *words)
+    assert done.status == 1, done.stdout
+    reached = {each["stage"]: each["seconds"] for each in done.verdict["stages"]}
+    assert reached["network up"] is None
+    assert reached["metadata served"]
+    assert done.last_line.startswith("FAILED: not reached: network up: ")
+    good = test_image(bookworm, "-t", plain(), *words, name="good")
+    assert good.status == 0, good.stdout
+
+
+def test_reboot_that_the_user_data_asks_for_passes(bookworm, test_image, plain):
+    """cloud-init's cc_power_state_change, some seconds after its last stage."""
+    done = test_image(bookworm, "-t", plain(REBOOT))
+    assert done.status == 0, done.stdout
+    # Whether it is seen to reboot depends on when the run has ended.
+    assert {each["kind"] for each in done.verdict["noticed"]} <= {"guest-rebooted", "failed-unit"}

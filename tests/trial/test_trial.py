@@ -1,0 +1,66 @@
+"""What a run knows to be at work in its guests, and which of them never continue."""
+
+from __future__ import annotations
+
+import pytest
+
+from hotplate.trial.trial import at_work, stopped_by
+
+
+def test_hook_is_at_work_between_its_start_and_its_end(story):
+    story.delivered()
+    assert at_work([story.tracker]) == ""
+    story.marker("started")
+    assert at_work([story.tracker]) == 'the hook of "deployment" in "server"'
+    story.marker("finished", status=0)
+    assert at_work([story.tracker]) == ""
+
+
+def wait_condition(story, status: str) -> None:
+    story.emit(
+        "stack",
+        "resource",
+        server="",
+        stack="demo",
+        stack_id=story.STACK,
+        resource="wait",
+        type="OS::Heat::WaitCondition",
+        action="CREATE",
+        status=status,
+    )
+
+
+def test_user_data_is_at_work_while_a_wait_condition_waits_for_its_signal(story):
+    story.deployed = False
+    story.boot()
+    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
+    story.metadata()
+    wait_condition(story, "IN_PROGRESS")
+    assert at_work([story.tracker]) == ""
+    story.console("Cloud-init v. 22.4.2 running 'modules:final' at ...")
+    assert at_work([story.tracker]) == 'the user data in "server"'
+    wait_condition(story, "COMPLETE")
+    assert at_work([story.tracker]) == ""
+
+
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [
+        (lambda story: story.console("Kernel panic - not syncing: Attempted"), "kernel panicked"),
+        (lambda story: story.emit("machine", "panic", action="pause"), "kernel panicked"),
+        (lambda story: story.emit("machine", "exit", reason="lost", status=-9), "was lost"),
+        (lambda story: story.emit("harness", "flood", fault="console-flood", text="much"), ""),
+        (lambda story: story.console("debian login: "), ""),
+    ],
+)
+def test_guest_that_never_continues_is_not_asked(story, happens, why):
+    server = story.tracker.server
+    story.boot()
+    happens(story)
+    said = stopped_by(story.events, server)
+    assert why in said
+    assert bool(said) == bool(why)
+    assert stopped_by(story.events, "another") == ""
+    # A panic with "panic=-1" on the command line reboots.
+    story.emit("machine", "reset", reason="guest-reset", by_guest=True)
+    assert stopped_by(story.events, server) == ""
