@@ -13,7 +13,7 @@ from hotplate.cli.arguments import check_files, load_settings
 from hotplate.cli.builtin_cases import builtin_cases
 from hotplate.cli.cases import Case, TemplateChoice, table
 from hotplate.cli.image_words import ImageWord, NamedFiles
-from hotplate.errors import UsageError
+from hotplate.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from hotplate.image.plan import BuildRequest
@@ -77,13 +77,17 @@ def named(args: argparse.Namespace, images_of: NamedFiles | None = None) -> list
     bring.check_known(files)
     cases = table(files, [TemplateChoice()], settings)
     settings_of_all = load_settings(args)
-    with bring.interruptible():
-        chosen = builtin_cases(
-            files,
-            release_words.groups_of(args),
-            allow_backing=settings_of_all.allow_backing,
-            checksums=settings_of_all.cache / "checksums",
-        )
+    try:
+        with bring.interruptible():
+            chosen = builtin_cases(
+                files,
+                release_words.groups_of(args),
+                allow_backing=settings_of_all.allow_backing,
+                checksums=settings_of_all.cache / "checksums",
+            )
+    except Interrupted:
+        # None of them begins, and each has a verdict that says so.
+        return cases
     return [replace(each, template=chosen[each.image]) for each in cases]
 
 

@@ -320,9 +320,9 @@ def test_signal_ends_the_command_while_an_image_is_opened(command):
     image = command.folder / "web.qcow2"
     create = ["qemu-img", "create", "-q", "-f", "qcow2", image, "8M"]
     subprocess.run(create, check=True)
-    process = command.start("web.qcow2", plant=OPENING)
-    _, err = process.communicate(timeout=SECONDS)
-    assert (process.returncode, "ended by SIGTERM" in err) == (143, True), err
+    done = command.end(command.start("web.qcow2", plant=OPENING))
+    assert done.status == 128 + signal.SIGTERM, done
+    assert (done.verdict["outcome"], done.junit) == ("interrupted", "error"), done
 
 
 def machines_of(process: subprocess.Popen[str]) -> list[int]:
