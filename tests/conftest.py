@@ -251,7 +251,9 @@ class Story:
             return {name: more.pop(name) for name in names if name in more}
 
         subject = Subject(**{"image": "a.qcow2"} | taken("image", "template", "facts", "stand_ins"))
-        stack = StackResult(status, **taken("reason", "wanted", "outputs", "hook_outputs", "given_up"))
+        stack = StackResult(
+            status, **taken("reason", "wanted", "outputs", "hook_outputs", "given_up")
+        )
         return judge(subject, self.events, [self.tracker], stack, now=time.monotonic(), **more)
 
     # -- what is made of it ----------------------------------------------------------------------

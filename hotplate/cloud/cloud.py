@@ -139,7 +139,7 @@ class Cloud:
         from hotplate.cloud.neutron.taken_for_granted import TakenForGranted
         from hotplate.cloud.nova import metadata as metadata_service
         from hotplate.cloud.nova.routing import Routing
-        from hotplate.cloud.nova.server_ports import ServerPorts, named
+        from hotplate.cloud.nova.server_ports import ServerPorts, requested_networks
 
         options = self.options
         self.store = Store(self.directory / "neighbours.db")
@@ -166,7 +166,7 @@ class Cloud:
             request_limit=options.request_limit,
             public_key=options.public_key,
             ports=ServerPorts(self.networking, project=project) if networked else None,
-            named=lambda wanted: named(self.networking, wanted),
+            requested_networks=lambda wanted: requested_networks(self.networking, wanted),
             image_refusal=self.images.refusal,
         )
         self._exit.callback(self.servers.close)

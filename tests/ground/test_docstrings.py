@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = {
+    "hotplate.events.classify",
     "hotplate.cli.brought",
     "hotplate.cli.case_run",
     "hotplate.cli.cases",

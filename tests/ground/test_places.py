@@ -155,7 +155,6 @@ ELSEWHERE = {
     "timing/host_speed": "timing/test_deadline.py",
     "trial/cloud_trial": "elsewhere/test_cloud_trial.py",
     "trial/guest_probe": "trial/test_watch.py",
-    "trial/trial": "trial/test_expected.py",
     "verdict/deployment_track": "verdict/test_tracker.py",
     "verdict/detectors": "verdict/test_diagnosis.py",
     "verdict/facts": "verdict/test_diagnosis.py",

@@ -90,7 +90,7 @@ class Interfaces(Protocol):
 
 
 @dataclass(frozen=True)
-class Named:
+class RequestedNetwork:
     """A network that a server without ports was to be on.
 
     :param port_id: of the port that it was to have there, "" where Nova was to make one.
@@ -101,16 +101,16 @@ class Named:
     port_id: str = ""
 
 
-def own_link(server_id: str, named: Named = Named()) -> Interface:
+def own_link(server_id: str, requested: RequestedNetwork = RequestedNetwork()) -> Interface:
     """Return the interface of a server that has no ports: on the network of its own machine.
 
-    :param named: what it is called.
+    :param requested: what it is called.
     """
     address = PortAddress(GUEST_IP, NETWORK, LINK)
     port = ServerPort(
-        named.port_id or server_id,
-        named.network_id,
-        named.network_name,
+        requested.port_id or server_id,
+        requested.network_id,
+        requested.network_name,
         mac_address(server_id),
         (address,),
     )

@@ -57,8 +57,8 @@ class CreateApi:
                 self._servers.ports_for(wanted) as ports,
             ):
                 if ports is None:
-                    named = [asdict(each) for each in self._servers.named(wanted)]
-                    made.append(self.boot(spec, replace(notes, named=named)))
+                    requested = [asdict(each) for each in self._servers.requested_networks(wanted)]
+                    made.append(self.boot(spec, replace(notes, requested_networks=requested)))
                 else:
                     with_ports = replace(notes, has_ports=True)
                     made.append(self.boot(replace(spec, ports=ports), with_ports))

@@ -22,7 +22,7 @@ from hotplate.cloud.neutron.records import Values
 from hotplate.cloud.neutron.resources import DHCP
 from hotplate.cloud.neutron.subnets import network_of, pools_of
 from hotplate.cloud.nova.compute import PortAddress, ServerPort, ServerSpec
-from hotplate.cloud.nova.interfaces import Interface, Named, Wanted
+from hotplate.cloud.nova.interfaces import Interface, RequestedNetwork, Wanted
 
 OWNER = "compute:nova"
 HOST = "hotplate"
@@ -250,17 +250,19 @@ class ServerPorts:
         return str(address)
 
 
-def named(networking: Networking, wanted: Wanted) -> list[Named]:
+def requested_networks(networking: Networking, wanted: Wanted) -> list[RequestedNetwork]:
     """Return the networks that a server without ports would be on, of those that are there."""
     entries = [{}] if isinstance(wanted.networks, str) else wanted.networks
-    found = []
+    requested = []
     with networking.transaction():
         for entry in entries:
             port = networking.records.get("ports", str(entry.get("port") or "")) or {}
             network_id = port.get("network_id") or entry.get("uuid") or networking.default_network
             if network := networking.records.get("networks", str(network_id)):
-                found.append(Named(network["id"], network["name"], port.get("id", "")))
-    return found
+                requested.append(
+                    RequestedNetwork(network["id"], network["name"], port.get("id", ""))
+                )
+    return requested
 
 
 def _of_server(server_id: str) -> Values:

@@ -32,8 +32,8 @@ class Notes:
     :param host_name: its host name, which a rename leaves; "" is that of its name.
     :param access_ipv4: how somebody said that it is reached; Nova makes no use of it.
     :param has_ports: its interfaces are ports of Neutron, if there is any.
-    :param named: the networks that it was to be on where it has no ports, each as the fields of
-        :class:`~hotplate.cloud.nova.interfaces.Named`.
+    :param requested_networks: the networks that it was to be on where it has no ports, each as the
+        fields of :class:`~hotplate.cloud.nova.interfaces.RequestedNetwork`.
     """
 
     description: str = ""
@@ -49,7 +49,7 @@ class Notes:
     access_ipv4: str = ""
     access_ipv6: str = ""
     disk_config: str = "MANUAL"
-    named: list[dict[str, str]] = field(default_factory=list)
+    requested_networks: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.nova.compute import Compute, GuestServices, ServerPort, ServerSpec
-from hotplate.cloud.nova.interfaces import Interface, Interfaces, Named, Wanted, own_link
+from hotplate.cloud.nova.interfaces import Interface, Interfaces, RequestedNetwork, Wanted, own_link
 from hotplate.cloud.nova.server_records import (
     KeyPair,
     NoSuchServerError,
@@ -71,7 +71,7 @@ class Servers:
     :param services: what ``compute`` needs for their guests.
     :param public_key: what every key pair stands for that nobody made.
     :param ports: gives servers their ports; None where the guests have none.
-    :param named: returns the networks that such a server would be on.
+    :param requested_networks: returns the networks that such a server would be on.
     :param image_refusal: says why an image cannot be booted, "" when it can.
     """
 
@@ -86,7 +86,7 @@ class Servers:
         request_limit: int,
         public_key: str = "",
         ports: Interfaces | None = None,
-        named: Callable[[Wanted], list[Named]] = lambda _: [],
+        requested_networks: Callable[[Wanted], list[RequestedNetwork]] = lambda _: [],
         image_refusal: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._store = store
@@ -97,7 +97,7 @@ class Servers:
         self._request_limit = request_limit
         self._public_key = public_key
         self._ports = ports
-        self.named = named
+        self.requested_networks = requested_networks
         self.image_refusal = image_refusal
         self._lock = threading.Lock()
         self._plugs: dict[str, threading.Lock] = {}
@@ -312,9 +312,11 @@ class Servers:
         """Return a server's interfaces as they are now."""
         if self._ports is None or not server.has_ports:
             server_id = server.spec.id
-            named = [Named(**each) for each in server.notes.named]
-            named = named or self.named(Wanted(server_id, "")) or [Named()]
-            return [own_link(server_id, each) for each in named]
+            requested = [RequestedNetwork(**each) for each in server.notes.requested_networks]
+            requested = (
+                requested or self.requested_networks(Wanted(server_id, "")) or [RequestedNetwork()]
+            )
+            return [own_link(server_id, each) for each in requested]
         return self._ports.shown(server.spec)
 
     def add_group(self, server_id: str, name_or_id: str) -> None:
