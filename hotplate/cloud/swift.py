@@ -289,8 +289,8 @@ class SwiftApi:
             method = "PUT"
         if method == "PUT":
             return self._put(environ, start_response, place)
-        found = self._found(place)
-        if found is None:
+        stored = self._look_up(place)
+        if stored is None:
             return _answer(start_response, *_NOT_FOUND)
         if method == "DELETE":
             self._delete(place)
@@ -299,9 +299,9 @@ class SwiftApi:
             return self._post(environ, start_response, place)
         if method not in ("GET", "HEAD"):
             return _answer(start_response, "405 Method Not Allowed", b"")
-        return self._get(environ, start_response, place, found)
+        return self._get(environ, start_response, place, stored)
 
-    def _found(self, place: tuple[str, str, str]) -> StoredObject | None:
+    def _look_up(self, place: tuple[str, str, str]) -> StoredObject | None:
         """Return an object; one whose time is over is removed."""
         row = self._store.row(
             "SELECT data, type, etag, modified, headers FROM hotplate_object"
@@ -310,19 +310,19 @@ class SwiftApi:
         )
         if row is None:
             return None
-        found = _stored(row)
-        if found.has_expired:
+        stored = _of_row(row)
+        if stored.has_expired:
             self._drop(place)
             return None
-        return found
+        return stored
 
     def _content(
-        self, place: tuple[str, str, str], found: StoredObject, query: dict[str, list[str]]
+        self, place: tuple[str, str, str], stored: StoredObject, query: dict[str, list[str]]
     ) -> tuple[bytes, str]:
         """Return what an object is read as, and its tag: of a manifest, its segments in a row."""
-        manifest = found.headers.get(MANIFEST, "")
+        manifest = stored.headers.get(MANIFEST, "")
         if not manifest or "get" in query.get("multipart-manifest", ()):
-            return found.data, found.etag
+            return stored.data, stored.etag
         account, own_container, own_name = place
         container, _, prefix = swift_objects.segments(manifest)
         self._drop_expired(account, container)
@@ -350,14 +350,14 @@ class SwiftApi:
         environ: WSGIEnvironment,
         start_response: StartResponse,
         place: tuple[str, str, str],
-        found: StoredObject,
+        stored: StoredObject,
     ) -> list[bytes]:
         query = _query(environ)
-        data, etag = self._content(place, found, query)
-        headers = [("Content-Type", found.type), ("Etag", etag), *found.shown()]
+        data, etag = self._content(place, stored, query)
+        headers = [("Content-Type", stored.type), ("Etag", etag), *stored.shown()]
         if _is_temp_url(query):
             headers = swift_objects.by_temp_url(headers, query, place[2])
-        if failed := swift_objects.failed_condition(environ, found, etag):
+        if failed := swift_objects.failed_condition(environ, stored, etag):
             start_response(failed, [*headers, ("Content-Length", "0")])
             return [b""]
         part = swift_objects.byte_range(environ, len(data), etag.strip('"'))
@@ -414,17 +414,17 @@ class SwiftApi:
                 "X-Copy-From header must be of the form <container name>/<object name>",
             )
         source = (place[0], container, name)
-        found = self._found(source)
-        if found is None:
+        stored = self._look_up(source)
+        if stored is None:
             raise SwiftError(_NOT_FOUND[0], _NOT_FOUND[1].decode())
-        data, _ = self._content(source, found, _query(environ))
+        data, _ = self._content(source, stored, _query(environ))
         whole = "get" not in _query(environ).get("multipart-manifest", ())
         headers = {
             header: value
-            for header, value in found.headers.items()
+            for header, value in stored.headers.items()
             if not (whole and header == MANIFEST)
         }
-        return StoredObject(data, found.type, "", found.modified, headers)
+        return StoredObject(data, stored.type, "", stored.modified, headers)
 
     def _put(
         self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str, str]
@@ -490,7 +490,7 @@ class SwiftApi:
         unless = environ.get("HTTP_IF_NONE_MATCH")
         if unless is not None and unless.strip() != "*":
             raise bad_request("If-None-Match only supports *")
-        if unless is not None and self._found(place) is not None:
+        if unless is not None and self._look_up(place) is not None:
             raise SwiftError("412 Precondition Failed", "")
 
     def _check_quota(self, headers: dict[str, str], place: tuple[str, str, str], size: int) -> None:
@@ -644,7 +644,7 @@ def _is_temp_url(query: dict[str, list[str]]) -> bool:
     return "temp_url_sig" in query or "temp_url_expires" in query
 
 
-def _stored(row: Any) -> StoredObject:
+def _of_row(row: Any) -> StoredObject:
     return StoredObject(
         bytes(row["data"]), row["type"], row["etag"], row["modified"], json.loads(row["headers"])
     )

@@ -213,7 +213,7 @@ def byte_range(environ: WSGIEnvironment, size: int, etag: str) -> tuple[int, int
     return start, end
 
 
-def failed_condition(environ: WSGIEnvironment, found: StoredObject, etag: str) -> str:
+def failed_condition(environ: WSGIEnvironment, stored: StoredObject, etag: str) -> str:
     """Return the status of a GET or HEAD whose conditions do not hold, "" when they do."""
 
     def names(header: str) -> bool:
@@ -225,10 +225,10 @@ def failed_condition(environ: WSGIEnvironment, found: StoredObject, etag: str) -
     if "HTTP_IF_NONE_MATCH" in environ and names("HTTP_IF_NONE_MATCH"):
         return "304 Not Modified"
     unmodified = _moment(environ.get("HTTP_IF_UNMODIFIED_SINCE", ""))
-    if unmodified is not None and found.last_modified > unmodified:
+    if unmodified is not None and stored.last_modified > unmodified:
         return "412 Precondition Failed"
     modified = _moment(environ.get("HTTP_IF_MODIFIED_SINCE", ""))
-    if modified is not None and found.last_modified <= modified:
+    if modified is not None and stored.last_modified <= modified:
         return "304 Not Modified"
     return ""
 

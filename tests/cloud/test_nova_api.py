@@ -502,8 +502,8 @@ def test_what_a_server_is_made_with_is_shown(
     assert base64.b64decode(shown["OS-EXT-SRV-ATTR:user_data"]) == b"words"
     assert openstack("server", "show", server.id, "-f", "json")["OS-EXT-SRV-ATTR:user_data"]
     with guest(cloud, server.id) as vm:
-        told = vm.request("GET", "http://169.254.169.254/openstack/latest/meta_data.json").json()
-        assert told["hostname"] == "front.novalocal"
+        answer = vm.request("GET", "http://169.254.169.254/openstack/latest/meta_data.json").json()
+        assert answer["hostname"] == "front.novalocal"
     answer = ask(
         cloud,
         "PUT",

@@ -377,8 +377,8 @@ class ZaqarApi:
         if method == "GET":
             if message_id is None and "ids" in query:
                 wanted = query["ids"][0].split(",")[: limits.ZAQAR_PAGE]
-                found = [self._queues.message(project, queue, each) for each in wanted]
-                return "200 OK", {"messages": [each for each in found if each]}
+                chosen = [self._queues.message(project, queue, each) for each in wanted]
+                return "200 OK", {"messages": [each for each in chosen if each]}
             if message_id is None:
                 limit = _number(query.get("limit", ["10"])[0])
                 marker = query.get("marker", [""])[0]
