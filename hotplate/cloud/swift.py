@@ -374,6 +374,7 @@ class SwiftApi:
         self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str, str]
     ) -> list[bytes]:
         """Put other metadata in the place of an object's own."""
+        self._check_room(place[0])
         self._store.write(
             "UPDATE hotplate_object SET headers = ?, type = coalesce(?, type), modified = ?"
             " WHERE account = ? AND container = ? AND name = ?",

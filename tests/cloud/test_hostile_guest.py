@@ -441,6 +441,14 @@ def test_guest_that_writes_without_end_is_refused_and_is_a_flood(
     assert floods(cloud, writer.vm) == ["storage-flood"]
 
 
+def test_metadata_of_an_object_is_refused_where_no_room_is_left(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert writer.put(f"{writer.container}/o") == 201
+    monkeypatch.setattr(limits, "STORED", writer.project.stored("swift") - 1)
+    assert writer.post(f"{writer.container}/o", {"X-Object-Meta-K": "v" * 256}) == 413
+
+
 def test_guest_whose_project_others_filled_is_no_flood(
     cloud: Any, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
