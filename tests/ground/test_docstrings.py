@@ -27,6 +27,7 @@ HERE = {
     "hotplate.cloud.nova.network",
     "hotplate.elsewhere.console_text",
     "hotplate.elsewhere.marks",
+    "hotplate.events.classify",
     "hotplate.elsewhere.refusals",
     "hotplate.elsewhere.tree",
     "hotplate.hookkit.contract_configs",

@@ -57,9 +57,9 @@ def test_guest_that_never_continues_is_not_asked(story, happens, why):
     server = story.tracker.server
     story.boot()
     happens(story)
-    texts = stopped_by(story.events, server)
-    assert why in texts
-    assert bool(texts) == bool(why)
+    reason = stopped_by(story.events, server)
+    assert why in reason
+    assert bool(reason) == bool(why)
     assert stopped_by(story.events, "another") == ""
     # A panic with "panic=-1" on the command line reboots.
     story.emit("machine", "reset", reason="guest-reset", by_guest=True)
