@@ -1,4 +1,4 @@
-"""What happens during a run: one stream of events, and what each of them means.
+"""The event stream of a run, and the meaning of each event.
 
-Everybody above may emit and read; this room knows neither QEMU nor Heat nor a verdict.
+Every room above may emit and read; this one knows nothing of QEMU, Heat or verdicts.
 """

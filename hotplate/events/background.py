@@ -1,4 +1,4 @@
-"""Threads whose faults are not lost: whoever waits for what happens gets them."""
+"""Threads that report their exceptions to the threads waiting on the event log."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from hotplate.events.log import EventLog
 
 
 class Background(threading.Thread):
-    """A thread of hotplate's own, which the end of the process does not wait for.
+    """A daemon thread of hotplate's own; the process does not wait for it at exit.
 
-    What it raises is a fault of the event log (:meth:`EventLog.fail`): the guest, which somebody
-    waits for meanwhile, has no part in it.
+    An exception in it becomes a fault of the event log (:meth:`EventLog.fail`), because a guest
+    that somebody waits for meanwhile did not cause it.
 
     ::
 
         reader = Background(events, self._read, channel, name="console")
         reader.start()
 
-    :param events: where it is looked for.
-    :param work: what it does, with ``arguments``.
-    :param name: by which a person is told of it.
+    :param events: the log that gets the fault.
+    :param work: the function to run, with ``arguments``.
+    :param name: the thread's name in messages.
     """
 
     def __init__(
@@ -39,15 +39,15 @@ class Background(threading.Thread):
 
 
 def guarded(events: EventLog, work: Callable[..., object]) -> Callable[..., None]:
-    """Return a function that does the work, and keeps in ``events`` what it raises.
+    """Return a function that does the work and records its exceptions in ``events``.
 
-    For what another's thread calls.
+    For callbacks that run in a thread of somebody else's.
     """
 
     def run(*arguments: Any) -> None:
         try:
             work(*arguments)
-        except Exception as error:  # kept, and raised where somebody waits
+        except Exception as error:  # recorded, and raised in the thread that waits
             events.fail(error)
 
     return run

@@ -1,6 +1,7 @@
-"""What one event means: a poll, a signal, a marker of the guest's runner, a line of its console.
+"""Classify events: polls, signals, markers of the guest's runner, lines of its console.
 
-Stages, rules and pictures ask here what the facts of an event (:mod:`hotplate.events.kinds`) mean.
+Stages, rules and pictures use it to interpret the facts of an event
+(:mod:`hotplate.events.kinds`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hotplate.events.kinds import (
 from hotplate.text import clean
 
 STACK_TYPE = "OS::Heat::Stack"
-"""The resource type under which Heat reports what happens to a stack as a whole."""
+"""The resource type of Heat's events about a stack as a whole."""
 
 DEPLOYMENT_TYPES = frozenset(
     {
@@ -49,7 +50,7 @@ MARKED = {
     "finished": "hook finished",
     "signalled": "signal received",
 }
-"""The stage that a marker proves."""
+"""The stage that each marker proves."""
 
 _TIME_AND_PROCESS = re.compile(
     r"^\[ *\d+\.\d+\] |(?<=\w)\[\d+\](?=:)|(?<=restart counter is at )\d+"
@@ -113,7 +114,7 @@ def console_text(event: Event) -> str | None:
 
 
 def undated(text: str) -> str:
-    """Return a line of the console without its time and process, by which it differs each time.
+    """Return a console line without its time and process id, which differ each time.
 
     >>> undated("[   30.14] setup[411]: cannot reach db")
     'setup: cannot reach db'
@@ -128,9 +129,9 @@ def is_waiting(event: Event) -> bool:
 
 
 def job_in(text: str) -> tuple[str, str] | None:
-    """Return what systemd's line says to be at work, and since when; None for any other line.
+    """Return the unit and the elapsed time in systemd's line about a running job, or None.
 
-    Source: systemd's ``manager_print_jobs_in_progress()``; the words changed with version 249.  A
+    Source: systemd's ``manager_print_jobs_in_progress()``; the wording changed in version 249.  A
     long name is cut short, with an ellipsis.
     """
     match = _JOB.search(text)
@@ -169,7 +170,7 @@ def path(event: Event) -> str:
 def concerns(event: Event, server: str) -> bool:
     """Return True when an event is about a server, or about the stack as a whole.
 
-    What the host's own clients ask for is about no server.
+    Requests of the host's own clients are about no server.
     """
     if is_by_host(event):
         return False
@@ -183,12 +184,12 @@ def is_by_host(event: Event) -> bool:
 
 
 def is_request(event: Event) -> bool:
-    """Return True for a request that a guest's service was asked."""
+    """Return True for a request to one of the services that guests use."""
     return event.source in GUEST_SERVICES and event.kind in ("request", "signal")
 
 
 def is_metadata_fetch(event: Event) -> bool:
-    """Return True for a metadata request that is more than a look at the list of versions."""
+    """Return True for a metadata request that does more than list the versions."""
     if event.source != "metadata" or event.kind != "request":
         return False
     asked = path(event)
@@ -196,7 +197,7 @@ def is_metadata_fetch(event: Event) -> bool:
 
 
 def is_user_data(event: Event) -> bool:
-    """Return True for a request of the server's user data."""
+    """Return True for a request for the server's user data."""
     return (
         event.source == "metadata"
         and event.kind == "request"
@@ -205,25 +206,25 @@ def is_user_data(event: Event) -> bool:
 
 
 def is_loss(event: Event) -> bool:
-    """Return True when a machine went away that nobody had ended."""
+    """Return True when a machine was lost: it ended and nobody had ended it."""
     ended = MachineExit.of(event)
     return ended is not None and ended.reason == "lost"
 
 
 def is_stop(event: Event) -> bool:
-    """Return True when QEMU stopped a guest because its disk could not be written."""
+    """Return True when QEMU stopped a guest because of a failed write to its disk."""
     error = DiskError.of(event)
     return error is not None and error.stopped
 
 
 def is_panic(event: Event) -> bool:
-    """Return True when a guest's kernel panicked, and QEMU does not let it run on."""
+    """Return True when a guest's kernel panicked and QEMU does not let it go on."""
     panic = GuestPanic.of(event)
     return panic is not None and panic.action != "run"
 
 
 def hopeless(event: Event) -> str:
-    """Return why a guest never continues after an event, "" when it may."""
+    """Return the reason why a guest cannot continue after an event, "" when it may."""
     if GuestPanic.of(event):
         return "the guest's kernel panicked"
     if is_loss(event):
@@ -278,13 +279,13 @@ def is_signal(event: Event) -> bool:
 
 
 def resource_key(event: Event) -> tuple[str, str]:
-    """Return (id of the stack, resource) of a stack event; names of stacks are not unique."""
+    """Return (stack id, resource) of a stack event; names of stacks are not unique."""
     change = StackResource.of(event)
     return (change.stack_id, change.resource) if change else ("", "")
 
 
 def deployment_ids(event: Event) -> list[str] | None:
-    """Return the deployment ids that a poll's answer carried, None when the event does not say."""
+    """Return the deployment ids in the answer to a poll, None when the event has none."""
     value = event.detail.get("deployments")
     if isinstance(value, list):
         return [str(item) for item in value]
@@ -292,10 +293,10 @@ def deployment_ids(event: Event) -> list[str] | None:
 
 
 def is_signal_taken(event: Event) -> bool:
-    """Return True for Heat's own word that it took a signal for a deployment.
+    """Return True for Heat's event that it accepted a signal for a deployment.
 
-    Heat's event of the action SIGNAL says "Signal: deployment ... succeeded" (or failed) when the
-    signal counted, and something else when it was ignored.
+    Heat's event of the action SIGNAL has the reason "Signal: deployment ... succeeded" (or failed)
+    when the signal counted, and another one when it was ignored.
     """
     change = StackResource.of(event)
     return (
@@ -307,13 +308,13 @@ def is_signal_taken(event: Event) -> bool:
 
 
 def is_failure(event: Event) -> bool:
-    """Return True for Heat's word that a resource or a stack failed."""
+    """Return True for Heat's event that a resource or a stack failed."""
     change = StackResource.of(event)
     return change is not None and change.status == "FAILED"
 
 
 def is_complete_stack(event: Event) -> bool:
-    """Return True for Heat's word that a stack is complete."""
+    """Return True for Heat's event that a stack is complete."""
     change = StackResource.of(event)
     return change is not None and (change.type, change.status) == (STACK_TYPE, "COMPLETE")
 

@@ -1,11 +1,11 @@
-"""What consoles say when something is wrong: known patterns, each with its reason and advice.
+"""Known failures on a console: patterns, each with its reason and advice.
 
-The first row that matches the latest lines wins, so the specific stands before the general: a
+The first row that matches the latest lines wins, so specific rows stand before general ones: a
 kernel that panics because it found no root is reported as "no root".
 
-What ends a run has to begin a line, after no more than the time that the kernel writes before its
-own, and a dot of the firmware's last words: a program of the guest's that quotes such a line, in a
-test or in a message of the day, has its name or other words before it.
+A fatal pattern matches only at the beginning of a line, after at most the kernel's timestamp and
+a dot of the firmware's last output.  A program in the guest that quotes such a line, in a test
+or in a message of the day, has its name or other words before it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hotplate.text import clean
 
 @dataclass(frozen=True)
 class Pattern:
-    """One known failure.
+    """A known failure.
 
     :param name: a stable word for tests and for machines.
-    :param regex: what a console line contains.
-    :param reason: what it means, as it reads after "the console shows".
-    :param advice: what to do about it.
-    :param in_cloud: the advice in a run in a cloud, where the other is about what only a run on
-        this host has; "" for the same.
+    :param regex: matches the console line.
+    :param reason: the meaning, worded to follow "the console shows".
+    :param advice: the remedy.
+    :param in_cloud: the advice for a run in a cloud, where ``advice`` applies only to a run on
+        this host; "" for the same.
     :param fatal: True when the guest never continues after it, so that a run can be given up.
     :param of_host: True when a panic beside it says nothing about the image.
     """
@@ -45,7 +45,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class ConsoleFinding:
-    """A console line that a pattern knows."""
+    """A console line that matches a pattern."""
 
     pattern: Pattern
     line: str
@@ -53,7 +53,7 @@ class ConsoleFinding:
 
 
 _KERNEL = r"(?:\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? )?"
-"""The time, and with some settings the task or CPU, that the kernel writes before a line."""
+"""The kernel's timestamp before a line; some settings add the task or CPU."""
 _PANIC = r"(?:Kernel panic - not syncing: )?"
 _SYSTEMD = r"(?:systemd\[1\]: |\[ +OK +\] |\[!+\] )?"
 
@@ -68,8 +68,8 @@ def _row(
     in_cloud: str = "",
     of_host: bool = False,
 ) -> Pattern:
-    # SeaBIOS writes to a serial console when it has time: the last dot of "Booting from ROM..." may
-    # come behind the end of its line.
+    # SeaBIOS writes to a serial console when it has time: the last dot of "Booting from ROM..."
+    # may follow the end of its line.
     whole = rf"^[\s.]*{_KERNEL}(?:{regex})" if fatal else regex
     return Pattern(name, re.compile(whole, re.MULTILINE), reason, advice, fatal, in_cloud, of_host)
 
@@ -99,7 +99,7 @@ PATTERNS: tuple[Pattern, ...] = (
         fatal=False,
         in_cloud="take a flavor with more memory",
     ),
-    # Of its countdown nothing is known: that line has no end while it counts.
+    # GRUB's countdown cannot be matched: its line has no end while it counts.
     _row(
         "grub-menu",
         r"Press enter to boot the selected OS",
@@ -167,7 +167,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "check that kernel and initrd belong together and that the kernel knows the compression",
         fatal=False,
     ),
-    # The kernel writes such an instruction only while it changes its own code, and handles it then.
+    # The kernel writes this instruction only while it patches its own code, and handles it then.
     _row(
         "stray-breakpoint",
         r"(?<![\w.])int3: 0000 \[#\d+\]",
@@ -177,8 +177,8 @@ PATTERNS: tuple[Pattern, ...] = (
         in_cloud="try again: the cloud's hypervisor emulates a processor with a fault",
         of_host=True,
     ),
-    # Linux, arch/x86/kernel/apic/io_apic.c, check_timer(): it counts how many ticks come in a time
-    # that it measures in turns of the processor, not of the timer.
+    # Linux, arch/x86/kernel/apic/io_apic.c, check_timer(): it counts the ticks in a period that it
+    # measures in processor cycles, not by the timer.
     _row(
         "timer-too-late",
         r"Kernel panic - not syncing: IO-APIC \+ timer doesn't work!",
@@ -215,7 +215,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "bad-cpu",
         r"This kernel requires the following features not present"
         r"|This kernel requires an? x86-64 CPU|Fatal glibc error: CPU does not support"
-        # Of an init without glibc's test (Linux, arch/x86/kernel/traps.c); it dies of it.
+        # From an init without glibc's test (Linux, arch/x86/kernel/traps.c); it is killed by this.
         r"|traps: [^ ]+\[1\] trap invalid opcode",
         "the image's programs need a CPU with more features than the machine has",
         "try it on a host with KVM, whose guests have the host's own CPU (hotplate doctor), or "
@@ -223,7 +223,7 @@ PATTERNS: tuple[Pattern, ...] = (
         in_cloud="boot with a flavor whose hosts have a newer CPU, or build the image for "
         "x86-64-v1",
     ),
-    # Signs of what went before; by themselves the guest may go on after them.
+    # Symptoms of an earlier failure; on their own the guest may continue after them.
     _row(
         "boot-entry-failed",
         r"BdsDxe: failed to (?:load|start) Boot|Boot failed: not a bootable disk",
@@ -259,7 +259,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _row(
         "disk-full",
-        # inotify says so of its own bound.
+        # inotify reports its own limit with the same words.
         r"^(?!.*(?:inotify|file watch)).*(?:No space left on device|ENOSPC)",
         "a disk of the guest is full",
         "make the image's root file system larger (DIB_IMAGE_SIZE), or let it grow at boot "
@@ -295,7 +295,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _row(
         "no-dhcp-lease",
         r"No DHCPOFFERS received|No working leases in persistent database"
-        # cloud-init 25.1, of dhcpcd.
+        # From cloud-init 25.1, about dhcpcd.
         r"|No valid DHCP lease configuration found"
         r"|systemd-networkd-wait-online\.service: (?:Main process exited|Failed)"
         r"|Failed to start .*(?:[Ww]ait for [Nn]etwork|[Rr]aise network interfaces)"
@@ -366,7 +366,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "correct After= and Before= of the units in the cycle: systemctl cat",
         fatal=False,
     ),
-    # It is there from the kernel's start on, and this line has just come over it.
+    # The kernel has this device from its start, and this line was just written to it.
     _row(
         "slow-host",
         r"[Tt]imed out waiting for device (?:/dev/|dev-)(?:tty|hvc)",
@@ -392,7 +392,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _row(
         "unit-failed",
-        # The shell by which the harness asks is no unit of the image.
+        # Except hotplate's own shell, which is no unit of the image.
         r"\[FAILED\] Failed to (?:start|mount|listen)(?! on hotplate-| hotplate-)",
         "a unit failed to start",
         "systemctl --failed and journalctl -b in the guest tell why",
@@ -403,13 +403,13 @@ BY_NAME: dict[str, Pattern] = {pattern.name: pattern for pattern in PATTERNS}
 
 
 def match(line: str) -> Pattern | None:
-    """Return the first pattern that knows a console line, None when none does."""
+    """Return the first pattern that matches a console line, or None."""
     text = clean(line)
     return next((pattern for pattern in PATTERNS if pattern.regex.search(text)), None)
 
 
 def scan(lines: Iterable[str]) -> list[ConsoleFinding]:
-    """Return what the patterns know in a console, one finding a pattern, by the table's order.
+    """Return one finding for each pattern that matches a line, in the order of the table.
 
     ::
 

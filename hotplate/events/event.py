@@ -1,4 +1,4 @@
-"""One event, as everybody who reads the stream gets it."""
+"""The event as all readers of the stream get it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened.
+    """An event of a run.
 
     :param source: the room or service that saw it: ``machine``, ``console``, ``metadata``,
         ``cfn``, ``heat``, ``keystone``, ``swift``, ``zaqar``, ``stack``, ``harness``.
-    :param kind: what it was, a short word such as ``request``, ``line``, ``power-on``,
-        ``resource``, ``signal``.
+    :param kind: a short word such as ``request``, ``line``, ``power-on``, ``resource``,
+        ``signal``.
     :param server: the Nova id of the server concerned, or "" when it concerns none.
     :param detail: its facts, JSON types only, already redacted; texts that a guest chose are
-        :func:`~hotplate.events.log.clipped`.  :mod:`hotplate.events.kinds` has the facts of each
-        kind, and reads them.
+        :func:`~hotplate.events.log.clipped`.  :mod:`hotplate.events.kinds` defines the facts of
+        each kind, and reads them.
     :param at: seconds on the monotonic clock.
     :param wall: seconds since the epoch, for people.
     """

@@ -1,9 +1,9 @@
-"""What Heat expects of a server, as events: its deployments, and where its agent is to poll.
+"""Events with Heat's expectations of a server: its deployments, and where its agent has to poll.
 
-Two events say it.  ``harness/user-data`` comes when a server is booted and has the parts of its
-user data (``parts``), where the agent has to poll (``sources``: ``cfn``, ``heat``, ``request``,
-``zaqar``) and which wait condition handles it names (``handles``).  ``harness/expected`` comes
-whenever Heat changes what it serves to a server, and has all of its deployments (``deployments``).
+Two events carry them.  ``harness/user-data`` comes when a server is booted and has the parts of
+its user data (``parts``), where the agent has to poll (``sources``: ``cfn``, ``heat``,
+``request``, ``zaqar``) and the wait condition handles in it (``handles``).  ``harness/expected``
+comes whenever Heat changes the server's deployments, and has all of them (``deployments``).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True)
 class ExpectedDeployment:
-    """One deployment as Heat serves it to a server.
+    """A deployment as Heat serves it to a server.
 
     :param id: of its derived config, by which the guest knows it; a new one with each action.
     :param stack: the id of the stack that it belongs to.
-    :param label: the resource with those that it is nested in, such as ``servers.0.deployment``.
-    :param signal: the part of a path by which its signal is known, "" when none is to come.
+    :param label: the resource and its parents, such as ``servers.0.deployment``.
+    :param signal: the part of a path that identifies its signal, "" when it has none.
     """
 
     id: str
@@ -53,11 +53,11 @@ class ExpectedDeployment:
 
 
 def emit(events: EventLog, server: str, deployments: list[ExpectedDeployment]) -> None:
-    """Say what Heat expects of a server from now on."""
+    """Emit Heat's current expectations of a server."""
     events.add(ServedDeployments([asdict(each) for each in deployments]), server=server)
 
 
 def deployments(event: Event) -> list[ExpectedDeployment] | None:
-    """Return the deployments that an event says a server is to have, None for any other event."""
+    """Return the deployments in an event of :func:`emit`, None for any other event."""
     served = ServedDeployments.of(event)
     return None if served is None else [ExpectedDeployment(**each) for each in served.deployments]

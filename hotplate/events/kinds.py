@@ -1,15 +1,15 @@
-"""What an event says, by its kind: one class for each, with its facts as fields.
+"""The kinds of events: one class for each, with its facts as fields.
 
-Who emits an event makes one of these, and who reads one asks the class for it, so the type checker
-knows the names and the types of a kind's facts::
+The emitter of an event makes one of these, and a reader asks the class for it, so the type
+checker knows the names and the types of a kind's facts::
 
     events.add(MachineExit(status=0, reason="guest-shutdown"), server=server_id)
 
     if (exit := MachineExit.of(event)) is not None and exit.reason == "lost":
         ...
 
-In an :class:`~hotplate.events.event.Event`, and in ``timeline.json``, they are a map of JSON types.
-A fact that is None is left out of it, and one that is not in it is the field's default.
+In an :class:`~hotplate.events.event.Event`, and in ``timeline.json``, they are a map of JSON
+types.  A fact that is None is omitted there, and a missing one has the field's default.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hotplate.events.event import Event
 
 GUEST_SERVICES = frozenset({"metadata", "cfn", "heat", "keystone", "swift", "zaqar"})
 HOST_SERVICES = frozenset({"glance", "neutron", "nova"})
-"""What Heat and the host's clients ask, and guests cannot."""
+"""Services for Heat and the host's clients, out of reach of guests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class EventFacts:
         return facts
 
     def detail(self) -> Mapping[str, object]:
-        """Return the facts that there are, by name."""
+        """Return the facts that are not None, by name."""
         facts = {name: getattr(self, name) for name in _names(type(self))}
         return {name: value for name, value in facts.items() if value is not None}
 
@@ -58,7 +58,7 @@ def _names(kind: type[EventFacts]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest(EventFacts):
-    """What a service was asked, and answered.
+    """A request to a service, and its answer.
 
     :param status: of HTTP, or of a frame of Zaqar's websocket.
     :param seconds: until the answer was made.
@@ -82,10 +82,10 @@ class ServiceRequest(EventFacts):
 
 @dataclass(frozen=True, slots=True)
 class StackResource(EventFacts):
-    """Heat did something with a resource.
+    """Heat acted on a resource.
 
     :param stack: the stack's name, and ``stack_id`` its id.
-    :param label: the resource with those that it is nested in.
+    :param label: the resource and its parents.
     :param action: Heat's word, such as ``CREATE``, and ``status``, such as ``COMPLETE``.
     """
 
@@ -125,7 +125,7 @@ class PowerOff(_OfMachine):
 
 @dataclass(frozen=True, slots=True)
 class LinkChange(_OfMachine):
-    """A cable of a machine was pulled, or put in again; ``up`` when none is pulled now."""
+    """A cable of a machine was pulled or plugged in; ``up`` when none is pulled now."""
 
     KIND = "link"
     up: bool = True
@@ -133,7 +133,7 @@ class LinkChange(_OfMachine):
 
 @dataclass(frozen=True, slots=True)
 class LinkShape(_OfMachine):
-    """A machine's link to a network was made slow or lossy, or with neither good again.
+    """A machine's link to a network was made slow or lossy; with neither it is restored.
 
     :param delay: seconds, each way.
     :param loss: a share, 0 to 1, each way.
@@ -147,7 +147,7 @@ class LinkShape(_OfMachine):
 
 @dataclass(frozen=True, slots=True)
 class LinkPart(_OfMachine):
-    """A machine was parted from another on a network, or joined again.
+    """A machine was parted from another on a network, or rejoined.
 
     :param other: the name of the other's server.
     """
@@ -162,7 +162,7 @@ class LinkPart(_OfMachine):
 class MachineReset(_OfMachine):
     """A machine was reset.
 
-    :param by_guest: the guest asked for it.
+    :param by_guest: True when the guest requested it.
     """
 
     KIND = "reset"
@@ -172,7 +172,7 @@ class MachineReset(_OfMachine):
 
 @dataclass(frozen=True, slots=True)
 class GuestPanic(_OfMachine):
-    """A guest's kernel says that it cannot go on; ``action`` is what QEMU does then."""
+    """A guest's kernel panicked; ``action`` is QEMU's reaction."""
 
     KIND = "panic"
     action: str = ""
@@ -180,7 +180,7 @@ class GuestPanic(_OfMachine):
 
 @dataclass(frozen=True, slots=True)
 class DiskError(_OfMachine):
-    """A guest's disk could not be read or written.
+    """A read or write of a guest's disk failed.
 
     :param full: the host's disk is full.
     :param stopped: QEMU has stopped the guest for it.
@@ -219,7 +219,7 @@ class ConsoleLine(EventFacts):
 
 @dataclass(frozen=True, slots=True)
 class GuestProbe(EventFacts):
-    """What a guest answered to a probe, and the exit status of the command."""
+    """A guest's answer to a probe, and the exit status of the command."""
 
     KIND = "probe"
     SOURCES = frozenset({"guest"})
@@ -230,7 +230,7 @@ class GuestProbe(EventFacts):
 
 @dataclass(frozen=True, slots=True)
 class GuestJournal(EventFacts):
-    """The lines of a guest's journal that tell of something that went wrong."""
+    """The lines of a guest's journal about failures."""
 
     KIND = "journal"
     SOURCES = frozenset({"guest"})
@@ -239,9 +239,9 @@ class GuestJournal(EventFacts):
 
 @dataclass(frozen=True, slots=True)
 class GuestLogin(EventFacts):
-    """A guest let somebody in by ssh.
+    """A guest accepted an ssh login.
 
-    :param user: as whom.
+    :param user: the user name.
     :param key_pair: by the key of the server's key pair, which a guest has from its metadata.
     """
 
@@ -253,7 +253,7 @@ class GuestLogin(EventFacts):
 
 @dataclass(frozen=True, slots=True)
 class ServerState(EventFacts):
-    """A cloud that is asked shows another state of a server; ``status`` is Nova's word for it."""
+    """A remote cloud shows a new state of a server; ``status`` is Nova's word for it."""
 
     KIND = "status"
     SOURCES = frozenset({"nova"})
@@ -263,9 +263,9 @@ class ServerState(EventFacts):
 
 @dataclass(frozen=True, slots=True)
 class ServerBoot(EventFacts):
-    """Heat asked for a server.
+    """Heat requested a server.
 
-    :param name: of the server, ``stack`` and ``resource`` what Heat has it for.
+    :param name: of the server, with the ``stack`` and ``resource`` in Heat that it belongs to.
     :param ports: for each the ``network_id``, the name of the ``network``, the ``cidr`` of its
         subnet, and the ``addresses``.
     """
@@ -281,9 +281,9 @@ class ServerBoot(EventFacts):
 
 @dataclass(frozen=True, slots=True)
 class InterfaceChange(EventFacts):
-    """A server was given an interface, or one was taken away.
+    """A server got or lost an interface.
 
-    :param ports: all that it has now, as :class:`ServerBoot` has them.
+    :param ports: all of its ports now, in the form of :class:`ServerBoot`.
     """
 
     KIND = "interfaces"
@@ -298,9 +298,9 @@ class _OfHarness(EventFacts):
 
 @dataclass(frozen=True, slots=True)
 class BootImage(_OfHarness):
-    """Which of several images a server boots.
+    """The image that a server boots, where there are several.
 
-    :param name: what ``--image NAME=PATH`` calls it.
+    :param name: its name in ``--image NAME=PATH``.
     """
 
     KIND = "image"
@@ -309,7 +309,7 @@ class BootImage(_OfHarness):
 
 @dataclass(frozen=True, slots=True)
 class UserDataParts(_OfHarness):
-    """What a server's user data has; see :mod:`hotplate.events.expected`."""
+    """The contents of a server's user data; see :mod:`hotplate.events.expected`."""
 
     KIND = "user-data"
     parts: list[str] | None = None
@@ -327,7 +327,7 @@ class ServedDeployments(_OfHarness):
 
 @dataclass(frozen=True, slots=True)
 class GuestFlood(_OfHarness):
-    """A guest passed a bound; ``fault`` is the kind, ``text`` a sentence."""
+    """A guest exceeded a limit; ``fault`` is the kind, ``text`` a sentence."""
 
     KIND = "flood"
     fault: str = ""
@@ -336,7 +336,7 @@ class GuestFlood(_OfHarness):
 
 @dataclass(frozen=True, slots=True)
 class ServerWaiting(_OfHarness):
-    """A server waits for something of the host; ``text`` is a sentence."""
+    """A server waits for a resource of the host; ``text`` is a sentence."""
 
     KIND = "waiting"
     name: str = ""
@@ -345,7 +345,7 @@ class ServerWaiting(_OfHarness):
 
 @dataclass(frozen=True, slots=True)
 class StartFault(_OfHarness):
-    """A server could not be started; ``outcome`` says whose fault it is."""
+    """A server could not be started; ``outcome`` attributes the fault."""
 
     KIND = "fault"
     outcome: str = ""
@@ -354,7 +354,7 @@ class StartFault(_OfHarness):
 
 @dataclass(frozen=True, slots=True)
 class BootEnd(_OfHarness):
-    """The boot of a guest has ended; ``text`` says how that is known, where no console shows it."""
+    """A guest's boot has ended; ``text`` gives the evidence where no console shows it."""
 
     KIND = "boot-end"
     text: str = ""
@@ -362,9 +362,9 @@ class BootEnd(_OfHarness):
 
 @dataclass(frozen=True, slots=True)
 class NetworkAnswer(_OfHarness):
-    """A guest was asked, after its boot had ended, whether its network is up.
+    """The result of the check, after the boot, whether a guest's network is up.
 
-    :param up: it is; None when neither could be shown.
+    :param up: True or False; None when the check could show neither.
     :param text: a sentence without its full stop.
     """
 
@@ -378,7 +378,7 @@ class InternalFault(_OfHarness):
     """A thread of hotplate's own failed.
 
     :param thread: its name.
-    :param ends: whoever waits for what happens waits no longer; else it answered for one request.
+    :param ends: True when it ends all waits; False when it only failed one request.
     """
 
     KIND = "internal-fault"

@@ -1,7 +1,7 @@
-"""What happens during a run, as one stream that every room writes to and the verdict reads.
+"""The event stream of a run: every room writes to it and the verdict reads it.
 
 A room is given an :class:`EventLog` and emits to it; nobody polls.  Values of inputs and outputs,
-secrets and signatures never become part of an event: who emits it redacts first.
+secrets and signatures never become part of an event: the emitter redacts first.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ from hotplate.text import shortened
 
 FIRST = 2_000
 LAST = 3_000
-"""How many events of one kind about one server are kept: so many of the first, and so many of the
-last ones.  What is left out between them was still passed to every subscriber."""
+"""The number of events of one kind and server that are kept, from the start and from the end.
+Subscribers get all of them, also the dropped ones in between.
+"""
 
 LONGEST_TEXT = 1024
-"""As many characters of a text that a guest chose (a path, a name) are part of an event."""
+"""The most characters of a text chosen by a guest (a path, a name) in an event."""
 
 
 def clipped(text: str) -> str:
-    """Return a text that a guest chose as it may be part of an event: of bounded length."""
+    """Return a text chosen by a guest, cut to the length that an event may hold."""
     return shortened(text, LONGEST_TEXT)
 
 
 class EventLog:
     """A list of events that can be waited on and subscribed to.
 
-    Each event has a number for good, its index: :func:`len` is the number of the next one.  Of one
+    Each event has a permanent number, its index: :func:`len` is the number of the next one.  Of one
     kind and server the first and the last are kept (:data:`FIRST`, :data:`LAST`), so that
     neither a guest nor a session that lasts for weeks fills the memory.
 
     Thread-safe.  Subscribers are called in the emitting thread and must be quick.  One that raises
-    is not called again, and neither the emitting thread nor the other subscribers suffer for it:
-    whoever waits gets a :class:`~hotplate.errors.ThreadFault`, as for any other fault of hotplate's
-    own (:meth:`fail`).
+    is removed, and neither the emitting thread nor the other subscribers notice it: waiting threads
+    get a :class:`~hotplate.errors.ThreadFault`, as for any other fault of hotplate's own
+    (:meth:`fail`).
 
-    :param first: and ``last``: how many are kept of one kind and server.
+    :param first: how many of the first events of one kind and server are kept; ``last`` likewise.
     """
 
     def __init__(self, *, first: int = FIRST, last: int = LAST) -> None:
@@ -54,9 +55,9 @@ class EventLog:
         self._numbers: list[int] = []
         self._next = 0
         self._kept: Counter[tuple[str, str]] = Counter()
-        # Reentrant: a fault may be one of this log's own.
+        # Reentrant: a fault may come from this log itself.
         self._changed = threading.Condition(threading.RLock())
-        # By the number of their event; of those that end nobody's wait only the first one.
+        # By the number of their event; of the faults that end no wait, only the first.
         self._faults: dict[int, ThreadFault] = {}
         self._doubt: ThreadFault | None = None
         self._subscribers: list[Callable[[Event], None]] = []
@@ -72,19 +73,19 @@ class EventLog:
     def emit(self, source: str, kind: str, *, server: str = "", **detail: Never) -> Event:
         """Append an event of a kind that has no facts, and return it.
 
-        Tests also emit what no room does; to the type checker ``detail`` is not there.
+        Tests also emit kinds that no room has; ``detail`` is hidden from the type checker.
         """
         return self._append(Event(source, kind, server, detail))
 
     def fail(self, error: Exception) -> None:
-        """Keep a fault of hotplate's own in this thread; whoever waits gets it, at once."""
+        """Record a fault of hotplate's own in this thread; waiting threads get it at once."""
         fault = ThreadFault(threading.current_thread().name, error)
         self._append(_fault_event(fault, ends=True), fault)
 
     def doubt(self, error: Exception) -> None:
-        """Keep a fault of hotplate's own that failed one request: it ends nobody's wait.
+        """Record a fault of hotplate's own that failed one request and ends no wait.
 
-        But what fails after that may have failed for it; see :attr:`fault`.
+        A later failure may be a consequence of it; see :attr:`fault`.
         """
         with self._changed:
             if self._doubt is not None:
@@ -94,7 +95,7 @@ class EventLog:
 
     @property
     def fault(self) -> ThreadFault | None:
-        """The first fault of hotplate's own, one that ended nobody's wait last of all."""
+        """The first fault of hotplate's own; one that ended a wait takes precedence."""
         with self._changed:
             return next(iter(self._faults.values()), self._doubt)
 
@@ -109,7 +110,7 @@ class EventLog:
             raise fault
 
     def _append(self, event: Event, fault: ThreadFault | None = None) -> Event:
-        """Keep an event, wake who waits, and tell the subscribers."""
+        """Store an event, wake waiting threads, and call the subscribers."""
         with self._changed:
             if fault is not None:
                 self._faults[self._next] = fault
@@ -118,7 +119,7 @@ class EventLog:
             self._next += 1
             group = (event.kind, event.server)
             self._kept[group] += 1
-            # Twice as many, so that the work is small for each.
+            # Thinned only when twice as many have come, so that the cost for each event is small.
             if self._kept[group] >= self._first + 2 * self._last:
                 self._thin_out(group)
             self._changed.notify_all()
@@ -126,7 +127,7 @@ class EventLog:
         for subscriber in subscribers:
             try:
                 subscriber(event)
-            except Exception as error:  # it is ours, and not that of who emits
+            except Exception as error:  # the subscriber's fault, not the emitter's
                 self._unsubscribe(subscriber)
                 self.fail(error)
         return event
@@ -137,7 +138,7 @@ class EventLog:
                 self._subscribers.remove(callback)
 
     def _thin_out(self, group: tuple[str, str]) -> None:
-        """Forget those of a kind and server that are neither the first nor the last ones."""
+        """Drop the events of a kind and server between the first and the last ones."""
         ours = [
             index for index, event in enumerate(self._events) if (event.kind, event.server) == group
         ]
@@ -148,7 +149,7 @@ class EventLog:
         self._kept[group] -= len(gone)
 
     def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
-        """Call ``callback`` for every later event; returns a function that ends that."""
+        """Call ``callback`` for every later event; return a function that unsubscribes it."""
         with self._changed:
             self._subscribers.append(callback)
         return lambda: self._unsubscribe(callback)
@@ -161,7 +162,7 @@ class EventLog:
         return self._next
 
     def since(self, index: int) -> list[Event]:
-        """Return what is kept of the events since :func:`len` was ``index``."""
+        """Return the events, as far as they are kept, from index ``index`` on."""
         with self._changed:
             return self._events[bisect_left(self._numbers, index) :]
 
@@ -174,7 +175,7 @@ class EventLog:
     ) -> Event | None:
         """Return the first event at or after index ``since`` that satisfies ``predicate``.
 
-        :param seconds: how long to wait for it; 0 only looks.
+        :param seconds: how long to wait for it; 0 does not wait.
         :return: the event, or None when the time is over.
         :raises ThreadFault: when a thread of hotplate's own fails before it comes.
         """

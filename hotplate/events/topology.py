@@ -1,4 +1,4 @@
-"""Which servers are on which networks, with which addresses."""
+"""The networks of a run, with the servers on them and their addresses."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Attachment:
 
 @dataclass
 class Network:
-    """A network that servers are on.
+    """A network with servers on it.
 
-    :param cidrs: its subnets that servers have an address of.
+    :param cidrs: the subnets from which the servers have addresses.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Network:
 class Topology:
     """Networks by their ids, and servers (id and name), in the order of the servers' start.
 
-    :param images: what each server boots, by its id, where there are several.
+    :param images: the image that each server boots, by the server's id, where there are several.
     """
 
     networks: dict[str, Network] = field(default_factory=dict)
@@ -54,8 +54,8 @@ class Topology:
         """Add a server.
 
         :param server: its id.
-        :param ports: as :class:`~hotplate.events.kinds.ServerBoot` has them.
-        :param image: what the image that it boots is called, where there are several.
+        :param ports: in the form of :class:`~hotplate.events.kinds.ServerBoot`.
+        :param image: the name of its image, where there are several.
         """
         self.servers.append((server, name))
         if image:
@@ -71,7 +71,7 @@ class Topology:
             network.ports.append(Attachment(server, addresses))
 
     def __str__(self) -> str:
-        """Return a line for each network, with who is on it; "" where nobody is on any."""
+        """Return a line for each network with its servers; "" when there is none."""
         names = {server: self._titled(server, name) for server, name in self.servers}
         return "\n".join(
             f"network {each.name} {each.cidr}: "
@@ -85,8 +85,8 @@ class Topology:
 
 
 def of_events(events: Iterable[Event]) -> Topology:
-    """Return the topology of the servers that were asked for in a run."""
-    # One that is rebuilt is asked for again.
+    """Return the topology of the servers requested in a run."""
+    # A rebuilt server is requested again.
     booted: dict[str, ServerBoot] = {}
     ports: dict[str, Sequence[Mapping[str, object]]] = {}
     images: dict[str, str] = {}

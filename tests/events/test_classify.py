@@ -30,7 +30,7 @@ from hotplate.events.event import Event
         ('heat-config: rejected id= group= name=""', classify.Marker("rejected", "", "", "")),
     ],
 )
-def test_markers_are_read(line, expected):
+def test_marker_is_parsed(line, expected):
     assert classify.marker_in(line) == expected
 
 
@@ -38,7 +38,7 @@ RUNNER = Path(__file__).parents[2] / "hooks" / "heat_config"
 
 
 def written_by_the_runner() -> set[str]:
-    """The words that the runner begins its progress lines with."""
+    """The words with which the runner begins its progress lines."""
     tree = ast.parse((RUNNER / "runner.py").read_text(encoding="utf-8"))
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     return {
@@ -51,7 +51,7 @@ def written_by_the_runner() -> set[str]:
 
 
 def listed_by_the_runner() -> set[str]:
-    """The same by the runner's own list, ``journal.EVENTS``."""
+    """The same words from the runner's own list, ``journal.EVENTS``."""
     tree = ast.parse((RUNNER / "journal.py").read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EVENTS":
@@ -59,7 +59,7 @@ def listed_by_the_runner() -> set[str]:
     raise LookupError("EVENTS")
 
 
-def test_each_word_of_the_runner_is_read():
+def test_marker_is_parsed_for_each_word_of_the_runner():
     words = written_by_the_runner()
     assert words == listed_by_the_runner()
     for word in words:
@@ -69,12 +69,12 @@ def test_each_word_of_the_runner_is_read():
 
 
 @pytest.mark.parametrize("line", ["", "heat-config", "heat-config: dancing id=1 group=2 name=3"])
-def test_what_is_no_marker_is_none(line):
+def test_other_line_has_no_marker(line):
     assert classify.marker_in(line) is None
 
 
 @given(st.text())
-def test_any_console_text_is_read_without_failing(text):
+def test_any_console_text_is_classified_without_error(text):
     event = Event("console", "line", "s", {"text": "heat-config: " + text})
     assert "\x1b" not in classify.describe(event)
     classify.marker(event)

@@ -1,4 +1,4 @@
-"""Every pattern knows a line that a real guest writes, and none knows those of a good boot."""
+"""Every pattern matches a line from a real guest, and none matches a line of a good boot."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SAMPLES = {
         "ALERT!  UUID=4d1f-ab does not exist.  Dropping to a shell!",
         "(initramfs) ",
         "Warning: /dev/disk/by-label/img-rootfs does not exist",
-        # dracut, with systemd in it.
+        # dracut with systemd.
         "[FAILED] Failed to mount sysroot.mount - /sysroot.",
         'Generating "/run/initramfs/rdsosreport.txt"',
         "Entering emergency mode. Exit the shell to continue.",
@@ -72,19 +72,19 @@ SAMPLES = {
         "[    0.61] Initramfs unpacking failed: invalid magic at start of compressed archive",
         "[    0.70] Initramfs unpacking failed: junk within compressed archive",
     ],
-    # Of a guest under QEMU 7.2, and of Linux 6.4, which does not say Oops.
+    # From a guest under QEMU 7.2, and from Linux 6.4, which omits "Oops".
     "stray-breakpoint": [
         "[    4.034736] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI",
         "[    3.093098] int3: 0000 [#1] PREEMPT SMP NOPTI",
     ],
-    # Of a guest under TCG whose QEMU got the processor in turns of 50 ms.
+    # From a guest under TCG whose QEMU got the processor in turns of 50 ms.
     "timer-too-late": [
         "[    0.060221] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with "
         "apic=debug and send a report.  Then try booting with the 'noapic' option.",
     ],
     "kernel-panic": [
         "[    1.9] Kernel panic - not syncing: Fatal exception in interrupt",
-        # Behind SeaBIOS' "Booting from ROM...", on a busy host.
+        # Follows SeaBIOS' "Booting from ROM..." on a busy host.
         ".[    3.215494] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000000",
     ],
     "rescue-mode": [
@@ -122,7 +122,7 @@ SAMPLES = {
         "[   60.1] rcu: INFO: rcu_preempt self-detected stall on CPU",
     ],
     "no-dhcp-lease": [
-        # trixie, with the cable out from the first second on
+        # trixie, with the cable unplugged from the first second
         "[   56.9] cloud-init[317]: dhcp.py[ERROR]: No valid DHCP lease configuration found in "
         "dhcpcd lease: ''",
         "No DHCPOFFERS received.",
@@ -209,14 +209,14 @@ LINES = [(name, line) for name, lines in SAMPLES.items() for line in lines]
 
 
 @pytest.mark.parametrize(("name", "line"), LINES)
-def test_a_real_line_is_recognized(name, line):
+def test_pattern_matches_real_line(name, line):
     finding = match(line)
     assert finding is not None
     assert BY_NAME[name].regex.search(line), "the pattern itself does not know the line"
     assert finding.name == name
 
 
-def test_every_pattern_has_a_sample_and_says_what_to_do():
+def test_every_pattern_has_sample_reason_and_advice():
     assert set(SAMPLES) == {pattern.name for pattern in PATTERNS} == set(BY_NAME)
     for pattern in PATTERNS:
         assert pattern.reason
@@ -235,12 +235,12 @@ def test_every_pattern_has_a_sample_and_says_what_to_do():
         "cp: error writing '/var/lib/x': No space left on device",
     ],
 )
-def test_what_a_guest_may_get_over_does_not_end_a_run(line):
+def test_survivable_failure_is_not_fatal(line):
     assert not match(line).fatal
 
 
 @pytest.mark.parametrize("line", GOOD_BOOT.splitlines())
-def test_a_good_boot_is_silent(line):
+def test_good_boot_matches_no_pattern(line):
     assert match(line) is None
 
 
@@ -271,18 +271,18 @@ def test_a_good_boot_is_silent(line):
         "+ echo 'error: you need to load the kernel first.'",
     ],
 )
-def test_a_line_that_quotes_what_ends_a_run_does_not_end_it(line):
+def test_quoted_fatal_line_is_not_fatal(line):
     finding = match(line)
     assert finding is None or not finding.fatal
 
 
-def test_colours_do_not_hide_a_failure():
+def test_colours_do_not_hide_failure():
     assert match(
         "[\x1b[0;1;31mFAILED\x1b[0m] Failed to start \x1b[0;1;39mfoo.service\x1b[0m - Foo."
     )
 
 
-def test_scan_puts_the_specific_first_and_says_where():
+def test_scan_sorts_by_table_and_gives_line_number():
     findings = scan(
         [
             "[    1.0] booting",

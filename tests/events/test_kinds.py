@@ -1,4 +1,4 @@
-"""The kinds of events: what is emitted is what is read, and the type checker knows the names."""
+"""Kinds of events: facts survive the way through an event, and the type checker knows them."""
 
 import ast
 import json
@@ -31,7 +31,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_what_was_emitted_is_read(kind: type[EventFacts]) -> None:
+def test_kind_reads_its_emitted_facts(kind: type[EventFacts]) -> None:
     values = {
         each.name: VALUES.get(str(each.type).split(" | ")[0], [{"id": "x"}])
         for each in fields(kind)
@@ -45,30 +45,30 @@ def test_what_was_emitted_is_read(kind: type[EventFacts]) -> None:
     assert kind.of(Event(source, "another", "a", values)) is None
 
 
-def test_a_fact_that_is_not_there_is_left_out():
+def test_missing_fact_is_omitted():
     event = EventLog().add(ServiceRequest("GET", status=200), source="cfn")
     assert event.detail == {"method": "GET", "status": 200}
 
 
-def test_facts_of_an_older_log_are_read_as_far_as_they_go():
+def test_facts_of_another_version_are_read_where_known():
     """``events.json`` of another version has fewer facts, or more."""
     event = Event("stack", "resource", "", {"resource": "web", "colour": "red"})
     assert StackResource.of(event) == StackResource(resource="web")
 
 
-def test_a_kind_that_several_services_have_needs_the_service():
+def test_kind_with_several_services_requires_source():
     with pytest.raises(ValueError, match="unpack"):
         EventLog().add(ServiceRequest("GET"))
 
 
-def test_no_two_kinds_are_the_same():
+def test_kinds_are_distinct():
     names = [(source, kind.KIND) for kind in KINDS for source in kind.SOURCES]
     assert len(KINDS) > 15
     assert len(names) == len(set(names))
 
 
 def test_rooms_read_facts_by_their_kind():
-    """``detail`` is for what is written to a file; the type checker knows nothing of its names."""
+    """``detail`` is for writing to a file; the type checker does not know its names."""
     readers = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
@@ -80,7 +80,7 @@ def test_rooms_read_facts_by_their_kind():
     assert readers == {"events/classify.py", "events/kinds.py", "report/artifacts.py"}
 
 
-def test_the_type_checker_finds_what_no_kind_has(tmp_path: Path) -> None:
+def test_type_checker_rejects_unknown_facts(tmp_path: Path) -> None:
     lines = [
         "from hotplate.events.kinds import MachineExit",
         "from hotplate.events.log import EventLog",

@@ -1,4 +1,4 @@
-"""hotplate.events.log: one stream, nobody polls."""
+"""hotplate.events.log: one stream, without polling."""
 
 import threading
 
@@ -14,7 +14,7 @@ def boom(*_: object) -> None:
     raise KeyError("boom")
 
 
-def test_wait_finds_what_was_there_before():
+def test_wait_finds_earlier_event():
     events = EventLog()
     events.emit("cfn", "request", server="a", status=200)
     event = events.wait(lambda e: e.server == "a", seconds=0)
@@ -22,13 +22,13 @@ def test_wait_finds_what_was_there_before():
     assert event.detail == {"status": 200}
 
 
-def test_wait_from_an_index_ignores_what_was_before():
+def test_wait_from_index_ignores_earlier_events():
     events = EventLog()
     events.emit("cfn", "request")
     assert events.wait(lambda e: e.kind == "request", seconds=0, since=len(events)) is None
 
 
-def test_wait_wakes_on_a_later_event():
+def test_wait_wakes_on_later_event():
     events = EventLog()
     timer = threading.Timer(0.05, events.emit, ("cfn", "signal"))
     timer.start()
@@ -37,7 +37,7 @@ def test_wait_wakes_on_a_later_event():
     assert event is not None
 
 
-def test_a_subscriber_hears_until_it_unsubscribes():
+def test_subscriber_is_called_until_it_unsubscribes():
     events = EventLog()
     heard = []
     stop = events.subscribe(heard.append)
@@ -61,7 +61,7 @@ def test_events_from_many_threads_are_all_kept():
     assert len(events) == len(list(events)) == 800
 
 
-def test_of_very_many_the_first_and_the_last_are_kept_under_their_numbers():
+def test_first_and_last_of_many_events_are_kept_with_their_numbers():
     events = EventLog(first=3, last=5)
     heard = []
     events.subscribe(heard.append)
@@ -84,7 +84,7 @@ def test_of_very_many_the_first_and_the_last_are_kept_under_their_numbers():
     assert events.wait(lambda e: e.kind == "none", seconds=0) is None
 
 
-def test_one_guest_leaves_the_events_of_another_alone():
+def test_flood_of_one_guest_drops_no_events_of_another():
     events = EventLog(first=2, last=2)
     events.emit("cfn", "request", server="good", number=0)
     for _ in range(100):
@@ -92,7 +92,7 @@ def test_one_guest_leaves_the_events_of_another_alone():
     assert [each.detail for each in events if each.server == "good"] == [{"number": 0}]
 
 
-def test_a_subscriber_that_fails_fails_who_waits_and_nobody_else():
+def test_failing_subscriber_fails_only_waiting_threads():
     events, heard = EventLog(), []
     events.subscribe(boom)
     events.subscribe(heard.append)
@@ -110,7 +110,7 @@ def test_a_subscriber_that_fails_fails_who_waits_and_nobody_else():
         events.check()
 
 
-def test_what_came_before_a_fault_and_what_is_waited_for_behind_it():
+def test_wait_finds_events_around_fault():
     events = EventLog()
     events.emit("cfn", "one")
     guarded(events, boom)("an argument")
@@ -120,7 +120,7 @@ def test_what_came_before_a_fault_and_what_is_waited_for_behind_it():
     assert events.wait(lambda event: event.kind == "two", seconds=0, since=since) is not None
 
 
-def test_a_thread_that_fails_ends_the_wait_at_once():
+def test_failing_thread_ends_wait_at_once():
     events, go = EventLog(), threading.Event()
 
     def work(wait: threading.Event) -> None:
@@ -136,15 +136,15 @@ def test_a_thread_that_fails_ends_the_wait_at_once():
     thread.join()
 
 
-def test_a_fault_in_the_midst_of_the_logs_own_work_is_kept():
-    """Whoever holds the log's lock may be the one that fails."""
+def test_fault_while_log_is_locked_is_kept():
+    """The failing thread may itself hold the log's lock."""
     events = EventLog()
     with events._changed:
         events.fail(KeyError("boom"))
     assert events.fault is not None
 
 
-def test_a_fault_that_failed_one_request_ends_no_wait():
+def test_fault_of_one_request_ends_no_wait():
     events = EventLog()
     events.doubt(RuntimeError("one"))
     events.doubt(RuntimeError("two"))
@@ -155,5 +155,5 @@ def test_a_fault_that_failed_one_request_ends_no_wait():
     assert "boom" in str(events.fault)
 
 
-def test_what_the_host_lacks_in_a_thread_is_the_hosts():
+def test_memory_error_in_thread_is_the_hosts():
     assert outcome_of(ThreadFault("console", MemoryError())) is Outcome.HOST

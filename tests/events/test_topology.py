@@ -1,4 +1,4 @@
-"""Who is on which network, by the events of a run."""
+"""The topology of a run, derived from its events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def port(network: int, *addresses: str) -> dict[str, object]:
     }
 
 
-def test_servers_are_listed_by_the_networks_that_they_are_on():
+def test_servers_are_listed_by_network():
     events = EventLog()
     events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.5", "10.0.0.6")]), server="1")
     events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.7"), port(1, "10.0.1.7")]), server="2")
@@ -29,7 +29,7 @@ def test_servers_are_listed_by_the_networks_that_they_are_on():
     assert [name for _, name in topology.servers] == ["web", "web", "alone"]
 
 
-def test_a_network_has_the_subnets_of_its_servers():
+def test_network_has_all_subnets_of_its_servers():
     events = EventLog()
     for number in (0, 1, 0):
         address = f"10.0.{number}.5"
@@ -40,7 +40,7 @@ def test_a_network_has_the_subnets_of_its_servers():
     )
 
 
-def test_one_of_several_images_is_named():
+def test_image_is_named_when_there_are_several():
     events = EventLog()
     events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.5")]), server="1")
     events.add(BootImage("debian"), server="1")
@@ -48,7 +48,7 @@ def test_one_of_several_images_is_named():
     assert str(of_events(events)) == "network lan 10.0.0.0/24: web (debian) 10.0.0.5, db 10.0.0.6"
 
 
-def test_an_interface_that_came_or_went_counts():
+def test_added_and_removed_interfaces_are_counted():
     events = EventLog()
     events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.5")]), server="1")
     events.add(InterfaceChange(ports=[port(0, "10.0.0.5"), port(1, "10.0.1.5")]), server="1")
@@ -59,14 +59,14 @@ def test_an_interface_that_came_or_went_counts():
     assert str(of_events(events)) == "network lan 10.0.1.0/24: web 10.0.1.5"
 
 
-def test_one_that_is_rebuilt_is_there_once():
+def test_rebuilt_server_is_listed_once():
     events = EventLog()
     events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.5")]), server="1")
     events.add(ServerBoot(name="front", ports=[port(0, "10.0.0.5")]), server="1")
     assert str(of_events(events)) == "network lan 10.0.0.0/24: front 10.0.0.5"
 
 
-def test_without_ports_there_is_none():
+def test_topology_without_ports_is_empty():
     events = EventLog()
     events.add(ServerBoot(name="web"), server="1")
     assert str(of_events(events)) == ""
