@@ -1,4 +1,4 @@
-"""What a run showed: stages, evidence, diagnosis and the verdict.
+"""The results of a run: stages, evidence, diagnosis and the verdict.
 
-Reads events and nothing else; knows neither QEMU nor Heat, and writes no report.
+Reads only events; knows neither QEMU nor Heat, and writes no report.
 """

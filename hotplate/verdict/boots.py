@@ -1,9 +1,9 @@
-"""How often a guest has booted, in which order it went down, and whether its boot has ended.
+"""Count a guest's boots, tell shutdowns from crashes, and detect the end of the boot.
 
-Boots are counted by what boots: a boot loader or a kernel that speaks on the console.  QEMU's
-RESET is no count of them: 7.2 reports one reboot of an emulated guest several times within 50 ms,
-and its events come by another channel than the console, so that the last lines of the kernel
-before it may come after it.
+Boots are counted by the boot loader or kernel that writes on the console.  QEMU's RESET event
+cannot be counted: 7.2 reports one reboot of an emulated guest several times within 50 ms, and
+its events come by another channel than the console, so that the last lines of the previous
+kernel may come after it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from hotplate.events.event import Event
 from hotplate.events.kinds import BootEnd, MachineReset, PowerOn
 
 SAME_RESET_SECONDS = 1.0
-"""How far apart the resets of a guest are that writes nothing on its console."""
+"""The time from which on two resets of a guest without console output are separate reboots."""
 
 _LOADED = re.compile(
     r"^\s*Booting from |BdsDxe: starting Boot|Welcome to GRUB|GNU GRUB|GRUB loading|EFI stub: "
     r"|Linux version \d"
 )
-"""The firmware has found something to start (SeaBIOS, EDK2), or that speaks itself."""
+"""The firmware starts a boot loader (SeaBIOS, EDK2), or a boot loader or kernel writes itself."""
 _SYSTEM = re.compile(r"Linux version \d|Welcome to (?!GRUB)\S")
-"""The kernel, or where the command line has "quiet" its init."""
+"""The kernel, or its init where the command line has "quiet"."""
 _ORDERLY = re.compile(
     # systemd; since version 249 with the unit's name.
     r"Reached target (?:reboot\.target|System Reboot|Reboot\b)|systemd-shutdown\[1\]: Rebooting"
@@ -34,7 +34,7 @@ _ORDERLY = re.compile(
 _CLOUD_INIT = re.compile(r"Cloud-init v\. \S+ running ")
 _USER_DATA = re.compile(r"Cloud-init v\. \S+ running 'modules:final'")
 _CLOUD_INIT_ENDED = re.compile(
-    # The first is cloud-init's own, which the user data may change (final_message).
+    # The first is cloud-init's own message, which the user data may change (final_message).
     r"Cloud-init v\. \S+ finished at |Reached target .*(?i:cloud-init)"
     r"|(?:Finished|Failed to start) (?:cloud-final\.service|.*(?i:cloud user/final|final stage))"
 )
@@ -45,11 +45,11 @@ _ENDED = re.compile(
 
 @dataclass
 class Reboot:
-    """A reboot that the guest did by itself.
+    """A reboot by the guest itself.
 
     :param at: seconds on the monotonic clock.
-    :param orderly: its system was shut down before; otherwise it crashed.
-    :param system: a kernel had started before; otherwise only a boot loader.
+    :param orderly: True when its system was shut down before; False when it crashed.
+    :param system: True when a kernel had started before; False when only a boot loader had.
     """
 
     at: float
@@ -60,11 +60,11 @@ class Reboot:
 class Boots:
     """The boots of one server; :meth:`see` takes its events.
 
-    :ivar reboots: those that the guest did by itself.
-    :ivar rebooting: its system was told to reboot, and has not come up again.
-    :ivar unsettled: nothing has booted since a reset, whose last words may yet come.
-    :ivar number: of this boot, from 1; another one after a reset or a power cut.
-    :ivar began: its system has said something on the console in this boot.
+    :ivar reboots: the reboots by the guest itself.
+    :ivar rebooting: its system is rebooting, and has not come up again.
+    :ivar unsettled: nothing has booted since a reset; the last lines before it may still come.
+    :ivar number: of this boot, from 1; incremented by a reset or a power cut.
+    :ivar began: its system has written on the console in this boot.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Boots:
 
     @property
     def ended(self) -> bool:
-        """Whether the boot has ended: cloud-init's last stage, or where there is none, systemd's.
+        """True when the boot has ended: cloud-init's last stage or, without cloud-init, systemd's.
 
         A login prompt may come before cloud-init has run the user data.
         """
@@ -86,7 +86,7 @@ class Boots:
 
     @property
     def runs_user_data(self) -> bool:
-        """Whether cloud-init is in its last stage, which runs the scripts of the user data."""
+        """True while cloud-init is in its last stage, which runs the scripts of the user data."""
         return self._user_data and not self._cloud_init_ended
 
     def see(self, event: Event) -> None:
@@ -94,7 +94,7 @@ class Boots:
         if (started := PowerOn.of(event)) is not None:
             self.rebooting = False
             self._new_boot()
-            # The kernel of a guest that is restored has run for long.
+            # The kernel of a restored guest started long ago.
             self._loaded = self.began = self._told_ended = started.restored
         elif (reset := MachineReset.of(event)) is not None:
             self._see_reset(event, by_guest=reset.by_guest)
@@ -104,7 +104,7 @@ class Boots:
             self._see_line(text, event)
 
     def come_up(self) -> None:
-        """Note a sign of the guest's system; one that shuts down may still give some."""
+        """Note a sign of the guest's system; during a shutdown it does not count."""
         if not self._shutting_down:
             self.rebooting = False
 
@@ -131,13 +131,13 @@ class Boots:
     def _see_line(self, text: str, event: Event) -> None:
         if _ORDERLY.search(text):
             if self.reboots and not self._loaded:
-                # The last words of the kernel before may come after the reset.
+                # The last lines of the previous kernel may come after the reset.
                 self.reboots[-1].orderly = True
                 self.rebooting = self.reboots[-1].system
             else:
                 self._shutting_down = self.rebooting = True
         elif _LOADED.search(text) or _SYSTEM.search(text):
-            # A kernel that starts another one (kexec), and a cloud, tell of no reset.
+            # A kernel that starts another one (kexec), and a cloud, report no reset.
             if self._shutting_down:
                 self._reboot(event)
             self._spoke = self._loaded = True

@@ -1,7 +1,7 @@
-"""The causes that a guest's own state shows, as rules that stand before those of the symptoms.
+"""Rules for causes that the guest's own state shows; they stand before the rules for symptoms.
 
-Each is asked only for the stages that it can keep from being reached: a full disk in a guest whose
-agent is not installed is not why nothing is polled.
+Each is asked only for the stages that its cause can block: a full disk in a guest without an
+agent is not the reason why nothing polls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ALWAYS = (*_METADATA, *_AFTER_BOOT)
 _SPACE = "make the image's root file system larger (DIB_IMAGE_SIZE), or remove what fills it"
 
 CAUSES: tuple[Rule, ...] = (
-    # Disks first: whatever else fails, may fail by them.
+    # Disks first: any other failure may be a consequence of theirs.
     Rule(
         "disk-full",
         None,
@@ -58,7 +58,7 @@ CAUSES: tuple[Rule, ...] = (
         guest_files.not_writable,
         "look at its attributes (lsattr -d) and at security modules",
     ),
-    # What boots, and what is started.
+    # The boot and its units.
     Rule(
         "other-target",
         None,
@@ -69,7 +69,7 @@ CAUSES: tuple[Rule, ...] = (
     Rule(
         "missing-device",
         Stage.BOOTED,
-        # An agent may well be started beside the emergency shell, and come to its end there.
+        # The agent may still be started beside the emergency shell, and finish there.
         (*_ALWAYS, None),
         guest_boot.missing_device,
         "correct the line, or give it the option nofail",
@@ -279,7 +279,7 @@ CAUSES: tuple[Rule, ...] = (
         guest_network.firewall,
         f"allow outgoing traffic to {health.CLOUD}",
     ),
-    # The agent and what it runs.
+    # The agent and the programs that it runs.
     Rule(
         "agent-read-only",
         None,

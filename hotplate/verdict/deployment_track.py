@@ -1,4 +1,4 @@
-"""How far one deployment came on one server, and one signal that a wait condition waits for."""
+"""The progress of one deployment on one server, and of one signal for a wait condition."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hotplate.events.kinds import StackResource
 from hotplate.verdict.stages import ORDER, PER_DEPLOYMENT, Mark, Stage, first_missing
 
 UNSIGNALLED = PER_DEPLOYMENT[: PER_DEPLOYMENT.index(Stage.SIGNAL_RECEIVED)]
-"""The stages of a deployment that Heat wants no signal of."""
+"""The stages of a deployment for which Heat wants no signal."""
 SIGNALS = (Stage.SIGNAL_RECEIVED, Stage.SIGNAL_ACCEPTED)
 
 
 @dataclass
 class DeploymentTrack:
-    """How far one deployment came on one server.
+    """The progress of one deployment on one server.
 
     :param id: the id of its config as the guest knows it.
-    :param expected: what Heat says of it; None when it does not.
+    :param expected: the deployment as Heat serves it; None when Heat does not.
     :param withdrawn: Heat does not serve it any more, after an update or a delete.
     :param rejected: why the runner did not start a hook for it, "" when it did.
     :param status: the exit status of its hook.
@@ -42,22 +42,22 @@ class DeploymentTrack:
 
     @property
     def named(self) -> str:
-        """What it is, in words that tell it from others."""
+        """Its label and group, which distinguish it from others."""
         return f'deployment "{self.label}"' + (f", {self.group}" if self.group else "")
 
     @property
     def label(self) -> str:
-        """The resource, with those that it is nested in; its config's name where Heat is silent."""
+        """The resource with its parents; the config's name where Heat gives none."""
         return (self.expected.label if self.expected else "") or self.name or self.id
 
     @property
     def key(self) -> tuple[str, str]:
-        """Stack and resource, by which Heat's events are known."""
+        """Stack and resource, which identify it in Heat's events."""
         return (self.expected.stack, self.expected.resource) if self.expected else ("", "")
 
     @property
     def silent(self) -> bool:
-        """Whether Heat wants no signal."""
+        """True when Heat wants no signal."""
         return self.expected is not None and self.expected.transport == Transport.NONE
 
     @property
@@ -67,17 +67,17 @@ class DeploymentTrack:
 
     @property
     def due(self) -> tuple[Stage, ...]:
-        """The stages that it is to reach."""
+        """The stages that it has to reach."""
         return () if self.withdrawn else self.stages
 
     def missing(self) -> Stage | None:
-        """Return the first stage that is due and was not reached, None when all were."""
+        """Return the first due stage that was not reached, None when all were."""
         if self.rejected and self.due:
             return Stage.HOOK_STARTED
         return first_missing(set(self.marks), self.due)
 
     def expect(self, wanted: ExpectedDeployment) -> None:
-        """Take in what Heat says of it."""
+        """Store Heat's description of it."""
         self.expected, self.withdrawn = wanted, False
         self.name, self.group = self.name or wanted.name, self.group or wanted.group
 
@@ -86,9 +86,9 @@ class DeploymentTrack:
         return self.expected is not None and self.expected.is_signalled_by(path)
 
     def is_accepted_by(self, event: Event) -> bool:
-        """Return True when an event of its resource says that Heat took its signal.
+        """Return True when an event of its resource means that Heat accepted its signal.
 
-        Otherwise the resource came to its end without one: by a timeout, for example.
+        False when the resource ended without one: by a timeout, for example.
         """
         if self.silent or self.withdrawn:
             return False
@@ -100,7 +100,7 @@ class DeploymentTrack:
         )
 
     def finish(self, status: int | None, at: float) -> None:
-        """Note that the hook ended; where Heat wants no signal, nobody else says that it failed."""
+        """Note the end of the hook; without a signal nobody else reports its failure."""
         self.status = status
         if self.silent and status:
             self.fail(f"the hook ended with status {status}", at)
@@ -114,11 +114,11 @@ class DeploymentTrack:
 
 @dataclass
 class WaitSignal:
-    """A signal that a server can send to a wait condition handle, for its user data has the URL.
+    """A signal that a server can send to a wait condition handle, as its user data has the URL.
 
-    It is due while the wait condition is; who need not send it is not asked to.
+    It is due while the wait condition waits; a server that need not send it is not expected to.
 
-    :param awaited: whether a wait condition of its stack is not complete.
+    :param awaited: a wait condition of its stack is not complete.
     """
 
     stack: str
@@ -132,7 +132,7 @@ class WaitSignal:
 
     @property
     def named(self) -> str:
-        """What it is, in words that tell it from others."""
+        """The handle's name, which distinguishes it from others."""
         return f'wait condition handle "{self.handle}"'
 
     @property
@@ -142,7 +142,7 @@ class WaitSignal:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Stack and handle, by which Heat's events are known."""
+        """Stack and handle, which identify it in Heat's events."""
         return (self.stack, self.handle)
 
     @property
@@ -151,7 +151,7 @@ class WaitSignal:
         return SIGNALS if self.awaited or self.marks else ()
 
     def missing(self) -> Stage | None:
-        """Return the first stage that is due and was not reached, None when all were."""
+        """Return the first due stage that was not reached, None when all were."""
         return first_missing(set(self.marks), self.due)
 
     def is_signalled_by(self, path: str) -> bool:
@@ -160,11 +160,11 @@ class WaitSignal:
         return re.search(address, path) is not None
 
     def is_accepted_by(self, event: Event) -> bool:
-        """Return True when an event of the handle says that Heat took the signal."""
+        """Return True when an event of the handle means that Heat accepted the signal."""
         change = StackResource.of(event)
         return change is not None and change.action == "SIGNAL"
 
 
 def furthest(stage: Stage | None) -> int:
-    """How far a server came whose first missing stage this is."""
+    """Return the rank of a server's progress, given its first missing stage."""
     return len(ORDER) if stage is None else ORDER.index(stage)

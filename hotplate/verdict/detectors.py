@@ -1,6 +1,6 @@
-"""What can be seen in the facts of a run: each function says it in a sentence, or "".
+"""Detectors of faults in the facts of a run: each returns a sentence, or "".
 
-Sentences have no full stop: the diagnosis continues with what to do.
+Sentences have no full stop: the diagnosis continues with the advice.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from hotplate.verdict.stages import Stage
 from hotplate.verdict.tool_errors import LIMIT, last_exception
 from hotplate.verdict.unit_names import CUT
 
-# As many answers of one kind at the end are no accident.
+# This many answers of one kind at the end are not by chance.
 BROKEN_FOR = 3
 TRACEBACK_LINES = 200
-# As many reboots, each after something had booted, are a fault.
+# This many reboots, each after something had booted, are a fault.
 BOOT_LOOP = 3
 _OF_GUEST = re.compile(r"Deployment|WaitCondition|SwiftSignal")
-"""In the type or the reason of a resource that a guest brings about."""
+"""In the type or the reason of a resource that depends on a guest."""
 _STOPPED = re.compile(r"aborted|cancel|timed out", re.IGNORECASE)
-"""Heat's words for what it stops because of something else."""
+"""Heat's words for resources that it stops because of another failure."""
 _UNIT = re.compile(r"^(.*(?:Failed to (?:start|mount|listen on)|Dependency failed for) )(\S.*)$")
-# As often the same failure is no accident.
+# This many repetitions of the same failure are not by chance.
 SAME_FAILURES = 5
 _FAILURE = re.compile(
     r"\b(?i:fail(?:ed|s|ure)?|error|cannot|could not|unable|refused|unreachable|timed out|"
@@ -58,9 +58,9 @@ def _all(events: list[Event], *, low: int, high: int) -> bool:
 
 
 def _since_then(events: list[Event], *, low: int, high: int) -> list[Event]:
-    """Return the answers at the end that are all within a range: something broke.
+    """Return the answers at the end that are all within a range, as after a breakage.
 
-    An agent that ran well before is no reason not to see it; a single bad answer says nothing.
+    An agent that worked before does not hide it; a single bad answer is ignored.
     """
     ended = list(
         itertools.takewhile(
@@ -71,7 +71,7 @@ def _since_then(events: list[Event], *, low: int, high: int) -> list[Event]:
 
 
 def _quoted(line: str, limit: int = 180) -> str:
-    """Return a line in quotes; of a long one the end too, where the error usually stands."""
+    """Return a line in quotes; a long one with its end, where the error usually stands."""
     text = line.strip()
     if len(text) > limit:
         text = f"{text[: limit // 2 - 10]} ... {text[-limit // 2 :]}"
@@ -87,9 +87,9 @@ def console_finding(*names: str) -> Callable[[Facts], str]:
 
 
 def _words(facts: Facts, finding: ConsoleFinding) -> str:
-    """Return the line of a finding, with the names of units whole.
+    """Return the line of a finding, with the full names of units.
 
-    Of a traceback it is the one that says what was raised.
+    For a traceback it is the line with the exception.
     """
     unit = _UNIT.search(finding.line)
     if unit and CUT.search(unit[2]) and (name := facts.whole_unit(unit[2])) != unit[2]:
@@ -117,7 +117,7 @@ def panic(facts: Facts) -> str:
 
 
 def emulation_failed(facts: Facts) -> str:
-    """See a race of QEMU before 8.1: one processor translates what another is just changing."""
+    """Detect a race of QEMU before 8.1: a CPU translates code that another is changing."""
     return console_finding("stray-breakpoint")(facts) if panic(facts) else ""
 
 
@@ -165,7 +165,7 @@ def boot_loop(facts: Facts) -> str:
 
 
 def not_back(facts: Facts) -> str:
-    """See a reboot from which the guest did not come back."""
+    """Detect a reboot from which the guest did not come back."""
     if not facts.boots.rebooting:
         return ""
     return "the guest shut down to reboot, and did not come up again"
@@ -254,7 +254,7 @@ def agent_crashing(facts: Facts) -> str:
         r"^\w*(?:Error|Exception)\b|Error:", "agent-log"
     )
     often = int(restarts) if restarts.isdigit() else 0
-    # Where it takes a minute to load it has not failed often yet.
+    # Where loading takes a minute, it has not failed often yet.
     if crashed or often > 1 or (often and re.match(r"\w*(?:Error|Exception): ", last)):
         times = f"{restarts} restarts, " if restarts not in ("", "0") else ""
         sentence = f"the agent fails again and again ({times}result {result or 'unknown'})"
@@ -344,7 +344,7 @@ def misnamed(facts: Facts) -> str:
 
 
 def _alike(name: str) -> str:
-    """Return a name without what it is easily misspelt in: an ending, capitals, dashes."""
+    """Return a name without the parts often misspelt: its ending, capitals, dashes."""
     return re.sub(r"\.\w+$", "", name).lower().replace("_", "-")
 
 
@@ -429,7 +429,7 @@ def never_started(facts: Facts) -> str:
 
 
 def resource_failed(facts: Facts) -> str:
-    """See that Heat failed a resource that no guest has to bring about.
+    """Detect that Heat failed a resource that does not depend on a guest.
 
     The guests of that stack are deleted or given up, wherever they are in their boot.
     """
@@ -508,9 +508,9 @@ def signal_ignored(facts: Facts) -> str:
 
 
 def fails_again(facts: Facts) -> str:
-    """See a failure that the console shows again and again, as of a service with ``Restart=``."""
+    """Detect a failure that repeats on the console, such as of a service with ``Restart=``."""
     lines = [classify.undated(line).strip() for line in facts.lines if _FAILURE.search(line)]
-    # What systemd says of it is less than what it says itself.
+    # systemd's line about the failure says less than the program's own.
     counted = Counter(line for line in lines if "[FAILED]" not in line) or Counter(lines)
     if not counted or (times := counted.most_common(1)[0][1]) < SAME_FAILURES:
         return ""
@@ -518,9 +518,9 @@ def fails_again(facts: Facts) -> str:
 
 
 def any_pattern(facts: Facts, *, in_cloud: bool) -> tuple[str, str]:
-    """Return what a console pattern says that has no rule of its own, with its advice.
+    """Return the sentence and advice of a console pattern that has no rule of its own.
 
-    Those that end a run come first.
+    Fatal patterns come first.
     """
     findings = sorted(facts.findings.values(), key=lambda finding: not finding.pattern.fatal)
     if not findings:

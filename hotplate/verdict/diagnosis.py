@@ -1,4 +1,4 @@
-"""Why a run stopped short: the stage, what was seen instead, and what to look at or do."""
+"""The diagnosis of a run: the stage that failed, the symptom, and the advice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker
 
-# As much evidence as fits on the first screen.
+# Enough evidence to fit on the first screen.
 EVIDENCE = 6
 
 
@@ -23,16 +23,17 @@ class Diagnosis:
     """The answer to "why?".
 
     :param fault: a stable word (:data:`hotplate.verdict.rules.RULES`), ``unknown`` when no rule
-        knows the fault.
+        matches.
     :param stage: the stage that was not reached, or at which it went wrong; None for a failure of
-        Heat's own, whatever the servers had come to.
-    :param seen: what was seen instead, a sentence without its full stop.
-    :param advice: what to look at or do.
+        Heat's own, independent of the servers' progress.
+    :param seen: the symptom, a sentence without its full stop.
+    :param advice: the advice on how to go on.
     :param evidence: a few lines from both ends.
     :param deployment: the deployment concerned, "" when it is none or all.
     :param group: of its hook.
     :param server: the name of the server concerned.
-    :param among: what tells it from others, such as ``server "db"``; "" when there are none.
+    :param among: words that distinguish it from others, such as ``server "db"``; "" when there
+        are none.
     """
 
     fault: str
@@ -48,7 +49,7 @@ class Diagnosis:
     def __str__(self) -> str:
         among = f" ({self.among})" if self.among else ""
         where = f"{self.stage}{among}: " if self.stage else ""
-        # It quotes what a guest, its disk or a hook wrote.
+        # The text quotes a guest, its disk or a hook.
         return clean(f"{where}{self.seen}. {self.advice[:1].upper()}{self.advice[1:]}")
 
     def to_json(self) -> dict[str, object]:
@@ -74,11 +75,11 @@ def diagnose(
     hook_outputs: Mapping[str, HookOutput] | None = None,
     now: float | None = None,
 ) -> Diagnosis | None:
-    """Return why a run stopped short, None when nothing is wrong.
+    """Return the diagnosis of a run, None when nothing is wrong.
 
     :param stack_status: Heat's, such as ``CREATE_FAILED``; "" when there is none.
     :param stack_reason: Heat's reason for it.
-    :param hook_outputs: what each failed deployment sent back, by the id of its config.
+    :param hook_outputs: the output of each failed deployment, by the id of its config.
     :param now: seconds on the monotonic clock; by default now.
     """
     facts = gather(
@@ -101,7 +102,7 @@ def diagnose(
 
 
 def _explain(facts: Facts, *, in_cloud: bool) -> Diagnosis:
-    """Return the first rule that knows the fault; else what can be said without one."""
+    """Return the diagnosis of the first rule that matches, else a generic one."""
     stage = facts.missing or Stage.SIGNAL_ACCEPTED
     for rule in rules.RULES:
         if facts.missing in rule.missing and (seen := rule.sees(facts)):
@@ -124,7 +125,7 @@ def _silence(facts: Facts) -> str:
 
 
 def _evidence(facts: Facts) -> tuple[str, ...]:
-    """Return the last of each kind, so that both ends are heard."""
+    """Return the last line of each kind, so that both ends are represented."""
     chosen: list[str] = [f"console: {finding.line}" for finding in facts.findings.values()][:3]
     for group in (facts.metadata, facts.polls, facts.signals, facts.stack):
         if group:

@@ -1,4 +1,4 @@
-"""All that is known of one server's run, gathered once from the event log for the rules."""
+"""All facts of one server's run, gathered once from the event log for the rules."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ CFN_INIT_DATA = "cfn-init-data"
 
 @dataclass
 class Facts:
-    """What the rules look at.
+    """The input of the rules.
 
     :param missing: the first stage that was not reached, None when all were.
-    :param track: the deployment that stands there, None when it is none of them.
-    :param user_data_parts: the file names of the user data's parts; None when it is not known.
-    :param addresses: those that Neutron gave the server's ports; none where it has no such ports.
-    :param hook_outputs: what each failed deployment sent back, by the id of its config.
-    :param floods: which bounds of the harness's the guest passed, and a sentence for each.
+    :param track: the deployment that is stuck there, None when none is.
+    :param user_data_parts: the file names of the user data's parts; None when unknown.
+    :param addresses: those that Neutron gave the server's ports; none without such ports.
+    :param hook_outputs: the output of each failed deployment, by the id of its config.
+    :param floods: the limits of the harness that the guest exceeded, with a sentence for each.
     :param silent_network: a sentence when the network is not up at the end of the boot, else "".
     :param link_up: False while the guest's network link is cut.
     """
@@ -76,7 +76,7 @@ class Facts:
 
     @property
     def failed(self) -> bool:
-        """True when Heat says that the stack failed, or a hook failed unknown to Heat."""
+        """True when Heat reports the stack as failed, or a hook failed unknown to Heat."""
         unheard = isinstance(self.track, DeploymentTrack) and self.track.silent
         return self.stack_status.endswith("FAILED") or (unheard and bool(self.track_failed))
 
@@ -88,17 +88,17 @@ class Facts:
 
     @property
     def track_failed(self) -> str:
-        """Why the deployment failed that this is about, "" when it did not."""
+        """The reason why the stuck deployment failed, "" when it did not."""
         return self.track.failed if isinstance(self.track, DeploymentTrack) else ""
 
     @property
     def words(self) -> list[HookOutput]:
-        """What the deployments that failed wrote; of the one that this is about, if it did."""
+        """The output of the stuck deployment if it failed, else that of all failed ones."""
         own = self.hook_outputs.get(self.track.id) if self.track else None
         return [own] if own else [*self.hook_outputs.values()]
 
     def marker(self, word: str) -> classify.Marker | None:
-        """Return the last marker of a kind, of the deployment that stands if there is one."""
+        """Return the last marker of a kind, of the stuck deployment if there is one."""
         wanted = self.track.id if self.track else ""
         markers = [
             each
@@ -113,12 +113,12 @@ class Facts:
 
     @property
     def health(self) -> Health:
-        """The guest's own answer, or what its disk shows where it could not be asked."""
+        """The guest's own answer, or the state of its disk where it could not be asked."""
         return Health.read(self.probes.get("health") or self.probes.get("disk") or "")
 
     @property
     def got_user_data(self) -> bool:
-        """Whether cloud-init, or what the image has instead, asked for the user data.
+        """True when cloud-init, or its substitute in the image, asked for the user data.
 
         The agent may ask for other metadata by itself, which is no sign of cloud-init.
         """
@@ -126,7 +126,7 @@ class Facts:
 
     @property
     def without_cloud_init(self) -> bool:
-        """Whether the image is known to have something else that gets its metadata."""
+        """True when the image is known to get its metadata without cloud-init."""
         state = self.health.unit("cloud-init.service", "LoadState")
         if state:
             return state == "not-found"
@@ -134,7 +134,7 @@ class Facts:
 
     @property
     def has_output(self) -> bool:
-        """Whether the deployment that this is about sent back what it wrote."""
+        """True when the stuck deployment sent its output."""
         return bool(self.track and self.track.id in self.hook_outputs)
 
     def agent(self, key: str) -> str:
@@ -143,14 +143,14 @@ class Facts:
         return match[1].strip() if match else ""
 
     def whole_unit(self, shown: str) -> str:
-        """Return the unit's name of what systemd's console shows of it; it cuts long lines."""
+        """Return the full name of a unit that systemd's console has shortened."""
         names = {*COMMON, *self.health.units}
         for text in (*self.lines, *self.probes.values()):
             names.update(names_in(text))
         return whole(shown, names)
 
     def search(self, pattern: str) -> re.Match[str] | None:
-        """Return where a failed deployment's own words, or the runner's, match a pattern."""
+        """Return the match of a pattern in a failed deployment's output or the runner's reasons."""
         wanted = self.track.id if self.track else ""
         reasons = [each.reason for each in self.markers if not wanted or each.id == wanted]
         for text in [*map(str, self.words), *reasons, self.stack_reason]:
@@ -176,7 +176,7 @@ def gather(
     hook_outputs: Mapping[str, HookOutput] | None = None,
     now: float | None = None,
 ) -> Facts:
-    """Return what the events say about the tracker's server.
+    """Return the facts of the tracker's server in the events.
 
     :param now: seconds on the monotonic clock; by default now.
     """
@@ -202,7 +202,7 @@ def gather(
 
 def _take(facts: Facts, event: Event) -> None:
     if event.source not in ("guest", "harness", "nova"):
-        # What the harness asks or says is no sign of life.
+        # The harness's own questions and notes are no sign of life.
         facts.last_event = event
     text = classify.console_text(event)
     if text is not None:

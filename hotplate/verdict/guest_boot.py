@@ -1,6 +1,6 @@
-"""What a guest's own state says of its boot: what it waits for, cloud-init's set-up, the clock.
+"""Boot faults in a guest's own state: waiting units, cloud-init's configuration, the clock.
 
-Each function says it in a sentence without its full stop, or "".
+Each function returns a sentence without its full stop, or "".
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _JOB_ENDED = re.compile(
 """Source: ``job_done_message_format()`` of systemd, and a unit's own ``finished_start_job``."""
 _BOOT_ENDED = re.compile(r"login: ?$|Reached target .*(?i:multi-user)|Cloud-init v\. .* finished")
 _IN_VAIN = re.compile(rf"wait-onl|(?i:wait for network)|{AGENT}|^(?:dev-|/dev/)(?:tty|hvc)")
-"""Units that wait for what others do, and so are not why the boot does not go on.
+"""Units that wait for others, and so are not the reason why the boot does not go on.
 
-The device of a console on which systemd can say so is there: it only comes late on a slow host.
+The device of a console on which systemd can write exists: it only comes late on a slow host.
 """
 _DEVICE_LATE = re.compile(r"Timed out waiting for device (\S.*)")
 _MOUNT_FAILED = re.compile(r"\[FAILED\] Failed to mount (?!.*/sysroot\.?$)(\S.*)")
@@ -53,7 +53,7 @@ def boot_waits(facts: Facts) -> str:
 
 
 def _shown_waiting(lines: list[str]) -> tuple[str, str] | None:
-    """Return the job that systemd showed running and never ended, in a boot that never did."""
+    """Return the job that systemd showed as running and that never ended, in an unfinished boot."""
     waits: dict[str, str] = {}
     for line in lines:
         if job := classify.job_in(line):
@@ -63,23 +63,23 @@ def _shown_waiting(lines: list[str]) -> tuple[str, str] | None:
         elif match := _JOB_ENDED.search(line):
             waits = {name: since for name, since in waits.items() if not _is(name, match[1])}
     rows = [(name, since) for name, since in waits.items() if not _IN_VAIN.search(name)]
-    # One with a limit comes to its end by itself.
+    # A job with a limit ends by itself.
     endless = [row for row in rows if "no limit" in row[1]]
     named = endless or rows
     return named[-1] if named else None
 
 
 def _is(name: str, ended: str) -> bool:
-    """Say whether what ended has that name: of one that was cut short, whether it begins so."""
+    """Return True when an ended job has that name; a cut name is compared up to the cut."""
     begins, *_ = CUT.split(name, maxsplit=1)
     shown, *cut = CUT.split(ended, maxsplit=1)
     return shown.startswith(begins) or (bool(cut) and begins.startswith(shown))
 
 
 def unit_not_ended(facts: Facts) -> str:
-    """Look for a unit that systemd began to start in a boot that never ended.
+    """Look for a unit that systemd began to start and that never came up, in an unfinished boot.
 
-    The last resort: systemd says that it waits for one only when nothing else happens.
+    The last resort: systemd shows a waiting job only when nothing else happens.
     """
     begun: list[str] = []
     for line in facts.lines:
@@ -170,12 +170,12 @@ def _fstab(facts: Facts) -> list[list[str]]:
 
 
 def _last_words(shown: str) -> str:
-    """Return the path that ends systemd's words; its end alone where the console has cut it."""
+    """Return the path at the end of systemd's line; only its end where the console has cut it."""
     return CUT.split(shown.rpartition(" - ")[2])[-1].rstrip(". ")
 
 
 def _path(device: str) -> str:
-    """Return the path by which udev knows a device of /etc/fstab (mount(8): LABEL=, UUID=)."""
+    """Return udev's path for a device of /etc/fstab (mount(8): LABEL=, UUID=)."""
     kind, _, name = device.partition("=")
     by = {"UUID": "uuid", "LABEL": "label", "PARTUUID": "partuuid", "PARTLABEL": "partlabel"}
     return f"/dev/disk/by-{by[kind]}/{name.strip(_QUOTES)}" if kind in by else device
@@ -183,7 +183,7 @@ def _path(device: str) -> str:
 
 def cloud_init_off(facts: Facts) -> str:
     if facts.got_user_data:
-        # Something else than cloud-init looks for metadata in this image.
+        # This image gets its metadata without cloud-init.
         return ""
     for line in facts.health.lines("cloud-init"):
         if line == "cloud-init=disabled":
@@ -213,12 +213,12 @@ def wrong_clock(facts: Facts) -> str:
 
 
 def clock_is_off(text: str, host: float) -> str:
-    """Say what a guest's clock shows that is wrong, "" for one that is right or says nothing.
+    """Return a sentence about a guest's wrong clock, "" for a right or unreadable one.
 
-    :param text: what ``date +%s`` printed in the guest.
+    :param text: the output of ``date +%s`` in the guest.
     :param host: the host's time then, seconds since the epoch.
     """
-    # As many digits as a clock can have.
+    # A clock has no more digits than this.
     if not re.fullmatch(r"-?\d{1,10}", text.strip()) or abs(int(text) - host) < CLOCK_SECONDS:
         return ""
     shown = time.strftime("%Y-%m-%d %H:%M", time.gmtime(int(text)))

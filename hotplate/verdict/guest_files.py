@@ -1,6 +1,6 @@
-"""What a guest's own state says of its files: programs, packages, disks, phase scripts, hooks.
+"""File faults in a guest's own state: programs, packages, disks, phase scripts, hooks.
 
-Each function says it in a sentence without its full stop, or "".
+Each function returns a sentence without its full stop, or "".
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from hotplate.verdict.facts import Facts
 from hotplate.verdict.health import Health
 
 OWN_SCRIPTS = ("10-wait-for-cloud-init", "20-os-apply-config", "55-heat-config")
-"""The phase scripts that the elements bring; any other is the site's or another element's."""
+"""The phase scripts of hotplate's elements; any other is the site's or another element's."""
 
 _UNREADABLE = r'os-collect-config: "(?P<path>/[^"]+)" cannot be read: (?P<why>line \d+ .+)'
 _UNPARSED = r"Failed to parse (?P<path>/\S+): at \S*:(?P<why>\d+, .+?)(?:: '.*)?$"
-"""Of the agent of the standard library, and of oslo.config, without the line's own text."""
+"""From the standard-library agent, and from oslo.config, without the text of the line."""
 PHASE_SYNTAX = (
     r"/\S*/(?:pre-configure|configure|post-configure|migration)\.d/\S+: (?:line )?\d+: "
     r"[Ss]yntax error\b.*"
 )
-"""Of bash, which says "line", and of dash."""
+"""From bash, which writes "line", and from dash."""
 
 
 def program_missing(facts: Facts) -> str:
@@ -40,7 +40,7 @@ def program_missing(facts: Facts) -> str:
 
 
 def line_ends(facts: Facts) -> str:
-    """Look for a script that the kernel could not run, for a carriage return in its first line."""
+    """Look for a script that cannot run because its first line ends in a carriage return."""
     finished = facts.marker("finished")
     if facts.missing is None and not (finished and finished.status):
         return ""
@@ -60,7 +60,7 @@ def hook_program_missing(facts: Facts) -> str:
 
 def not_executable(facts: Facts) -> str:
     for kind, path, _ in facts.health.rows("programs", 3):
-        # Of a hook the runner says it too.
+        # The runner already reports this for hooks.
         if kind == "not-executable" and not path.startswith(health.HOOKS):
             return f'"{path}" is not executable'
     return ""
@@ -100,7 +100,7 @@ def disk_full(facts: Facts) -> str:
         point = point or path
         if "ro" in options:
             continue
-        # ext4 keeps 1/50 back from root too, at most 4096, of more blocks than it shows.
+        # ext4 reserves 1/50 also from root, at most 4096, of more blocks than it shows.
         if not available and free <= min(blocks // 25, 4096):
             return f'the file system on "{point}" is full'
         if inodes and not free_inodes:
@@ -109,9 +109,9 @@ def disk_full(facts: Facts) -> str:
 
 
 def disk_said_full(facts: Facts) -> str:
-    """Take a program's word for it, unless the guest itself says how much is free.
+    """Trust a program that reports a full disk, unless the guest itself reports free space.
 
-    The free blocks of a disk that is mounted are not on it: ext4 keeps them in memory.
+    The free blocks of a mounted disk cannot be read from it: ext4 keeps the count in memory.
     """
     finding = facts.finding("disk-full")
     asked = "space" in Health.read(facts.probes.get("health", "")).sections
@@ -120,7 +120,7 @@ def disk_said_full(facts: Facts) -> str:
 
 def read_only(facts: Facts) -> str:
     state = facts.health
-    # A root file system that is read-only by design has these elsewhere.
+    # A root file system that is read-only by design has these on others.
     for path in ("/etc", "/var/lib/cloud", *health.STATE):
         point, options = state.mount(path)
         if "ro" in options:
@@ -170,7 +170,7 @@ def template_broken(facts: Facts) -> str:
     match = re.search(pattern, facts.log_line(pattern, "agent-log"))
     if not match:
         return ""
-    # The os-apply-config of OpenStack says why in a line of its own, before this one.
+    # OpenStack's os-apply-config logs the reason in a line of its own, before this one.
     why = f": {match[2][:180]}" if match[2] else ""
     return f'os-apply-config could not render the template "{match[1]}"{why}'
 

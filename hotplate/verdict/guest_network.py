@@ -1,6 +1,6 @@
-"""What a guest's own state says of its network: devices, routes, a firewall, a proxy.
+"""Network faults in a guest's own state: devices, routes, a firewall, a proxy.
 
-Each function says it in a sentence without its full stop, or "".
+Each function returns a sentence without its full stop, or "".
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _SHUT = re.compile(
     r"answers: (?:Network is unreachable|No route|Permission denied|Invalid argument)|"
     r"^(?:unreachable|prohibit|blackhole) "
 )
-"""What the kernel says of a route that is not there, and of those three kinds."""
+"""The kernel's errors for a missing route, and the three kinds of routes that reject."""
 _LOCAL = r"^(lo|dummy|docker|veth|br-|cni|podman|virbr|ifb|sit|tun|tap)"
 
 
 def _devices(state: Health) -> list[list[str]]:
-    """Name, state and addresses of each device that leads outside."""
+    """Return name, state and addresses of each device that leads outside."""
     return [row for row in state.rows("addresses", 3) if not re.match(_LOCAL, row[0])]
 
 
 def has_address(state: Health) -> bool:
-    """Whether a device has an IPv4 address, which it has by somebody's doing."""
+    """Return True when a device has an IPv4 address, which somebody must have given it."""
     return any("." in row[2] for row in _devices(state))
 
 
@@ -45,7 +45,7 @@ def no_route(facts: Facts) -> str:
     rows = [(row[0], row[1]) for row in facts.health.rows("routes", 2)]
     shut = [(port, text) for port, text in rows if _SHUT.search(text)]
     if not shut or not facts.link_up:
-        # Routes go with the link, and that was cut from outside.
+        # The routes are gone with the link, and that was cut from outside.
         return ""
     error = shut[0][1].removeprefix("RTNETLINK answers: ")
     if len(shut) == len(rows):
@@ -57,7 +57,7 @@ def no_route(facts: Facts) -> str:
 
 def firewall(facts: Facts) -> str:
     lines = facts.health.lines("firewall")
-    # A firewall by itself is nothing wrong.
+    # The presence of a firewall is no fault.
     if not facts.log_line(UNREACHED, "agent-log"):
         return ""
     return f'the guest has a firewall: "{lines[0].strip()[:180]}"' if lines else ""
@@ -87,7 +87,7 @@ def other_interface(facts: Facts) -> str:
         for path, text in facts.health.rows("networks", 2)
         if (match := re.search(r"\bName=(.+)", text))
     ]
-    # A file that matches by other means may well match.
+    # A file with other conditions than Name= may well match.
     if not rows or len(rows) < len(facts.health.lines("networks")) or len(devices) < 2:
         return ""
     patterns = [name for _, names in rows for name in names]
@@ -98,7 +98,7 @@ def other_interface(facts: Facts) -> str:
 
 
 def fixed_address(facts: Facts) -> str:
-    """Look for an address that the image brings along, and that Neutron did not give."""
+    """Look for an address that is fixed in the image and that Neutron did not give."""
     for path, address in [] if facts.got_user_data else facts.health.rows("fixed-addresses", 2):
         if address in facts.addresses:
             continue

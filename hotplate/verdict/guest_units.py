@@ -1,6 +1,6 @@
-"""What a guest's own state says of its units: what is off, how the agent's is confined.
+"""Unit faults in a guest's own state: disabled units, restrictions of the agent's unit.
 
-Each function says it in a sentence without its full stop, or "".
+Each function returns a sentence without its full stop, or "".
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _EXHAUSTED = (
     r"Resource temporarily unavailable|can't start new thread|"
     r"Failed to (?:connect stdout to the journal socket|set up standard (?:in|out)put)"
 )
-"""The words of the kernel, Python and systemd for a limit that is reached."""
+"""The kernel's, Python's and systemd's errors for a limit that is reached."""
 
 
 def _wanted_units(facts: Facts) -> tuple[str, ...]:
-    """Return the units that the missing stage needs, but for the agent's."""
+    """Return the units that the missing stage needs, except the agent's."""
     state = facts.health
     units: list[str] = []
     # cloud-init gets its metadata before the network is up, by a lease of its own.
@@ -98,14 +98,14 @@ def memory_limit(facts: Facts) -> str:
 
 
 def _killed_and_restarted(state: Health) -> bool:
-    """Whether the kernel killed the agent for its unit's limit; a new start clears the result."""
+    """Return True when the kernel killed the agent at its limit; a restart clears the result."""
     limited = f"oom_memcg=/system.slice/{AGENT},"
     killed = any("oom-kill:" in line and limited in line for line in state.lines("kernel"))
     return killed and state.unit(AGENT, "NRestarts") not in ("", "0")
 
 
 def _fails(state: Health) -> bool:
-    """Whether the agent came to an end that systemd takes for a failure, now or before."""
+    """Return True when the agent has failed in systemd's view, now or before."""
     return (
         state.unit(AGENT, "Result") not in ("", "success")
         or state.unit(AGENT, "SubState") in ("failed", "auto-restart")
@@ -114,17 +114,17 @@ def _fails(state: Health) -> bool:
 
 
 def other_command(facts: Facts) -> str:
-    """Look for a drop-in that has the agent's unit start something that fails."""
+    """Look for a drop-in that has the agent's unit start a program that fails."""
     state = facts.health
     for path, line in state.drop_ins("ExecStart"):
         program = line.partition("=")[2].lstrip("-@:+!")
         if not program or not _fails(state):
-            # The empty one only takes back what the unit had before.
+            # The empty one only resets the unit's own ExecStart.
             continue
         gone = any(row[:2] == ["gone", program] for row in state.rows("programs", 3))
         gone = gone or state.unit(AGENT, "ExecMainStatus") == "203"
         if not gone and last_exception(facts.probes.get("agent-log", "")):
-            # A Python program that starts says more of what is wrong.
+            # A Python program that starts reports the error better.
             continue
         why = "which does not exist" if gone else "which does not stay"
         return f'"{path}" has the agent\'s unit start "{program}", {why}'
@@ -132,7 +132,7 @@ def other_command(facts: Facts) -> str:
 
 
 def limits(facts: Facts) -> str:
-    """Look for a drop-in that gives the agent, and all that it runs, too little of something."""
+    """Look for a drop-in that limits a resource of the agent and its programs too tightly."""
     state = facts.health
     sign = facts.log_line(_EXHAUSTED, "agent-log")
     if match := facts.search(rf"[^\n]*(?:{_EXHAUSTED})[^\n]*"):

@@ -1,10 +1,10 @@
-"""What a guest's own state says: one script asked of it, and its answer as a record.
+"""The health of a guest: one script that collects its state, and its answer as a record.
 
-A person at the guest's keyboard looks at the same few things whatever is wrong: units, mounts,
-routes, the clock, what programs need.  The script prints them in sections, reads only, starts few
-processes (an emulated guest needs its time for each), and uses no more than ``sh`` and the tools of
-systemd and iproute2, since Python or bash may be what is missing.  It prints no inputs, outputs or
-secrets: of addresses only the host, of processes only the script that they run.
+A person at the guest's keyboard looks at the same few things for any fault: units, mounts,
+routes, the clock, dependencies of programs.  The script prints them in sections, reads only,
+starts few processes (an emulated guest needs its time for each), and uses only ``sh`` and the
+tools of systemd and iproute2, since Python or bash may be missing.  It prints no inputs, outputs
+or secrets: only the host of an address, and only the script that a process runs.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ HOOKS = "/usr/libexec/heat-config/hooks"
 STATE = ("/var/lib/heat-config", "/var/lib/os-collect-config")
 
 OTHER_RENDERERS = ("networking.service", "NetworkManager.service", "dhcpcd.service")
-"""What an image may bring its network up with, other than systemd-networkd."""
+"""Units other than systemd-networkd that may bring up an image's network."""
 
 LINE = 400
-"""Characters of a line: what is found stands in a sentence."""
+"""The most characters of a line, which becomes part of a sentence."""
 
 UNITS = (
     AGENT,
@@ -189,7 +189,7 @@ class Health:
 
     @classmethod
     def read(cls, text: str, *, at: float = 0.0) -> Health:
-        """Take the script's output apart."""
+        """Parse the output of the script."""
         sections: dict[str, list[str]] = {}
         lines: list[str] = []
         for line in text.splitlines():
@@ -215,7 +215,7 @@ class Health:
         unit: dict[str, str] = {}
         for line in self.lines("units"):
             key, _, value = line.partition("=")
-            # systemd's order of properties is its own, but each unit's are together.
+            # The order of properties is systemd's own, but those of a unit are together.
             if key in unit:
                 unit = {}
             unit[key] = value
@@ -229,12 +229,12 @@ class Health:
 
     @property
     def space(self) -> list[tuple[str, list[int]]]:
-        """Of each directory: inodes, free inodes, free blocks, those for anybody, blocks."""
+        """For each directory: inodes, free inodes, free blocks, blocks free for users, blocks."""
         rows = [re.fullmatch(r"(/\S*)((?: \d{1,18}){5})", line) for line in self.lines("space")]
         return [(each[1], [int(word) for word in each[2].split()]) for each in rows if each]
 
     def seconds(self, section: str) -> int | None:
-        """Return a time since the epoch, None when there is none that a clock can have."""
+        """Return a time since the epoch, None when it is missing or out of a clock's range."""
         match = re.fullmatch(r"-?\d{1,10}", "".join(self.lines(section)))
         return int(match[0]) if match else None
 

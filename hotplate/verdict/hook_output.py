@@ -1,4 +1,4 @@
-"""What a deployment that failed sent back, and the part of it that tells why."""
+"""The output of a failed deployment, and the part of it with the error."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from hotplate.verdict.tool_errors import error_in
 _LEFT_OUT = re.compile(
     r"\[\.\.\. +(?P<much>\d+ (?:of \d+ )?\w+) are left out here(?:; (?P<where>[^\]]*?))? \.\.\.\]"
 )
-"""The mark of the runner, which says where the whole is, and of what captures a tool's output."""
+"""The mark of truncated text: the runner's, which names the full copy, and that of the code that
+captures a tool's output.
+"""
 
 SHORTEST = 4
-"""The length from which on a value is looked for in what was written."""
+"""The shortest value that is searched for in the output."""
 
 
 def left_out(text: str) -> str:
-    """Return what was cut from an output, and where the whole is, as the end of a sentence.
+    """Return a clause about the text cut from an output and the place of the full one.
 
     :return: "" for one that is whole.
     """
@@ -31,7 +33,7 @@ def left_out(text: str) -> str:
 
 @dataclass(frozen=True)
 class HookOutput:
-    """What the hook of one deployment wrote.
+    """The output of a deployment's hook.
 
     :param stdout: Heat's ``deploy_stdout``, and so on.
     """
@@ -54,10 +56,10 @@ class HookOutput:
         return f"{self.stderr}\n{self.stdout}"
 
     def without(self, secrets: Iterable[str], redact: Callable[[str], str]) -> HookOutput:
-        """Return it without the secrets, however they came into it.
+        """Return it without the secrets, in any form.
 
-        :param secrets: values; those too short to tell from other words stay.
-        :param redact: takes out what is a secret by its form.
+        :param secrets: values; those too short to distinguish from other words stay.
+        :param redact: removes secrets that are recognised by their form.
         """
         hidden = sorted({each for each in secrets if len(each) >= SHORTEST}, key=len, reverse=True)
 
@@ -72,7 +74,7 @@ class HookOutput:
 
     @property
     def cut(self) -> str:
-        """What is not in it, in a clause; "" when it is whole."""
+        """A clause about the missing text; "" when nothing is missing."""
         for name, text in (("stderr", self.stderr), ("stdout", self.stdout)):
             if missing := left_out(text):
                 return f"of its {name} {missing}"
@@ -80,14 +82,14 @@ class HookOutput:
 
     @property
     def error(self) -> str:
-        """The line that tells why it failed, "" when it wrote nothing."""
+        """The line with the error, "" when there is no output."""
         return error_in(self.stderr, self.stdout)
 
 
 def _pattern(secret: str) -> re.Pattern[str]:
-    """Find a secret; one that is a plain word only where it is a word, or the value of an option.
+    """Return a pattern for a secret; a plain word matches only as a word or an option's value.
 
-    Who takes "admin" for a password still wants to read "mysqladmin: command not found".
+    A user whose password is "admin" still wants to read "mysqladmin: command not found".
     """
     quoted = re.escape(secret)
     if not re.fullmatch(r"[A-Z]?[a-z]{3,11}", secret):

@@ -1,8 +1,8 @@
-"""What went wrong in a run without keeping it from its end.
+"""Notices: problems of a run that did not prevent its end.
 
-A stack can be complete while a hook ran twice, the guest reset by itself, wrote without end or sent
-no output.  Each is read off the events: what nobody may rely on (:attr:`Noticed.fails`) fails the
-run, the rest is listed, and what went wrong of it fails it under ``--strict``.
+A stack can be complete while a hook ran twice, the guest reset by itself, wrote without end or
+sent no output.  All are derived from the events.  A notice with :attr:`Noticed.fails` fails the
+run; the others are listed, and those of a problem fail it under ``--strict``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from hotplate.verdict.unit_names import COMMON, names_in, whole
 
 NOTABLE_LINES = 100
 NOTABLE_WIDTH = 300
-"""As much of a guest's journal as becomes an event: so many lines, so many characters of each."""
+"""The limits of a guest's journal in an event: lines, and characters of each."""
 
 _FORWARDED = re.compile(r"\w\[\d+\]: heat-config: ")
-"""A copy that the guest's journal wrote on the console, of a line that the runner wrote there."""
+"""The copy on the console, by the guest's journal, of a line that the runner wrote there."""
 
 _OURS = "hotplate-shell"
 """The harness's own unit in a guest."""
@@ -39,7 +39,7 @@ class NoticePattern:
     """A row of :data:`PATTERNS`.
 
     :param kind: a stable word.
-    :param line: finds it in a line of the console or the journal; a group "what" tells it from
+    :param line: matches a line of the console or the journal; a group "what" distinguishes it from
         others of its kind.
     :param sentence: with "{what}".
     """
@@ -75,7 +75,7 @@ PATTERNS: tuple[NoticePattern, ...] = (
         re.compile(r"(?P<what>[\w.@-]+)\[\d+\]: (?:.*: )?Traceback \(most recent call last\)"),
         '"{what}" ended in a Python traceback',
     ),
-    # Of bash and dash. No phase after its own is run, and the agent begins anew at each poll.
+    # From bash and dash. Later phases are not run, and the agent starts over at each poll.
     NoticePattern(
         "script-syntax",
         re.compile(rf"(?P<what>{PHASE_SYNTAX})"),
@@ -91,13 +91,13 @@ PATTERNS: tuple[NoticePattern, ...] = (
 
 @dataclass(frozen=True)
 class Noticed:
-    """One thing that went wrong.
+    """A problem of a run.
 
     :param kind: a stable word, such as ``ran-twice``.
     :param sentence: for people, without the server and without a full stop.
     :param server: the name of the server, "" when it concerns none.
     :param fails: a run with it did not pass.
-    :param wrong: something went wrong, so that it fails a run under ``--strict``.
+    :param wrong: it is a problem, which fails a run under ``--strict``.
     """
 
     kind: str
@@ -121,7 +121,7 @@ class Noticed:
 
 @dataclass
 class _Seen:
-    """What the events say of one server."""
+    """The evidence about one server in the events."""
 
     starts: dict[str, list[classify.Marker]] = field(default_factory=dict)
     boots: Boots = field(default_factory=Boots)
@@ -139,7 +139,7 @@ def notice(
     *,
     unsent: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Noticed, ...]:
-    """Return what went wrong without keeping the run from its end, what fails it first.
+    """Return the problems that did not prevent the end of the run, failing ones first.
 
     :param servers: the names of the servers by their ids; "" to leave a name out.
     :param unsent: the declared outputs that were not sent, by the label of the deployment.

@@ -1,14 +1,14 @@
-"""What to ask inside a guest whose run stopped short, where there is a way in.
+"""Questions to ask inside a guest after a missed stage, where the host has a connection to it.
 
 Some faults look the same from outside: an agent that is not installed and one that is disabled
-are both silent.  Who composes the run asks these questions when a stage is not reached, and emits
-each answer as an event that the diagnosis reads::
+are both silent.  The caller that composes the run asks these questions when a stage is not
+reached, and emits each answer as an event that the diagnosis reads::
 
     for probe in probes.for_stage(tracker.missing()):
         result = guest.run(probe.command)
         probes.report(events, server, probe, status=result.status, text=result.stdout)
 
-The commands only read, and print nothing of inputs, outputs or secrets.
+The commands only read, and print no inputs, outputs or secrets.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from hotplate.verdict.stages import ORDER, Stage
 # An answer is evidence for a person, not an archive.
 LIMIT = 16_000
 DISK = "disk"
-"""Under which the rules know what the disk shows of a guest that could not be asked."""
+"""The name, for the rules, of the answer read from the disk of a guest that could not be asked."""
 
 
 @dataclass(frozen=True)
 class Probe:
     """One question.
 
-    :param name: under which the answer is known to the rules.
-    :param command: a POSIX shell command, bounded in time by who runs it.
+    :param name: of the answer, for the rules.
+    :param command: a POSIX shell command; the caller bounds its time.
     :param first: the first missing stage for which it is worth asking.
     :param last: the last one.
     :param limit: characters of the answer that are kept.
@@ -94,7 +94,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("failed-units", "systemctl --failed --plain --no-legend --no-pager"),
 )
 CLOCK = Probe("clock", "date +%s")
-"""Asked of each guest that can be asked, also of one in which all went well."""
+"""Asked of each guest that can be asked, also after a good run."""
 
 
 def for_stage(stage: Stage | None) -> tuple[Probe, ...]:
@@ -111,11 +111,11 @@ def report(events: EventLog, server: str, probe: Probe, *, status: int, text: st
     """Emit an answer as the event that the diagnosis reads.
 
     :param status: the exit status of the command.
-    :param text: what it printed; the end is kept when it is long.
+    :param text: its output; the end is kept when it is long.
     """
     events.add(GuestProbe(probe.name, status, text[-probe.limit :]), server=server)
 
 
 def report_disk(events: EventLog, server: str, text: str) -> None:
-    """Emit what the disk of a guest shows that could not be asked."""
+    """Emit the state of the disk of a guest that could not be asked."""
     events.add(GuestProbe(DISK, 0, text[-LIMIT:]), server=server)

@@ -1,4 +1,4 @@
-"""One row of the table of faults."""
+"""A row of the table of faults."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from hotplate.verdict.stages import Stage
 
 @dataclass(frozen=True)
 class Rule:
-    """One fault.
+    """A fault and its detector.
 
     :param fault: a stable word for machines, tests and JUnit.
     :param stage: the stage that the diagnosis names, None for the one that is missing.
     :param missing: the first missing stages for which the rule is asked; with ``None`` in it, also
         when all stages were reached and the stack failed all the same.
-    :param sees: returns what was seen, as a sentence without its full stop, or "".
-    :param advice: what to look at or do.
-    :param in_cloud: the same in a run in a cloud, where the advice is about what only a run on this
-        host has; "" for the same.
-    :param unsent: the same where the deployment sent nothing back, so that there is no file of it;
+    :param sees: returns the symptom, as a sentence without its full stop, or "".
+    :param advice: the advice on how to go on.
+    :param in_cloud: the same for a run in a cloud, where ``advice`` applies only to a run on this
+        host; "" for the same.
+    :param unsent: the same where the deployment sent no output, so that there is no file of it;
         "" for the same.
-    :param of_stack: Heat's own failure, of which no stage of a server tells.
+    :param of_stack: a failure of Heat's own, independent of any server's stage.
     """
 
     fault: str

@@ -1,7 +1,7 @@
-"""How a fault is recognised in what was seen, as a table.
+"""The table of faults, with the detector and the advice of each.
 
-The first rule that speaks is the diagnosis, so that what is certain stands before what is likely,
-and what a guest's own state says to be wrong before how that shows from outside.
+The first rule that matches is the diagnosis, so certain rules stand before likely ones, and
+causes in a guest's own state before their symptoms from outside.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ RULES: tuple[Rule, ...] = (
         console_patterns.BY_NAME["grub-out-of-memory"].advice,
         in_cloud=console_patterns.BY_NAME["grub-out-of-memory"].in_cloud,
     ),
-    # Of a machine that went away the silence says nothing.
+    # The silence of a lost machine proves nothing.
     Rule(
         "machine-lost",
         None,
@@ -189,7 +189,7 @@ RULES: tuple[Rule, ...] = (
         detectors.not_back,
         "see the end of console.log, and what asked for the reboot",
     ),
-    # What is wrong inside a guest that could be examined.
+    # Faults inside a guest that could be examined.
     *CAUSES,
     # The guest boots, and gets no metadata.
     Rule(
@@ -228,7 +228,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "no-datasource",
         Stage.METADATA_SERVED,
-        # The agent, which has not been told where to poll, asks for metadata by itself.
+        # An agent without an address to poll asks for metadata by itself.
         (*_BEFORE_METADATA, Stage.AGENT_POLLED),
         detectors.no_datasource,
         "check datasource_list in the image's /etc/cloud/cloud.cfg.d and ds-identify's policy in "
@@ -447,7 +447,7 @@ RULES: tuple[Rule, ...] = (
         detectors.stack_failed,
         "look at the stack's events in the timeline",
     ),
-    # What may well be a symptom, when nothing else is known.
+    # Likely symptoms, when no cause is known.
     Rule(
         "fails-again",
         None,

@@ -1,9 +1,9 @@
-"""The way of a deployment, from power-on to an accepted signal, as a table.
+"""The stages of a deployment, from power-on to an accepted signal, as a table.
 
 Each stage is proved from either end: by a request that the harness served (the primary proof) or
-by a line on the guest's console.  A later stage proves the earlier ones, because an image need not
-write anything on its console.  Which of them are due for a server and its deployments, the
-:mod:`~hotplate.verdict.tracker` knows.
+by a line on the guest's console.  A later stage proves the earlier ones, because an image need
+not write anything on its console.  The :mod:`~hotplate.verdict.tracker` decides which of them are
+due for a server and its deployments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hotplate.events.kinds import GuestLogin, NetworkAnswer, PowerOn
 
 
 class Stage(StrEnum):
-    """The stages in their order; the value is what people read."""
+    """The stages in their order; the value is shown to people."""
 
     BOOTED = "booted"
     NETWORK_UP = "network up"
@@ -34,28 +34,28 @@ class Stage(StrEnum):
 
 ORDER: tuple[Stage, ...] = tuple(Stage)
 BOOT = ORDER[: ORDER.index(Stage.AGENT_POLLED)]
-"""What every server is expected to reach."""
+"""The stages that every server is expected to reach."""
 # From this stage on, each deployment has its own progress.
 PER_DEPLOYMENT = ORDER[ORDER.index(Stage.DEPLOYMENT_DELIVERED) :]
 
-# Lines that only a running init of the image writes; an initramfs and GRUB write some like them.
+# Lines that only a running init of the image writes; an initramfs and GRUB write similar ones.
 _USERSPACE = re.compile(
     r"Welcome to (?!GRUB|.*[Ii]nitramfs).*!|login: ?$|Cloud-init v\. |"
     r"Reached target .*(?:(?i:multi-user)|(?i:graphical)|[Cc]loud-|[Ll]ogin)"
 )
-# cloud-init's table of network devices, a device that is up and has an IPv4 address.
+# A row of cloud-init's table of network devices: a device that is up and has an IPv4 address.
 _ADDRESS = re.compile(r"ci-info: \| +(?!lo\b)\S+ +\| +True +\| +\d+\.\d+\.\d+\.\d+")
 _CONFIG_DRIVE = re.compile(r"Datasource DataSourceConfigDrive|DataSourceConfigDrive \[net=")
 
 
 @dataclass(frozen=True)
 class StageRow:
-    """One row of the stage table.
+    """A row of the stage table.
 
-    :param look: what a person looks at when the stage is not reached.
-    :param look_in_cloud: the same in a run in a cloud, where that is about what only a run on this
-        host has; "" for the same.
-    :param proves: returns what proves the stage in an event, or ""; None for the stages that each
+    :param look: the places to look at when the stage is not reached.
+    :param look_in_cloud: the same for a run in a cloud, where ``look`` applies only to a run on
+        this host; "" for the same.
+    :param proves: returns the proof of the stage in an event, or ""; None for the stages that each
         deployment has of its own.
     """
 
@@ -65,7 +65,7 @@ class StageRow:
     look_in_cloud: str = ""
 
     def advice(self, *, in_cloud: bool) -> str:
-        """Return what to look at, in a sentence without its full stop."""
+        """Return the places to look at, in a sentence without its full stop."""
         return f"look at {self.look_in_cloud if in_cloud and self.look_in_cloud else self.look}"
 
 
@@ -166,7 +166,7 @@ class Mark:
     """A stage that was reached.
 
     :param at: seconds on the monotonic clock.
-    :param evidence: what proved it.
+    :param evidence: the proof.
     :param implied: True when a later stage proved it.
     """
 
@@ -183,7 +183,7 @@ class Mark:
 
 
 def first_missing(reached: set[Stage], order: tuple[Stage, ...]) -> Stage | None:
-    """Return the first stage of ``order`` that neither was reached nor has a later one that was."""
+    """Return the first stage of ``order`` that was not reached and has no later one that was."""
     missing: Stage | None = None
     for stage in reversed(order):
         if stage in reached:

@@ -1,7 +1,6 @@
-"""The line of a failed tool's output that tells why, for each tool stands it elsewhere.
+"""Find the line with the error in a failed tool's output; its place depends on the tool.
 
-The formats are those that the tools were seen to write; ``tests/verdict/written`` has what they
-wrote.
+The formats are taken from real output of the tools, which is in ``tests/verdict/written``.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 LIMIT = 400
-"""As many characters are quoted."""
+"""The most characters of a quotation."""
 
 
 @dataclass(frozen=True)
 class ToolError:
-    """How one tool tells its error.
+    """The format of one tool's errors.
 
-    :param tool: whose.
-    :param pattern: matches the line, or lines, that have it.
-    :param quote: makes what is quoted of a match; "" for one that tells nothing.
+    :param tool: its name.
+    :param pattern: matches the line, or lines, with the error.
+    :param quote: makes the quotation from a match; "" for one without an error.
     """
 
     tool: str
@@ -83,7 +82,7 @@ TOOL_ERRORS = (
         re.compile(r"^\[ERROR +\] stderr: (?P<error>\S.*)$", re.MULTILINE),
         lambda match: match["error"],
     ),
-    # The line before it says that there was an exception; what it was follows the traceback.
+    # The line before it only announces an exception, whose text follows the traceback.
     ToolError(
         "salt",
         re.compile(
@@ -99,7 +98,7 @@ TOOL_ERRORS = (
         ),
         lambda match: match["error"],
     ),
-    # Facter says the same of files of the host that it may not read, and goes on.
+    # Facter reports files of the host that it may not read in the same form, and goes on.
     ToolError("puppet", re.compile(r"^Error: (?!Facter: ).*$", re.MULTILINE)),
     ToolError("compose", re.compile(r"^ERROR: (?!Encountered errors).*$", re.MULTILINE)),
     ToolError("docker", re.compile(r"^(?:docker: )?Error response from daemon: .*$", re.MULTILINE)),
@@ -116,18 +115,18 @@ TOOL_ERRORS = (
 
 
 def last_exception(text: str) -> str:
-    """Return the line of the last traceback that says what was raised, "" when there is none."""
+    """Return the line with the exception in the last traceback, "" when there is none."""
     matches = list(_PYTHON.pattern.finditer(text))
     return _PYTHON.quote(matches[-1]) if matches else ""
 
 
 def error_in(*texts: str) -> str:
-    """Return the line that tells why a tool failed, "" when it wrote nothing.
+    """Return the line with the error of a failed tool, "" when there is no output.
 
-    What no known tool wrote is a shell script's: its last line, without those of ``set -x``, and
-    the first that tells of an error, where it went on after that.
+    Output of no known tool is taken for a shell script's: its last line, without those of
+    ``set -x``, and the first line with an error, where the script went on after that.
 
-    :param texts: what it wrote, on stderr and on stdout; the first that tells is quoted.
+    :param texts: its stderr and stdout; the first with an error is quoted.
     """
     errors = (each.find(text) for text in texts for each in TOOL_ERRORS)
     last = (_of_script(text) for text in texts)
@@ -139,7 +138,7 @@ _SCRIPT_ERROR = re.compile(
     r": (?:command )?not found$|: No such file or directory$|: Permission denied$"
     r"|^(?:E|[Ee]rror|ERROR|[Ff]atal|FATAL): |: (?:error|fatal): |: cannot "
 )
-"""In a line of a shell, of apt, or of a program that says it as most do."""
+"""In a line of a shell, of apt, or in the form common among other programs."""
 
 
 def _of_script(text: str) -> str:
@@ -150,11 +149,11 @@ def _of_script(text: str) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
-    # A command that fails without a word is the last that was traced.
+    # A command that fails silently is the last that was traced.
     return (_output(text) or lines or [""])[-1]
 
 
 def _output(text: str) -> list[str]:
-    """Return the lines that have a word in them, without those of ``set -x``."""
+    """Return the lines that contain a word, without those of ``set -x``."""
     lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
     return [line for line in lines if not re.match(r"\++ ", line)]

@@ -1,8 +1,8 @@
-"""Who follows a server through the stages, event by event, each deployment on its own.
+"""Follow a server through the stages, event by event, and each deployment on its own.
 
-What is due follows from events too (:mod:`hotplate.events.expected`): a server without deployments
-boots, gets its metadata, and polls if it knows where; a deployment continues to its accepted
-signal, or to its hook's end where Heat wants no signal.
+The due stages follow from events too (:mod:`hotplate.events.expected`): a server without
+deployments boots, gets its metadata, and polls if it has an address to poll; a deployment
+continues to its accepted signal, or to its hook's end where Heat wants no signal.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class StageTracker:
 
     :param server: the Nova id of the server to follow.
     :param on_reached: called once a stage with its :class:`Mark`, in the emitting thread.
-    :param checked: somebody asks the guest at the end of its boot whether its network is up, and
-        nothing is done before its answer (:class:`~hotplate.events.kinds.NetworkAnswer`).
-    :param unseen: the stages of a server that need not be seen where it runs, and so are not due;
-        what is seen of them, or proved by a later stage, counts.
+    :param checked: the guest's network is checked at the end of its boot, and the run is not done
+        before the answer (:class:`~hotplate.events.kinds.NetworkAnswer`).
+    :param unseen: the stages of a server that may be invisible where it runs, and so are not due;
+        those that are seen, or proved by a later stage, count.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class StageTracker:
     ) -> None:
         self.server = server
         self.unseen = unseen
-        # What happens between a guest and a cloud is only hidden where the cloud is not ours.
+        # The traffic between a guest and its cloud is only hidden where the cloud is not ours.
         self.in_cloud = bool(unseen)
         self.name = ""
         self.started: float | None = None
@@ -78,7 +78,7 @@ class StageTracker:
         self._of_waits: dict[Stage, Mark] = {}
         self._on_reached = on_reached
         self._lock = threading.RLock()
-        # Subscribe before reading what is there: an event may be seen twice, which changes
+        # Subscribe before reading the existing events: an event may be seen twice, which changes
         # nothing, but none is missed.
         self._unsubscribe = events.subscribe(self.see)
         for event in events:
@@ -90,7 +90,7 @@ class StageTracker:
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a server: Heat asked for it, or its machine was switched on."""
+        """True when Heat asked for the server, or its machine was switched on."""
         return bool(self.name) or self.started is not None
 
     # -- what is due -----------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class StageTracker:
 
     @property
     def shown(self) -> tuple[Stage, ...]:
-        """The stages that are due, and those of them that need not be seen, in order."""
+        """The stages that are due, including those that may be invisible, in order."""
         with self._lock:
             due = set(self._of_server())
             for track in self._tracks():
@@ -110,7 +110,7 @@ class StageTracker:
             return tuple(stage for stage in ORDER if stage in due)
 
     def _of_server(self) -> tuple[Stage, ...]:
-        """Return the stages that it is to reach whatever is deployed."""
+        """Return the stages that it has to reach independent of deployments."""
         polls = self._has_source or any(each.due for each in self.deployments)
         return (*BOOT, Stage.AGENT_POLLED) if polls else BOOT
 
@@ -118,9 +118,9 @@ class StageTracker:
         return [*self.deployments, *self.waits]
 
     def missing(self) -> Stage | None:
-        """Return the first stage that is due and was not reached, None when all were.
+        """Return the first due stage that was not reached, None when all were.
 
-        With several deployments it is the stage at which :meth:`decisive` stands.
+        With several deployments it is the missing stage of :meth:`decisive`.
         """
         with self._lock:
             if (stage := self._missing_of_server()) is not None:
@@ -131,30 +131,30 @@ class StageTracker:
             return Stage.NETWORK_UP if stage is None and silent else stage
 
     def done(self) -> bool:
-        """Return True when all that is due was reached, and nothing is about to change that."""
+        """Return True when all due stages were reached and no change is imminent."""
         with self._lock:
             settled = not self.boots.unsettled and (self.network_answered or not self.checked)
             return settled and self.missing() is None
 
     @property
     def network_answered(self) -> bool:
-        """Whether the guest was asked in this boot whether its network is up, however it was."""
+        """True when the check of the guest's network in this boot is finished, with any result."""
         return self._answered_in == self.boots.number
 
     def _missing_of_server(self) -> Stage | None:
         if self.boots.rebooting and not any(each.failed for each in self.deployments):
             return Stage.BOOTED
         due = self._of_server()
-        # What a deployment reached proves what comes before.
+        # A stage of a deployment proves the stages before it.
         stage = first_missing(set(self._marks), (*due, *PER_DEPLOYMENT))
         if stage is not Stage.BOOTED and self._only_drive():
             stage = Stage.NETWORK_UP
         return stage if stage in due and stage not in self.unseen else None
 
     def _only_drive(self) -> bool:
-        """Whether all that the guest shows is that it read a config drive, which needs no network.
+        """Return True when only the read of a config drive, which needs no network, was seen.
 
-        Where nothing can show its network, that says nothing.
+        False where nothing can show the guest's network.
         """
         others = self._marks.keys() - {Stage.BOOTED, Stage.METADATA_SERVED}
         unseeable = self.network_answered and self._network.up is None
@@ -163,8 +163,8 @@ class StageTracker:
     def decisive(self) -> Track | None:
         """Return the deployment (or awaited signal) to look at, None when none is to blame.
 
-        It is the first one that failed; else, of those that stand, the one that came furthest: the
-        runner takes them one after the other, so that the rest only wait for it.
+        It is the first one that failed; else, of those that are stuck, the one that came furthest:
+        the runner takes them one after the other, so that the rest only wait for it.
         """
         with self._lock:
             failed = [each for each in self.deployments if each.failed]
@@ -174,12 +174,12 @@ class StageTracker:
             return max(standing, key=lambda pair: ORDER.index(pair[1]))[0] if standing else None
 
     def stuck(self) -> Track | None:
-        """Return :meth:`decisive`, None when the server has not come so far as to have it."""
+        """Return :meth:`decisive`, None when the server itself misses a stage before it."""
         with self._lock:
             return None if self._missing_of_server() is not None else self.decisive()
 
     def undelivered(self) -> list[str]:
-        """Return the labels of the deployments that this server was given and never showed."""
+        """Return the labels of the deployments of this server that were never delivered."""
         with self._lock:
             return [
                 each.label
@@ -190,9 +190,9 @@ class StageTracker:
     # -- what was reached ------------------------------------------------------------------------
 
     def marks(self) -> list[Mark]:
-        """Return the stages that were reached, in order, with those that a later one proves.
+        """Return the stages that were reached, in order, including those that a later one proves.
 
-        A stage of deployments was reached when each that is to reach it has.
+        A stage of deployments is reached when all deployments that have to reach it have.
         """
         with self._lock:
             result: list[Mark] = []
@@ -239,7 +239,7 @@ class StageTracker:
                 self._on_reached(mark)
 
     def _see_server(self, event: Event) -> None:
-        """Take in what the server is, and what it was given."""
+        """Update the facts of the server itself and of its user data."""
         if event.source == "machine" and event.kind == "power-on" and self.started is None:
             self.started = event.at
         elif boot := ServerBoot.of(event):
@@ -271,7 +271,7 @@ class StageTracker:
             self._see_resource(event, fresh)
 
     def _expect(self, listed: Iterable[ExpectedDeployment]) -> None:
-        """Heat serves these from now on; what it served before and not now is not due any more."""
+        """Set the deployments that Heat serves from now on, and withdraw all others."""
         wanted = {each.id: each for each in listed}
         for track in self.deployments:
             track.withdrawn = track.id not in wanted
@@ -299,7 +299,7 @@ class StageTracker:
                 self._advance(track, Stage.SIGNAL_RECEIVED, event, fresh)
 
     def _see_resource(self, event: Event, fresh: list[Mark]) -> None:
-        """Something changed in Heat: a deployment, a wait condition, a handle."""
+        """Process an event of a resource in Heat: a deployment, a wait condition, a handle."""
         key = classify.resource_key(event)
         track = next((each for each in reversed(self._tracks()) if each.key == key), None)
         if classify.is_wait_condition(event):
@@ -320,13 +320,13 @@ class StageTracker:
         self._await_signals()
 
     def _await_signals(self) -> None:
-        """Expect a signal while a wait condition of its stack waits, whichever came first."""
+        """Expect a signal while a wait condition of its stack waits, in either order of events."""
         pending = {stack for stack, _ in self._conditions}
         for wait in self.waits:
             wait.awaited = wait.stack in pending
 
     def _by_id(self, identity: str) -> DeploymentTrack | None:
-        """Return the deployment of that id, None for one that Heat never served."""
+        """Return the deployment with that id, None for one that Heat never served."""
         return next((each for each in self.deployments if each.id == identity), None)
 
     def _advance(self, track: Track, stage: Stage, event: Event, fresh: list[Mark]) -> None:
@@ -347,7 +347,7 @@ class StageTracker:
 def decisive(trackers: Iterable[StageTracker]) -> StageTracker:
     """Return the tracker of the server to look at.
 
-    It is the one whose deployment failed first, else the one that got least far.
+    It is the one whose deployment failed first, else the one with the least progress.
     """
 
     def order(tracker: StageTracker) -> tuple[bool, float, int]:

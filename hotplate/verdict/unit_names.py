@@ -1,4 +1,4 @@
-"""The whole names of systemd's units, of which its console shows no more than fits in 80 columns.
+"""Restore the names of systemd's units that its console cuts to fit in 80 columns.
 
 A long line is cut in its middle, at an ellipsis: ``Failed to start cloud-config.serv…tings
 specified in cloud-config.`` is about cloud-config.service.
@@ -12,18 +12,18 @@ from collections.abc import Iterable
 from hotplate.verdict import health
 
 CUT = re.compile(r"\u2026|\.\.\.")
-"""Where systemd has cut a long line short; three dots where the locale has no ellipsis."""
+"""Matches the cut in a long line of systemd's; three dots where the locale has no ellipsis."""
 
 _NAME = re.compile(
     r"(?<![\w@\\:.-])[\w@\\:-][\w@\\:.-]*"
     r"\.(?:service|socket|target|mount|automount|swap|device|timer|path|slice|scope)(?![\w.-]|\u2026)"
 )
 COMMON = (*health.UNITS, "systemd-networkd-wait-online.service")
-"""Units that are looked for without having been seen whole."""
+"""Units that are considered even if their full names were not seen."""
 
 
 def names_in(text: str) -> list[str]:
-    """Return the names of units that stand whole in a line."""
+    """Return the full names of units in a line."""
     return _NAME.findall(text)
 
 
@@ -34,7 +34,7 @@ def whole(shown: str, names: Iterable[str]) -> str:
     'cloud-config.service'
 
     :param shown: the words behind "Failed to start" or "Starting".
-    :param names: those that were seen whole; what no single one fits is returned as it is shown.
+    :param names: the full names seen; when not exactly one fits, ``shown`` is returned as it is.
     """
     name, described, _ = shown.partition(" - ")
     begins, *rest = CUT.split(name, maxsplit=1)

@@ -1,4 +1,4 @@
-"""The verdict of one run: passed or not, why, and what was seen on the way."""
+"""The verdict of one run: passed or not, the reason, and the evidence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OUTCOMES = {
 }
 """The faults that are not the image's."""
 _UNFINISHED = ("hook-hanging", "wait-signal-missing", "unknown")
-"""The faults that only say that something has not ended."""
+"""The faults that only mean that something has not ended."""
 _UNFINISHED_BOOT = {
     True: "the user data had not ended when the run did, and nothing waited for it",
     False: "the boot had not ended when the run did",
@@ -57,7 +57,7 @@ class StageTime:
 
     @property
     def absence(self) -> str:
-        """Why it has no time, in words."""
+        """The reason why it has no time, in words."""
         return "not reached" if self.visible else NOT_VISIBLE
 
     def to_json(self) -> dict[str, object]:
@@ -73,11 +73,11 @@ class StageTime:
 
 @dataclass(frozen=True)
 class DeploymentResult:
-    """How far one deployment came.
+    """The progress of one deployment.
 
-    :param label: its resource, with those that it is nested in.
+    :param label: its resource, with its parents.
     :param group: of its hook.
-    :param missing: the first stage that it was to reach and did not.
+    :param missing: the first due stage that was not reached.
     :param failed: why it failed, "" when it did not.
     """
 
@@ -89,7 +89,7 @@ class DeploymentResult:
 
     @property
     def outcome(self) -> str:
-        """In a word or two."""
+        """The result in a word or two."""
         if self.failed:
             return "failed"
         return f"not reached: {self.missing}" if self.missing else "done"
@@ -97,7 +97,7 @@ class DeploymentResult:
 
 @dataclass(frozen=True)
 class ServerResult:
-    """How far one server came, and each of its deployments."""
+    """The progress of one server, and of each of its deployments."""
 
     id: str
     name: str
@@ -125,14 +125,14 @@ class ServerResult:
 
 @dataclass(frozen=True)
 class StackResult:
-    """How the stack ended.
+    """The end of the stack.
 
     :param status: Heat's, such as ``CREATE_COMPLETE``; the last one when it was given up.
-    :param reason: Heat's words, or why it was not waited for any longer.
-    :param wanted: the status that was to be reached; by default any that ends in ``_COMPLETE``.
+    :param reason: Heat's words, or why the wait for it ended early.
+    :param wanted: the expected status; by default any that ends in ``_COMPLETE``.
     :param outputs: of the stack.
-    :param hook_outputs: what each failed deployment sent back, by the id of its config.
-    :param unsent: the outputs that a deployment was to send and did not, by its config's id.
+    :param hook_outputs: the output of each failed deployment, by the id of its config.
+    :param unsent: the outputs that a deployment had to send and did not, by its config's id.
     :param given_up: a sentence, when the run's limit passed while something was still at work.
     """
 
@@ -146,13 +146,13 @@ class StackResult:
 
     @property
     def as_wanted(self) -> bool:
-        """Whether it ended as it was to."""
+        """True when it ended with the wanted status."""
         if self.wanted:
             return self.status == self.wanted
         return self.status.endswith("_COMPLETE")
 
     def problem(self) -> str:
-        """Return what is not as wanted, in a sentence; "" when it is."""
+        """Return the difference from the wanted status in a sentence, "" when there is none."""
         if self.as_wanted:
             return ""
         why = f": {self.reason}" if self.reason else ""
@@ -162,11 +162,11 @@ class StackResult:
 
 @dataclass(frozen=True)
 class Subject:
-    """What was tested, and on what.
+    """The image under test, and the environment of the test.
 
-    :param stand_ins: what stood in for a part of a real cloud (Heat resource types mapped to
-        nothing, for example), one sentence each.
-    :param facts: what else a reader may want: accelerator, wiring, firmware, versions.
+    :param stand_ins: the stubs for parts of a real cloud (Heat resource types mapped to nothing,
+        for example), one sentence each.
+    :param facts: more for the reader: accelerator, wiring, firmware, versions.
     :param case: its name among the others of a command; "" for that of the image.
     """
 
@@ -183,7 +183,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known at the end of a run.
+    """The result of a run.
 
     :param status: Heat's, such as ``CREATE_COMPLETE``, "" when there is no stack.
     :param reasons: sentences, the decisive one last.
@@ -193,7 +193,7 @@ class Verdict:
     :param outputs: the stack's outputs.
     :param seconds: from power-on to the verdict.
     :param artifacts: the folder with everything, "" when it could not be written.
-    :param noticed: what went wrong without keeping the run from its end.
+    :param noticed: problems that did not prevent the end of the run.
     :param signal: the number of the signal that interrupted the run, 0 when none did.
     :param unmet: the reasons that are expectations of the template's author, in their order.
     """
@@ -214,21 +214,21 @@ class Verdict:
     unmet: tuple[str, ...] = ()
 
     def by_server(self) -> tuple[ServerResult, ...]:
-        """Each server's result; one without a name where nothing is known of any."""
+        """Return each server's result; a single nameless one when no server is known."""
         return self.servers or (ServerResult(self.decided_by, self.subject.server, self.stages),)
 
     @property
     def passed(self) -> bool:
-        """Whether the image passed."""
+        """True when the image passed."""
         return self.outcome is Outcome.PASSED
 
     @property
     def exit_status(self) -> int:
-        """What ``hotplate test`` ends with, see :data:`hotplate.errors.EXIT_STATUSES`."""
+        """The exit status of ``hotplate test``, see :data:`hotplate.errors.EXIT_STATUSES`."""
         return 128 + self.signal if self.signal else self.outcome.exit_status
 
     def last_line(self) -> str:
-        """Return the one line that tells most: PASSED, or the stage and what to look at."""
+        """Return the most important line: PASSED, or the stage and the advice."""
         if self.passed:
             return "PASSED"
         if self.diagnosis is not None:
@@ -242,9 +242,9 @@ class Verdict:
 
     @property
     def decisive(self) -> str:
-        """The reason that tells most, "" without any."""
+        """The most important reason, "" without any."""
         if self.unmet and self.diagnosis is None and self.outcome is Outcome.FAILED:
-            # Of what is expected of a guest, the first that is not so is often why others are not.
+            # The first unmet expectation of a guest is often the cause of the others.
             return self.unmet[0]
         return self.reasons[-1] if self.reasons else ""
 
@@ -287,7 +287,7 @@ def one_line(text: str) -> str:
 
 
 def stage_times(tracker: StageTracker) -> tuple[StageTime, ...]:
-    """Return the stages with their times, those that were not reached or seen without one."""
+    """Return the stages with their times; those not reached or not seen have none."""
     marks = {mark.stage: mark for mark in tracker.marks()}
     start = tracker.started
     if start is None:
@@ -305,7 +305,7 @@ def stage_times(tracker: StageTracker) -> tuple[StageTime, ...]:
 
 
 def server_result(tracker: StageTracker) -> ServerResult:
-    """Return how far a server came."""
+    """Return the progress of a server."""
     deployments = [
         DeploymentResult(
             label=track.label,
@@ -321,7 +321,7 @@ def server_result(tracker: StageTracker) -> ServerResult:
 
 
 def among(trackers: Sequence[StageTracker], tracker: StageTracker) -> str:
-    """Return the words that tell what a diagnosis is about from others; "" when there are none."""
+    """Return the words that distinguish a diagnosis from others; "" when there are none."""
     words = [f'server "{tracker.name}"'] if len(trackers) > 1 else []
     track = tracker.stuck()
     if track is not None and len(tracker.deployments) + len(tracker.waits) > 1:
@@ -342,19 +342,19 @@ def judge(
 ) -> Verdict:
     """Return the verdict on a run.
 
-    A run passes only by positive signs: Heat says what was wanted, and every stage that was due was
+    A run passes only by positive signs: Heat reports the wanted status, and every due stage was
     seen or is proved by a later one.
 
     :param trackers: one for each server.
     :param problems: expectations of the template's author that were not met, one sentence each.
-    :param strict: whatever was noticed fails the run.
+    :param strict: any notice of a problem fails the run.
     :param now: seconds on the monotonic clock when the run ended.
     """
     tracker = decisive(trackers)
     diagnosis = diagnose(
         events,
         tracker,
-        # A failure that was wanted is nothing to explain.
+        # A wanted failure needs no explanation.
         stack_status="" if stack.as_wanted else stack.status,
         stack_reason=stack.reason,
         hook_outputs=stack.hook_outputs,
@@ -373,7 +373,7 @@ def judge(
         diagnosis = replace(diagnosis, among=among(trackers, tracker))
         outcome = Outcome.FAILED if problems else _OUTCOMES.get(diagnosis.fault, Outcome.FAILED)
     if problems and any(classify.is_loss(event) for event in events):
-        # Who was to be asked had gone: what it would have answered is not known.
+        # The guest is gone, so its checks are unknown.
         outcome = Outcome.LOST
         reasons.append("the machine was lost while the guest was being examined")
     seen = _noticed(events, trackers, stack)
@@ -407,7 +407,7 @@ def judge(
 
 
 def _waited_for(events: Iterable[Event]) -> list[str]:
-    """Return what Heat waits for, in a sentence: no server is known to have to bring it about."""
+    """Return the resources that Heat waits for, in a sentence; none depends on a known server."""
     changes = filter(None, map(StackResource.of, events))
     last = {
         (change.stack_id, change.resource): change
@@ -452,10 +452,10 @@ def of_test(
     now: float,
     artifacts: str,
 ) -> Verdict:
-    """Return what a test, which judges by itself, found of its server.
+    """Return the verdict on the server of a test, which judges by itself.
 
     :param problem: why the test failed, "" when it did not.
-    :param lost: whether the machine was lost.
+    :param lost: the machine was lost.
     :param status: of the last stack that it made, "" when it made none.
     :param now: seconds on the monotonic clock when the test ended.
     """
@@ -473,7 +473,7 @@ def of_test(
 
 
 def _seconds(tracker: StageTracker, now: float) -> float:
-    """From power-on until then; 0 when the power was never on."""
+    """Return the seconds from power-on until then; 0 when the power was never on."""
     return now - tracker.started if tracker.started is not None else 0.0
 
 
@@ -485,10 +485,10 @@ def of_error(
     now: float,
     artifacts: str = "",
 ) -> Verdict:
-    """Return the verdict on a run that an exception ended: it is never one on the image by chance.
+    """Return the verdict on a run that an exception ended; it never judges the image by accident.
 
     :param error: a refused template, a fault of the host, an interrupt, or a fault of ours.
-    :param events: what was seen until then; the stages are those of the first server.
+    :param events: the events until then; the stages are those of the first server.
     :param now: seconds on the monotonic clock when the run ended.
     """
     powered = (each.server for each in events if each.kind == "power-on")

@@ -1,4 +1,4 @@
-"""Advice in a run in a cloud names nothing that only a run on this host has."""
+"""Advice for a run in a cloud names nothing that exists only in a run on this host."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ OURS = re.compile(
     r"screenshot|qemu\.sh|requests\.jsonl|Heat's log|--cpus|--artifacts|the harness|verdict\.json"
     r"|hotplate doctor|KVM|QEMU|overlay|(?:another|larger) CPU model|--memory"
 )
-"""What is there, or can be chosen, for machines of this host alone."""
+"""Things that exist, or can be chosen, only for machines of this host."""
 
 UNSEEN = frozenset({Stage.NETWORK_UP, Stage.METADATA_SERVED, Stage.AGENT_POLLED})
 
 
 @pytest.mark.parametrize("row", [*RULES, *PATTERNS], ids=lambda row: f"{type(row).__name__}-{row}")
-def test_a_cloud_has_what_its_advice_names(row):
+def test_rule_has_cloud_advice_when_its_own_names_this_host(row):
     assert not OURS.search(row.in_cloud or row.advice)
     assert bool(row.in_cloud) == bool(OURS.search(row.advice))
 
 
 @pytest.mark.parametrize("row", STAGES, ids=lambda row: row.stage.value)
-def test_a_cloud_has_what_is_looked_at(row):
+def test_stage_has_cloud_advice_when_its_own_names_this_host(row):
     assert not OURS.search(row.advice(in_cloud=True))
     assert row.advice(in_cloud=False) == f"look at {row.look}"
 
@@ -44,7 +44,7 @@ def test_a_cloud_has_what_is_looked_at(row):
         ("Kernel panic - not syncing: IO-APIC + timer doesn't work!", "timer-too-late"),
     ],
 )
-def test_a_diagnosis_has_the_advice_for_where_it_ran(line, pattern, unseen):
+def test_diagnosis_has_advice_for_where_it_ran(line, pattern, unseen):
     events = EventLog()
     events.emit("machine", "power-on", server="a")
     events.emit("console", "line", server="a", text="Welcome to Debian GNU/Linux 12 (bookworm)!")

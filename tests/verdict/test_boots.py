@@ -1,4 +1,4 @@
-"""Boots are counted by what boots, and an orderly reboot is told from a crash."""
+"""Boots are counted by boot loader and kernel, and an orderly reboot differs from a crash."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def noticed(story) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_reboot_is_counted_once_however_often_qemu_reports_it(passed, times):
+def test_reboot_is_counted_once_when_qemu_reports_it_repeatedly(passed, times):
     """QEMU 7.2 under TCG reports RESET three times within 42 ms for one reboot."""
     passed.console(*SHUTDOWN)
     reset(passed, times)
@@ -47,7 +47,7 @@ def test_reboot_is_counted_once_however_often_qemu_reports_it(passed, times):
     assert ("guest-reset", "the guest reset by itself once") in noticed(passed)
 
 
-def test_resets_of_one_reboot_are_one_when_firmware_speaks_between_them(passed):
+def test_resets_of_one_reboot_count_once_with_firmware_between_them(passed):
     passed.console(*SHUTDOWN)
     reset(passed)
     passed.console(FIRMWARE[0])
@@ -56,7 +56,7 @@ def test_resets_of_one_reboot_are_one_when_firmware_speaks_between_them(passed):
     assert len(passed.tracker.boots.reboots) == 1
 
 
-def test_reboot_is_orderly_when_the_kernels_last_words_come_after_the_reset(passed):
+def test_reboot_is_orderly_when_kernels_last_lines_follow_the_reset(passed):
     """The monitor and the console are two channels."""
     reset(passed)
     # So a run must not end here.
@@ -68,14 +68,14 @@ def test_reboot_is_orderly_when_the_kernels_last_words_come_after_the_reset(pass
     assert [kind for kind, _ in noticed(passed)] == ["guest-rebooted"]
 
 
-def test_reboot_of_a_restored_guest_is_counted(story):
+def test_reboot_of_restored_guest_is_counted(story):
     story.emit("machine", "power-on", pid=1, restored=True)
     reset(story, 3)
     boot(story)
     assert noticed(story) == [("guest-reset", "the guest reset by itself once")]
 
 
-def test_one_reboot_is_no_boot_loop(story):
+def test_single_reboot_is_no_boot_loop(story):
     story.power()
     story.console(*FIRMWARE, KERNEL)
     reset(story, 3)
@@ -87,14 +87,14 @@ def test_one_reboot_is_no_boot_loop(story):
     assert story.diagnosis().fault == "boot-loop"
 
 
-def test_reset_by_the_host_is_nobodys_reboot(passed):
+def test_reset_by_host_is_not_counted(passed):
     reset(passed, by_guest=False)
     boot(passed)
     assert noticed(passed) == []
 
 
-def test_silent_guest_is_counted_by_its_resets(story, monkeypatch):
-    """It writes nothing on its console, neither in firmware nor in a kernel."""
+def test_guest_without_console_is_counted_by_resets(story, monkeypatch):
+    """The guest writes nothing on its console, neither in firmware nor in a kernel."""
     monkeypatch.setattr("hotplate.verdict.boots.SAME_RESET_SECONDS", -1.0)
     story.power()
     reset(story, 3)
@@ -105,7 +105,7 @@ def test_silent_guest_is_counted_by_its_resets(story, monkeypatch):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_orderly_reboot_is_noticed_and_not_blamed(passed, strict):
+def test_orderly_reboot_is_noticed_without_failure(passed, strict):
     passed.console(*SHUTDOWN)
     reset(passed)
     boot(passed)
@@ -114,26 +114,26 @@ def test_orderly_reboot_is_noticed_and_not_blamed(passed, strict):
     assert [each.kind for each in verdict.noticed] == ["guest-rebooted"]
 
 
-def test_crash_is_blamed(passed):
+def test_crash_fails_the_run(passed):
     passed.console("[  271.7] BUG: unable to handle page fault")
     reset(passed)
     boot(passed)
     assert passed.result().last_line().startswith("FAILED: the guest reset by itself once")
 
 
-def test_orderly_reboot_is_waited_for_until_the_system_is_up_again(passed):
-    """The verdict is the same however early the run would have ended."""
+def test_orderly_reboot_is_awaited_until_system_is_up(passed):
+    """The verdict is the same at every possible end of the run."""
     tracker = passed.tracker
     assert tracker.missing() is None
     for line in (*SHUTDOWN, "reset", *FIRMWARE, KERNEL):
         reset(passed) if line == "reset" else passed.console(line)
         assert tracker.missing() is Stage.BOOTED
-    # What the agent still asked for came before it went down.
+    # Requests of the agent until now came before it went down.
     passed.console(WELCOME)
     assert tracker.missing() is None
 
 
-def test_request_on_the_way_down_is_no_sign_that_the_guest_is_up_again(passed):
+def test_request_during_shutdown_is_no_sign_of_new_boot(passed):
     passed.console(SHUTDOWN[0])
     passed.poll()
     assert passed.tracker.missing() is Stage.BOOTED
@@ -143,7 +143,7 @@ def test_request_on_the_way_down_is_no_sign_that_the_guest_is_up_again(passed):
     assert passed.tracker.missing() is None
 
 
-def test_guest_that_does_not_come_up_again_is_named(passed):
+def test_guest_that_does_not_come_back_is_reported(passed):
     passed.console(*SHUTDOWN)
     reset(passed)
     passed.console(*FIRMWARE)
@@ -153,10 +153,10 @@ def test_guest_that_does_not_come_up_again_is_named(passed):
     assert verdict.last_line().startswith(line)
 
 
-def test_cloud_that_tells_of_no_reset_shows_the_reboot_on_the_console(passed):
+def test_reboot_in_cloud_without_reset_is_seen_on_console(passed):
     passed.console(*SHUTDOWN, KERNEL, WELCOME)
     assert noticed(passed) == [("guest-rebooted", "the guest shut down and rebooted once")]
-    # A second kernel line, of dmesg in a hook, is none.
+    # A second kernel line, from dmesg in a hook, does not count.
     passed.console(KERNEL)
     assert len(passed.tracker.boots.reboots) == 1
 
@@ -190,14 +190,14 @@ USER_DATA = "[   34.2] cloud-init[401]: Cloud-init v. 22.4.2 running 'modules:fi
         ([CLOUD_INIT, "[  OK  ] Finished cloud-final.service - Cloud-init: Final Stage."], True),
     ],
 )
-def test_boot_has_ended(story, lines, ended):
+def test_end_of_boot_is_detected(story, lines, ended):
     story.boot()
     story.console(*lines)
     assert story.tracker.boots.ended == ended
     assert story.tracker.boots.runs_user_data == (USER_DATA in lines and not ended)
 
 
-def test_boot_after_a_reboot_has_not_ended(story):
+def test_boot_after_reboot_has_not_ended(story):
     story.boot()
     story.console(ENDED, *SHUTDOWN)
     reset(story)

@@ -1,4 +1,4 @@
-"""What is wrong in a guest that could be looked into is named before how it shows from outside."""
+"""A cause inside an inspected guest is named before its symptom from outside."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ GOOD = {
 
 
 def answer(**changed: str) -> str:
-    """The answer of a guest in which all is well, but for some sections (``_`` for ``-``)."""
+    """The answer of a healthy guest, with some sections changed (``_`` for ``-``)."""
     sections = GOOD | {name.replace("_", "-"): text for name, text in changed.items()}
     return "".join(f"=== {name}\n{text}\n" for name, text in sections.items()) + "=== end\n"
 
@@ -80,19 +80,19 @@ AGENT_KILLED = (
 
 
 def silent(story):
-    """The agent never asks."""
+    """The agent never polls."""
     story.up()
     story.deployment("IN_PROGRESS")
 
 
 def polled(story):
-    """The agent polls, and nothing comes of it."""
+    """The agent polls, and gets nothing."""
     silent(story)
     story.poll(times=4)
 
 
 def unheard(story):
-    """The guest boots, and asks for nothing at all."""
+    """The guest boots, and requests nothing at all."""
     story.boot()
     story.console("[    2.1] virtio_net virtio0 ens4: renamed from eth0", "debian login: ")
 
@@ -114,7 +114,7 @@ OSLO = (
     "oslo_config.cfg.ConfigFileParseError: Failed to parse /etc/os-collect-config.conf: at "
     "/etc/os-collect-config.conf:3, No ':' or '=' found in assignment: 'password of mine'"
 )
-# Of the agent of the standard library and bash, and of that agent's os-apply-config.
+# From the standard-library agent and bash, and from that agent's os-apply-config.
 SYNTAX = (
     "dib-run-parts Fri Nov 27 22:33:48 UTC 2026 Running /usr/libexec/os-refresh-config/configure.d/"
     "40-site\n/usr/libexec/os-refresh-config/configure.d/40-site: line 4: syntax error near "
@@ -236,7 +236,7 @@ IN_A_GUEST = [
 
 
 @pytest.mark.parametrize(("happened", "sections", "fault", "words"), IN_A_GUEST)
-def test_what_a_guest_says_of_itself_is_named(story, happened, sections, fault, words):
+def test_cause_in_guests_answer_is_named(story, happened, sections, fault, words):
     happened(story)
     if "agent_log" in sections:
         story.agent(sections["agent_log"])
@@ -248,7 +248,7 @@ def test_what_a_guest_says_of_itself_is_named(story, happened, sections, fault, 
         assert (diagnosis.fault, words in diagnosis.seen) == (fault, True), diagnosis
 
 
-def test_a_firewall_is_named_when_the_agent_reaches_nothing(story):
+def test_firewall_is_named_when_agent_reaches_nothing(story):
     silent(story)
     story.agent(log="cfn: HTTPConnectionPool(host='169.254.169.254'): Read timed out.")
     story.probe("health", answer(firewall="tcp dport 8000 drop"))
@@ -259,7 +259,7 @@ def test_a_firewall_is_named_when_the_agent_reaches_nothing(story):
     )
 
 
-def test_routes_that_went_with_a_link_cut_from_outside_are_no_cause(story):
+def test_missing_routes_are_no_cause_when_link_is_cut_outside(story):
     done(story)
     story.emit("machine", "link", up=False)
     unreachable = "RTNETLINK answers: Network is unreachable"
@@ -268,7 +268,7 @@ def test_routes_that_went_with_a_link_cut_from_outside_are_no_cause(story):
 
 
 @pytest.mark.parametrize("happened", [unheard, silent, polled, received, done])
-def test_nothing_is_named_in_a_guest_in_which_all_is_well(story, happened):
+def test_healthy_guest_has_no_cause(story, happened):
     happened(story)
     story.probe("health", answer())
     assert story.diagnosis().fault not in {rule.fault for rule in CAUSES}
@@ -306,7 +306,7 @@ ON_A_DISK = [
 
 
 @pytest.mark.parametrize(("shown", "fault", "words"), ON_A_DISK)
-def test_what_the_disk_of_a_guest_shows_that_lets_nobody_in(story, shown, fault, words):
+def test_cause_on_disk_is_named_when_guest_cannot_be_asked(story, shown, fault, words):
     unheard(story)
     sections = {"units": unit(), "mounts": "LABEL=img-rootfs / ext4 defaults 0 1"} | shown
     story.probe("disk", "".join(f"=== {name}\n{text}\n" for name, text in sections.items()))
@@ -325,10 +325,8 @@ def test_what_the_disk_of_a_guest_shows_that_lets_nobody_in(story, shown, fault,
     ],
 )
 @pytest.mark.parametrize("user_data", [False, True])
-def test_an_agent_that_asks_for_metadata_by_itself_hides_no_fault_of_cloud_init(
-    story, shown, fault, user_data
-):
-    """Its requests are not for the user data; recorded of a booted bookworm guest."""
+def test_cloud_init_fault_is_named_when_agent_gets_metadata(story, shown, fault, user_data):
+    """Its requests are not for the user data; recorded from a booted bookworm guest."""
     story.boot()
     story.console("Cloud-init v. 22.4.2 finished at ... Datasource DataSourceNone", "debian login:")
     story.request("metadata", "GET", "/latest/meta-data/instance-id", 200)
@@ -340,7 +338,7 @@ def test_an_agent_that_asks_for_metadata_by_itself_hides_no_fault_of_cloud_init(
 
 
 @pytest.mark.parametrize("agent", [False, True])
-def test_a_device_of_fstab_that_is_not_there(story, agent):
+def test_missing_fstab_device_is_named(story, agent):
     """The agent of a booted bookworm guest began its work beside the emergency shell."""
     if agent:
         story.delivered()
@@ -370,7 +368,7 @@ UUID = "0f6e1c2a-7b1d-4c55-9d0e-2f2b8a6c1d11"
         f"/dev/disk/by-uuid/{UUID}.",
     ],
 )
-def test_line_of_fstab_is_named_by_its_uuid_and_the_fault_is_the_boots(story, line):
+def test_missing_fstab_uuid_is_named_as_boot_fault(story, line):
     story.finished()
     story.signal()
     story.taken()
@@ -389,7 +387,7 @@ def test_line_of_fstab_is_named_by_its_uuid_and_the_fault_is_the_boots(story, li
         ("srv-data.mount - /srv/data.", "/dev/vdc /srv", 'the mount on "/srv/data"'),
     ],
 )
-def test_mount_of_fstab_that_failed_is_named(story, line, fstab, seen):
+def test_failed_fstab_mount_is_named(story, line, fstab, seen):
     story.power()
     story.console(f"[FAILED] Failed to mount {line}", "You are in emergency mode. After logging in")
     story.probe("disk", f"=== fstab\n{fstab}\n")
@@ -398,7 +396,7 @@ def test_mount_of_fstab_that_failed_is_named(story, line, fstab, seen):
     assert seen in diagnosis.seen
 
 
-def test_device_of_the_console_is_not_one_of_fstab(story):
+def test_console_device_is_not_taken_for_fstab_device(story):
     story.power()
     story.console(
         "[ TIME ] Timed out waiting for device dev-ttyS0.device - /dev/ttyS0.",
@@ -410,13 +408,13 @@ def test_device_of_the_console_is_not_one_of_fstab(story):
     assert 'names "/dev/vdb"' in diagnosis.seen
 
 
-def test_unit_that_waits_is_named_whole_where_the_console_has_cut_it(story):
+def test_waiting_unit_is_named_in_full_when_console_cuts_it(story):
     story.boot()
     story.console("         Starting cloud-config.serv\u2026tings specified in cloud-config...")
     assert story.diagnosis().seen.startswith('the unit "cloud-config.service" was started')
 
 
-def test_console_device_that_is_late_is_not_what_the_boot_waits_for(story):
+def test_late_console_device_is_not_blamed(story):
     story.boot()
     story.console("[ ***  ] (1 of 7) Job dev-ttyS0.device/start running (51s / 1min 30s)")
     assert story.diagnosis().fault != "boot-waits"
@@ -428,7 +426,7 @@ FULL = (
 )
 
 
-def test_full_file_system_is_named_by_the_console_before_a_unit_that_waits(story):
+def test_full_file_system_is_named_before_waiting_unit(story):
     """On an overloaded host the disk was read, whose free blocks are those of the last boot."""
     story.boot()
     story.console(*FULL)
@@ -438,14 +436,14 @@ def test_full_file_system_is_named_by_the_console_before_a_unit_that_waits(story
     assert "No space left on device" in diagnosis.seen
 
 
-def test_file_system_that_has_room_is_not_full_whatever_a_program_says(story):
+def test_file_system_with_free_space_is_not_full(story):
     silent(story)
     story.console(FULL[0])
     story.probe("health", answer())
     assert story.diagnosis().fault != "disk-full"
 
 
-# Of a trixie guest: the first transaction is logged on the console, as there is no journal yet.
+# From a trixie guest: the first transaction is logged on the console, as there is no journal yet.
 CYCLE = (
     "[   80.7] systemd[1]: cloud-init-network.service: Found ordering cycle on "
     "cloud-init-local.service/start",
@@ -464,7 +462,7 @@ SKIPPED = "[ SKIP ] Ordering cycle found, skipping cloud-init-local.service"
 
 
 @pytest.mark.parametrize("where", ["console", "journal"])
-def test_unit_deleted_for_an_ordering_cycle_is_named_with_the_cycle(story, where):
+def test_unit_deleted_for_ordering_cycle_is_named_with_cycle(story, where):
     story.boot()
     story.console(SKIPPED, "Cloud-init v. 22.4.2 finished at ... Datasource DataSourceNone")
     if where == "console":
@@ -479,20 +477,20 @@ def test_unit_deleted_for_an_ordering_cycle_is_named_with_the_cycle(story, where
     )
 
 
-def test_deleted_unit_is_named_where_the_cycle_is_not_known(story):
+def test_unit_deleted_for_unknown_cycle_is_named(story):
     story.boot()
     story.console(SKIPPED)
     assert story.diagnosis().seen.endswith('"cloud-init-local.service" to break an ordering cycle')
 
 
-def test_deleted_unit_that_no_stage_needs_is_not_blamed(story):
+def test_deleted_unit_is_not_blamed_when_no_stage_needs_it(story):
     story.boot()
     story.console(SKIPPED.replace("cloud-init-local", "site"))
     assert story.diagnosis().fault != "ordering-cycle"
 
 
-def test_an_agent_beside_the_emergency_shell_does_not_hide_why_it_is_there(story):
-    """Its deployment was done before systemd stopped it; Heat was not yet through with it."""
+def test_agent_beside_emergency_shell_does_not_hide_cause(story):
+    """Its deployment was done before systemd stopped it; Heat had not finished yet."""
     story.finished()
     story.signal()
     story.taken()
@@ -506,7 +504,7 @@ def test_an_agent_beside_the_emergency_shell_does_not_hide_why_it_is_there(story
     assert story.diagnosis("CREATE_COMPLETE") is None
 
 
-def test_a_unit_that_the_boot_waits_for_is_named_by_the_console(story):
+def test_waiting_unit_on_console_is_named(story):
     story.boot()
     story.console(
         "[   ***] Job site-setup.service/start running (2min 3s / no limit)",
@@ -525,14 +523,14 @@ def test_a_unit_that_the_boot_waits_for_is_named_by_the_console(story):
         "debian login: ",
     ],
 )
-def test_a_unit_that_ended_or_a_boot_that_did_is_not_waited_for(story, later):
+def test_ended_unit_or_boot_is_not_blamed(story, later):
     story.boot()
     story.console("[   ***] Job site-setup.service/start running (2min 3s / no limit)", later)
     assert story.diagnosis().fault != "boot-waits"
 
 
-def test_what_is_shown_no_more_is_still_waited_for(story):
-    """As long as others start, systemd shows their lines, and that of the job only at times."""
+def test_waiting_unit_is_blamed_when_other_lines_follow(story):
+    """While other units start, systemd shows their lines, and that of the job only at times."""
     story.boot()
     story.console(
         "[   ***] (3 of 7) Job site-setup.service/start running (50s / no limit)",
@@ -553,8 +551,8 @@ BOOTING = (
 )
 
 
-def test_a_unit_that_systemd_began_to_start_is_named_for_want_of_anything_else(story):
-    """Recorded of a trixie guest, on whose console systemd never said that it waits."""
+def test_unit_being_started_is_named_as_last_resort(story):
+    """Recorded from a trixie guest, on whose console systemd never showed a waiting job."""
     story.boot()
     story.console(*BOOTING)
     diagnosis = story.diagnosis()
@@ -569,8 +567,10 @@ def test_a_unit_that_systemd_began_to_start_is_named_for_want_of_anything_else(s
         "[DEPEND] Dependency failed for dev-ttyS0.device - /dev/ttyS0.",
     ],
 )
-def test_a_device_that_came_or_did_not_is_not_what_the_boot_waits_for(story, ended):
-    """The first recorded of a trixie guest on a busy host: that console had no other job last."""
+def test_ended_device_job_is_not_blamed(story, ended):
+    """The first was recorded from a trixie guest on a busy host: that console had no other job
+    last.
+    """
     story.boot()
     story.console(
         BOOTING[0],
@@ -594,7 +594,7 @@ def test_a_device_that_came_or_did_not_is_not_what_the_boot_waits_for(story, end
         ("site.target", "[  OK  ] Reached target site.target - The site's."),
     ],
 )
-def test_a_job_of_each_kind_of_unit_ends_with_its_words(story, job, ended):
+def test_job_of_each_unit_kind_ends_with_its_line(story, job, ended):
     story.boot()
     shown = f"[*     ] (1 of 2) Job {job}/start running (16s / 1min 30s)"
     story.console(shown)
@@ -610,7 +610,7 @@ def test_a_job_of_each_kind_of_unit_ends_with_its_words(story, job, ended):
         ("systemd-tmpfiles-setup.service", "systemd-tmpfiles-setup-dev.service - Device Nodes"),
     ],
 )
-def test_one_with_the_same_beginning_is_another(story, job, other):
+def test_job_with_same_beginning_is_distinguished(story, job, other):
     """The disk of the root file system comes; that of another file system does not."""
     story.boot()
     story.console(f"[*     ] Job {job}/start running (1min 2s / 1min 30s)")
@@ -618,7 +618,7 @@ def test_one_with_the_same_beginning_is_another(story, job, other):
     assert job in story.diagnosis().seen
 
 
-def test_who_waits_for_the_network_is_not_what_the_boot_waits_for(story):
+def test_network_wait_unit_is_not_blamed(story):
     """A long name is cut short in its middle."""
     story.boot()
     story.console(BOOTING[3])
@@ -628,14 +628,14 @@ def test_who_waits_for_the_network_is_not_what_the_boot_waits_for(story):
 @pytest.mark.parametrize(
     "later", ["[FAILED] Failed to start site-setup.service.", "debian login: "]
 )
-def test_a_unit_that_failed_or_came_up_is_not_what_the_boot_waits_for(story, later):
+def test_failed_or_started_unit_is_not_blamed(story, later):
     story.boot()
     story.console(*BOOTING, later)
     assert story.diagnosis().fault != "boot-waits"
 
 
-def test_a_cause_is_not_named_for_a_stage_that_it_keeps_from_nothing(story):
-    """What went wrong is the hook; that the agent's unit is odd beside it is no reason."""
+def test_cause_is_not_named_for_stage_it_cannot_block(story):
+    """The hook failed; the odd state of the agent's unit is not the reason."""
     story.finished(status=1)
     story.signal()
     story.taken("failed")
@@ -659,7 +659,7 @@ def failed(story, status, stderr):
         ("E: no such package", "hook-failed"),
     ],
 )
-def test_a_script_that_may_not_be_run(story, stderr, fault):
+def test_script_that_cannot_run_is_named(story, stderr, fault):
     failed(story, 126, stderr)
     mounts = "/dev/vda / ext4 rw 0 0\n/dev/vdb /var ext4 rw,noexec 0 0"
     story.probe("health", answer(mounts=mounts))
@@ -667,14 +667,14 @@ def test_a_script_that_may_not_be_run(story, stderr, fault):
     assert (diagnosis.fault, diagnosis.stage) == (fault, Stage.HOOK_FINISHED)
 
 
-def test_a_hook_that_failed_for_want_of_space(story):
+def test_hook_failure_on_full_disk_is_named(story):
     failed(story, 1, "cp: error writing 'x': No space left on device")
     story.probe("health", answer(space="/ 196128 177272 3921 0 167133"))
     diagnosis = story.diagnosis("CREATE_FAILED", "it failed")
     assert (diagnosis.fault, diagnosis.stage) == ("disk-full", Stage.HOOK_FINISHED)
 
 
-def test_address_that_neutron_gave_is_named_beside_the_images(story):
+def test_fixed_address_is_named_beside_neutrons(story):
     story.deployed = False
     ports = [{"network": "lan", "cidr": "192.0.2.0/24", "addresses": ["192.0.2.44"]}]
     story.emit("nova", "boot", name="server", user_data_bytes=0, ports=ports)
@@ -690,14 +690,14 @@ def test_address_that_neutron_gave_is_named_beside_the_images(story):
     )
 
 
-def test_lines_of_oslos_configuration_are_not_quoted(story):
-    """They may well hold a password."""
+def test_lines_of_oslo_configuration_are_not_quoted(story):
+    """They may contain a password."""
     silent(story)
     story.agent(OSLO, Result="exit-code")
     assert "of mine" not in str(story.diagnosis())
 
 
-def test_hook_with_the_line_ends_of_windows_is_named(story):
+def test_hook_with_windows_line_ends_is_named(story):
     story.finished(status=126)
     story.signal()
     story.taken("failed")
@@ -709,7 +709,7 @@ def test_hook_with_the_line_ends_of_windows_is_named(story):
     assert f'the lines of "{hook}" end as in Windows' in diagnosis.seen
 
 
-def test_a_hook_whose_interpreter_is_gone(story):
+def test_hook_with_missing_interpreter_is_named(story):
     story.finished(status=126)
     story.signal()
     story.taken("failed")
@@ -728,7 +728,7 @@ WORDS = st.text(alphabet="/ =:.09az-_\"'\\\n\u00e9\u202e%{}[]()*+?", max_size=60
 
 @settings(max_examples=300, deadline=None)
 @given(sections=st.dictionaries(st.sampled_from(SECTIONS), WORDS))
-def test_no_answer_of_a_guest_ends_the_diagnosis(sections):
+def test_causes_survive_any_answer(sections):
     text = "".join(f"=== {name}\n{words}\n" for name, words in sections.items())
     lines = ["A start job is running for x (1s / no limit)", "Timed out waiting for device /dev/x"]
     for stage in (*Stage, None):
@@ -738,7 +738,7 @@ def test_no_answer_of_a_guest_ends_the_diagnosis(sections):
             assert isinstance(rule.sees(facts), str)
 
 
-def test_the_answer_is_taken_apart():
+def test_answer_is_parsed():
     state = Health.read(answer(units=f"{unit(NRestarts='4')}\n\n{unit('other.service')}"))
     assert state.unit(AGENT, "NRestarts") == "4"
     assert state.unit("other.service", "NRestarts") == "0"
@@ -747,7 +747,7 @@ def test_the_answer_is_taken_apart():
     assert Health().unit(AGENT, "NRestarts") == ""
 
 
-def test_the_script_tells_the_proxy_and_no_secret(tmp_path):
+def test_script_prints_proxy_without_secrets(tmp_path):
     proxy = "http://me:secret@proxy.example.com:3128/"
     answered = tmp_path / "units"
     answered.write_text(
@@ -769,7 +769,7 @@ def test_the_script_tells_the_proxy_and_no_secret(tmp_path):
     assert state.unit(AGENT, "Result") == "success"
 
 
-def test_the_script_names_what_ends_in_a_carriage_return_and_a_drop_ins_program(tmp_path):
+def test_script_lists_carriage_returns_and_drop_in_programs(tmp_path):
     phase = tmp_path / "os-refresh-config" / "configure.d"
     phase.mkdir(parents=True)
     for name, text in {"40-crlf": "#!/bin/sh\r\n", "50-good": "#!/bin/sh\n"}.items():
@@ -795,8 +795,8 @@ def test_the_script_names_what_ends_in_a_carriage_return_and_a_drop_ins_program(
     assert "secret" not in done.stdout
 
 
-def test_the_script_is_posix_shell_and_answers_in_sections():
-    """Without systemd, as in a container, what can be answered is."""
+def test_script_is_posix_shell_and_answers_in_sections():
+    """Without systemd, as in a container, the other sections are answered."""
     done = subprocess.run(
         ["sh", "-c", health.SCRIPT], capture_output=True, text=True, timeout=60, check=True
     )

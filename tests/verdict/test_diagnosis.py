@@ -1,4 +1,4 @@
-"""The planted faults, each named rightly from a realistic run of events."""
+"""Each planted fault is diagnosed from a realistic run of events."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def status_of(fault: str) -> str:
 @pytest.mark.parametrize(
     ("fault", "stage", "happens", "seen"), PLANTED, ids=[p[0] for p in PLANTED]
 )
-def test_planted_fault_is_named(story, fault, stage, happens, seen):
+def test_planted_fault_is_diagnosed(story, fault, stage, happens, seen):
     happens(story)
     diagnosis = story.diagnosis(status_of(fault))
     assert diagnosis is not None
@@ -257,27 +257,27 @@ def test_planted_fault_is_named(story, fault, stage, happens, seen):
     assert diagnosis.evidence
 
 
-def test_each_of_them_has_a_rule():
+def test_planted_faults_have_rules():
     assert {fault for fault, *_ in PLANTED} <= {rule.fault for rule in RULES}
 
 
 def without_a_way_in(happens: Callable, story) -> None:
-    """Tell the story as a harness sees it that cannot look into the guest."""
+    """Emit the events of a harness that cannot inspect the guest."""
     probe, story.probe = story.probe, lambda *args, **kwargs: None
     happens(story)
     story.probe = probe
 
 
 @pytest.mark.parametrize("happens", [agent_missing, agent_disabled])
-def test_why_an_agent_is_silent_is_unknown_without_a_way_in(story, happens):
+def test_silent_agent_is_unexplained_without_connection(story, happens):
     without_a_way_in(happens, story)
     diagnosis = story.diagnosis()
     assert (diagnosis.fault, diagnosis.stage) == ("unknown", Stage.AGENT_POLLED)
     assert "os-collect-config" in diagnosis.advice
 
 
-def test_what_we_ask_is_no_sign_of_life(story):
-    """What is told of last is what the guest did, and no answer to the harness's own probe."""
+def test_own_probes_are_no_sign_of_life(story):
+    """The last event reported is the guest's own, not the answer to a probe of the harness."""
     story.delivered()
     story.probe("routes", "default via 10.0.0.1")
     story.emit("harness", "waiting", text="waiting for memory")
@@ -287,11 +287,11 @@ def test_what_we_ask_is_no_sign_of_life(story):
     assert "heat-config: received" in seen
 
 
-def test_a_good_run_has_no_diagnosis(passed):
+def test_good_run_has_no_diagnosis(passed):
     assert passed.diagnosis("CREATE_COMPLETE") is None
 
 
-def test_a_script_that_fails_is_the_scripts_failure(story):
+def test_failing_script_is_reported_as_hook_failure(story):
     story.finished(status=3)
     story.signal()
     story.deployment("FAILED", EXITED.format(3))
@@ -303,7 +303,7 @@ def test_a_script_that_fails_is_the_scripts_failure(story):
     assert diagnosis.seen.endswith('it said "no such package: apache"')
 
 
-def test_first_error_of_a_script_is_quoted_with_the_last(story):
+def test_first_error_of_script_is_quoted_with_last(story):
     story.finished(status=127)
     story.signal()
     story.deployment("FAILED", EXITED.format(127))
@@ -317,8 +317,8 @@ def test_first_error_of_a_script_is_quoted_with_the_last(story):
     ("status", "words"),
     [(1, "what it wrote was not sent to Heat"), (137, "")],
 )
-def test_advice_names_no_folder_where_nothing_was_sent(story, status, words):
-    """Of a deployment with NO_SIGNAL, Heat has no output, and so has the folder of the run."""
+def test_advice_names_no_folder_when_nothing_was_sent(story, status, words):
+    """With NO_SIGNAL, Heat has no output of the deployment, and so has the folder of the run."""
     story.deployed = False
     story.expect(story.wanted(transport=Transport.NONE))
     story.finished(status=status)
@@ -328,7 +328,7 @@ def test_advice_names_no_folder_where_nothing_was_sent(story, status, words):
     assert "folder deployments" not in diagnosis.advice
 
 
-def test_output_that_was_cut_is_told_with_where_the_whole_is(story):
+def test_cut_output_is_reported_with_place_of_full_one(story):
     where = "the whole is on the server in /var/log/heat-config/5c9f.stdout"
     mark = f"\n[... 49000000 of 50000000 characters are left out here; {where} ...]\n"
     story.finished(status=1)
@@ -338,7 +338,7 @@ def test_output_that_was_cut_is_told_with_where_the_whole_is(story):
     assert seen.endswith(f"of its stderr 49000000 of 50000000 characters are left out; {where}")
 
 
-def test_output_that_an_expectation_misses_is_told_to_be_cut(passed):
+def test_cut_output_is_noted_beside_unmet_expectation(passed):
     where = "the whole is on the server in /var/log/heat-config/5c9f.stdout"
     mark = f"\n[... 49000000 of 50000000 characters are left out here; {where} ...]\n"
     problem = 'output "stdout" does not contain "ready"'
@@ -351,7 +351,7 @@ def test_output_that_an_expectation_misses_is_told_to_be_cut(passed):
     )
 
 
-def test_unit_in_a_line_that_systemd_has_cut_is_quoted_whole(story):
+def test_unit_in_cut_line_is_quoted_in_full(story):
     story.boot()
     story.console(
         "[FAILED] Failed to start site-set\u2026ce - Prepare all that the site wants to have.",
@@ -375,7 +375,7 @@ def test_traceback_is_quoted_by_its_last_line(story, tag):
     assert seen.endswith(f"\"{tag}ModuleNotFoundError: No module named 'yaml'\"")
 
 
-def test_agents_traceback_is_quoted_by_its_last_line_whatever_it_is_called(story):
+def test_agent_traceback_is_quoted_for_any_exception_name(story):
     story.up()
     log = TRACEBACK.replace("ModuleNotFoundError", "oslo_config.cfg.ConfigFilesNotFound")
     story.agent(log, NRestarts="7", ActiveState="failed")
@@ -383,7 +383,7 @@ def test_agents_traceback_is_quoted_by_its_last_line_whatever_it_is_called(story
 
 
 @pytest.mark.parametrize("shown", ["console", "probe", ""])
-def test_image_without_cloud_init_is_not_sent_to_its_log(story, shown):
+def test_image_without_cloud_init_gets_no_cloud_init_advice(story, shown):
     story.deployed = False
     story.boot()
     story.user_data("part-001", handles=(f"{story.STACK}/handle",))
@@ -399,7 +399,7 @@ def test_image_without_cloud_init_is_not_sent_to_its_log(story, shown):
     assert ("/var/log/cloud-init-output.log" in diagnosis.advice) is not bool(shown)
 
 
-def test_a_hook_that_was_stopped_for_its_time(story):
+def test_hook_stopped_at_timeout_is_named(story):
     story.finished(status=124)
     story.signal()
     story.deployment("FAILED", EXITED.format(124))
@@ -413,7 +413,7 @@ def test_a_hook_that_was_stopped_for_its_time(story):
     ("reason", "fault"),
     [("lost", "machine-lost"), ("guest-shutdown", "guest-stopped"), ("power-cut", "unknown")],
 )
-def test_a_machine_that_ends_is_lost_only_when_nobody_ended_it(story, reason, fault):
+def test_ended_machine_is_lost_only_when_nobody_ended_it(story, reason, fault):
     story.up()
     story.emit("machine", "exit", status=1, reason=reason, message="qemu: aborted")
     diagnosis = story.diagnosis()
@@ -421,7 +421,7 @@ def test_a_machine_that_ends_is_lost_only_when_nobody_ended_it(story, reason, fa
     assert diagnosis.stage == Stage.AGENT_POLLED
 
 
-def test_an_agent_that_asks_for_metadata_does_not_hide_that_cloud_init_did_not(story):
+def test_missing_datasource_is_named_when_agent_gets_metadata(story):
     no_datasource(story)
     story.request("metadata", "GET", "/latest/meta-data/", 200)
     diagnosis = story.diagnosis()
@@ -429,7 +429,7 @@ def test_an_agent_that_asks_for_metadata_does_not_hide_that_cloud_init_did_not(s
 
 
 @pytest.mark.parametrize(("full", "seen"), [(True, "host's disk is full"), (False, "bad sector")])
-def test_a_disk_of_the_hosts_is_not_the_images_fault(story, full, seen):
+def test_host_disk_error_is_not_the_images_fault(story, full, seen):
     story.up()
     story.emit("machine", "disk-error", full=full, stopped=True, message="bad sector")
     diagnosis = story.diagnosis()
@@ -437,13 +437,13 @@ def test_a_disk_of_the_hosts_is_not_the_images_fault(story, full, seen):
     assert seen in diagnosis.seen
 
 
-def test_an_error_that_the_guest_sees_is_the_guests_to_handle(story):
+def test_disk_error_reported_to_guest_is_not_the_hosts(story):
     story.up()
     story.emit("machine", "disk-error", full=False, stopped=False, message="bad sector")
     assert story.diagnosis().fault != "host-disk"
 
 
-def test_a_guest_that_resets_itself_for_ever(story):
+def test_guest_that_resets_repeatedly_is_a_boot_loop(story):
     story.power()
     for _ in range(4):
         story.console("Booting from Hard Disk...")
@@ -451,7 +451,7 @@ def test_a_guest_that_resets_itself_for_ever(story):
     assert story.diagnosis().fault == "boot-loop"
 
 
-def test_a_panic_for_want_of_a_root_is_reported_as_want_of_a_root(story):
+def test_panic_without_root_is_reported_as_missing_root(story):
     story.power()
     story.console(
         'VFS: Cannot open root device "vda1" or unknown-block(0,0): error -6',
@@ -467,7 +467,7 @@ def test_a_panic_for_want_of_a_root_is_reported_as_want_of_a_root(story):
         "[    1.93] traps: init[1] trap invalid opcode ip:7f3b sp:7ffe error:0 in libc.so.6",
     ],
 )
-def test_cpu_that_init_cannot_run_on_is_named_before_the_panic(story, line):
+def test_unsupported_cpu_is_named_before_panic(story, line):
     """The harness chose the CPU, so the image has not failed."""
     story.boot()
     story.console(
@@ -480,8 +480,8 @@ def test_cpu_that_init_cannot_run_on_is_named_before_the_panic(story, line):
     assert line in verdict.diagnosis.seen
 
 
-def test_shell_of_an_initrd_is_a_root_that_was_not_found(story):
-    """Of Alpine 3.20 without its drivers for the disk."""
+def test_initrd_shell_is_reported_as_missing_root(story):
+    """From Alpine 3.20 without its drivers for the disk."""
     story.power()
     story.console(
         KERNEL_LINE,
@@ -495,14 +495,14 @@ def test_shell_of_an_initrd_is_a_root_that_was_not_found(story):
     assert "modules=" in diagnosis.advice
 
 
-def test_a_silent_console_is_reported(story):
+def test_silent_console_is_reported(story):
     story.power()
     diagnosis = story.diagnosis()
     assert diagnosis.fault == "no-bootable-kernel"
     assert "nothing at all" in diagnosis.seen
 
 
-def test_a_delivery_that_never_comes_names_the_deployment(story):
+def test_missing_delivery_names_the_deployment(story):
     story.up()
     story.deployment("IN_PROGRESS")
     story.poll(times=9)
@@ -511,7 +511,7 @@ def test_a_delivery_that_never_comes_names_the_deployment(story):
     assert '"deployment"' in diagnosis.seen
 
 
-def test_an_endpoint_that_answers_500(story):
+def test_endpoint_answering_500_is_down(story):
     story.up()
     story.poll(500, times=3)
     diagnosis = story.diagnosis()
@@ -519,7 +519,7 @@ def test_an_endpoint_that_answers_500(story):
     assert "500 (3 times)" in diagnosis.seen
 
 
-def test_a_console_pattern_speaks_where_no_rule_does(story):
+def test_console_pattern_is_used_when_no_rule_matches(story):
     story.delivered()
     story.console("touch: cannot touch '/var/lib/x': Read-only file system")
     diagnosis = story.diagnosis()
@@ -532,10 +532,10 @@ MENU = (
     "     Use the ^ and v keys to select which entry is highlighted.          ",
     "      Press enter to boot the selected OS, `e' to edit the commands       ",
 )
-"""As GRUB 2.06 of Debian 12 writes it; what it writes behind it has no end."""
+"""As GRUB 2.06 of Debian 12 writes it; its output behind it has no end."""
 
 
-def test_menu_that_waits_for_a_key_is_named(story):
+def test_waiting_menu_is_named(story):
     story.power()
     story.console(
         *MENU, "      before booting or `c' for a command-line.    *Debian GNU/Linux   ", "."
@@ -560,7 +560,7 @@ def test_menu_that_booted_or_counts_down_is_not_blamed(story, later):
     assert story.diagnosis().fault != "boot-menu"
 
 
-def test_memory_that_grub_misses_is_the_guests(story):
+def test_grub_out_of_memory_is_the_guests_fault(story):
     story.power()
     story.console(
         "  Booting `Debian GNU/Linux'",
@@ -574,8 +574,8 @@ def test_memory_that_grub_misses_is_the_guests(story):
     assert "--memory" in diagnosis.advice
 
 
-def test_device_of_the_console_is_never_the_cause(story):
-    """Recorded of an overloaded host: the console works, so its device is there."""
+def test_console_device_is_never_the_cause(story):
+    """Recorded on an overloaded host: the console works, so its device exists."""
     story.boot()
     story.console(
         "[ ***  ] (4 of 7) Job dev-ttyS0.device/start running (1min 21s / 1min 30s)",
@@ -587,7 +587,7 @@ def test_device_of_the_console_is_never_the_cause(story):
     assert "less beside it on this host" in diagnosis.advice
 
 
-def test_a_stack_that_fails_before_there_is_a_machine(story):
+def test_stack_failure_before_any_machine_is_heats(story):
     story.request("heat", "POST", "/v1/p/stacks", 201, side="host")
     story.emit(
         "stack",
@@ -623,7 +623,7 @@ def resource(s, name, kind, status, reason=""):
 PORTS = "Conflict: resources.floating: Multiple port matches found for name ''"
 
 
-def test_stack_that_heat_fails_during_a_boot_is_heats_failure(story):
+def test_stack_failure_during_boot_is_heats(story):
     """A floating IP was associated while the guest had just begun to boot."""
     story.power()
     story.console(KERNEL_LINE, "[    0.102] x86/fpu: x87 FPU will use FXSAVE")
@@ -648,26 +648,26 @@ def test_stack_that_heat_fails_during_a_boot_is_heats_failure(story):
         ("OS::Nova::Server", "CREATE aborted (Task create from Server timed out)"),
     ],
 )
-def test_resource_that_waits_for_the_guest_is_no_failure_of_heats_own(story, kind, reason):
+def test_resource_depending_on_guest_is_no_failure_of_heats(story, kind, reason):
     story.up()
     resource(story, "x", kind, "FAILED", reason)
     assert story.diagnosis("CREATE_FAILED", reason).stage == Stage.AGENT_POLLED
 
 
-def test_panicked_guest_is_blamed_before_what_heat_did_with_it(story):
+def test_panic_is_blamed_before_heats_failure(story):
     kernel_panic(story)
     resource(story, "floating", "OS::Neutron::FloatingIPAssociation", "FAILED", PORTS)
     assert story.diagnosis("CREATE_FAILED", PORTS).fault == "kernel-panic"
 
 
-def test_a_server_that_was_never_there_has_no_stages_of_its_own(story):
+def test_unknown_server_has_no_marks(story):
     tracker = StageTracker(story.events, "")
     story.request("heat", "GET", "/v1/p/stacks/demo", 200, side="host", server="")
     assert tracker.marks() == []
 
 
 @pytest.mark.parametrize(("status", "fault"), [(403, "poll-refused"), (503, "endpoint-down")])
-def test_polls_that_went_well_before_do_not_hide_what_broke(story, status, fault):
+def test_earlier_good_polls_do_not_hide_breakage(story, status, fault):
     story.up()
     story.poll(times=40)
     story.deployment("IN_PROGRESS")
@@ -678,7 +678,7 @@ def test_polls_that_went_well_before_do_not_hide_what_broke(story, status, fault
 
 
 @pytest.mark.parametrize("status", [403, 503])
-def test_a_bad_answer_among_good_ones_is_no_reason(story, status):
+def test_single_bad_answer_among_good_ones_is_no_cause(story, status):
     story.up()
     story.deployment("IN_PROGRESS")
     story.poll(times=3)
@@ -689,7 +689,7 @@ def test_a_bad_answer_among_good_ones_is_no_reason(story, status):
 
 
 @pytest.mark.parametrize("happens", [agent_missing, agent_disabled, agent_crashing])
-def test_an_agent_that_stops_after_it_has_polled(story, happens):
+def test_agent_stopped_after_polling_is_named(story, happens):
     story.power()
     story.poll(times=5)
     story.deployment("IN_PROGRESS")
@@ -701,7 +701,7 @@ def test_an_agent_that_stops_after_it_has_polled(story, happens):
     )
 
 
-def test_a_restored_guest_has_had_its_metadata(story):
+def test_restored_guest_has_had_its_metadata(story):
     story.emit("machine", "power-on", pid=1, restored=True)
     story.expect(story.wanted())
     assert story.tracker.missing() == Stage.AGENT_POLLED
@@ -712,14 +712,14 @@ def test_a_restored_guest_has_had_its_metadata(story):
 @pytest.mark.parametrize(
     "fault", ["console-flood", "connection-flood", "request-flood", "storage-flood"]
 )
-def test_a_bound_that_a_guest_passed_is_the_diagnosis(story, fault):
+def test_exceeded_limit_is_the_diagnosis(story, fault):
     story.up()
     story.emit("harness", "flood", fault=fault, text="it did it again")
     diagnosis = story.diagnosis()
     assert (diagnosis.fault, diagnosis.seen) == (fault, "it did it again")
 
 
-def test_what_only_the_console_knows_has_one_advice(story):
+def test_console_only_diagnosis_has_one_advice(story):
     story.boot()
     story.console("[FAILED] Failed to start site.service - Something of the site.")
     diagnosis = story.diagnosis()
@@ -736,13 +736,13 @@ def test_what_only_the_console_knows_has_one_advice(story):
         ("os-collect-config: Deactivated successfully.", "unknown"),
     ],
 )
-def test_an_agent_that_failed_once_where_it_loads_slowly(story, log, fault):
+def test_single_agent_failure_is_judged_by_its_log(story, log, fault):
     story.up()
     story.agent(log=log, NRestarts="1")
     assert story.diagnosis().fault == fault
 
 
-def test_the_advice_for_a_missing_hook_has_no_place_to_fill_in(story):
+def test_missing_hook_advice_has_no_placeholder(story):
     hook_dropped(story)
     diagnosis = str(story.diagnosis())
     assert story.diagnosis().fault == "hook-dropped"
@@ -751,13 +751,13 @@ def test_the_advice_for_a_missing_hook_has_no_place_to_fill_in(story):
     assert "heat-config-kubelet" not in diagnosis
 
 
-def test_what_a_guest_wrote_cannot_write_on_the_terminal(story):
+def test_guest_text_is_made_printable(story):
     story.up()
     story.emit("machine", "disk-error", full=False, stopped=True, message="\x1b]0;x\x07\u202ebad")
     assert str(story.diagnosis()).isprintable()
 
 
-def test_failure_that_comes_again_and_again_is_named(story):
+def test_repeated_failure_is_named(story):
     """Without cloud-init: the bootstrap fails, and systemd starts it again every few seconds."""
     story.boot()
     for number in range(12):

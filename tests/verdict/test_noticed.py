@@ -1,4 +1,4 @@
-"""What went wrong without keeping a run from its end: listed, or a reason not to pass."""
+"""Problems that did not prevent the end of a run: listed, or a reason not to pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def verdict_of(story, *, strict=False, **stack):
 
 
 def again(story):
-    """The hook once more, for the same deployment."""
+    """Run the hook once more, for the same deployment."""
     story.marker("started")
     story.marker("finished", status=0)
 
@@ -46,7 +46,7 @@ def reset(story):
         (reset, "guest-reset", "the guest reset by itself once"),
     ],
 )
-def test_what_nobody_may_rely_on_fails(passed, happens, kind, sentence):
+def test_unreliable_run_fails(passed, happens, kind, sentence):
     assert verdict_of(passed).passed
     happens(passed)
     verdict = verdict_of(passed)
@@ -115,7 +115,7 @@ LINES = {
 
 @pytest.mark.parametrize("way", ["console", "journal"])
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line[:30])
-def test_what_is_listed(passed, line, way):
+def test_problem_is_listed_and_fails_under_strict(passed, line, way):
     kind, sentence = LINES[line]
     if way == "console":
         passed.console(*line.split("\r\n"))
@@ -130,7 +130,7 @@ def test_what_is_listed(passed, line, way):
     assert strict.last_line() == f"FAILED: {sentence}"
 
 
-def test_a_guest_that_floods_when_all_is_done_is_listed(passed):
+def test_flood_after_end_is_listed(passed):
     text = "the guest wrote more than 30000 lines on its console"
     passed.emit("harness", "flood", fault="console-flood", text=text)
     verdict = verdict_of(passed)
@@ -139,7 +139,7 @@ def test_a_guest_that_floods_when_all_is_done_is_listed(passed):
     assert verdict_of(passed, strict=True).last_line() == f"FAILED: {text}"
 
 
-def test_signals_that_were_refused_or_repeated(story):
+def test_refused_and_repeated_signals_are_listed(story):
     story.finished()
     story.signal(500)
     story.signal(500)
@@ -168,13 +168,13 @@ def test_signals_that_were_refused_or_repeated(story):
         ("zaqar", "POST", "/v2/queues/3f1d/messages"),
     ],
 )
-def test_a_wait_condition_may_be_signalled_several_times(passed, service, method, path):
+def test_wait_condition_may_be_signalled_repeatedly(passed, service, method, path):
     for _ in range(3):
         passed.request(service, method, path, 200)
     assert verdict_of(passed, strict=True).passed
 
 
-def test_outputs_that_were_declared_and_not_sent(passed):
+def test_unsent_outputs_are_listed(passed):
     (config,) = [each.id for each in passed.tracker.deployments]
     verdict = verdict_of(passed, unsent={config: ["result", "url"]})
     assert verdict.passed
@@ -192,18 +192,18 @@ def test_outputs_that_were_declared_and_not_sent(passed):
         # The harness's own unit.
         "[FAILED] Failed to start hotplate-shell.service - /bin/sh -c exec.",
         "[   12.2] web systemd[1]: hotplate-shell.service: Failed with result 'exit-code'.",
-        # The journal's own copy of what the runner wrote on the console.
+        # The journal's own copy of the runner's line on the console.
         '[   40.2] os-collect-config[411]: heat-config: started id=x group=script name="a"',
     ],
 )
-def test_what_is_not_noticed(passed, line):
+def test_harmless_line_is_not_listed(passed, line):
     passed.console(line, line)
     assert verdict_of(passed).noticed == ()
 
 
 @pytest.mark.parametrize(("seconds", "seen"), [(631152000, True), (0, False)])
-def test_clock_that_is_years_behind_is_noticed(passed, seconds, seen):
-    """Of a guest in which all went well: nothing else tells."""
+def test_clock_years_behind_is_listed(passed, seconds, seen):
+    """From a guest without other problems, where nothing else shows it."""
     clock = seconds or int(time.time())
     passed.probe("clock", f"{clock}\n")
     verdict = verdict_of(passed)
@@ -212,20 +212,20 @@ def test_clock_that_is_years_behind_is_noticed(passed, seconds, seen):
     assert [(each.kind, each.sentence) for each in verdict.noticed] == (row if seen else [])
 
 
-def test_firmware_may_reset_before_it_starts_anything(story):
+def test_firmware_reset_before_boot_is_not_listed(story):
     story.power()
     reset(story)
     assert notice(story.events, {story.tracker.server: ""}) == ()
 
 
-def test_the_server_is_named_where_there_are_several(passed):
+def test_server_is_named_when_there_are_several(passed):
     reset(passed)
     server = passed.tracker.server
     (one,) = notice(passed.events, {server: "web", "other": "db"})
     assert str(one) == 'the guest reset by itself once (server "web")'
 
 
-def test_every_report_shows_what_was_noticed(passed):
+def test_every_report_shows_notices(passed):
     again(passed)
     passed.console("[FAILED] Failed to start chrony.service - chrony.")
     verdict = verdict_of(passed)
@@ -239,7 +239,7 @@ def test_every_report_shows_what_was_noticed(passed):
     assert [each["kind"] for each in listed] == ["ran-twice", "failed-unit"]
 
 
-def test_a_failure_keeps_its_own_last_line(story):
+def test_failure_keeps_its_own_last_line(story):
     story.up()
     story.poll(403)
     reset(story)
@@ -249,7 +249,7 @@ def test_a_failure_keeps_its_own_last_line(story):
 
 
 @given(st.text(st.characters()))
-def test_whatever_a_journal_holds_is_bounded(text):
+def test_journal_lines_are_bounded(text):
     lines = notable(f"{text}\n" + f"systemd[1]: a.service: Failed with result {text}\n" * 300)
     assert len(lines) <= NOTABLE_LINES
     assert all(len(line) <= NOTABLE_WIDTH for line in lines)

@@ -9,22 +9,22 @@ from hotplate.verdict.stages import ORDER, Stage
 
 
 @pytest.mark.parametrize("stage", ORDER)
-def test_every_stage_has_questions(stage):
+def test_every_stage_has_probes(stage):
     asked = {probe.name for probe in probes.for_stage(stage)}
     assert "failed-units" in asked
     assert ("agent-unit" in asked) == (ORDER.index(stage) >= ORDER.index(Stage.METADATA_SERVED))
 
 
-def test_nothing_is_asked_of_a_run_that_reached_all():
+def test_complete_run_has_no_probes():
     assert probes.for_stage(None) == ()
 
 
 @pytest.mark.parametrize("probe", probes.PROBES, ids=str)
-def test_each_command_is_shell(probe):
+def test_command_is_valid_shell(probe):
     subprocess.run(["sh", "-n", "-c", probe.command], check=True)
 
 
-def test_an_answer_becomes_evidence_and_is_bounded(story):
+def test_answer_becomes_bounded_evidence(story):
     story.up()
     probe = next(each for each in probes.PROBES if each.name == "agent-unit")
     text = "x" * 100_000 + "\nLoadState=not-found\n"

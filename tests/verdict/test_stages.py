@@ -5,7 +5,7 @@ import pytest
 from hotplate.verdict.stages import ORDER, STAGES, Stage, first_missing
 
 
-def test_the_table_has_each_stage_once_and_in_order():
+def test_table_has_each_stage_once_in_order():
     assert tuple(row.stage for row in STAGES) == ORDER
     assert all(row.look for row in STAGES)
 
@@ -20,5 +20,5 @@ def test_the_table_has_each_stage_once_and_in_order():
         (set(ORDER), None),
     ],
 )
-def test_a_later_stage_proves_the_earlier_ones(reached, missing):
+def test_later_stage_proves_earlier_ones(reached, missing):
     assert first_missing(reached, ORDER) == missing

@@ -1,4 +1,4 @@
-"""What is quoted of a failed tool's output; each file in written/ says which tool wrote it."""
+"""Quoted errors of failed tools; each file in written/ names its tool."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUOTED = {
 
 
 @pytest.mark.parametrize("path", sorted(WRITTEN.glob("*.txt")), ids=lambda path: path.stem)
-def test_the_error_is_quoted_from_where_it_stands(path):
+def test_error_is_quoted_for_each_tool(path):
     tool, _, text = path.read_text().partition("\n")
     assert tool.startswith("# ")
     quoted = error_in(text)
@@ -42,7 +42,7 @@ def test_the_error_is_quoted_from_where_it_stands(path):
     assert len(quoted) <= LIMIT + 5
 
 
-def test_a_recognized_error_on_stdout_goes_before_noise_on_stderr():
+def test_known_error_on_stdout_precedes_noise_on_stderr():
     playbook = (WRITTEN / "ansible.txt").read_text()
     output = HookOutput(
         stdout=playbook, stderr="[WARNING]: Skipping unexpected key\n", status_code="2"
@@ -50,7 +50,7 @@ def test_a_recognized_error_on_stdout_goes_before_noise_on_stderr():
     assert output.error == QUOTED["ansible"]
 
 
-def test_a_hook_that_wrote_nothing_has_no_error():
+def test_hook_without_output_has_no_error():
     assert HookOutput(stdout="\n", stderr=" \n---\n").error == ""
 
 
@@ -65,12 +65,12 @@ def test_a_hook_that_wrote_nothing_has_no_error():
         ("correcthorsebattery", "xcorrecthorsebatteryx", "xREDACTEDx"),
     ],
 )
-def test_secret_that_is_a_common_word_leaves_other_words_readable(secret, text, shown):
+def test_secret_that_is_common_word_leaves_other_words_readable(secret, text, shown):
     assert HookOutput(stderr=text).without([secret], str).stderr == shown
 
 
 @given(st.text(max_size=400), st.text(max_size=400))
-def test_whatever_was_written_one_line_is_quoted(stderr, stdout):
+def test_any_output_is_quoted_in_one_line(stderr, stdout):
     quoted = error_in(stderr, stdout)
     assert len(quoted) <= LIMIT + 5
     assert quoted == " ".join(quoted.split())

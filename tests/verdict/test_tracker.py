@@ -10,7 +10,7 @@ from hotplate.verdict.tracker import StageTracker
 from hotplate.verdict.verdict import stage_times
 
 
-def test_a_good_run_reaches_every_stage_once(passed):
+def test_good_run_reaches_every_stage_once(passed):
     assert passed.tracker.missing() is None
     assert sorted(passed.reached, key=ORDER.index) == list(ORDER)
     marks = passed.tracker.marks()
@@ -19,13 +19,13 @@ def test_a_good_run_reaches_every_stage_once(passed):
     assert not any(mark.implied for mark in marks)
 
 
-def test_a_tracker_that_comes_late_knows_the_same(passed):
+def test_late_tracker_reaches_same_state(passed):
     late = StageTracker(passed.events, passed.tracker.server)
     assert [m.stage for m in late.marks()] == [m.stage for m in passed.tracker.marks()]
     assert late.started == passed.tracker.started
 
 
-def test_a_silent_image_is_proved_by_the_servers_side_alone(story):
+def test_silent_image_is_proved_by_requests_alone(story):
     story.power()
     story.metadata()
     story.deployment("IN_PROGRESS")
@@ -42,7 +42,7 @@ def test_a_silent_image_is_proved_by_the_servers_side_alone(story):
     }
 
 
-def test_an_initramfs_is_not_a_booted_image(story):
+def test_initramfs_is_not_a_booted_image(story):
     story.power()
     story.console(
         "Welcome to GRUB!",
@@ -53,14 +53,14 @@ def test_an_initramfs_is_not_a_booted_image(story):
     assert story.tracker.missing() == Stage.BOOTED
 
 
-def test_another_servers_events_are_not_ours(story):
+def test_events_of_other_servers_are_ignored(story):
     story.power()
     story.emit("metadata", "request", server="another", method="GET", path="/x/user_data")
     story.emit("cfn", "request", server="", method="GET", action="DescribeStackResource")
     assert story.tracker.missing() == Stage.BOOTED
 
 
-def test_a_server_without_deployments_and_without_a_source_is_to_get_its_metadata(story):
+def test_server_without_deployments_has_to_get_metadata(story):
     story.deployed = False
     story.boot()
     assert story.tracker.missing() == Stage.NETWORK_UP
@@ -70,7 +70,7 @@ def test_a_server_without_deployments_and_without_a_source_is_to_get_its_metadat
     assert story.tracker.expected[-1] == Stage.METADATA_SERVED
 
 
-def test_a_server_with_an_address_to_poll_is_to_poll(story):
+def test_server_with_address_to_poll_has_to_poll(story):
     story.deployed = False
     story.up()
     assert story.tracker.missing() == Stage.AGENT_POLLED
@@ -79,7 +79,7 @@ def test_a_server_with_an_address_to_poll_is_to_poll(story):
     assert story.tracker.expected[-1] == Stage.AGENT_POLLED
 
 
-def test_a_deployment_without_a_signal_ends_with_its_hook(story):
+def test_deployment_without_signal_ends_with_its_hook(story):
     """Heat's NO_SIGNAL: the resource is COMPLETE as soon as it is made."""
     story.deployed = False
     story.up()
@@ -94,7 +94,7 @@ def test_a_deployment_without_a_signal_ends_with_its_hook(story):
     assert story.tracker.expected[-1] == Stage.HOOK_FINISHED
 
 
-def test_the_runners_word_of_a_signal_that_nobody_wants_is_no_signal(story):
+def test_runners_signalled_marker_is_ignored_without_signal(story):
     story.deployed = False
     story.up()
     story.expect(story.wanted(transport="NO_SIGNAL"), story.wanted("two", "second"))
@@ -104,7 +104,7 @@ def test_the_runners_word_of_a_signal_that_nobody_wants_is_no_signal(story):
     assert story.tracker.undelivered() == ["second"]
 
 
-def test_a_hook_that_failed_where_heat_wants_no_signal_failed(story):
+def test_failed_hook_without_signal_fails(story):
     story.deployed = False
     story.up()
     story.expect(story.wanted(transport="NO_SIGNAL"))
@@ -113,20 +113,20 @@ def test_a_hook_that_failed_where_heat_wants_no_signal_failed(story):
     assert (diagnosis.fault, diagnosis.stage) == ("hook-failed", Stage.HOOK_FINISHED)
 
 
-def test_heat_may_be_done_before_the_runner_says_so(story):
+def test_completion_in_heat_may_precede_runners_marker(story):
     story.finished()
     story.deployment("COMPLETE")
     assert story.tracker.missing() is None
 
 
-def test_closing_ends_it(story):
+def test_closed_tracker_ignores_events(story):
     story.power()
     story.tracker.close()
     story.boot()
     assert story.tracker.missing() == Stage.BOOTED
 
 
-def test_a_rejected_deployment_is_not_proved_by_its_signal(story):
+def test_rejected_deployment_is_not_proved_by_its_signal(story):
     story.delivered()
     story.marker("rejected", reason="no hook")
     story.signal()
@@ -135,19 +135,19 @@ def test_a_rejected_deployment_is_not_proved_by_its_signal(story):
     assert Stage.HOOK_STARTED not in [mark.stage for mark in story.tracker.marks()]
 
 
-def test_a_signal_alone_is_not_accepted(story):
+def test_signal_alone_is_not_accepted(story):
     story.finished()
     story.signal()
     assert story.tracker.missing() == Stage.SIGNAL_ACCEPTED
 
 
-def test_a_deployment_that_times_out_was_not_accepted(story):
+def test_timed_out_deployment_is_not_accepted(story):
     story.finished()
     story.deployment("FAILED", "CREATE aborted (stack timed out)")
     assert story.tracker.missing() == Stage.SIGNAL_RECEIVED
 
 
-def test_a_deployment_that_hangs_decides(passed):
+def test_hanging_deployment_is_decisive(passed):
     passed.expect(passed.wanted(), passed.wanted("two", "second"))
     passed.marker_of("two", "received")
     passed.marker_of("two", "started")
@@ -157,7 +157,7 @@ def test_a_deployment_that_hangs_decides(passed):
     assert passed.tracker.missing() == Stage.SIGNAL_ACCEPTED
 
 
-def test_the_deployment_that_runs_is_named_and_not_those_that_wait(story):
+def test_running_deployment_is_named_before_waiting_ones(story):
     """The runner takes deployments one after the other."""
     story.deployed = False
     story.up()
@@ -170,8 +170,8 @@ def test_the_deployment_that_runs_is_named_and_not_those_that_wait(story):
     assert story.tracker.stuck().label == "b_deployment"
 
 
-def test_the_deployment_that_failed_is_named_and_not_a_later_one(story):
-    """Heat ends the stack at the first failure; the runner has the next in hand by then."""
+def test_first_failed_deployment_is_named_before_later_one(story):
+    """Heat ends the stack at the first failure; the runner is at the next one by then."""
     story.deployed = False
     story.up()
     story.expect(story.wanted("a", "first"), story.wanted("b", "second"))
@@ -189,8 +189,8 @@ def test_the_deployment_that_failed_is_named_and_not_a_later_one(story):
     assert (diagnosis.fault, diagnosis.deployment) == ("hook-failed", "first")
 
 
-def test_a_complete_is_of_the_deployment_that_it_names(story):
-    """Two that are named after one config, which a name cannot tell apart."""
+def test_completion_counts_for_its_own_resource(story):
+    """Both have the name of one config, which cannot distinguish them."""
     story.deployed = False
     story.up()
     story.expect(story.wanted("a", "one"), story.wanted("b", "two"))
@@ -203,14 +203,14 @@ def test_a_complete_is_of_the_deployment_that_it_names(story):
     assert by_label == {"one": Stage.SIGNAL_RECEIVED, "two": None}
 
 
-def test_a_hook_that_hangs_was_delivered(story):
+def test_hanging_hook_was_delivered(story):
     story.delivered()
     story.marker("started")
     assert story.tracker.undelivered() == []
     assert story.tracker.missing() == Stage.HOOK_FINISHED
 
 
-def test_heats_own_word_accepts_a_signal(story):
+def test_signal_is_accepted_by_heats_event(story):
     story.finished()
     story.signal()
     assert story.tracker.missing() == Stage.SIGNAL_ACCEPTED
@@ -218,13 +218,13 @@ def test_heats_own_word_accepts_a_signal(story):
     assert story.tracker.missing() is None
 
 
-def test_a_deployment_that_heat_waits_for_and_nobody_saw(passed):
+def test_unseen_deployment_is_undelivered(passed):
     passed.expect(passed.wanted(), passed.wanted("two", "later"))
     assert passed.tracker.missing() == Stage.DEPLOYMENT_DELIVERED
     assert passed.tracker.undelivered() == ["later"]
 
 
-def test_after_an_update_the_second_deployment_counts(passed):
+def test_second_deployment_counts_after_update(passed):
     passed.deployment("IN_PROGRESS")
     passed.expect(passed.wanted("second"))
     passed.marker_of("second", "received")
@@ -236,7 +236,7 @@ def test_after_an_update_the_second_deployment_counts(passed):
     assert passed.tracker.missing() is None
 
 
-def test_what_heat_does_not_serve_any_more_is_not_due(story):
+def test_withdrawn_deployment_is_not_due(story):
     story.delivered()
     story.expect()
     assert story.tracker.missing() is None
@@ -248,7 +248,7 @@ def wait_condition(story, status, kind="WaitCondition", **more):
     story.emit("stack", "resource", server="", **facts)
 
 
-def test_a_wait_condition_that_heat_waits_for_is_due_of_who_was_given_its_address(story):
+def test_wait_condition_signal_is_due_of_server_with_its_address(story):
     story.deployed = False
     story.boot()
     story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
@@ -264,7 +264,7 @@ def test_a_wait_condition_that_heat_waits_for_is_due_of_who_was_given_its_addres
     assert story.tracker.missing() is None
 
 
-def test_a_wait_condition_that_others_signalled_is_not_due(story):
+def test_wait_condition_signal_of_others_is_not_due(story):
     story.deployed = False
     story.boot()
     story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
@@ -283,7 +283,7 @@ def test_a_wait_condition_that_others_signalled_is_not_due(story):
         ("zaqar", "DELETE", "/v2/queues/q/messages"),
     ],
 )
-def test_each_transport_polls(story, service, method, path):
+def test_poll_is_seen_for_each_transport(story, service, method, path):
     story.user_data("cfn-init-data")
     story.request(service, method, path, 200, action="DescribeStackResource")
     assert story.tracker.reached(Stage.AGENT_POLLED)
@@ -298,7 +298,7 @@ def test_each_transport_polls(story, service, method, path):
         ("zaqar", "POST", "/v2/queues/q/messages", "/queues/q/messages"),
     ],
 )
-def test_each_transport_signals(story, service, method, path, signal):
+def test_signal_is_seen_for_each_transport(story, service, method, path, signal):
     story.deployed = False
     story.expect(
         replace(story.wanted(), signal=signal), replace(story.wanted("b"), signal=signal + "b")
@@ -310,8 +310,8 @@ def test_each_transport_signals(story, service, method, path, signal):
     ]
 
 
-def test_what_heat_never_served_is_not_due_whatever_a_guest_writes(story):
-    """A captured image tells of deployments of another life."""
+def test_deployment_never_served_is_not_due(story):
+    """A captured image has markers of deployments from before."""
     story.finished()
     story.marker_of("of-another-life", "started")
     story.signal()
@@ -320,7 +320,7 @@ def test_what_heat_never_served_is_not_due_whatever_a_guest_writes(story):
     assert [each.id for each in story.tracker.deployments] == [story.wanted().id]
 
 
-def test_a_wait_condition_may_wait_before_the_server_is_there(story):
+def test_wait_condition_may_precede_its_server(story):
     story.deployed = False
     wait_condition(story, "IN_PROGRESS")
     story.boot()
@@ -332,8 +332,8 @@ def test_a_wait_condition_may_wait_before_the_server_is_there(story):
     assert '"handle"' in diagnosis.seen
 
 
-def test_the_program_that_the_user_data_misses_is_named(story):
-    """Heat's curl_cli in an image without curl, as in test_server_signal.yaml of Heat's."""
+def test_missing_program_of_user_data_is_named(story):
+    """Heat's curl_cli in an image without curl, as in Heat's test_server_signal.yaml."""
     story.deployed = False
     wait_condition(story, "IN_PROGRESS")
     story.boot()
@@ -346,7 +346,7 @@ def test_the_program_that_the_user_data_misses_is_named(story):
     assert "curl: not found" in diagnosis.seen
 
 
-def test_a_handle_is_not_signalled_by_one_whose_name_begins_alike(story):
+def test_handle_is_not_signalled_by_longer_name(story):
     story.deployed = False
     story.boot()
     story.user_data("x", handles=(f"{story.STACK}/handle", f"{story.STACK}/handle2"))
@@ -358,7 +358,7 @@ def test_a_handle_is_not_signalled_by_one_whose_name_begins_alike(story):
 UNSEEN = frozenset({Stage.NETWORK_UP, Stage.METADATA_SERVED, Stage.AGENT_POLLED})
 
 
-def test_a_stage_that_need_not_be_seen_is_shown_and_not_due(story):
+def test_unseen_stage_is_shown_but_not_due(story):
     tracker = StageTracker(story.events, story.tracker.server, unseen=UNSEEN)
     story.deployed = False
     story.boot()
@@ -370,7 +370,7 @@ def test_a_stage_that_need_not_be_seen_is_shown_and_not_due(story):
     }
 
 
-def test_a_stage_that_need_not_be_seen_is_proved_by_a_later_one(story):
+def test_unseen_stage_is_proved_by_later_one(story):
     tracker = StageTracker(story.events, story.tracker.server, unseen=UNSEEN)
     story.power()
     assert tracker.missing() is Stage.BOOTED
@@ -381,7 +381,7 @@ def test_a_stage_that_need_not_be_seen_is_proved_by_a_later_one(story):
     assert [mark.stage for mark in tracker.marks()] == list(ORDER)
 
 
-def test_a_login_by_the_key_pair_proves_the_metadata(story):
+def test_login_by_key_pair_proves_metadata(story):
     tracker = StageTracker(story.events, story.tracker.server, unseen=UNSEEN)
     story.deployed = False
     story.power()

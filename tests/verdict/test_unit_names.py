@@ -1,4 +1,4 @@
-"""hotplate.verdict.unit_names: what systemd's console cuts is told whole."""
+"""hotplate.verdict.unit_names: names that systemd's console cuts are restored."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from hotplate.verdict.unit_names import COMMON, names_in, whole
         ("cloud-init-networ\u2026ork Stage)", "cloud-init-network.service"),
     ],
 )
-def test_cut_name_is_told_whole(shown, name):
+def test_cut_name_is_restored(shown, name):
     assert whole(shown, COMMON) == name
 
 
 @pytest.mark.parametrize("shown", ["cloud-in\u2026work", "site-se\u2026up the site.", "\u2026 x"])
-def test_name_that_several_or_none_fit_is_told_as_it_is_shown(shown):
+def test_ambiguous_name_is_returned_as_shown(shown):
     assert whole(shown, COMMON) == shown
 
 
-def test_names_are_found_whole_only():
+def test_only_full_names_are_returned():
     line = (
         "systemd[1]: a-b@1.service: Failed; see x.y, /etc/c.service.d, and cloud-config.serv\u2026t"
     )

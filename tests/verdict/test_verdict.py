@@ -21,7 +21,7 @@ def verdict_of(story, status="CREATE_COMPLETE", **more):
     )
 
 
-def test_a_good_run_passes(passed):
+def test_good_run_passes(passed):
     verdict = verdict_of(passed, outputs={"result": "hello"})
     assert verdict.passed
     assert verdict.exit_status == 0
@@ -30,26 +30,26 @@ def test_a_good_run_passes(passed):
     assert all(each.seconds is not None and each.seconds >= 0 for each in verdict.stages)
 
 
-def test_complete_without_the_signs_of_it_does_not_pass(story):
+def test_complete_stack_does_not_pass_without_stages(story):
     story.up()
     verdict = verdict_of(story)
     assert verdict.outcome is Outcome.FAILED
     assert verdict.diagnosis.stage == Stage.AGENT_POLLED
 
 
-def test_the_signs_without_complete_do_not_pass(passed):
+def test_stages_do_not_pass_without_complete_stack(passed):
     verdict = verdict_of(passed, status="CREATE_IN_PROGRESS")
     assert verdict.outcome is Outcome.FAILED
     assert verdict.last_line().startswith("FAILED: Heat says CREATE_IN_PROGRESS")
 
 
-def test_an_unmet_expectation_does_not_pass(passed):
+def test_unmet_expectation_does_not_pass(passed):
     verdict = verdict_of(passed, problems=['the output "result" is "no", "yes" was expected'])
     assert not verdict.passed
     assert "the output" in verdict.last_line()
 
 
-def test_a_lost_machine_is_not_a_failed_image(story):
+def test_lost_machine_is_not_a_failed_image(story):
     story.up()
     story.emit("machine", "exit", status=-9, reason="lost", message="")
     verdict = verdict_of(story, status="CREATE_IN_PROGRESS")
@@ -57,7 +57,7 @@ def test_a_lost_machine_is_not_a_failed_image(story):
     assert verdict.last_line().startswith("MACHINE LOST: not reached: agent polled: the machine")
 
 
-def test_a_panic_of_the_emulation_is_not_the_images(story):
+def test_panic_of_emulation_is_not_the_images(story):
     """The lines are those of a guest with two processors under QEMU 7.2 (Debian 12)."""
     story.power()
     story.console("[    4.034736] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI")
@@ -69,8 +69,8 @@ def test_a_panic_of_the_emulation_is_not_the_images(story):
     assert "--cpus 1" in verdict.last_line()
 
 
-def test_a_timer_that_an_overloaded_host_keeps_waiting_is_not_the_images(story):
-    """Linux counts how many ticks come while the processor takes so many turns (check_timer())."""
+def test_late_timer_on_overloaded_host_is_not_the_images(story):
+    """Linux counts the ticks in a period measured in processor cycles (check_timer())."""
     story.power()
     story.console("[    0.06] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with")
     verdict = verdict_of(story, status="CREATE_IN_PROGRESS")
@@ -79,13 +79,13 @@ def test_a_timer_that_an_overloaded_host_keeps_waiting_is_not_the_images(story):
     assert "this says nothing about the image" in verdict.last_line()
 
 
-def test_a_machine_that_was_lost_in_silence_is_no_image_without_a_kernel(story):
+def test_silent_lost_machine_is_no_image_without_kernel(story):
     story.power()
     story.emit("machine", "exit", status=-9, reason="lost", message="")
     assert verdict_of(story, status="CREATE_IN_PROGRESS").outcome is Outcome.LOST
 
 
-def test_a_machine_that_is_lost_while_it_is_looked_into_is_lost(passed):
+def test_machine_lost_during_inspection_is_lost(passed):
     passed.emit("machine", "exit", status=-9, reason="lost", message="")
     asked = ['server "web": the guest could not be asked: the machine is off']
     verdict = verdict_of(passed, problems=asked)
@@ -95,7 +95,7 @@ def test_a_machine_that_is_lost_while_it_is_looked_into_is_lost(passed):
 
 
 @pytest.mark.parametrize("status", ["", "CREATE_FAILED"])
-def test_the_last_line_names_the_stage_and_what_to_do(story, status):
+def test_last_line_names_stage_and_advice(story, status):
     story.up()
     story.poll(403)
     line = verdict_of(story, status=status).last_line()
@@ -103,7 +103,7 @@ def test_the_last_line_names_the_stage_and_what_to_do(story, status):
     assert "\n" not in line
 
 
-def test_json_is_json_and_whole(story):
+def test_json_is_serialisable_and_complete(story):
     story.up()
     document = json.loads(json.dumps(verdict_of(story, status="CREATE_FAILED").to_json()))
     assert document["passed"] is False
@@ -113,14 +113,14 @@ def test_json_is_json_and_whole(story):
     assert document["facts"] == {"accelerator": "tcg"}
 
 
-def test_the_last_line_names_the_first_of_several_unmet_expectations(passed):
+def test_last_line_names_first_of_several_unmet_expectations(passed):
     verdict = verdict_of(passed, problems=["the first is wrong", "the second is wrong"])
     assert verdict.last_line() == "FAILED: the first is wrong (one of 2 reasons, see above)"
     assert verdict.unmet == ("the first is wrong", "the second is wrong")
 
 
-def test_what_heat_waits_for_is_named_where_no_server_has_to_bring_it_about(story):
-    """A wait condition that nothing signals, of a booted guest with nothing else to do."""
+def test_awaited_resource_is_named_when_no_server_is_due(story):
+    """A wait condition that nothing signals, with a booted guest that has nothing else to do."""
     story.deployed = False
     story.boot()
     story.metadata()
@@ -132,8 +132,8 @@ def test_what_heat_waits_for_is_named_where_no_server_has_to_bring_it_about(stor
     assert f'Heat waits for {kind} "wait"' in verdict.last_line()
 
 
-def test_run_that_was_given_up_is_not_a_failed_image(story):
-    """The limit passed while a hook was at work, of which nothing else is known."""
+def test_given_up_run_is_not_a_failed_image(story):
+    """The limit passed during a hook, and nothing else is known."""
     story.delivered()
     story.marker("started")
     given_up = 'given up 1800 s after it was begun, with the hook of "deployment" at work'
@@ -144,7 +144,7 @@ def test_run_that_was_given_up_is_not_a_failed_image(story):
     assert verdict.last_line().startswith("GIVEN UP: not reached: hook finished: the hook of group")
 
 
-def test_run_that_was_given_up_with_a_fault_failed(story):
+def test_given_up_run_with_fault_is_failed(story):
     story.delivered()
     story.marker("started")
     story.marker("interrupted", reason="by a reboot")
