@@ -1,4 +1,4 @@
-"""The folder in which a run leaves everything, whether it passed or not.
+"""The folder with all artifacts of a run, passed or not.
 
 A file that cannot be written never costs the verdict: the first problem is kept as a sentence in
 :attr:`Folder.problem`, and the run continues.
@@ -27,10 +27,12 @@ LAST = "last"
 PRIVATE = 0o600
 
 DATABASES = "**/cloud/*.db*"
-"""Of the clouds of a run, with their journals: parameters, user data and passwords are in them."""
+"""The databases of a run's clouds, with their journals; they contain parameters, user data and
+passwords.
+"""
 
 FULL = 64 * 1024
-"""Fewer bytes than that are no room for anything."""
+"""A disk with fewer free bytes counts as full."""
 
 # Query parameters that let their reader act in the guest's name.
 _SECRETS = re.compile(
@@ -47,7 +49,7 @@ _SENTENCES = {
 
 
 def redacted(text: str) -> str:
-    """Return text with the signatures, keys and tokens of URLs taken out."""
+    """Return text with the signatures, keys and tokens of URLs replaced."""
     return _SECRETS.sub(r"\1REDACTED", text)
 
 
@@ -62,10 +64,10 @@ def _redacted(value: Any) -> Any:
 
 
 def json_bytes(document: object, *, indent: int | None = 2) -> bytes:
-    """Return a document as JSON that every reader takes.
+    """Return a document as JSON that every reader accepts.
 
-    What JSON does not know is text: ``NaN`` and the infinities too, which Python would write as
-    words of its own (RFC 8259, 6).  A file name that is no UTF-8 keeps its bytes as escapes.
+    Values unknown to JSON become text: ``NaN`` and the infinities too, which Python would write as
+    words of its own (RFC 8259, 6).  A file name that is not UTF-8 keeps its bytes as escapes.
     """
     text = json.dumps(_finite(document), indent=indent, ensure_ascii=False, default=str)
     return text.encode("utf-8", "backslashreplace") + b"\n"
@@ -74,13 +76,13 @@ def json_bytes(document: object, *, indent: int | None = 2) -> bytes:
 def json_list(documents: Iterable[object], *, level: int = 0) -> Iterator[bytes]:
     """Yield a list of documents as :func:`json_bytes` writes it, piece by piece.
 
-    :param level: how deep it stands in what is around it.
+    :param level: the depth of the list in the surrounding document.
     """
     outer = b"\n" + b"  " * level
     inner = outer + b"  "
     empty = True
     for each in documents:
-        # A line break in a string is an escape in JSON: each that is there begins a line.
+        # Line breaks inside a string are escaped in JSON, so that each one left begins a line.
         text = json_bytes(each).rstrip().replace(b"\n", inner)
         yield (b"[" if empty else b",") + inner + text
         empty = False
@@ -118,7 +120,7 @@ def event_json(event: Event, start: float) -> dict[str, object]:
 
 
 def _host_error(path: Path, error: OSError) -> HostError:
-    # Path.is_dir() raises where one may not look; os.path.isdir() says no.
+    # Path.is_dir() raises without permission to look; os.path.isdir() returns False.
     what, hint = _SENTENCES.get(error.errno or 0, (error.strerror or str(error), ""))
     return HostError(
         f'the artifacts cannot be written to "{path}": {what}',
@@ -127,7 +129,7 @@ def _host_error(path: Path, error: OSError) -> HostError:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether the disk under a folder has no room left; then nothing on it is to be believed."""
+    """Return True when the disk under a folder is full; then no file on it can be trusted."""
     try:
         free = os.statvfs(folder)
     except OSError:
@@ -136,7 +138,7 @@ def is_full(folder: Path) -> bool:
 
 
 class Folder:
-    """A folder that is there, and what is left in it.
+    """A folder that exists, and the artifacts in it.
 
     :ivar problem: the first file that could not be written, as a sentence.
     """
@@ -185,11 +187,11 @@ class Folder:
         return self.write(name or source.name, data)
 
     def write_json(self, name: str, document: object) -> Path | None:
-        """Write a document as JSON; what JSON does not know is written as text."""
+        """Write a document as JSON; values unknown to JSON are written as text."""
         return self.write(name, json_bytes(document))
 
     def remove(self, pattern: str) -> None:
-        """Remove the files in the folder, and below it, that a pattern of ``glob`` matches."""
+        """Remove the files in the folder, and below it, that match a pattern of ``glob``."""
         try:
             for each in self.folder.glob(pattern):
                 each.unlink(missing_ok=True)
@@ -198,7 +200,7 @@ class Folder:
                 self.problem = HostError(f'"{error.filename}" cannot be removed: {error.strerror}')
 
     def write_events(self, events: Iterable[Event]) -> None:
-        """Write ``timeline.json`` (everything) and ``requests.jsonl`` (what guests asked for)."""
+        """Write ``timeline.json`` (all events) and ``requests.jsonl`` (the guests' requests)."""
         listed = list(events)
         start = next(
             (each.at for each in listed if each.source == "machine" and each.kind == "power-on"),
@@ -239,11 +241,11 @@ class Artifacts(Folder):
         if artifacts.problem:
             print(artifacts.problem, file=sys.stderr)
 
-    The folder is locked as long as this object is there, so that another run does not remove it
+    The folder is locked as long as this object exists, so that another run does not remove it
     (:mod:`hotplate.report.old_runs`).
 
-    :param base: where the folders of all runs lie; made when it is missing.
-    :param name: what the run was of.
+    :param base: the parent of the folders of all runs; made when it is missing.
+    :param name: the name of the tested image, or of the run.
     :raises HostError: when no folder can be made there.
     """
 
@@ -273,14 +275,14 @@ class Artifacts(Folder):
     def finish(
         self, verdict: Verdict, events: Iterable[Event], *, report: str | None = None
     ) -> None:
-        """Write what :meth:`Folder.finish` does, and point ``last`` at this folder."""
+        """Write the same as :meth:`Folder.finish`, and point ``last`` at this folder."""
         super().finish(verdict, events, report=report)
         self.point()
 
     def begin(self, subject: Subject) -> None:
-        """Let ``last`` point here, and leave a verdict that holds if nothing else is written.
+        """Point ``last`` at this folder, with a verdict that holds if nothing else is written.
 
-        :param subject: what is tested.
+        :param subject: the subject of the test.
         """
         unfinished = Verdict(
             subject=subject,
@@ -294,9 +296,9 @@ class Artifacts(Folder):
         self.point()
 
     def point(self) -> None:
-        """Let ``last`` point at this folder, unless that was so before and a newer run has it now.
+        """Point ``last`` at this folder, unless it pointed here before and now at a newer run.
 
-        By rename: it always points somewhere whole.
+        By rename, so that it always points at a complete folder.
         """
         link = self.base / f".{LAST}.{self.folder.name}"
         try:
@@ -313,7 +315,7 @@ class Artifacts(Folder):
                 self.problem = _host_error(self.base / LAST, error)
 
     def _newer_has_it(self) -> bool:
-        """Whether ``last`` points at a run that began later, by the time in its name."""
+        """Return True when ``last`` points at a run that began later, by the time in its name."""
         try:
             name = (self.base / LAST).readlink().name
         except OSError:

@@ -1,7 +1,7 @@
-"""What a person sees while several cases run: a line each.
+"""The progress of several cases at once: a line each.
 
-On a terminal the lines of those that run are written again and again, below what is said of those
-that have ended; elsewhere each change is a line, with the name of its case before it.
+On a terminal the lines of the running cases are redrawn below the output of those that have ended;
+elsewhere each change is a line, with the name of its case before it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hotplate.report.terminal import is_live
 from hotplate.text import clean_line
 
 INTERVAL = 0.5
-"""Seconds between two pictures of a terminal."""
+"""Seconds between two redraws of a terminal."""
 
 
 @dataclass
@@ -26,9 +26,9 @@ class _Line:
 
 
 class Board:
-    """Shows what each case is doing.
+    """Shows the activity of each case.
 
-    :param quiet: say only what is said of cases that have ended.
+    :param quiet: show only the output of cases that have ended.
     """
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
@@ -40,7 +40,7 @@ class Board:
 
     @property
     def interval(self) -> float | None:
-        """How many seconds from one :meth:`draw` to the next; None where it is not needed."""
+        """The seconds from one :meth:`draw` to the next; None where it is not needed."""
         return INTERVAL if self._live else None
 
     def begin(self, name: str) -> None:
@@ -49,7 +49,7 @@ class Board:
         self.doing(name, "starting")
 
     def doing(self, name: str, text: str) -> None:
-        """Show what a case is doing now."""
+        """Show the current activity of a case."""
         self._rows[name].doing = clean_line(text)
         if self._live:
             self.draw()
@@ -57,7 +57,7 @@ class Board:
             self._write(f"{clean_line(name)}: {clean_line(text)}\n")
 
     def end(self, name: str, lines: Sequence[str]) -> None:
-        """Take the line of a case away, and say how it ended."""
+        """Remove the line of a case, and write its result."""
         self._rows.pop(name, None)
         self.say(lines)
 
@@ -68,13 +68,13 @@ class Board:
         self.draw()
 
     def draw(self) -> None:
-        """Draw the lines of the cases that run, where they are drawn."""
+        """Draw the lines of the running cases, on a terminal."""
         if not self._live:
             return
         self._wipe()
         size = shutil.get_terminal_size()
         lines = [self._line(name, row, size.columns) for name, row in self._rows.items()]
-        # The terminal does not scroll: what has scrolled away cannot be written again.
+        # Lines that have scrolled away cannot be redrawn, so the terminal must not scroll.
         most = max(1, size.lines - 2)
         if len(lines) > most:
             lines = [*lines[: most - 1], f"... and {len(lines) - most + 1} more"]

@@ -1,6 +1,6 @@
-"""What each failed deployment wrote, whole, in a file of the artifacts.
+"""The complete output of each failed deployment, in a file of the artifacts.
 
-The cloud that knows it ends with the run, and the last line of a verdict has one line of it.
+The cloud that has it ends with the run, and the last line of a verdict has one line of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FOLDER = "deployments"
 
 
 def file_name(server: str, label: str) -> str:
-    """Where the output of a deployment is, below the run's folder."""
+    """Return the path of a deployment's output, below the run's folder."""
     return "/".join([FOLDER, *(_plain(each) for each in (server, label) if each)]) + ".txt"
 
 
@@ -23,7 +23,7 @@ def _plain(name: str) -> str:
 
 
 def write(folder: Folder, output: HookOutput, *, server: str, label: str, group: str) -> None:
-    """Leave it.
+    """Write the file.
 
     :param output: without secrets.
     :param server: its name; "" where there is only one.

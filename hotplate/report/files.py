@@ -1,4 +1,4 @@
-"""The files in which a command leaves the verdicts on its images: JUnit XML and JSON."""
+"""The files for a command's verdicts on its images: JUnit XML and JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINKS = 40
 
 @dataclass(frozen=True)
 class ResultFiles:
-    """Where the verdicts go.
+    """The destinations of the verdicts.
 
     :param junit: None for no such file.
     :param json: None for no such file.
@@ -30,7 +30,7 @@ class ResultFiles:
     several: bool
 
     def begin(self) -> None:
-        """Remove what an earlier command left, so that nobody takes it for this one's.
+        """Remove the files of an earlier command, so that nobody takes them for this one's.
 
         :raises UsageError: when a file cannot be made there.
         :raises HostError: when the old one cannot be removed.
@@ -49,7 +49,7 @@ class ResultFiles:
                 raise _cannot(file, error) from error
 
     def write(self, verdicts: Sequence[Verdict]) -> None:
-        """Write the verdicts that there are, one after the other.
+        """Write the verdicts so far, one after the other.
 
         :raises HostError: when a file cannot be written; the other one is.
         """
@@ -76,11 +76,11 @@ class ResultFiles:
 
 
 def _write(file: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file; who looks meanwhile sees the one before it, and never a part."""
+    """Write a file; readers meanwhile see the old one, and never a part."""
     target = file if _is_stream(file) else file.with_name(f".{file.name}.new")
     try:
         if target != file:
-            # Of a command that was killed, or a link that somebody else has put there.
+            # Left by a killed command, or a link that somebody else has put there.
             target.unlink(missing_ok=True)
         with target.open("wb" if target == file else "xb") as stream:
             stream.writelines(pieces)
@@ -94,9 +94,9 @@ def _write(file: Path, pieces: Iterable[bytes]) -> None:
 
 
 def _is_stream(file: Path) -> bool:
-    """Whether a path takes what it is given, and is nobody's to remove or to replace.
+    """Return True for a path to write into, never to remove or replace.
 
-    That is a device, a pipe, and what a process has open: /dev/stdout is a link into /proc, also
+    That is a device, a pipe, or an open file of a process: /dev/stdout is a link into /proc, also
     where it leads on to a regular file.
     """
     path = file.absolute()

@@ -1,4 +1,4 @@
-"""How long each stage took in earlier runs, to show a person what to expect."""
+"""The durations of the stages in earlier runs, as estimates for the progress display."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ KEYS = 100
 class History:
     """A small file of stage times, by a key such as an image's hash with the accelerator.
 
-    A file that is missing, damaged or cannot be written is no reason to stop: expectations are
-    then unknown.
+    A file that is missing, damaged or cannot be written is no reason to stop: estimates are then
+    unknown.
 
     ::
 
@@ -42,7 +42,7 @@ class History:
         }
 
     def record(self, key: str, stages: Iterable[StageTime]) -> None:
-        """Remember the stages that a run reached; the oldest runs and keys are forgotten."""
+        """Store the stages that a run reached; the oldest runs and keys are dropped."""
         entries = self._read()
         entry = entries.pop(key, {})
         for each in stages:

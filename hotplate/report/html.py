@@ -44,7 +44,7 @@ MOST_SIZES = 40
 
 MOST_ROWS = 2000
 PIECES = 1000
-"""So many pieces of a template are encoded and written together."""
+"""The number of pieces of a template that are encoded and written together."""
 COMPARED = ("facts", "hooks", "packages", "services", "users")
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -64,11 +64,11 @@ class RunReport:
 
 @dataclass(frozen=True)
 class Cell:
-    """How one test went on one image, as :func:`results` shows it.
+    """The result of one test on one image, as :func:`results` shows it.
 
-    :param outcome: ``passed``, ``skipped``, or whose fault it is that it failed (Outcome's words).
+    :param outcome: ``passed``, ``skipped``, or the kind of failure (Outcome's words).
     :param report: the test's own report, relative to the page; "" when there is none.
-    :param note: what else is to be said of it.
+    :param note: a remark.
     """
 
     outcome: str
@@ -78,7 +78,7 @@ class Cell:
 
 
 def _finalize(value: object) -> object:
-    """Clean what a page shows; Jinja2 escapes it then."""
+    """Clean a value for a page; Jinja2 escapes it afterwards."""
     if isinstance(value, Markup):
         return value
     return "\n".join(clean(line) for line in str(value).split("\n"))
@@ -139,7 +139,7 @@ def matrix(runs: Sequence[RunReport]) -> str:
 
 
 def matrix_pieces(runs: Sequence[RunReport]) -> Iterator[bytes]:
-    """Yield what :func:`matrix` returns, in UTF-8, while it is made."""
+    """Yield the page of :func:`matrix`, in UTF-8, while it is made."""
     return _page(f"{len(runs)} runs", runs)
 
 
@@ -164,7 +164,7 @@ def results(images: Sequence[str], rows: Mapping[str, Mapping[str, Cell]]) -> st
 
 
 def images(document: Mapping[str, Any]) -> str:
-    """Return the report of two images that were compared.
+    """Return the report of the comparison of two images.
 
     :param document: the comparison, as ``hotplate diff --json`` prints it.
     """
@@ -242,7 +242,7 @@ class _Run:
 
 
 def _together(run: RunReport) -> Markup:
-    """Return a timeline with a band for each server, "" where there is one server alone."""
+    """Return a timeline with a band for each server, "" where there is only one server."""
     names = {each.id: each.name for each in run.verdict.servers}
     if len(names) < 2 or not run.events:
         return Markup("")
@@ -273,7 +273,7 @@ class _Server:
 
 @dataclass(frozen=True)
 class _Row:
-    """A stage of a server: when it was reached, and its bar in percent of the whole time."""
+    """A stage of a server: the time, and its bar in percent of the whole time."""
 
     stage: Stage
     kind: str
@@ -290,7 +290,7 @@ def _rows(server: ServerResult, at_fault: Diagnosis | None) -> list[_Row]:
     for each in server.stages:
         if each.seconds is None:
             if at_fault is not None and each.stage == at_fault.stage:
-                # What to do stands at the top, and need not be what the stage advises.
+                # The advice stands at the top, and may differ from that of the stage.
                 rows.append(_Row(each.stage, "fault", each.absence, redacted(at_fault.seen)))
             else:
                 rows.append(_Row(each.stage, "missing", each.absence, ""))
@@ -353,7 +353,7 @@ def _screenshot(run: RunReport) -> str:
 
 
 def _requests(events: Sequence[Event], asked: Sequence[Event]) -> list[tuple[str, str]]:
-    """Return when each request was served, in seconds from power-on, and what it was."""
+    """Return for each request the seconds from power-on, and its description."""
     zero = next((e.at for e in events if e.source == "machine"), None)
     if zero is None:
         zero = next((e.at for e in events if classify.is_request(e)), 0.0)

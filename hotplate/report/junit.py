@@ -15,7 +15,7 @@ from hotplate.errors import Outcome
 from hotplate.text import clean
 from hotplate.verdict.verdict import ServerResult, Verdict
 
-# What XML 1.0 cannot carry, not even as a character reference.
+# Characters that XML 1.0 cannot carry, not even as a character reference.
 _FORBIDDEN = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -60,7 +60,7 @@ def _suite(verdict: Verdict) -> ET.Element:
 
 
 def _stages(suite: ET.Element, verdict: Verdict, server: ServerResult) -> bool:
-    """Return the stages of one server; True when the fault is one of them."""
+    """Add the stages of one server; return True when the fault is one of them."""
     decides = server.id == verdict.decided_by
     at_fault = verdict.diagnosis.stage if verdict.diagnosis and decides else None
     name = server.name if len(verdict.servers) > 1 else ""
@@ -81,7 +81,7 @@ def _stages(suite: ET.Element, verdict: Verdict, server: ServerResult) -> bool:
 def _case(
     suite: ET.Element, verdict: Verdict, name: str, seconds: float, *, server: str = ""
 ) -> ET.Element:
-    """Return a test case; of one server, where there are several."""
+    """Return a new test case; the name of the server is part of it where there are several."""
     return ET.SubElement(
         suite,
         "testcase",
@@ -103,13 +103,13 @@ def _failure(case: ET.Element, verdict: Verdict) -> None:
 
 
 COUNTED = ("tests", "failures", "errors", "skipped")
-"""What the document says of all its suites together."""
+"""The counts over all suites of the document."""
 
 
 def pieces(verdicts: Sequence[Verdict]) -> Iterator[bytes]:
     """Yield the verdicts as one JUnit document, UTF-8, a suite at a time.
 
-    The counts of all stand at its top, so each suite is made twice: that takes a fraction of a
+    The total counts stand at its top, so each suite is made twice: that takes a fraction of a
     millisecond, and no memory for the others.
     """
     end = b"</testsuites>"
@@ -141,5 +141,5 @@ def _root(verdicts: Iterable[Verdict]) -> ET.Element:
 
 
 def to_xml(verdicts: Sequence[Verdict]) -> bytes:
-    """Return the document of :func:`pieces` whole."""
+    """Return the whole document of :func:`pieces`."""
     return b"".join(pieces(verdicts))

@@ -18,10 +18,10 @@ _NOWHERE = -(1 << 62)
 
 
 class KeptRuns(Sequence[RunReport]):
-    """What is known of each case that has ended, in the order of the cases.
+    """The runs of the cases that have ended, in the order of the cases.
 
-    A verdict is some ten kilobytes of objects.  In memory there is only where each lies; each is
-    read when it is asked for.
+    A verdict is some ten kilobytes of objects.  Only the place of each is in memory; each is read
+    when it is asked for.
 
     ::
 
@@ -31,7 +31,7 @@ class KeptRuns(Sequence[RunReport]):
             files.write(runs.verdicts)
 
     :param names: of the cases, in their order.
-    :param folder: where they lie; None for in memory.
+    :param folder: the folder of their file; None for in memory.
     """
 
     def __init__(self, names: Sequence[str], *, folder: Path | None = None) -> None:
@@ -47,19 +47,19 @@ class KeptRuns(Sequence[RunReport]):
         self.close()
 
     def close(self) -> None:
-        """Keep none any longer."""
+        """Drop all runs."""
         self._places = array("q", [_NOWHERE]) * len(self._places)
         self._count = 0
         self._spool.close()
 
     def add(self, name: str, run: RunReport) -> None:
-        """Keep the run of a case; it takes the place of an earlier one of its name."""
+        """Keep the run of a case; it replaces an earlier one of its name."""
         number = self._numbers[name]
         self._count += self._places[number] == _NOWHERE
         self._places[number] = self._spool.add(zlib.compress(pickle.dumps(run)))
 
     def has(self, name: str) -> bool:
-        """Whether a case has ended."""
+        """Return True when a case has ended."""
         number = self._numbers.get(name)
         return number is not None and self._places[number] != _NOWHERE
 
@@ -87,7 +87,7 @@ class KeptRuns(Sequence[RunReport]):
         return self._read(places[index])
 
     def _there(self) -> Iterator[int]:
-        """Yield where each lies."""
+        """Yield the places of the runs."""
         return (place for place in self._places if place != _NOWHERE)
 
     def _read(self, place: int) -> RunReport:

@@ -1,4 +1,4 @@
-"""The folders of earlier runs, which go when a user wants only so many of them."""
+"""Remove the folders of earlier runs, down to the number that the user wants to keep."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _OF_A_RUN = re.compile(r"\d{8}T\d{6}Z-.")
 
 
 def remove_old_runs(base: Path, keep: int) -> list[str]:
-    """Remove the folders of earlier runs but for the newest.
+    """Remove the folders of earlier runs except the newest.
 
-    One of a run that still goes on stays, as does the one that ``last`` points to, and whatever has
-    no name as :class:`~hotplate.report.artifacts.Artifacts` gives it (the session of ``hotplate
+    The folder of a run in progress stays, as does the one that ``last`` points to, and any with a
+    name other than :class:`~hotplate.report.artifacts.Artifacts` gives (the session of ``hotplate
     up``).
 
-    :param base: where the folders of all runs lie.
+    :param base: the parent of the folders of all runs.
     :param keep: how many of the newest stay.
-    :return: what could not be removed, a sentence each.
+    :return: the folders that could not be removed, a sentence each.
     """
     try:
         last = (base / LAST).resolve()
-        # By name is by time.  What a link names is nobody's to remove.
+        # The order of names is that of time.  The target of a link is not ours to remove.
         folders = sorted(
             each
             for each in base.iterdir()

@@ -14,11 +14,11 @@ RIGHT = 16
 ROW = 22
 BAR = 14
 FLAG_ROW = 15
-# A picture with more rows of one lane is no picture any more.
+# More rows in one lane are illegible.
 MOST_ROWS = 10
 # Above that, moments that would cover each other are drawn once.
 MOST_MOMENTS = 400
-# As wide as a letter of the picture's text, about, for the labels that fit into a bar.
+# The approximate width of a letter of the picture, for the labels that fit into a bar.
 LETTER = 6.4
 BOLD = 7.0
 MOST_TICKS = 12
@@ -29,7 +29,7 @@ def _esc(text: str) -> str:
 
 
 def ticks(first: float, last: float) -> list[float]:
-    """Return round times between two, at most :data:`MOST_TICKS` of them or so."""
+    """Return round times between two, about :data:`MOST_TICKS` of them at most."""
     length = max(last - first, 0.001)
     rough = length / MOST_TICKS
     power = 10 ** math.floor(math.log10(rough))
@@ -87,7 +87,7 @@ class Picture:
         return parts
 
     def _place_flags(self) -> list[tuple[int, float, str, float]]:
-        """Give each stage's name the first row in which it has room: (row, left, name, time)."""
+        """Give each stage's name the first row with room for it: (row, left, name, time)."""
         ends: list[float] = []
         placed = []
         for name, seconds in self._timeline.flags:

@@ -1,4 +1,4 @@
-"""Pieces of data that lie on the disk until they are wanted again."""
+"""A store on the disk for pieces of data that are read again later."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import IO, Self
 
 _LENGTH = struct.Struct("<Q")
-"""Stands before each piece in the file."""
+"""The header of each piece in the file: its length."""
 
 
 class Spool:
     """Keeps pieces of data in a file without a name, which goes with the process.
 
-    What has no room on the disk is kept in memory: no piece is lost for want of either.
+    A piece for which the disk has no room is kept in memory, so that none is lost.
 
     ::
 
@@ -23,7 +23,7 @@ class Spool:
             place = spool.add(b"...")
             spool.read(place)
 
-    :param folder: in which the file is; None keeps all in memory.
+    :param folder: the folder of the file; None keeps all in memory.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -39,7 +39,7 @@ class Spool:
         self.close()
 
     def add(self, data: bytes) -> int:
-        """Keep a piece; returns its place, for :meth:`read`."""
+        """Keep a piece; return its place, for :meth:`read`."""
         if self._folder is None:
             return self._remember(data)
         try:
@@ -60,7 +60,7 @@ class Spool:
         return os.pread(handle, length, place + _LENGTH.size)
 
     def close(self) -> None:
-        """Give the disk its room back; what was kept is gone."""
+        """Free the disk space; all pieces are gone."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -71,13 +71,13 @@ class Spool:
         return -len(self._in_memory)
 
     def _write(self, record: bytes) -> int:
-        """Append a record; returns where it begins.
+        """Append a record; return the place where it begins.
 
         :raises OSError: when there is no room for all of it.
         """
         file = self._opened()
         place = self._end
-        # What broke off is written over by the next one.
+        # A partial record is overwritten by the next one.
         if os.pwrite(file.fileno(), record, place) < len(record):
             raise OSError(f"no room for {len(record)} bytes")
         self._end += len(record)

@@ -1,6 +1,6 @@
-"""What a person sees during a run, and at its end.
+"""The terminal output during a run, and at its end.
 
-On a terminal one line lives (stage, elapsed, expected); elsewhere each stage is one plain line.
+On a terminal one line is live (stage, elapsed, expected); elsewhere each stage is one plain line.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _BAR = 20
 
 
 def is_live(stream: TextIO) -> bool:
-    """Return True when a line that is written again and again is of use on the stream."""
+    """Return True when a line can be redrawn on the stream."""
     return stream.isatty()
 
 
 class Progress:
     """Shows the stages of one run as they are reached.
 
-    A context manager; :meth:`reached` is what :class:`~hotplate.verdict.tracker.StageTracker` is
-    given as ``on_reached``.
+    A context manager; :meth:`reached` is for ``on_reached`` of
+    :class:`~hotplate.verdict.tracker.StageTracker`.
 
     :param expected: seconds from power-on to each stage in earlier runs.
     :param stages: those that the run is expected to reach.
-    :param quiet: say nothing at all.
+    :param quiet: write nothing at all.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Progress:
             self._wipe()
 
     def powered(self, at: float | None = None) -> None:
-        """Count elapsed times from here, where the first machine was switched on."""
+        """Count elapsed times from here, the power-on of the first machine."""
         if not self._powered:
             self._start = time.monotonic() if at is None else at
         self._powered = True
@@ -95,7 +95,7 @@ class Progress:
             done = self._done.setdefault(server, set())
             if mark.stage in done:
                 return
-            # Stages that a later one proves are not waited for any more.
+            # Do not wait for stages that a later one proves.
             if mark.stage in self._stages:
                 done.update(self._stages[: self._stages.index(mark.stage) + 1])
             self._waiting = self._next()
@@ -109,7 +109,7 @@ class Progress:
             self._write(f"{elapsed:7.1f} s  {whose}{mark.stage}{estimate}\n")
 
     def _next(self) -> Stage | None:
-        """Return the first stage that some server is still on its way to."""
+        """Return the first stage that some server has not reached yet."""
         done = set.intersection(*self._done.values())
         return next((stage for stage in self._stages if stage not in done), None)
 
@@ -178,7 +178,7 @@ def _servers(verdict: Verdict) -> list[str]:
 
 
 def _deployments(verdict: Verdict) -> list[str]:
-    """How far each deployment came, where there are several."""
+    """Return the progress of each deployment, where there are several."""
     rows = [(server.name, each) for server in verdict.servers for each in server.deployments]
     if len(rows) < 2:
         return []
@@ -191,7 +191,7 @@ def _deployments(verdict: Verdict) -> list[str]:
 
 
 def summary(verdict: Verdict) -> str:
-    """Return the final block; its last line is PASSED, or the stage and what to look at."""
+    """Return the final block; its last line is PASSED, or the stage and the advice."""
     lines = [*_servers(verdict), *_deployments(verdict)]
     if lines:
         lines.insert(0, "")
@@ -215,7 +215,7 @@ def summary(verdict: Verdict) -> str:
         lines += [f"  {clean(line)[:VALUE_WIDTH]}" for line in verdict.diagnosis.evidence]
     if lines:
         lines.append("")
-    # Of a run that did not pass, one reason is in the last line.
+    # The last line already has one reason of a run that did not pass.
     shown = verdict.reasons if verdict.passed else verdict.reasons[:-1]
     lines += [clean(one_line(reason)) for reason in shown if reason not in verdict.unmet]
     if verdict.status:

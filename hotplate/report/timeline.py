@@ -1,4 +1,4 @@
-"""A run as lanes of spans, from both ends: what the guest's console tells, what was served to it.
+"""A run as lanes of spans from both ends: the guest's console, and the requests served to it.
 
 The model of the report's picture; times are seconds from power-on.
 """
@@ -18,7 +18,7 @@ from hotplate.verdict.tracker import StageTracker
 
 
 class Tone(StrEnum):
-    """How a span is to look."""
+    """The appearance of a span."""
 
     GUEST = "guest"
     SERVED = "served"
@@ -29,7 +29,7 @@ class Tone(StrEnum):
 
 @dataclass
 class Span:
-    """Something that lasted, or a moment.
+    """A period of time, or a moment.
 
     :param end: None for a moment.
     :param label: is written where there is room for it.
@@ -44,7 +44,7 @@ class Span:
 
     @property
     def stop(self) -> float:
-        """Where it ends in the picture; a point ends where it starts."""
+        """The end in the picture; a moment ends where it starts."""
         return self.start if self.end is None else self.end
 
 
@@ -52,7 +52,7 @@ class Span:
 class Lane:
     """A row of the picture.
 
-    :param side: ``guest`` or ``harness``: who saw it.
+    :param side: ``guest`` or ``harness``: the source of its events.
     """
 
     title: str
@@ -100,7 +100,7 @@ TITLES = {
 
 
 class _Builder:
-    """Reads events once and opens and closes spans as they tell."""
+    """Reads events once and opens and closes spans accordingly."""
 
     def __init__(self, start: float) -> None:
         self.start = start
@@ -125,7 +125,7 @@ class _Builder:
             span.detail = detail or span.detail
 
     def close(self) -> None:
-        """Let what never ended last to the end of the picture."""
+        """Let spans without an end last to the end of the picture."""
         for span in self._open.values():
             span.end = self.now
             span.detail += " (not finished)"
@@ -209,7 +209,7 @@ class _Builder:
             self.moment("machine", event.kind, Tone.BAD if bad else Tone.PLAIN, text)
 
     def _state(self, label: str, key: str, text: str, lasts: object) -> None:
-        """End what is shown of a link, and begin to show what it is from now on."""
+        """End the current span of a link's state, and begin the next one."""
         self.finish("machine", key)
         if lasts:
             self.begin("machine", key, label, Tone.BAD, text)
@@ -287,7 +287,7 @@ def build_together(events: Iterable[Event], servers: Mapping[str, str]) -> Timel
 
 
 def _band(events: list[Event], server: str, start: float) -> list[Span]:
-    """Return a server's way from power-on: what it was about to reach, and its hooks."""
+    """Return a server's progress from power-on: a span up to each stage, and its hooks."""
     builder = _Builder(start)
     for event in events:
         builder.see(event)

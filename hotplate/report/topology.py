@@ -1,6 +1,6 @@
-"""The networks of a run as a picture: a line for each, and the servers hang from those they are on.
+"""The networks of a run as a picture: a line for each, with the servers hanging from theirs.
 
-A template draws it; here is only where everything goes, in the picture's units.
+A template draws it; this module only computes the positions, in the picture's units.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ BOX = 30
 BOX_WITH_IMAGE = 46
 MOST_SERVERS = 24
 MOST_NETWORKS = 24
-"""Of more than these a picture shows nothing; they are counted."""
+"""Servers and networks beyond these limits are counted, not shown."""
 LETTERS = 24
-"""As many letters of a server's name fit into its box."""
+"""The number of letters of a server's name that fit into its box."""
 COLOURS = 4
-"""Networks have so many colours in turn; see the style."""
+"""The number of colours for networks, used in turn; see the style."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True)
 class PortLine:
-    """What a server hangs from its network by."""
+    """The line between a server and its network."""
 
     label: str
     x: int
@@ -48,7 +48,7 @@ class PortLine:
 
 @dataclass(frozen=True)
 class Box:
-    """A server; ``title`` is its whole name, ``image`` what it boots, where there are several."""
+    """A server; ``title`` is its whole name, ``image`` its image, where there are several."""
 
     label: str
     title: str
@@ -59,7 +59,7 @@ class Box:
 
 @dataclass
 class Drawing:
-    """All of it; ``more`` counts the servers and networks that are left out, "" when none is."""
+    """The picture; ``more`` counts the omitted servers and networks, "" when none is."""
 
     width: int
     height: int
@@ -72,7 +72,7 @@ class Drawing:
 
 
 def draw(topology: Topology) -> Drawing | None:
-    """Return where everything goes; None where no server is on a network."""
+    """Return the positions of the picture; None where no server is on a network."""
     networks = [*topology.networks.values()][:MOST_NETWORKS]
     if not networks:
         return None
@@ -103,7 +103,7 @@ def _add_line(drawing: Drawing, number: int, network: Network) -> None:
 
 
 def _ports(networks: list[Network], identity: str) -> list[tuple[int, str]]:
-    """Return the number of the network of each of a server's ports, and the addresses there."""
+    """Return for each of a server's ports the number of its network, and its addresses."""
     return [
         (number, " ".join(port.addresses))
         for number, network in enumerate(networks)

@@ -20,7 +20,7 @@ def verdict_of(story, artifacts):
     return story.result(artifacts=str(artifacts.folder))
 
 
-def test_everything_is_there_and_private(passed, tmp_path):
+def test_artifacts_are_complete_and_private(passed, tmp_path):
     artifacts = Artifacts(tmp_path / "deep" / "base", "a.qcow2")
     template = tmp_path / "stack.yaml"
     template.write_text("heat_template_version: 2021-04-16\n")
@@ -50,7 +50,7 @@ def no_json(word):
     raise ValueError(f"{word} is no JSON")
 
 
-def test_numbers_that_json_does_not_know_are_text(passed, tmp_path):
+def test_nan_and_infinity_are_written_as_text(passed, tmp_path):
     """RFC 8259, 6: readers such as jq refuse the words that Python writes for them."""
     artifacts = Artifacts(tmp_path, "x")
     outputs = {"load": float("nan"), "limits": [{"most": float("inf")}, 1.5]}
@@ -81,7 +81,7 @@ def test_last_is_swapped_and_never_missing(tmp_path):
     assert not [path for path in base.iterdir() if path.name.startswith(".")]
 
 
-def test_last_stays_at_a_newer_run_when_an_older_one_ends(passed, tmp_path, monkeypatch):
+def test_last_stays_at_newer_run_when_older_one_ends(passed, tmp_path, monkeypatch):
     gmtime = time.gmtime
 
     def begun_at(moment):
@@ -100,7 +100,7 @@ def test_last_stays_at_a_newer_run_when_an_older_one_ends(passed, tmp_path, monk
     assert (tmp_path / "last").resolve() == set_back.folder
 
 
-def test_two_runs_of_one_image_in_one_second_do_not_meet(tmp_path):
+def test_folders_of_runs_in_same_second_differ(tmp_path):
     assert len({Artifacts(tmp_path, "same").folder for _ in range(5)}) == 5
 
 
@@ -111,11 +111,11 @@ def test_two_runs_of_one_image_in_one_second_do_not_meet(tmp_path):
         ("http://s/v1/A/c/o?temp_url_sig=abcdef&temp_url_expires=1", ["abcdef"]),
     ],
 )
-def test_what_lets_its_reader_act_is_taken_out(text, gone):
+def test_secret_is_redacted(text, gone):
     assert all(word not in redacted(text) for word in gone)
 
 
-def test_events_are_redacted_also_when_who_emitted_them_forgot(story, tmp_path):
+def test_written_events_are_redacted(story, tmp_path):
     story.power()
     story.request("swift", "PUT", "/v1/A/c/o?temp_url_sig=TOPSECRET", 201)
     artifacts = Artifacts(tmp_path, "x")
@@ -124,14 +124,14 @@ def test_events_are_redacted_also_when_who_emitted_them_forgot(story, tmp_path):
         assert "TOPSECRET" not in path.read_text()
 
 
-def test_a_base_that_is_a_file_is_one_sentence(tmp_path):
+def test_base_that_is_a_file_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="cannot be written") as caught:
         Artifacts(tmp_path / "file" / "base", "x")
     assert "\n" not in caught.value.message
 
 
-def test_a_missing_template_is_one_sentence_and_no_end(passed, tmp_path):
+def test_missing_template_is_reported_without_stopping(passed, tmp_path):
     artifacts = Artifacts(tmp_path, "x")
     assert artifacts.copy(tmp_path / "none.yaml") is None
     assert 'none.yaml" cannot be read' in str(artifacts.problem)
@@ -156,7 +156,7 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.root
-def test_a_full_disk_keeps_the_verdict(passed, small_disk):
+def test_verdict_is_written_on_full_disk(passed, small_disk):
     artifacts = Artifacts(small_disk, "x")
     verdict = verdict_of(passed, artifacts)
     artifacts.finish(verdict, passed.events, report="x" * 200_000)
@@ -167,7 +167,7 @@ def test_a_full_disk_keeps_the_verdict(passed, small_disk):
 
 
 @pytest.mark.root
-def test_a_read_only_folder_is_one_sentence(passed, small_disk):
+def test_read_only_folder_is_one_sentence(passed, small_disk):
     artifacts = Artifacts(small_disk, "x")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     artifacts.finish(verdict_of(passed, artifacts), passed.events)
@@ -176,7 +176,7 @@ def test_a_read_only_folder_is_one_sentence(passed, small_disk):
         Artifacts(small_disk, "y")
 
 
-def test_a_folder_of_somebody_else_is_one_sentence(tmp_path):
+def test_folder_without_permission_is_one_sentence(tmp_path):
     tmp_path.chmod(0o500)
     was = os.geteuid()
     if was == 0:

@@ -1,4 +1,4 @@
-"""The lines of several cases: written again on a terminal, one a change elsewhere."""
+"""The lines of several cases: redrawn on a terminal, one for each change elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Terminal(io.StringIO):
         return True
 
     def screen(self) -> list[str]:
-        """What a terminal shows of it, by the two sequences of ECMA-48 that are used."""
+        """Return the screen of a terminal, by the two sequences of ECMA-48 that are used."""
         lines: list[str] = [""]
         for part in self.getvalue().replace("\x1b[J", "").split("\x1b["):
             number, up, text = part.partition("A")
@@ -42,7 +42,7 @@ def size(monkeypatch):
     return of
 
 
-def test_each_change_is_a_line_with_the_name_of_its_case():
+def test_each_change_is_a_line_with_its_case():
     stream = io.StringIO()
     board = Board(stream)
     board.begin("web.qcow2 ec2")
@@ -55,7 +55,7 @@ def test_each_change_is_a_line_with_the_name_of_its_case():
     assert board.interval is None
 
 
-def test_on_a_terminal_each_case_has_one_line_below_those_that_ended(size):
+def test_running_cases_are_drawn_below_ended_ones(size):
     stream = Terminal()
     board = Board(stream)
     for name in ("one", "two"):
@@ -69,7 +69,7 @@ def test_on_a_terminal_each_case_has_one_line_below_those_that_ended(size):
     assert board.interval
 
 
-def test_no_more_lines_than_the_terminal_has(size):
+def test_lines_fit_the_terminal(size):
     size(30, 6)
     stream = Terminal()
     board = Board(stream)
@@ -82,7 +82,7 @@ def test_no_more_lines_than_the_terminal_has(size):
 
 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
-def test_a_quiet_one_says_how_cases_end(kind):
+def test_quiet_board_shows_only_results(kind):
     stream = kind()
     board = Board(stream, quiet=True)
     board.begin("one")
@@ -92,7 +92,7 @@ def test_a_quiet_one_says_how_cases_end(kind):
 
 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
-def test_what_a_guest_chose_is_one_clean_line(kind, size):
+def test_guest_text_is_one_clean_line(kind, size):
     stream = kind()
     board = Board(stream)
     board.begin("one")

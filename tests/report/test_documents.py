@@ -1,6 +1,6 @@
-"""The documents of many verdicts, written piece by piece: the same as when each was made whole.
+"""Documents of many verdicts, written in pieces, equal those that were made whole.
 
-What is in ``documents`` was written by the code that made them whole.
+The files in ``documents`` were written by the code that made them whole.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hotplate.verdict.verdict import (
 EXPECTED = Path(__file__).parent / "documents"
 DELIVERED = Stage("deployment delivered")
 STRANGE = 'caf\u00e9 <a href="x">&\x1b[31m\x00 \U0001f600 \udc80 \ufffe'
-"""What a guest may write: beyond ASCII, markup, controls, half a surrogate, no character."""
+"""Text that a guest may write: beyond ASCII, markup, controls, half a surrogate, no character."""
 
 
 def stages(reached: int, evidence: str = "evidence") -> tuple[StageTime, ...]:
@@ -58,7 +58,7 @@ def passed(name: str) -> Verdict:
 
 
 def sample() -> list[Verdict]:
-    """One of each kind, in the order of their cases."""
+    """One verdict of each kind, in the order of their cases."""
     diagnosis = Diagnosis(
         "poll-refused",
         DELIVERED,
@@ -97,7 +97,7 @@ def sample() -> list[Verdict]:
 
 
 def kept(verdicts: list[Verdict], **words: Path) -> KeptRuns:
-    """Keep verdicts as they come back: the last one first."""
+    """Keep verdicts in the order in which cases end: the last one first."""
     names = [str(each.subject) for each in verdicts]
     runs = KeptRuns(names, **words)
     for name, verdict in reversed([*zip(names, verdicts, strict=True)]):
@@ -116,20 +116,20 @@ def expected(name: str) -> list[bytes]:
     return [(EXPECTED / f"{name}.{suffix}").read_bytes() for suffix in ("xml", "json")]
 
 
-def test_junit_and_json_of_several(tmp_path):
+def test_junit_and_json_of_several_verdicts(tmp_path):
     assert written(tmp_path, sample()) == expected("several")
 
 
-def test_junit_and_json_of_one(tmp_path):
+def test_junit_and_json_of_one_verdict(tmp_path):
     assert written(tmp_path, sample()[1:2], several=False) == expected("one")
 
 
-def test_junit_and_json_of_none(tmp_path):
+def test_junit_and_json_of_no_verdict(tmp_path):
     assert written(tmp_path, []) == expected("none")
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
-def test_how_the_cases_went(tmp_path, number):
+def test_results_of_last_cases_are_written(tmp_path, number):
     last = LastCases(tmp_path)
     for each in sample()[:number]:
         case = Case(str(each.subject), Path(each.subject.image), TemplateChoice(Path("t.yaml")))
@@ -138,7 +138,7 @@ def test_how_the_cases_went(tmp_path, number):
     assert (tmp_path / "cases.json").read_bytes() == (EXPECTED / f"cases{number}.json").read_bytes()
 
 
-def test_the_page_of_all_is_what_its_template_makes(monkeypatch):
+def test_matrix_pieces_equal_the_rendered_template(monkeypatch):
     monkeypatch.setattr(html, "PIECES", 10)
     runs = kept(sample())
     pieces = [*html.matrix_pieces(runs)]
@@ -148,7 +148,7 @@ def test_the_page_of_all_is_what_its_template_makes(monkeypatch):
     assert b"".join(pieces) == whole.encode("utf-8", "replace")
 
 
-def test_who_looks_while_it_is_written_sees_what_was_there(tmp_path):
+def test_reader_sees_old_file_while_new_one_is_written(tmp_path):
     file = tmp_path / "j.xml"
     files = ResultFiles(file, None, several=True)
     files.begin()
@@ -166,7 +166,7 @@ def test_who_looks_while_it_is_written_sees_what_was_there(tmp_path):
     assert [*tmp_path.iterdir()] == [file]
 
 
-def test_what_cannot_be_made_leaves_what_was_there(tmp_path):
+def test_old_file_stays_when_new_one_fails(tmp_path):
     file = tmp_path / "v.json"
     files = ResultFiles(None, file, several=True)
     files.write(sample()[:1])
@@ -178,7 +178,7 @@ def test_what_cannot_be_made_leaves_what_was_there(tmp_path):
 
 
 class Alive(Sequence):
-    """So many runs, each made when it is asked for; notes how many are there at a time."""
+    """Verdicts made on demand; notes how many exist at a time."""
 
     def __init__(self, number: int, *, verdicts: bool) -> None:
         self.number = number
@@ -200,7 +200,7 @@ class Alive(Sequence):
 
 
 @pytest.mark.parametrize("what", ["JUnit", "JSON", "page"])
-def test_no_document_has_all_verdicts_in_memory(tmp_path, what):
+def test_document_keeps_few_verdicts_in_memory(tmp_path, what):
     runs = Alive(200, verdicts=what != "page")
     if what == "page":
         Folder(tmp_path).write_pieces("matrix.html", html.matrix_pieces(runs))
@@ -213,7 +213,7 @@ def test_no_document_has_all_verdicts_in_memory(tmp_path, what):
     assert runs.most < 10
 
 
-def test_no_document_has_itself_in_memory():
+def test_document_is_made_in_small_pieces():
     runs = Alive(200, verdicts=False)
     verdicts = Alive(200, verdicts=True)
     for pieces in (
@@ -226,8 +226,8 @@ def test_no_document_has_itself_in_memory():
 
 
 @pytest.mark.parametrize("regular", [True, False])
-def test_what_a_process_has_open_is_written_to_and_stays(tmp_path, regular):
-    """As /dev/stdout is, which leads to /proc/self/fd/1."""
+def test_open_file_of_process_is_written_and_kept(tmp_path, regular):
+    """As /dev/stdout, which leads to /proc/self/fd/1."""
     output = tmp_path / "output"
     if not regular:
         os.mkfifo(output)
@@ -245,7 +245,7 @@ def test_what_a_process_has_open_is_written_to_and_stays(tmp_path, regular):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["output", "stdout"]
 
 
-def test_a_link_of_the_users_is_replaced_by_the_file(tmp_path):
+def test_users_link_is_replaced_by_file(tmp_path):
     old = tmp_path / "old.xml"
     old.write_text("old")
     link = tmp_path / "j.xml"
@@ -258,7 +258,7 @@ def test_a_link_of_the_users_is_replaced_by_the_file(tmp_path):
     assert old.read_text() == "old"
 
 
-def test_a_link_where_the_new_file_is_made_is_not_followed(tmp_path):
+def test_link_at_temporary_name_is_not_followed(tmp_path):
     """Others may write to the folder, as to /tmp."""
     victim = tmp_path / "victim"
     victim.write_text("mine")

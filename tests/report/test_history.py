@@ -7,7 +7,7 @@ from hotplate.verdict.stages import Stage
 from hotplate.verdict.verdict import StageTime
 
 
-def test_the_median_of_the_last_runs_is_expected(tmp_path):
+def test_median_of_last_runs_is_expected(tmp_path):
     history = History(tmp_path / "cache" / "history.json")
     assert history.expected("image") == {}
     for seconds in (100.0, *range(10, 10 + RUNS)):
@@ -22,7 +22,7 @@ def test_the_median_of_the_last_runs_is_expected(tmp_path):
     assert history.expected("image") == {Stage.BOOTED: 14.5}
 
 
-def test_it_does_not_grow_for_ever(tmp_path):
+def test_history_is_bounded(tmp_path):
     history = History(tmp_path / "history.json")
     for number in range(KEYS + 5):
         history.record(f"image {number}", [StageTime(Stage.BOOTED, 1.0)])
@@ -31,7 +31,7 @@ def test_it_does_not_grow_for_ever(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"image": 3}', '{"image": {"booted": ["x"]}}'])
-def test_a_damaged_file_is_no_history(tmp_path, text):
+def test_damaged_file_is_no_history(tmp_path, text):
     path = tmp_path / "history.json"
     path.write_text(text)
     history = History(path)
@@ -40,6 +40,6 @@ def test_a_damaged_file_is_no_history(tmp_path, text):
     assert history.expected("image") == {Stage.BOOTED: 2.0}
 
 
-def test_a_place_that_cannot_be_written_is_no_failure(tmp_path):
+def test_unwritable_file_is_no_failure(tmp_path):
     (tmp_path / "file").write_text("")
     History(tmp_path / "file" / "history.json").record("image", [StageTime(Stage.BOOTED, 2.0)])

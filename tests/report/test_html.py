@@ -1,4 +1,4 @@
-"""The report, as text and as a real browser shows it."""
+"""The report, as text and in a real browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VOID = {"meta", "img", "br", "link", "input"}
 
 
 class Balance(HTMLParser):
-    """Checks that every element that is opened is closed, and keeps the attributes."""
+    """Checks that every opened element is closed, and keeps the attributes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,14 +75,14 @@ def verdict_of(story, status="CREATE_COMPLETE", image="a.qcow2", **more):
     return story.result(status, image=image, facts={"accelerator": "tcg"}, **more)
 
 
-def test_the_verdict_stands_at_the_top(passed):
+def test_verdict_stands_at_the_top(passed):
     text = html.report(verdict_of(passed, outputs={"result": "hello"}), passed.events)
     parsed(text)
     assert text.index("passed</span>") < text.index("<svg")
     assert "hello" in text
 
 
-def test_a_failure_says_stage_reason_and_advice_before_anything_else(story):
+def test_failure_shows_stage_reason_and_advice_first(story):
     story.up()
     story.poll(403, times=3)
     text = html.report(verdict_of(story, "CREATE_FAILED"), story.events)
@@ -93,7 +93,7 @@ def test_a_failure_says_stage_reason_and_advice_before_anything_else(story):
     assert "What to do: " in head
 
 
-def test_nothing_is_loaded_from_anywhere(passed):
+def test_page_loads_nothing(passed):
     balance = parsed(html.report(verdict_of(passed), passed.events, screenshot=png()))
     assert "script" not in balance.tags
     assert "link" not in balance.tags
@@ -103,7 +103,7 @@ def test_nothing_is_loaded_from_anywhere(passed):
             assert value.startswith(("data:image/png;base64,", "#"))
 
 
-def test_whatever_a_guest_writes_stays_text(story):
+def test_guest_text_stays_text(story):
     story.up()
     story.console(EVIL, f"[FAILED] Failed to start {EVIL}")
     story.request("metadata", "GET", "/" + EVIL, 404)
@@ -122,7 +122,7 @@ def test_whatever_a_guest_writes_stays_text(story):
 
 
 @given(st.lists(st.text(), max_size=5))
-def test_any_text_gives_a_whole_picture(texts):
+def test_any_text_gives_a_complete_picture(texts):
     events = [
         Event("machine", "power-on", "s", {}, at=0.0),
         *(Event("console", "line", "s", {"text": t}, at=float(n)) for n, t in enumerate(texts)),
@@ -130,13 +130,13 @@ def test_any_text_gives_a_whole_picture(texts):
     parsed(picture.Picture(timeline.build(events, "s")).svg())
 
 
-def test_a_signature_in_a_path_is_not_shown(story):
+def test_signature_in_path_is_not_shown(story):
     story.up()
     story.request("swift", "PUT", "/v1/A/c/o?temp_url_sig=TOPSECRET", 201)
     assert "TOPSECRET" not in html.report(verdict_of(story, ""), story.events)
 
 
-def test_the_screenshot_is_part_of_the_file(story, tmp_path):
+def test_screenshot_is_part_of_the_file(story, tmp_path):
     story.power()
     (tmp_path / html.SCREENSHOT).write_bytes(png())
     text = html.report(verdict_of(story, "", artifacts=str(tmp_path)), story.events)
@@ -146,11 +146,11 @@ def test_the_screenshot_is_part_of_the_file(story, tmp_path):
     assert "data:image/png;base64," not in text
 
 
-def test_a_run_of_which_nothing_was_seen_has_a_report_too(story):
+def test_report_of_run_without_events(story):
     parsed(html.report(verdict_of(story, ""), story.events))
 
 
-def test_a_matrix_has_a_row_for_each_image(passed, story):
+def test_matrix_has_row_for_each_image(passed, story):
     runs = [
         html.RunReport(verdict_of(passed, image="good.qcow2"), tuple(passed.events)),
         html.RunReport(verdict_of(passed, "CREATE_FAILED", "bad.qcow2"), tuple(passed.events)),
@@ -174,7 +174,7 @@ def results():
     )
 
 
-def test_the_results_are_a_table_of_tests_by_images():
+def test_results_are_a_table_of_tests_by_images():
     text = results()
     balance = parsed(text)
     assert "3 passed, 1 failed, 1 skipped" in text
@@ -186,7 +186,7 @@ def test_the_results_are_a_table_of_tests_by_images():
     ]
 
 
-def test_the_picture_has_both_ends_in_order(passed):
+def test_picture_has_both_ends_in_order(passed):
     steps = timeline.build(passed.events, passed.tracker.server)
     sides = [lane.side for lane in steps.lanes]
     assert sides == sorted(sides)
@@ -196,7 +196,7 @@ def test_the_picture_has_both_ends_in_order(passed):
     assert steps.first <= 0.0 < steps.last
 
 
-def test_a_hook_is_a_bar_from_its_start_to_its_end():
+def test_hook_is_a_bar_from_start_to_end():
     def line(text, at):
         return Event("console", "line", "s", {"text": f"heat-config: {text}"}, at=at)
 
@@ -221,7 +221,7 @@ def test_ticks_are_round_few_and_inside(first, last):
     assert all(first - 1e-6 <= tick <= last + 1e-6 for tick in ticks)
 
 
-def test_a_long_run_gives_a_picture_that_is_not_too_large():
+def test_picture_of_long_run_is_bounded():
     events = [Event("machine", "power-on", "s", {}, at=0.0)]
     for number in range(20_000):
         detail = {"method": "GET", "path": "/v1/", "status": 200, "action": "DescribeStackResource"}
@@ -287,7 +287,7 @@ document.body.setAttribute("data-measured", JSON.stringify({
 
 
 @pytest.mark.tool("chromium")
-def test_a_browser_shows_it_legibly(passed, browser, tmp_path):
+def test_page_is_legible_in_browser(passed, browser, tmp_path):
     passed.console(EVIL)
     text = html.report(verdict_of(passed), passed.events, screenshot=png())
     # The page forbids scripts; the copy that is measured allows the one of this test.
@@ -349,8 +349,8 @@ def test_stages_are_legible_at_each_width(passed, browser, tmp_path):
     assert sizes == dict.fromkeys(widths, legible)
 
 
-def test_what_is_not_as_expected_has_a_place_of_its_own(passed):
-    """All stages are reached then, and say nothing of it."""
+def test_unmet_expectations_have_their_own_section(passed):
+    """All stages are reached then, and do not show it."""
     problems = ['the service "chrony": its running is false', EVIL]
     text = html.report(verdict_of(passed, problems=problems), passed.events)
     parsed(text)
@@ -365,8 +365,8 @@ def test_what_is_not_as_expected_has_a_place_of_its_own(passed):
     assert "<h2>Not as expected" not in one
 
 
-def test_a_report_gives_one_advice(story):
-    """The stage's own row has what was seen; its advice may be another one than the fault's."""
+def test_report_gives_one_advice(story):
+    """The stage's own row has the symptom; its advice may differ from the fault's."""
     story.up()
     story.agent(UnitFileState="disabled", ActiveState="inactive", SubState="dead")
     verdict = verdict_of(story, "CREATE_FAILED")
@@ -379,7 +379,7 @@ def test_a_report_gives_one_advice(story):
 
 
 @pytest.mark.tool("chromium")
-def test_a_browser_shows_the_results_as_a_table(browser, tmp_path):
+def test_results_are_a_table_in_browser(browser, tmp_path):
     page = tmp_path / "report.html"
     page.write_text(
         results()
@@ -404,7 +404,7 @@ def test_a_browser_shows_the_results_as_a_table(browser, tmp_path):
 
 
 @pytest.mark.tool("chromium")
-def test_the_page_lets_no_script_run(passed, browser, tmp_path):
+def test_page_runs_no_script(passed, browser, tmp_path):
     page = tmp_path / "report.html"
     text = html.report(verdict_of(passed), passed.events)
     page.write_text(text.replace("</main>", '</main><script>document.title="ran"</script>'))
@@ -415,7 +415,7 @@ OTHER = "7d0c3a52-5d7e-4d0f-9b7b-0f5a5f0c2f10"
 
 
 def two_servers(passed):
-    """A run like any other, and a second server whose power was on later."""
+    """A run with a second server that was switched on later."""
     emit = passed.events.emit
     emit("machine", "power-on", server=OTHER, pid=4712, restored=False)
     emit("console", "line", server=OTHER, text="[    0.000000] Linux version 6.1.0")
@@ -427,7 +427,7 @@ def two_servers(passed):
     return server, replace(server, id=OTHER, name="client")
 
 
-def test_the_timeline_of_several_servers_has_a_band_for_each(passed):
+def test_timeline_of_several_servers_has_band_for_each(passed):
     first, second = two_servers(passed)
     together = timeline.build_together(passed.events, {first.id: "web", OTHER: "client"})
     web, client = together.lanes
@@ -445,7 +445,7 @@ def test_the_timeline_of_several_servers_has_a_band_for_each(passed):
     assert "from the first power-on" in text
 
 
-def test_slow_links_and_partitions_are_bars_of_the_machine():
+def test_slow_links_and_partitions_are_bars_of_machine():
     def machine(at: float, kind: str, **detail: object) -> Event:
         return Event("machine", kind, "s", detail, at=at)
 

@@ -1,4 +1,4 @@
-"""The page of two images that were compared."""
+"""The page of the comparison of two images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_page_lists_the_largest_packages_first():
     assert "<td>p0</td>" not in page
 
 
-def test_a_page_shows_names_as_text():
+def test_page_shows_names_as_text():
     bad = "<script>alert(1)</script>\x1b[31m"
     image = {"image": f"/x/{bad}", "bytes": 1, "files": 1, "files_bytes": 1, "sizes": {bad: 10**7}}
     change = {"name": bad, "how": "added", "before": "", "after": bad}
@@ -30,7 +30,7 @@ def test_a_page_shows_names_as_text():
     assert "&lt;script&gt;" in page
 
 
-def test_a_page_has_so_many_rows():
+def test_page_has_limited_rows():
     rows = [{"name": f"p{n}", "how": "added", "before": "", "after": ""} for n in range(3000)]
     image = {"image": "a", "bytes": 1, "files": 1, "files_bytes": 1, "sizes": {}}
     empty = {part: [] for part in ("facts", "hooks", "services", "users", "owners")}

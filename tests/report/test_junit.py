@@ -15,7 +15,7 @@ def verdict_of(story, status, image="a.qcow2"):
     return story.result(status, image=image, facts={"accelerator": "tcg"})
 
 
-def test_a_good_run_has_no_failure(passed):
+def test_good_run_has_no_failure(passed):
     root = ET.fromstring(junit.to_xml([verdict_of(passed, "CREATE_COMPLETE")]))
     suite = root.find("testsuite")
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("10", "0", "0")
@@ -23,7 +23,7 @@ def test_a_good_run_has_no_failure(passed):
     assert suite.find("properties/property[@name='accelerator']").get("value") == "tcg"
 
 
-def test_the_stage_at_fault_fails_once_and_the_rest_is_skipped(story):
+def test_stage_at_fault_fails_once_and_rest_is_skipped(story):
     story.up()
     story.poll(403)
     root = ET.fromstring(junit.to_xml([verdict_of(story, "CREATE_FAILED")]))
@@ -34,20 +34,20 @@ def test_the_stage_at_fault_fails_once_and_the_rest_is_skipped(story):
     assert len(root.findall(".//skipped")) == int(root.get("skipped")) == 5
 
 
-def test_a_lost_machine_is_an_error(story):
+def test_lost_machine_is_an_error(story):
     story.up()
     story.emit("machine", "exit", status=-9, reason="lost", message="")
     root = ET.fromstring(junit.to_xml([verdict_of(story, "")]))
     assert (root.get("failures"), root.get("errors")) == ("0", "1")
 
 
-def test_a_failure_without_a_stage_fails_the_stack(passed):
+def test_failure_without_stage_fails_the_stack(passed):
     verdict = replace(verdict_of(passed, "CREATE_COMPLETE"), outcome=Outcome.FAILED, reasons=("x",))
     root = ET.fromstring(junit.to_xml([verdict]))
     assert [case.get("name") for case in root.findall(".//failure/..")] == ["stack"]
 
 
-def test_a_matrix_is_one_document(passed, story):
+def test_matrix_is_one_document(passed, story):
     verdicts = [verdict_of(passed, "CREATE_COMPLETE", "a"), verdict_of(story, "", "b")]
     root = ET.fromstring(junit.to_xml(verdicts))
     assert [suite.get("name") for suite in root] == ["hotplate a", "hotplate b"]
@@ -55,7 +55,7 @@ def test_a_matrix_is_one_document(passed, story):
 
 
 @given(st.text(st.characters()), st.text(st.characters()))
-def test_whatever_a_guest_writes_the_xml_is_valid(text, more):
+def test_xml_is_valid_for_any_text(text, more):
     verdict = Verdict(
         subject=Subject(image=text, facts={text: more, "x": text}),
         outcome=Outcome.FAILED,

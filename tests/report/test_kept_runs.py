@@ -16,7 +16,7 @@ def run_of(name: str) -> RunReport:
 
 
 @pytest.mark.parametrize("where", ["disk", "memory"])
-def test_they_come_in_the_order_of_the_cases_as_they_were(tmp_path, where):
+def test_runs_are_read_in_order_of_cases(tmp_path, where):
     kept = KeptRuns(["good", "never", "bad"], folder=tmp_path if where == "disk" else None)
     assert (len(kept), [*kept], [*kept.verdicts]) == (0, [], [])
     for name in ("bad", "good"):

@@ -1,4 +1,4 @@
-"""Which folders of earlier runs go, and which stay whatever their number."""
+"""Removal of the folders of earlier runs, and the folders that always stay."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from hotplate.report.old_runs import remove_old_runs
 
 
 def ended(base, second):
-    """The folder of a run that has ended, with what a run leaves."""
+    """The folder of a run that has ended, with its artifacts."""
     folder = base / f"20261101T0000{second:02}Z-a.qcow2"
     (folder / "servers/web").mkdir(parents=True)
     (folder / "servers/web/disk.qcow2").write_bytes(b"QFI")
     return folder
 
 
-def test_the_newest_stay(tmp_path):
+def test_newest_runs_stay(tmp_path):
     folders = [ended(tmp_path, second) for second in (3, 1, 2, 4)]
     assert remove_old_runs(tmp_path, 2) == []
     assert sorted(tmp_path.iterdir()) == sorted([folders[0], folders[3]])
 
 
-def test_fewer_than_that_all_stay(tmp_path):
+def test_all_runs_stay_when_fewer_than_limit(tmp_path):
     folder = ended(tmp_path, 1)
     assert remove_old_runs(tmp_path, 5) == []
     assert folder.is_dir()
     assert remove_old_runs(tmp_path / "none", 5) == []
 
 
-def test_a_run_that_goes_on_stays(tmp_path):
-    """Its own process holds it, until it ends however it ends."""
+def test_run_in_progress_stays(tmp_path):
+    """Its own process locks it until it ends, in any way."""
     going_on = Artifacts(tmp_path, "a.qcow2")
     renamed = going_on.folder.rename(tmp_path / "20200101T000000Z-a.qcow2")
     old, new = ended(tmp_path, 1), ended(tmp_path, 2)
@@ -48,7 +48,7 @@ def test_a_run_that_goes_on_stays(tmp_path):
     assert not renamed.exists()
 
 
-def test_what_last_points_to_stays(tmp_path):
+def test_run_that_last_points_to_stays(tmp_path):
     old, new = ended(tmp_path, 1), ended(tmp_path, 2)
     (tmp_path / "last").symlink_to(old.name)
     assert remove_old_runs(tmp_path, 1) == []
@@ -56,8 +56,8 @@ def test_what_last_points_to_stays(tmp_path):
     assert new.is_dir()
 
 
-def test_only_folders_of_runs_go(tmp_path):
-    """Neither a session of hotplate up, nor what is not ours, nor what a link names."""
+def test_only_folders_of_runs_are_removed(tmp_path):
+    """Neither a session of hotplate up, nor other files, nor the target of a link."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     base = tmp_path / "artifacts"
@@ -75,7 +75,7 @@ def test_only_folders_of_runs_go(tmp_path):
     assert elsewhere.is_dir()
 
 
-def test_what_cannot_be_removed_is_named(tmp_path, monkeypatch):
+def test_folder_that_cannot_be_removed_is_reported(tmp_path, monkeypatch):
     folder = ended(tmp_path, 1)
     ended(tmp_path, 2)
 
@@ -90,8 +90,8 @@ def test_what_cannot_be_removed_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_a_run_by_pytest_removes_those_before(pytester, number, tmp_path, monkeypatch):
-    """The plug-in's own folder is the newest and stays besides."""
+def test_pytest_run_removes_earlier_ones(pytester, number, tmp_path, monkeypatch):
+    """The plug-in's own folder is the newest and is not counted."""
     base = tmp_path / "artifacts"
     for second in range(5):
         ended(base, second)
@@ -110,8 +110,8 @@ def test_a_run_by_pytest_removes_those_before(pytester, number, tmp_path, monkey
     assert len(before) == number
 
 
-def test_a_run_by_command_removes_those_before(tmp_path):
-    """What is run may be of any kind: this image is none."""
+def test_command_run_removes_earlier_ones(tmp_path):
+    """The kind of run does not matter: this image is none."""
     base = tmp_path / "artifacts"
     for second in range(3):
         ended(base, second)

@@ -1,4 +1,4 @@
-"""Pieces of data on the disk, and what is done where it has no room."""
+"""Pieces of data on the disk, and in memory where the disk is full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hotplate.report.spool import Spool
 PIECES = [b"first", b"", b"x" * 100_000, b"last"]
 
 
-def test_what_is_kept_is_read_in_any_order_and_leaves_no_file(tmp_path):
+def test_pieces_are_read_in_any_order_and_leave_no_file(tmp_path):
     with Spool(tmp_path) as kept:
         places = [kept.add(each) for each in PIECES]
         assert [kept.read(each) for each in reversed(places)] == [*reversed(PIECES)]
@@ -20,7 +20,7 @@ def test_what_is_kept_is_read_in_any_order_and_leaves_no_file(tmp_path):
         assert [*tmp_path.iterdir()] == []
 
 
-def test_without_a_folder_all_is_in_memory():
+def test_pieces_are_in_memory_without_folder():
     with Spool() as kept:
         places = [kept.add(each) for each in PIECES]
         assert [kept.read(each) for each in places] == PIECES
@@ -28,7 +28,7 @@ def test_without_a_folder_all_is_in_memory():
 
 
 @pytest.mark.parametrize("how", ["refused", "in part"])
-def test_what_has_no_room_on_the_disk_is_in_memory(tmp_path, monkeypatch, how):
+def test_piece_is_in_memory_when_disk_is_full(tmp_path, monkeypatch, how):
     real = os.pwrite
 
     def pwrite(handle: int, data: bytes, offset: int) -> int:
@@ -45,7 +45,7 @@ def test_what_has_no_room_on_the_disk_is_in_memory(tmp_path, monkeypatch, how):
         assert [kept.read(each) for each in places] == PIECES
 
 
-def test_a_folder_that_is_not_there_yet(tmp_path):
+def test_folder_may_appear_later(tmp_path):
     with Spool(tmp_path / "artifacts") as kept:
         places = [kept.add(b"before")]
         (tmp_path / "artifacts").mkdir()

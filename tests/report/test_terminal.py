@@ -24,7 +24,7 @@ def mark(stage: Stage, seconds: float, start: float) -> Mark:
     return Mark(stage, start + seconds, 0.0, "seen")
 
 
-def test_plain_lines_where_it_is_not_a_terminal():
+def test_stages_are_plain_lines_without_terminal():
     stream = io.StringIO()
     with Progress(stream, stages=ORDER, expected={Stage.BOOTED: 17.2}) as progress:
         start = time.monotonic()
@@ -40,7 +40,7 @@ def test_plain_lines_where_it_is_not_a_terminal():
     ]
 
 
-def test_a_live_line_says_what_is_waited_for_and_is_wiped():
+def test_live_line_shows_awaited_stage_and_is_wiped():
     stream = Terminal()
     with Progress(stream, stages=ORDER, expected={Stage.BOOTED: 10.0}) as progress:
         progress.powered(time.monotonic() - 5)
@@ -52,7 +52,7 @@ def test_a_live_line_says_what_is_waited_for_and_is_wiped():
     assert stream.getvalue().endswith("\r\x1b[K")
 
 
-def test_quiet_is_quiet():
+def test_quiet_progress_writes_nothing():
     stream = Terminal()
     with Progress(stream, stages=ORDER, quiet=True) as progress:
         progress.reached(mark(Stage.BOOTED, 1.0, time.monotonic()))
@@ -60,7 +60,7 @@ def test_quiet_is_quiet():
     assert stream.getvalue() == ""
 
 
-def test_a_terminal_that_went_away_does_not_end_the_run():
+def test_closed_terminal_does_not_end_the_run():
     with Progress(Gone(), stages=ORDER) as progress:
         progress.reached(mark(Stage.BOOTED, 1.0, time.monotonic()))
         progress.reached(mark(Stage.NETWORK_UP, 2.0, time.monotonic()))
@@ -71,7 +71,7 @@ def block(story, status, **more):
     return summary(story.result(status, stand_ins=stand_ins, artifacts="/artifacts/last", **more))
 
 
-def test_the_final_block_of_a_good_run(passed):
+def test_summary_of_good_run(passed):
     outputs = {"stdout": "one\ntwo\x1b[2J\n", "code": 0, "long": "\n".join(["x"] * 40)}
     text = block(passed, "CREATE_COMPLETE", outputs=outputs)
     lines = text.splitlines()
@@ -85,7 +85,7 @@ def test_the_final_block_of_a_good_run(passed):
     assert "OS::Neutron::Port is OS::Heat::None" in text
 
 
-def test_the_last_line_of_a_failure_is_the_stage_and_what_to_look_at(story):
+def test_last_line_of_failure_is_stage_and_advice(story):
     story.up()
     story.agent(UnitFileState="disabled", ActiveState="inactive", SubState="dead")
     lines = block(story, "CREATE_FAILED").splitlines()
@@ -97,7 +97,7 @@ def test_the_last_line_of_a_failure_is_the_stage_and_what_to_look_at(story):
     assert "         -  agent polled" in lines
 
 
-def test_all_that_is_not_as_expected_is_a_block_in_its_order(passed):
+def test_unmet_expectations_are_a_block_in_order(passed):
     text = block(passed, "CREATE_COMPLETE", problems=["one is wrong", "two is\x1b wrong"])
     assert "\nnot as expected\n  one is wrong\n  two is" in text
     assert text.splitlines()[-1] == "FAILED: one is wrong (one of 2 reasons, see above)"
@@ -107,7 +107,7 @@ def test_all_that_is_not_as_expected_is_a_block_in_its_order(passed):
     assert alone.splitlines()[-1] == "FAILED: one is wrong"
 
 
-def test_what_ended_before_anything_was_seen_is_shown_without_empty_lines():
+def test_summary_of_early_error_has_no_empty_lines():
     error = HostError("there is no room", hint="df -h")
     text = summary(of_error(error, Subject(image="web"), EventLog(), now=0.0, artifacts="/left"))
     assert text == "artifacts: /left\nHOST ERROR: there is no room (hint: df -h)\n"

@@ -1,4 +1,4 @@
-"""Where the networks, the servers and their addresses are in the picture."""
+"""The positions of networks, servers and addresses in the picture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def port(network: int, address: str) -> dict[str, object]:
     }
 
 
-def test_each_server_hangs_from_its_networks():
+def test_server_hangs_from_its_networks():
     drawn = Topology()
     drawn.add("1", "web", [port(0, "10.0.0.5")])
     drawn.add("2", "a-database-with-a-rather-long-name", [port(0, "10.0.0.6"), port(1, "10.0.1.6")])
@@ -42,7 +42,7 @@ def test_each_server_hangs_from_its_networks():
     assert picture.more == ""
 
 
-def test_a_server_says_which_of_several_images_it_boots():
+def test_server_shows_its_image_when_there_are_several():
     drawn = Topology()
     drawn.add("1", "web", [port(0, "10.0.0.5")])
     drawn.add("2", "db", [port(0, "10.0.0.6")])
@@ -54,13 +54,13 @@ def test_a_server_says_which_of_several_images_it_boots():
     assert picture.height > plain.height
 
 
-def test_no_picture_without_a_network():
+def test_topology_without_network_has_no_picture():
     drawn = Topology()
     drawn.add("1", "web", [])
     assert topology.draw(drawn) is None
 
 
-def test_a_large_one_is_bounded_and_says_so():
+def test_large_topology_is_bounded_and_counted():
     drawn = Topology()
     for number in range(30):
         drawn.add(str(number), f"web-{number}", [port(number, f"10.0.{number}.5")])
@@ -69,7 +69,7 @@ def test_a_large_one_is_bounded_and_says_so():
     assert picture.more == "6 servers and 6 networks"
 
 
-def test_it_stands_in_the_report(passed):
+def test_topology_is_part_of_the_report(passed):
     passed.events.add(ServerBoot(name="<b>web", ports=[port(0, "10.0.0.5")]), server="1")
     passed.events.add(BootImage("<i>debian"), server="1")
     verdict = passed.result("CREATE_COMPLETE", image="a.qcow2", facts={})
