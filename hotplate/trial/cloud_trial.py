@@ -38,10 +38,10 @@ from hotplate.verdict.tracker import StageTracker, decisive
 from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
 
 UNSEEN = frozenset({Stage.NETWORK_UP, Stage.METADATA_SERVED, Stage.AGENT_POLLED})
-"""What happens between a guest and its cloud: only the console, or ssh, may show it."""
+"""Stages between a guest and its cloud, which only the console, or ssh, may show."""
 
 RUNS = "os-cloud"
-"""The folder of the cache in which the runs of this host are known."""
+"""The folder of the cache with the records of this host's runs."""
 
 LOG_SECONDS = 60.0
 SSH_KEY = "ssh-key"
@@ -49,12 +49,12 @@ SSH_KEY = "ssh-key"
 
 @dataclass(frozen=True)
 class CloudChoice:
-    """How a run has its cloud.
+    """The options of a run in a cloud.
 
     :param name: of the cloud, in ``clouds.yaml``.
-    :param image: the name or id of an image that is there; "" to upload the one under test.
-    :param ways: how its servers are reached.
-    :param keep: leave what the run has made.
+    :param image: the name or id of an image in the cloud; "" to upload the one under test.
+    :param ways: the connections to its servers.
+    :param keep: leave the resources that the run has made.
     :param uninterrupted: a context manager in which signals wait.
     """
 
@@ -94,9 +94,9 @@ class CloudTrial:
         self.trackers: dict[str, StageTracker] = {}
 
     def judge(self) -> Verdict:
-        """Make the stack, wait for it and for what is due, say how it went, and take it away.
+        """Make the stack, wait for it and for the due stages, return the verdict, and clean up.
 
-        :raises HotplateError: what kept it from being made; see :mod:`hotplate.elsewhere.refusals`.
+        :raises HotplateError: when it cannot be made; see :mod:`hotplate.elsewhere.refusals`.
         """
         cloud = OsCloud.open(self.options.name, self.events)
         self._project = Project(
@@ -117,7 +117,7 @@ class CloudTrial:
 
     def _try(self, cloud: OsCloud, ways: Ways) -> Verdict:
         project = self._project
-        # Found before anything is made: a wrong name is no reason to upload.
+        # Look the image up before anything is made: a wrong name is no reason to upload.
         image = images.find(cloud, self.options.image) if self.options.image else ""
         key_pair = project.make_key_pair()
         if self.image is not None and not image:
@@ -168,9 +168,9 @@ class CloudTrial:
                 tracker.close()
 
     def _check_cloud(self, cloud: OsCloud, end: StackEnd) -> None:
-        """Look at the cloud first: a server that it could not make says nothing about the image.
+        """Check the cloud first: a server that it could not make says nothing about the image.
 
-        :raises HotplateError: whose fault it is.
+        :raises HotplateError: an error that attributes the fault.
         """
         if end.status == self.template.expect_status or any(
             each.failed for tracker in self.trackers.values() for each in tracker.deployments
@@ -213,7 +213,7 @@ class CloudTrial:
         )
 
     def _look_into_guests(self, result: StackResult, following: Following, ways: Ways) -> list[str]:
-        """Return what is not as the template's author expects it to be, in sentences."""
+        """Return the unmet expectations of the template's author, in sentences."""
         problems: list[str] = []
         if self.template.expect is not None:
             problems += self.template.expect(result.outputs)
@@ -221,7 +221,7 @@ class CloudTrial:
             return problems
         servers = [*following.servers.values()]
         for server in servers:
-            # One that has not come so far fails by that, and may let nobody in.
+            # A server that misses a stage fails by that, and may refuse the login.
             tracker = self.trackers.get(server.id)
             if tracker is not None and tracker.missing() is not None:
                 continue
@@ -230,9 +230,9 @@ class CloudTrial:
         return problems
 
     def _look_into(self, server: Followed, ways: Ways) -> list[str]:
-        """Return what is not as expected in a server, that it lets nobody in included.
+        """Return the unmet expectations of a server in sentences; a refused login is one of them.
 
-        :raises HostError: when there is no way as far as to it.
+        :raises HostError: when the server cannot be reached at all.
         """
         from hotplate.guest.testinfra_backend import testinfra_host
 
@@ -240,7 +240,7 @@ class CloudTrial:
         try:
             way = self._log_in(server, ways, seconds=self.settings.patience)
         except HostError:
-            # A jump host that lets nobody through is no fault of the image.
+            # A jump host that refuses the connection is no fault of the image.
             raise
         except (HotplateError, DeadlineExceeded) as error:
             return [f"the guest could not be asked by ssh: {_words(error)}"]
@@ -275,7 +275,7 @@ class CloudTrial:
         return way
 
     def _save_logs_of_all(self, following: Following, ways: Ways) -> None:
-        """Leave what the guests wrote down, where there is a way in."""
+        """Save the logs of the guests that accept a login."""
         for server in following.servers.values():
             with (
                 contextlib.suppress(HotplateError, DeadlineExceeded),
@@ -314,7 +314,7 @@ class CloudTrial:
         )
 
     def _tell_what_is_kept(self, following: Following) -> None:
-        """Say what stays, how to get in, and how to take it away."""
+        """Report the kept resources, the logins, and the command to remove them."""
         key = Folder(self.folder).write(SSH_KEY, self._project.private_key)
         self._say(f"kept in the cloud {self.options.name}: {self._project.run.name}")
         for server in following.servers.values():
@@ -326,7 +326,7 @@ class CloudTrial:
 def make_stack(
     project: Project, template: Template, *, image: str, key_pair: str, name: str = ""
 ) -> Stack:
-    """Begin to make a stack of a run, of a template that is fitted for the cloud.
+    """Begin to make a stack of a run, from a template fitted to the cloud.
 
     :param image: the id of the image that its servers boot.
     :param key_pair: for the servers that have none.

@@ -1,9 +1,9 @@
-"""Reads from a guest's disk what a guest that lets nobody in cannot be asked.
+"""Read the state of a guest from its disk, when the guest itself cannot be asked.
 
-A guest without network or cloud-init never starts the harness's shell, and it is just then that one
-wants to know what is masked, missing or misspelt in it.  The disk is copied as it is, without a
-stop, and ext4's own tool reads the copy, in bounds, and where we are root as a user that owns
-nothing else: nothing is mounted, no kernel reads what a guest wrote.
+A guest without network or cloud-init never starts the harness's shell, and that is when its
+masked, missing or misspelt parts matter most.  The disk is copied as it is, without stopping the
+guest, and ext4's own tool reads the copy, within limits, and where we are root as a user that
+owns nothing else: nothing is mounted, and no kernel reads data that a guest wrote.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hotplate.timing.deadline import Deadline
 from hotplate.verdict import health
 
 MOST_BYTES = 6 << 30
-"""Of a disk that holds more, no copy is made."""
+"""The most data on a disk for which a copy is made."""
 
 SECONDS = 60.0
 _FILE_BYTES = 8 << 20
@@ -42,7 +42,7 @@ class FileSystem:
 
     :param disk: a raw file, open to be read; where we are root it is given to another user.
     :param offset: bytes from its start to the file system.
-    :param deadline: after it there is nothing in any file.
+    :param deadline: after it every file reads as empty.
     """
 
     def __init__(self, program: str, disk: BinaryIO, offset: int, deadline: Deadline) -> None:
@@ -61,7 +61,7 @@ class FileSystem:
         self._words = [*other, *bounds, program, "-c", "-R"]
 
     def _ask(self, request: str) -> bytes:
-        """Return debugfs' answer, cut to what is of use: a guest may make any file large."""
+        """Return debugfs' answer, up to a limit: a guest may make any file large."""
         if self._deadline.passed:
             return b""
         with subprocess.Popen(
@@ -81,7 +81,7 @@ class FileSystem:
                 child.kill()
 
     def stat(self, path: str) -> tuple[str, int, str] | None:
-        """Return the type, the mode and what a link leads to; None when there is nothing."""
+        """Return the type, the mode and the target of a link; None when the path does not exist."""
         text = self._ask(f'stat "{path}"').decode(errors="replace")
         match = re.search(r"Type: (\S+) +Mode: +(\d+)", text)
         if not match:
@@ -93,7 +93,7 @@ class FileSystem:
         return match[1], int(match[2], 8), target
 
     def real(self, path: str) -> str:
-        """Where a path leads to, also when nothing is there."""
+        """Return the path with all links resolved, also when it does not exist."""
         for _ in range(_LINKS):
             info = self.stat(path)
             if info is None or info[0] != "symlink":
@@ -102,7 +102,7 @@ class FileSystem:
         return path
 
     def exists(self, path: str) -> bool:
-        """Whether there is something at the end of all links."""
+        """Return True when the path exists after all links."""
         return self.stat(self.real(path)) is not None
 
     def read(self, path: str) -> str:
@@ -116,7 +116,7 @@ class FileSystem:
         return sorted(name for name in names if name not in (".", "..", ""))[:_NAMES]
 
     def space(self) -> list[int]:
-        """Inodes, free inodes, free blocks, those that anybody may have, blocks."""
+        """Return inodes, free inodes, free blocks, blocks available to users, blocks."""
         text = self._ask("stats -h").decode(errors="replace")
         values = dict(re.findall(r"^(\w[\w ]*\w): +(\d+)$", text, re.MULTILINE))
         names = ("Inode count", "Free inodes", "Free blocks", "Reserved block count", "Block count")
@@ -135,7 +135,7 @@ def _joined(directory: PurePosixPath, target: str) -> PurePosixPath:
 
 
 def look_at_disk(disk: Path) -> str:
-    """Return what the disk of a machine shows, in the sections of :mod:`hotplate.verdict.health`.
+    """Return the state on a machine's disk, in the sections of :mod:`hotplate.verdict.health`.
 
     :param disk: qcow2, which may be in use.
     :return: "" when it cannot be read: no ext file system, no debugfs or, for root, no setpriv, no
@@ -187,7 +187,7 @@ def _partitions(head: bytes) -> Iterator[int]:
                 yield start * SECTOR
 
 
-# -- what is reported ------------------------------------------------------------------------------
+# -- the sections of the report ----------------------------------------------------------------
 
 
 def _report(files: FileSystem) -> Iterator[str]:
@@ -317,7 +317,7 @@ def _cloud_configs(files: FileSystem) -> Iterator[tuple[str, str]]:
 
 
 def _datasource_list(files: FileSystem) -> Iterator[str]:
-    """Yield the list that holds: what comes later overrides."""
+    """Yield the list in effect: later files override earlier ones."""
     last = ""
     for path, text in _cloud_configs(files):
         if match := re.search(r"^datasource_list: *(.*)", text, re.MULTILINE):
@@ -353,7 +353,7 @@ _FIXED = (
     ("/etc/netplan", ".yaml", r"^(?!\s*#)(?!.*(?:via|gateway|nameservers)).*?([\d.]+)/\d+"),
     ("/etc/NetworkManager/system-connections", ".nmconnection", r"^address\d*=([\d.]+)"),
 )
-"""Where each renderer is told of an IPv4 address: directory, ending of its files, the line."""
+"""Each renderer's setting of an IPv4 address: directory, ending of its files, the line."""
 
 
 def _fixed_addresses(files: FileSystem) -> Iterator[str]:

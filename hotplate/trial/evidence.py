@@ -1,4 +1,4 @@
-"""What a test leaves of its server: the files of a ``hotplate test``, in the server's folder."""
+"""The artifacts of a test's server: the files of a ``hotplate test``, in the server's folder."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def leave(
     diagnosis: Diagnosis | None = None,
     keep_disk: bool = False,
 ) -> Verdict:
-    """Write verdict, report, timeline, requests and templates; of a failure also the guest's logs.
+    """Write verdict, report, timeline, requests and templates; after a failure also the logs.
 
     :param since: the length of the event log when the server was started.
     :param test: the name of the test.
     :param problem: why it failed, "" when it did not.
-    :param lost: whether the machine was lost.
-    :param faulty: whether hotplate itself has failed meanwhile: what failed is no verdict then.
+    :param lost: the machine was lost.
+    :param faulty: hotplate itself has failed meanwhile, so that a failure is no verdict.
     :param keep_disk: also when the test passed; it is large.
     """
     if problem:
@@ -72,7 +72,7 @@ def leave(
         ],
     )
     for each in deployments:
-        # Of a stack that is gone nothing is known any more.
+        # Nothing is known of a stack that was deleted.
         with contextlib.suppress(Exception):
             _leave_output(folder, each)
     folder.finish(verdict, seen, report=report(verdict, seen))
@@ -82,7 +82,7 @@ def leave(
 
 
 def _noticed(seen: Sequence[Event], server: Server) -> tuple[Noticed, ...]:
-    """Return what went wrong on the way; a test may well have done it on purpose."""
+    """Return the problems of the run; the test may have caused them on purpose."""
     return tuple(
         each
         for each in notice(seen, {server.spec.id: ""})
@@ -91,7 +91,7 @@ def _noticed(seen: Sequence[Event], server: Server) -> tuple[Noticed, ...]:
 
 
 def _leave_output(folder: Folder, deployment: Deployment) -> None:
-    """Leave what a deployment wrote that failed."""
+    """Write the output of a deployment that failed."""
     if deployment.status == "FAILED":
         secrets = deployment.stack.secrets([deployment.server])
         output = HookOutput.of(deployment.outputs).without(secrets, redacted)

@@ -1,4 +1,4 @@
-"""Asks a guest what is wrong with it, where it can be asked, for the diagnosis."""
+"""Ask a guest for its state, where it can be asked, for the diagnosis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hotplate.verdict.tracker import StageTracker
 
 SECONDS = 20.0
 LOG_SECONDS = 5.0
-"""How long a guest that may be beyond answering is waited for, for its logs."""
+"""The time to wait for the logs of a guest that may not answer any more."""
 
 JOURNAL = "journal.txt"
 GUEST_LOGS = {
@@ -39,13 +39,13 @@ BOOT_END = (
     "command -v cloud-init >/dev/null && cloud-init status --wait >/dev/null; "
     "command -v systemctl >/dev/null && systemctl is-system-running --wait"
 )
-"""Ends when cloud-init's last stage and the jobs of the boot have ended, however they did."""
+"""Ends when cloud-init's last stage and the jobs of the boot have ended, with any result."""
 
 
 def wait_for_boot(server: Server, *, seconds: float) -> str:
-    """Wait until the boot of a guest has ended; "" when it has, else a sentence.
+    """Wait until the boot of a guest has ended; return "" when it has, else a sentence.
 
-    :param seconds: how long to wait at most.
+    :param seconds: the longest time to wait.
     :raises HotplateError: when the guest cannot be asked.
     """
     try:
@@ -58,10 +58,10 @@ def wait_for_boot(server: Server, *, seconds: float) -> str:
 def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> bool:
     """Emit the guest's answers to the questions that are worth asking.
 
-    Of one that lets nobody in, its disk is looked at.
+    For a guest that refuses the connection, its disk is read.
 
     :param missing: the first stage that was not reached, None when all were.
-    :return: whether it let us in.
+    :return: True when the guest accepted a connection.
     """
     missing = missing or Stage.SIGNAL_ACCEPTED
     shell = _way_in(server, missing) if server.machine.running else None
@@ -74,7 +74,7 @@ def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> bool:
 
 
 def _way_in(server: Server, missing: Stage) -> Shell | None:
-    """Return the shell of a guest that runs, None when it lets nobody in."""
+    """Return the shell of a running guest, None when it accepts no connection."""
     # Without metadata it does not know of the shell.
     early = ORDER.index(missing) <= ORDER.index(Stage.METADATA_SERVED)
     try:
@@ -84,7 +84,7 @@ def _way_in(server: Server, missing: Stage) -> Shell | None:
 
 
 def _ask_inside(events: EventLog, server: Server, shell: Shell, missing: Stage) -> bool:
-    """Ask a guest by its shell; False when it gives no answer."""
+    """Ask a guest by its shell; return False when it gives no answer."""
     answered = False
     with contextlib.suppress(HotplateError, OSError):
         for probe in probes.for_stage(missing):
@@ -93,7 +93,7 @@ def _ask_inside(events: EventLog, server: Server, shell: Shell, missing: Stage) 
                 seconds = SECONDS * (3 if probe.name == "health" else 1) * host_speed.factor()
                 answer = shell.run(probe.command, timeout=seconds)
                 answered = True
-                # What is not there is said on stderr.
+                # Missing files and programs are reported on stderr.
                 text = (answer.stdout + answer.stderr).decode(errors="replace").rstrip("\n")
                 if probe.name == "health":
                     text = f"=== asked\n{asked:.0f}\n{text}"
@@ -102,12 +102,12 @@ def _ask_inside(events: EventLog, server: Server, shell: Shell, missing: Stage) 
 
 
 def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
-    """Leave what the guest wrote down in a folder, where there is a way in.
+    """Save the guest's logs in a folder, where it accepts a connection.
 
     The journal and cloud-init's log hold neither inputs nor outputs; the logs of the hooks may, and
     stay in the guest.
 
-    :param events: gets the lines of the journal that tell of something that went wrong.
+    :param events: gets the lines of the journal about failures.
     """
     if not server.machine.running:
         return
@@ -129,10 +129,10 @@ def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
 def follow(
     events: EventLog, server: Server, *, since: int, stacks: Iterable[str]
 ) -> tuple[list[Event], StageTracker]:
-    """Return what concerns a server, and the stages that it came to.
+    """Return the events of a server, and a tracker of its stages.
 
     :param since: the length of ``events`` when the server was started.
-    :param stacks: whose events concern the server.
+    :param stacks: the stacks with events about the server.
     """
     names = set(stacks)
     tracker = StageTracker(EventLog(), server.spec.id)
@@ -156,7 +156,7 @@ def diagnose_since(
     reason: str = "",
     hook_outputs: dict[str, HookOutput] | None = None,
 ) -> Diagnosis | None:
-    """Why what was asked of a server that ran already did not come to its end; None when it did.
+    """Return why an action on a running server did not succeed; None when it did.
 
     :param since: and ``stacks``: see :func:`follow`.
     :param status: of the stack that was waited for, such as ``CREATE_IN_PROGRESS``.

@@ -1,11 +1,11 @@
-"""Asks each guest at the end of its boot whether its network is up.
+"""Check at the end of each guest's boot that its network is up.
 
-That a guest has asked for its metadata shows it for that moment only: cloud-init's first stage has
-a lease of its own, which ends with the stage, and a config drive needs no network.  So a guest is
-asked when its boot has ended: on each port that Neutron gave it by ARP, which its kernel answers
-whatever runs in it, and however it was given the address.  An isolated machine, in QEMU's
-user-mode network, cannot be asked so; there a request that it makes after its boot shows it, or its
-routes, which its kernel drops with the link and the address.
+A guest's request for its metadata proves the network for that moment only: cloud-init's first
+stage has a lease of its own, which ends with the stage, and a config drive needs no network.  So
+a guest is asked when its boot has ended: by ARP on each port that Neutron gave it, which its
+kernel answers with any software in it, and with any source of the address.  An isolated machine,
+in QEMU's user-mode network, cannot be asked so; there a request after its boot proves the
+network, or its routes, which its kernel drops with the link and the address.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from hotplate.trial.rest import LOOK_SECONDS, ask
 from hotplate.verdict.tracker import StageTracker
 
 ANSWER_SECONDS = 20.0
-"""How long a guest that has not answered is asked at the end."""
+"""The time at the end for which a guest that has not answered is asked."""
 
 QUIET_SECONDS = 30.0
-"""How long nothing is heard of a guest whose boot has ended, where neither its console nor its
-shell says so; as long an isolated one without a shell has time for a request."""
+"""The silence after which a boot counts as ended where neither console nor shell shows its end;
+an isolated guest without a shell has the same time for a request.
+"""
 
 _SHELL_SECONDS = 3.0
 _COMMAND_SECONDS = 15.0
@@ -60,10 +61,10 @@ class _Question:
 
 
 class NetworkCheck:
-    """Looks at the guests of a run, and adds a :class:`NetworkAnswer` for each boot of each.
+    """Checks the guests of a run, and adds a :class:`NetworkAnswer` for each boot of each.
 
-    :param server: gives a server by Nova's id, None when there is none of it.
-    :param trackers: what is known of each.
+    :param server: returns a server by its Nova id, None when there is no such server.
+    :param trackers: the tracker of each server.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class NetworkCheck:
         self._questions: dict[str, _Question] = {}
 
     def look(self) -> None:
-        """Ask the guests whose boot has ended, and add the answers that there are."""
+        """Ask the guests whose boot has ended, and add the answers so far."""
         for server, tracker in self._open():
             if tracker.boots.ended:
                 asked = self._question(server, tracker)
@@ -90,15 +91,15 @@ class NetworkCheck:
                 self._ask_for_the_end(server, self._question(server, tracker))
 
     def conclude(self) -> None:
-        """Have an answer of each guest, which may be that its network is not up.
+        """Get an answer from each guest, which may be that its network is not up.
 
-        One of which something else is missing is judged by that.
+        A guest that misses another stage is judged by that.
         """
         for server, tracker in self._open():
             if tracker.missing() is not None:
                 continue
             asked = self._question(server, tracker)
-            # One that is asked now for the first time has its time to answer.
+            # A guest that is asked now for the first time has its time to answer.
             asked.shell.end()
 
             def attempt(
@@ -113,7 +114,7 @@ class NetworkCheck:
     # -- inside ----------------------------------------------------------------------------------
 
     def _open(self) -> Iterator[tuple[Server, StageTracker]]:
-        """Give the guests that run and have not answered in this boot."""
+        """Yield the running guests that have not answered in this boot."""
         for identity, tracker in list(self._trackers.items()):
             server = self._server(identity)
             if server is None or not server.machine.running or tracker.network_answered:
@@ -129,7 +130,7 @@ class NetworkCheck:
             nothing = NetworkAnswer(None, "nothing shows whether its network is up")
             asked = _Question(number, since, time.monotonic(), Deadline(0, "its shell"), nothing)
             self._questions[server.spec.id] = asked
-            # What it answered until now was before that.
+            # Its earlier answers came before the question.
             _silent_ports(server)
         return asked
 
@@ -147,7 +148,7 @@ class NetworkCheck:
         return asked.inside
 
     def _ask_for_the_end(self, server: Server, asked: _Question) -> None:
-        """See whether the boot of a guest has ended that does not write so on its console."""
+        """Check for the end of a boot that the console does not show."""
         heard = [
             each.at
             for each in self._of(server)
@@ -173,14 +174,14 @@ def _silent_ports(server: Server) -> list[str]:
     """Return the addresses for which a guest has not answered, and ask for them again."""
     if not isinstance(server.machine.wiring, Cables):
         return []
-    # A port that comes or goes meanwhile is looked at the next time.
+    # A port that comes or goes meanwhile is checked the next time.
     with contextlib.suppress(HotplateError, ValueError):
         return [where for where, answered in server.links.ask().items() if not answered]
     return ["its ports"]
 
 
 def _routed(server: Server) -> NetworkAnswer | None:
-    """Return what the routes of a guest say; None when it lets nobody in."""
+    """Return the answer from a guest's routes; None when it accepts no connection."""
     try:
         shell = server.shell(seconds=_SHELL_SECONDS)
         answer = shell.run(_ROUTES, timeout=_COMMAND_SECONDS)

@@ -1,8 +1,9 @@
-"""When a guest has come to rest: its boot has ended, nothing works in it, and nothing is to come.
+"""Detect a guest at rest: its boot has ended, nothing works in it, and nothing is to come.
 
-A guest at rest that has not done what Heat waits for will not do it later either, so it can be
-judged at once.  A guest that is only slow is never at rest: it uses its processor, systemd has jobs
-in its queue, or something of the agent's runs, be it a hook that sleeps for ten minutes.
+A guest at rest that has not reached the stage that Heat waits for will not reach it later either,
+so it can be judged at once.  A guest that is only slow is never at rest: it uses its processor,
+systemd has jobs in its queue, or a program of the agent's runs, such as a hook that sleeps for
+ten minutes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from hotplate.verdict.stages import BOOT, Stage
 from hotplate.verdict.tracker import StageTracker
 
 LOOK_SECONDS = 10.0
-"""How long nothing new was seen before guests are looked at, and between two looks."""
+"""The time without news before guests are looked at, and between two looks."""
 
 IDLE = 0.2
 """Of one processor: an idle guest uses less."""
@@ -36,12 +37,13 @@ READY = 0.6
 """Of the time: a thread of an idle guest's machine is ready to run for less, on a busy host too."""
 
 SILENT_SECONDS = 45.0
-"""An agent that runs and asks for nothing in this time asks for nothing at all; it polls every 30
-seconds unless told otherwise, and waits up to 10 for an answer."""
+"""A running agent without a request in this time will make none; it polls every 30 seconds by
+default, and waits up to 10 for an answer.
+"""
 
 SAME_POLLS = 3
 RESTARTS = 5
-"""As often an agent that crashes does not get over it."""
+"""Restarts after which a crashing agent counts as broken."""
 
 _SHELL_SECONDS = 3.0
 _COMMAND_SECONDS = 15.0
@@ -62,7 +64,7 @@ if [ -e $lock ] && ! flock --nonblock $lock true; then echo locked; fi
 
 @dataclass(frozen=True)
 class Work:
-    """What a thread has done.
+    """The work of a thread.
 
     :param ran: seconds on a processor.
     :param waited: seconds for which it could have run, and another ran.
@@ -72,19 +74,19 @@ class Work:
     waited: float = 0.0
 
     def since(self, before: Work) -> Work:
-        """Return what it has done since then."""
+        """Return the work since then."""
         return Work(self.ran - before.ran, self.waited - before.waited)
 
 
 @dataclass(frozen=True)
 class InGuest:
-    """What a guest says of itself.
+    """A guest's own report of its state.
 
     :param booted: systemd has started everything, or tried to.
-    :param busy: something of the boot or of the agent is at work.
+    :param busy: a part of the boot or of the agent is at work.
     :param agent: the state of the agent's unit, as systemd calls it; "" when there is none, or when
-        something else starts it, at a time that nobody can tell.
-    :param online: it has an address, by which its agent can ask for something.
+        another unit starts it, at an unknown time.
+    :param online: it has an address, by which its agent can send requests.
     :param restarts: how often systemd has started the agent again.
     """
 
@@ -96,7 +98,7 @@ class InGuest:
 
     @classmethod
     def read(cls, text: str) -> InGuest:
-        """Take the answer to the question apart."""
+        """Parse the answer to the question."""
         lines = text.splitlines()
         values = dict(line.split("=", 1) for line in lines if "=" in line)
         jobs = [line for line in lines if line.startswith("job ") and AGENT not in line]
@@ -114,15 +116,15 @@ class InGuest:
 
     @property
     def crashing(self) -> bool:
-        """Whether the agent is started again and again."""
+        """True when the agent is restarted again and again."""
         return self.restarts >= RESTARTS
 
 
 class Rest:
-    """Looks whether the guests of a run have come to rest.
+    """Checks that the guests of a run have come to rest.
 
-    :param server: gives a server by Nova's id, None when there is none of it.
-    :param trackers: what is known of each.
+    :param server: returns a server by its Nova id, None when there is no such server.
+    :param trackers: the tracker of each server.
     """
 
     def __init__(
@@ -137,9 +139,9 @@ class Rest:
         self._work: dict[str, tuple[float, dict[str, Work]]] = {}
 
     def why(self) -> str:
-        """Why nothing more is to be expected, "" while something may be.
+        """Return why nothing more is to be expected, "" while something may be.
 
-        Takes some seconds; to be asked when nothing new was seen for :data:`LOOK_SECONDS`.
+        Takes some seconds; to be asked after :data:`LOOK_SECONDS` without news.
         """
         waited_for = []
         for identity, tracker in list(self._trackers.items()):
@@ -162,9 +164,9 @@ class Rest:
         if is_menu(server.machine.console.lines):
             return True
         if tracker.missing() is None:
-            # Its network is all that is waited for, and it has been asked for that all the time.
+            # Only its network is missing, and it has been asked for that all the time.
             return idle and tracker.boots.ended and self._is_silent(self._of(server))
-        # Its metadata tell it of the shell: before, there is none to be waited for.
+        # The guest learns of the shell from its metadata: before, do not wait for one.
         if tracker.missing() in BOOT and not tracker.boots.ended:
             return False
         inside = ask(server)
@@ -179,14 +181,14 @@ class Rest:
         return idle and inside.agent in ("inactive", "failed")
 
     def _is_idle(self, server: Server) -> bool:
-        """Whether the machine did little since the last look, and was kept from little."""
+        """Return True when the machine ran little since the last look, and waited little to run."""
         now, work = time.monotonic(), _work(server.machine.pid)
         at, before = self._work.get(server.spec.id, (now, {}))
         self._work[server.spec.id] = now, work
         return now - at >= LOOK_SECONDS / 2 and is_idle(before, work, now - at)
 
     def _agent_has_done(self, server: Server) -> bool:
-        """Whether the agent, which runs, polls without success or not at all."""
+        """Return True when the running agent polls without success or not at all."""
         mine = self._of(server)
         polls = [event for event in mine if classify.is_poll(event)]
         if len(polls) > SAME_POLLS:
@@ -198,16 +200,16 @@ class Rest:
         return [event for event in self._events if event.server == server.spec.id]
 
     def _is_silent(self, events: list[Event]) -> bool:
-        """Whether a guest has asked for nothing and written nothing for long."""
+        """Return True when a guest has sent no request and written nothing for long."""
         spoken = [e.at for e in events if classify.is_request(e) or e.source == "console"]
         silent = time.monotonic() - max(spoken, default=0.0)
         return silent > SILENT_SECONDS * host_speed.factor()
 
 
 def is_waited_for(tracker: StageTracker) -> bool:
-    """Whether something is due that this server's boot or its agent has to do.
+    """Return True when a due stage depends on this server's boot or its agent.
 
-    A wait condition's signal is not: whatever runs in a guest may send it at any time.
+    A wait condition's signal does not: any program in a guest may send it at any time.
     """
     if isinstance(tracker.stuck(), WaitSignal):
         return False
@@ -223,7 +225,7 @@ def _answer(event: Event) -> tuple[object, ...]:
 
 
 def ask(server: Server) -> InGuest | None:
-    """Return what the guest says; None when it lets nobody in."""
+    """Return the guest's report; None when it accepts no connection."""
     with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
         shell = server.shell(seconds=_SHELL_SECONDS)
         answer = shell.run(_QUESTION, timeout=_COMMAND_SECONDS)
@@ -232,9 +234,9 @@ def ask(server: Server) -> InGuest | None:
 
 
 def is_idle(before: Mapping[str, Work], after: Mapping[str, Work], seconds: float) -> bool:
-    """Whether the threads of a machine did little in some seconds, and were kept from little.
+    """Return True when the threads of a machine ran little in some seconds, and waited little.
 
-    A guest that works on a busy host runs little too; but then it waits for its turn all the time.
+    A working guest on a busy host runs little too; but then it waits for its turn all the time.
     """
     done = [each.since(before.get(thread, Work())) for thread, each in after.items()]
     if not done:
@@ -245,7 +247,7 @@ def is_idle(before: Mapping[str, Work], after: Mapping[str, Work], seconds: floa
 
 
 def _work(pid: int | None) -> dict[str, Work]:
-    """Return what each thread has done so far (source: the kernel's sched-stats.rst)."""
+    """Return the work of each thread so far (source: the kernel's sched-stats.rst)."""
     work = {}
     for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a verdict is on: an image, a server of it, and what the two ran on."""
+"""The subject of a verdict: an image, a server of it, and the environment of the two."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def subject_of(
     """Return the subject of a verdict on one server of a testbed.
 
     :param server: None when none was started.
-    :param template: what was asked of it: a template's name, or a test's.
-    :param stand_ins: what stood in for a part of a real cloud, one sentence each.
+    :param template: the name of a template, or of a test.
+    :param stand_ins: the stubs for parts of a real cloud, one sentence each.
     """
     accelerator = testbed.accelerator
     facts = {
@@ -46,7 +46,7 @@ def subject_of(
 
 
 def images_of(testbed: Testbed) -> str:
-    """Return which server ran which image."""
+    """Return a sentence with the image of each server."""
     images = testbed.compute.images
     return "; ".join(
         f'{each.spec.name} ran "{images.name_of(each.spec.image)}"' for each in testbed.servers
@@ -54,7 +54,7 @@ def images_of(testbed: Testbed) -> str:
 
 
 def taken_for_granted(made: Iterable[StoodIn]) -> list[str]:
-    """Return what of its own cloud a template names and was made here, a sentence for each kind.
+    """Return a sentence for each kind of resource that a template assumes and that was made here.
 
     >>> taken_for_granted([StoodIn("network", "ext"), StoodIn("network", "lan")])
     ['networks that the template takes for granted were made: ext, lan']

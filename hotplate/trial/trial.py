@@ -47,7 +47,7 @@ NO_NETWORK_BETWEEN = (
     f"each has the address {FIRST_GUEST_ADDRESS} and reaches no other"
 )
 PICTURE_SECONDS = 45.0
-"""How long a guest that does not boot is watched at most for a picture of it."""
+"""The longest time to wait for a screenshot of a guest that does not boot."""
 
 
 class Trial:
@@ -55,7 +55,7 @@ class Trial:
 
     :param others: more images by name; see :class:`~hotplate.testbed.testbed.Testbed`.
     :param folder: the run's own folder in the artifacts.
-    :param say: called with what is going on, in sentences.
+    :param say: called with progress messages, in sentences.
     :param on_reached: called with each stage as it is reached, and the server's name.
     """
 
@@ -121,30 +121,30 @@ class Trial:
         self._owned.close()
 
     def judge(self) -> Verdict:
-        """Create the stack, wait for it and for what is due of its servers, and say how it went.
+        """Create the stack, wait for it and for its servers' due stages, and return the verdict.
 
         :raises TemplateError: when Heat refuses the template.
-        :raises HostError: or what else kept a server from being started.
+        :raises HostError: or another error that kept a server from being started.
         """
         stack = Stack.create(self.testbed.cloud, self.template, name=STACK_NAME)
         end = self._watch.stack(STACK_NAME, "CREATE")
         self._check_host()
         if as_wanted := end.status == self.template.expect_status:
-            # Heat waits for signals only, and says COMPLETE of a server that was switched on.
+            # Heat waits for signals only, and reports COMPLETE for a server that was switched on.
             done = self._wait_for_what_is_due()
         self.testbed.compute.images.check()
         result = self._result(stack, end)
         problems = self._look_into_guests(result) if as_wanted else []
         self._ask_guests(result)
         if as_wanted and done:
-            # All of this takes its time, in which a guest may have begun to reboot.
+            # A guest may have begun to reboot in the meantime.
             self._wait_for_what_is_due()
         return self._judge(replace(result, given_up=self._watch.given_up), problems)
 
     def take_picture(self) -> Path | None:
-        """When the guest did not boot: start it once more with a screen, for a picture of that.
+        """Start a guest that did not boot once more with a screen, for a screenshot.
 
-        A screen costs each boot some time, so a guest has none unless it was asked for one.
+        A screen costs each boot some time, so a guest has none by default.
 
         :return: the picture, None when the guest booted or has no screen to show.
         """
@@ -168,12 +168,12 @@ class Trial:
     # -- inside ----------------------------------------------------------------------------------
 
     def _check_host(self) -> None:
-        """Look at ourselves first: Heat words a server that we could not start as a failed one."""
+        """Check the host first: Heat reports a server that we could not start as failed."""
         if (fault := self.testbed.fault) is not None:
             raise fault
 
     def _wait_for_what_is_due(self) -> bool:
-        """Return True when all that is due was reached, False when it was given up."""
+        """Return True when all due stages were reached, False when the wait was given up."""
         done = not self._watch.until(self._nothing_is_due)
         self._network.conclude()
         return done
@@ -204,7 +204,7 @@ class Trial:
         )
 
     def _look_into_guests(self, result: StackResult) -> list[str]:
-        """Return what is not as the template's author expects it to be, in sentences."""
+        """Return the unmet expectations of the template's author, in sentences."""
         problems: list[str] = []
         if self.template.expect is not None:
             problems += self.template.expect(result.outputs)
@@ -213,14 +213,14 @@ class Trial:
         servers = self.testbed.servers
         for server in servers:
             tracker = self.trackers[server.spec.id]
-            # One that has not come so far fails by that, and may let nobody in.
+            # A guest that misses a stage fails by that, and may accept no connection.
             if tracker.missing() is None:
                 where = f'server "{server.spec.name}": ' if len(servers) > 1 else ""
                 problems += [f"{where}{each}" for each in self._look_into(server, tracker)]
         return problems
 
     def _look_into(self, server: Server, tracker: StageTracker) -> list[str]:
-        """Return what is not as it is expected to be in one guest, once its boot has ended."""
+        """Return the unmet expectations of one guest in sentences, once its boot has ended."""
         if why := stopped_by(self.events, server.spec.id):
             return [f"the guest could not be asked: {why}"]
         boot = tracker.boots.number
@@ -244,7 +244,7 @@ class Trial:
             return [f"the guest could not be asked: {error}"]
 
     def _track(self, server_id: str) -> None:
-        """Follow a server from now on; once its machine is there, say how it is connected."""
+        """Follow a server from now on; report its network once its machine exists."""
         if server_id not in self.trackers:
             self.trackers[server_id] = StageTracker(
                 self.events,
@@ -269,12 +269,12 @@ class Trial:
 
     def _followed(self) -> list[StageTracker]:
         if not self.trackers:
-            # No machine was switched on: nothing but the stack's own events can be followed.
+            # No machine was switched on: only the stack's own events can be followed.
             self.trackers[NO_SERVER] = StageTracker(self.events, NO_SERVER)
         return [*self.trackers.values()]
 
     def _ask_guests(self, result: StackResult) -> None:
-        """Where guests can be asked, let them say what is wrong, and leave their logs."""
+        """Ask the guests that can be asked for their state, and save their logs."""
         tracker = decisive(self._followed())
         server = self.testbed.server(tracker.server)
         well = result.as_wanted and tracker.missing() is None
@@ -282,12 +282,12 @@ class Trial:
         if server is not None and server.machine.running and not well:
             shut = None if self._ask_guest(server, tracker) else server
         for each in self.testbed.servers:
-            # One that has just let nobody in is not waited for again.
+            # Skip the guest whose shell just timed out.
             if each is not shut:
                 save_logs(each, self.folder / "guest" / each.directory.name, events=self.events)
 
     def _ask_guest(self, server: Server, tracker: StageTracker) -> bool:
-        """Ask it what is wrong; it may well be out of reach, and False is returned."""
+        """Ask a guest for its state; return False when it is out of reach."""
         let_in = ask_guest(self.events, server, tracker.missing())
         if server.machine.config.display:
             with contextlib.suppress(MachineLostError, OSError):
@@ -310,7 +310,7 @@ class Trial:
 
 
 def stopped_by(events: Iterable[Event], server: str) -> str:
-    """Return why a guest never continues since it was last started, "" when it may.
+    """Return why a guest cannot continue since its last start, "" when it may.
 
     A flood stops no guest.
     """
@@ -326,7 +326,7 @@ def stopped_by(events: Iterable[Event], server: str) -> str:
 
 
 def at_work(trackers: Iterable[StageTracker]) -> str:
-    """Return what is known to be at work in the guests and is waited for, in words."""
+    """Return the work in progress in the guests that is waited for, in words."""
     words = []
     for tracker in trackers:
         track = tracker.stuck()
@@ -341,7 +341,7 @@ def at_work(trackers: Iterable[StageTracker]) -> str:
 def hook_outputs(
     stack: Stack, trackers: Mapping[str, StageTracker], folder: Folder
 ) -> dict[str, HookOutput]:
-    """Write what failed deployments sent back into files, and return it by config id.
+    """Write the outputs of failed deployments into files, and return them by config id.
 
     :param trackers: of the stack's servers, by their ids.
     :param folder: of the run.

@@ -1,8 +1,8 @@
-"""Waits for what is to happen in a run, event by event.
+"""Wait for the stages of a run, event by event.
 
-A run is given up when nothing new has happened for :attr:`~hotplate.settings.Settings.patience`
-seconds and nothing is known to be at work; polls and lines that repeat themselves are nothing new.
-Guests that have come to rest are given up as soon as that is seen.
+A run is given up after :attr:`~hotplate.settings.Settings.patience` seconds without news, when
+nothing is known to be at work; polls and repeated lines are no news.  Guests that have come to
+rest are given up as soon as that is seen.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from hotplate.trial.rest import LOOK_SECONDS
 DONE = ("COMPLETE", "FAILED")
 CHECK_SECONDS = 1.0
 NEW_REQUESTS = 5_000
-"""How many different requests of the guests are news."""
+"""The number of different requests of the guests that count as news."""
 SAME_LINES = 3
-"""How often the same line of a console is news."""
+"""The number of times that the same line of a console counts as news."""
 NEW_LINES = 20_000
-"""How many lines are kept to be known again; a guest that writes more floods its console."""
+"""The number of lines that are remembered; a guest that writes more floods its console."""
 
 
 @dataclass(frozen=True)
 class StackEnd:
-    """How a stack ended.
+    """The end of a stack.
 
     :param status: such as ``CREATE_COMPLETE``; the last one seen when it did not end.
-    :param reason: Heat's words, or why it was not waited for any longer.
+    :param reason: Heat's words, or why the wait for it ended early.
     """
 
     status: str
@@ -44,18 +44,18 @@ class StackEnd:
 
 
 class Watch:
-    """Waits for a stack and for what its servers are to do; one limit holds for all of it.
+    """Waits for a stack and for its servers' due stages; one limit holds for all of it.
 
     :param on_server: called with the id of each server when Heat boots it, and when its machine is
         switched on.
     :param on_waiting: called with a sentence when a server has to wait for memory of the host, and
-        when something that is at work is waited for in silence.
-    :param at_work: what is known to be at work in the guests, such as a hook; "" for nothing.
-    :param at_rest: why nothing more is to be expected of the guests, "" while something is; asked
-        when nothing new was seen for a short while.
+        when work in progress is waited for in silence.
+    :param at_work: returns the work in progress in the guests, such as a hook; "" for none.
+    :param at_rest: returns why nothing more is to be expected of the guests, "" while something is;
+        asked after a short while without news.
     :ivar given_up: a sentence, when the limit of the run passed and something was still at work.
-    :param check: looks at the guests beside that, and adds what it finds to the events; called
-        again and again.
+    :param check: checks the guests besides, and adds its results to the events; called again and
+        again.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Watch:
     def stack(self, name: str, action: str) -> StackEnd:
         """Wait until the stack has ended ``action``, or nothing more is to be expected.
 
-        :return: how it ended; the status is ``<action>_IN_PROGRESS`` when it was given up.
+        :return: its end; the status is ``<action>_IN_PROGRESS`` when it was given up.
         :raises ThreadFault: when a thread of hotplate's own fails meanwhile.
         """
         ended: list[StackEnd] = []
@@ -105,15 +105,15 @@ class Watch:
         return ended[0] if ended else StackEnd(f"{action}_IN_PROGRESS", why)
 
     def until(self, reached: Callable[[], bool]) -> str:
-        """Wait until something is so that events bring about, or nothing more is to be expected.
+        """Wait until events make a condition true, or nothing more is to be expected.
 
-        :return: "" when it is so, else why it was given up.
+        :return: "" when it is true, else why it was given up.
         :raises ThreadFault: when a thread of hotplate's own fails meanwhile.
         """
         return "" if reached() else self._wait(lambda _: reached())
 
     def _wait(self, ends: Callable[[Event], bool]) -> str:
-        """Wait for an event that ends it; "" when it came, else why it was given up."""
+        """Wait for an event that ends it; return "" when it came, else why it was given up."""
         silence = GuestDeadline(self._settings.patience, "anything new")
         self._limit = limit = self._limit or GuestDeadline(self._settings.limit, "the stack")
         look = Deadline(LOOK_SECONDS, "a look at the guests")
@@ -135,7 +135,7 @@ class Watch:
                 if not silence.passed and not limit.passed:
                     continue
                 if self._for_memory():
-                    # It is up to the host, and who reserves memory there has a limit of his own.
+                    # The memory depends on the host, and its reservation has a limit of its own.
                     silence.extend(self._settings.patience)
                     limit.extend(self._settings.patience)
                     continue
@@ -158,9 +158,9 @@ class Watch:
                 return why
 
     def _is_new_line(self, server: str, text: str) -> bool:
-        """Return False for a line that has come several times, but for when and by which process.
+        """Return False for a line that came several times, ignoring its time and process id.
 
-        A service that fails and is started again would be news for ever.
+        A service that fails and is restarted would be news for ever.
         """
         line = (server, classify.undated(text))
         if line not in self._lines and len(self._lines) >= NEW_LINES:
@@ -169,7 +169,7 @@ class Watch:
         return self._lines[line] <= SAME_LINES
 
     def _report_work(self, what: str, silence: Deadline) -> None:
-        """Say once what is waited for, though nothing is seen of it."""
+        """Report once the work that is waited for in silence."""
         if what not in self._reported:
             self._reported.add(what)
             self._on_waiting(
@@ -178,7 +178,7 @@ class Watch:
             )
 
     def _give_up(self, silence: Deadline, limit: Deadline) -> str:
-        """Return why a run is given up, and keep it where something was still at work."""
+        """Return why a run is given up, and store it where something was still at work."""
         if not limit.passed:
             return f"nothing new was seen for {silence.seconds:.0f} s"
         why = f"not finished {limit.seconds:.0f} s after it was begun"
@@ -189,9 +189,9 @@ class Watch:
         return why
 
     def _note_waiting(self, event: Event) -> None:
-        """Keep which servers wait for memory of the host."""
+        """Note the servers that wait for memory of the host."""
         if waiting := ServerWaiting.of(event):
-            # The reservation ends by then; one of a server that was deleted ends in silence.
+            # The reservation ends by then; that of a deleted server ends without an event.
             seconds = self._settings.limit + self._settings.patience
             self._waiting[event.server] = Deadline(seconds, "memory of the host")
             self._on_waiting(f'"{waiting.name}": {waiting.text}')
@@ -202,7 +202,7 @@ class Watch:
         return any(not each.passed for each in self._waiting.values())
 
     def _is_new(self, event: Event) -> bool:
-        # Heat asks for a server that does not come up, again and again.
+        # Heat asks again and again for a server that does not come up.
         if classify.is_waiting(event) or classify.is_by_host(event):
             return False
         if (text := classify.console_text(event)) is not None:
@@ -211,7 +211,7 @@ class Watch:
             return True
         asked = ServiceRequest.of(event) or ServiceRequest()
         key = (event.server, event.source, asked.method, classify.path(event), asked.status)
-        # A guest that asks for ever new things must fill neither the memory nor the time.
+        # A guest that sends ever new requests must fill neither the memory nor the time.
         if key in self._seen or len(self._seen) >= NEW_REQUESTS:
             return False
         self._seen.add(key)
@@ -219,7 +219,7 @@ class Watch:
 
 
 def _end(event: Event, name: str, action: str) -> StackEnd | None:
-    """How a stack ended, if an event says so."""
+    """Return the end of a stack, if an event reports it."""
     change = StackResource.of(event)
     if change is None or (change.type, change.resource) != (STACK_TYPE, name):
         return None

@@ -1,4 +1,4 @@
-"""hotplate.trial.disk_probe: what a disk shows of a guest that lets nobody in."""
+"""hotplate.trial.disk_probe: the state of a guest, read from its disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def link(root: Path, path: str, target: str) -> None:
 
 @pytest.fixture
 def root(tmp_path) -> Path:
-    """The files of a good image, as far as they are looked at."""
+    """The files of a good image, as far as they are read."""
     root = tmp_path / "root"
     start = "/usr/libexec/os-collect-config/start"
     write(root, f"{UNITS}/{AGENT}", f"[Service]\nExecStart={start}\n[Install]\n")
@@ -66,7 +66,7 @@ def root(tmp_path) -> Path:
 
 @pytest.fixture
 def look(root, tmp_path):
-    """Make a disk of the files and look at it."""
+    """Make a disk of the files and read it."""
 
     def run(*, partition: bool = False) -> Health:
         raw, disk = tmp_path / "fs.raw", tmp_path / "disk.qcow2"
@@ -95,7 +95,7 @@ def look(root, tmp_path):
     return run
 
 
-def test_addresses_that_an_image_fixes_are_shown_for_each_renderer(root, look):
+def test_fixed_addresses_are_shown_for_each_renderer(root, look):
     write(root, "etc/systemd/network/10-lan.network", "[Network]\nAddress=192.0.2.7/24\n")
     write(root, "etc/network/interfaces", "auto lo\niface e inet static\n  address 192.0.2.8\n")
     write(
@@ -114,14 +114,14 @@ def test_addresses_that_an_image_fixes_are_shown_for_each_renderer(root, look):
     ]
 
 
-def test_script_with_a_carriage_return_is_shown(root, look):
+def test_script_with_carriage_return_is_shown(root, look):
     hook = write(root, "usr/libexec/heat-config/hooks/script", "", 0o755)
     hook.write_text("#!/usr/bin/python3\r\n", newline="")
     assert look().lines("programs") == ["carriage-return /usr/libexec/heat-config/hooks/script"]
 
 
 @pytest.mark.parametrize("partition", [False, True])
-def test_a_good_image_has_nothing_to_show(look, partition):
+def test_good_image_shows_no_fault(look, partition):
     state = look(partition=partition)
     assert list(state.sections)[-1] == "end"
     assert state.unit(AGENT, "UnitFileState") == "enabled"
@@ -139,7 +139,7 @@ def test_a_good_image_has_nothing_to_show(look, partition):
 
 
 class Watched(subprocess.Popen):
-    """A child whose debugfs writes first as whom it runs."""
+    """A child process that writes the user of its debugfs first."""
 
     pipe = -1
 
@@ -153,7 +153,7 @@ class Watched(subprocess.Popen):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_root_lets_another_user_read_what_a_guest_wrote(look, monkeypatch):
+def test_root_reads_disk_as_another_user(look, monkeypatch):
     reading, writing = os.pipe()
     with os.fdopen(reading) as users:
         monkeypatch.setattr(Watched, "pipe", writing)
@@ -165,7 +165,7 @@ def test_root_lets_another_user_read_what_a_guest_wrote(look, monkeypatch):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_root_reads_nothing_where_it_cannot_be_another_user(tmp_path, monkeypatch):
+def test_root_reads_nothing_when_it_cannot_change_user(tmp_path, monkeypatch):
     which = shutil.which
     monkeypatch.setattr(
         disk_probe.shutil,
@@ -176,7 +176,7 @@ def test_root_reads_nothing_where_it_cannot_be_another_user(tmp_path, monkeypatc
     assert look_at_disk(tmp_path / "disk.qcow2") == ""
 
 
-def test_masked_units(look, root):
+def test_masked_units_are_shown(look, root):
     link(root, f"{UNITS}/{AGENT}", "/dev/null")
     write(root, f"{UNITS}/cloud-init-local.service")
     state = look()
@@ -184,7 +184,7 @@ def test_masked_units(look, root):
     assert state.unit("cloud-init-local.service", "LoadState") == "masked"
 
 
-def test_an_interpreter_that_is_gone_is_noticed_behind_its_links(look, root):
+def test_missing_interpreter_is_shown_behind_links(look, root):
     (root / "usr/bin/python3.13").unlink()
     lines = look().lines("programs")
     assert "no-interpreter /usr/bin/cloud-init /usr/bin/python3 /usr/bin/python3.13" in lines
@@ -192,7 +192,7 @@ def test_an_interpreter_that_is_gone_is_noticed_behind_its_links(look, root):
     assert f"no-interpreter {start} /opt/heat-agent/bin/python /bin/python3.13" in lines
 
 
-def test_what_is_deleted_or_not_executable(look, root):
+def test_deleted_and_not_executable_programs_are_shown(look, root):
     phase = "usr/libexec/os-refresh-config/configure.d"
     (root / f"{phase}/55-heat-config").unlink()
     write(root, f"{phase}/40-site", "#!/bin/sh\n", 0o644)
@@ -204,7 +204,7 @@ def test_what_is_deleted_or_not_executable(look, root):
     assert f"gone {path} {path}" in lines
 
 
-def test_what_is_configured(look, root):
+def test_configuration_is_shown(look, root):
     write(root, "etc/cloud/cloud-init.disabled")
     write(root, "etc/cloud/cloud.cfg.d/99-site.cfg", "a: b\n  c: [\n")
     link(root, f"{UNITS}/default.target", "/usr/lib/systemd/system/rescue.target")
@@ -232,8 +232,8 @@ def test_what_is_configured(look, root):
     assert state.lines("packages") == ["libexpat1 install ok half-configured"]
 
 
-def test_a_file_of_any_size_is_read_in_part(look, root):
-    """A guest that means harm may make any file as large as it likes: it takes no blocks."""
+def test_file_of_any_size_is_read_in_part(look, root):
+    """A malicious guest may make any file as large as it likes: a sparse file takes no blocks."""
     with (root / "etc/fstab").open("wb") as stream:
         stream.truncate(200 << 30)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -241,13 +241,13 @@ def test_a_file_of_any_size_is_read_in_part(look, root):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
 
 
-def test_links_in_a_circle_end(look, root):
+def test_circular_links_end(look, root):
     link(root, "opt/heat-agent/bin/python3", "python")
     assert "end" in look().sections
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 4096])
-def test_a_disk_without_a_file_system_shows_nothing(tmp_path, content):
+def test_disk_without_file_system_shows_nothing(tmp_path, content):
     raw, disk = tmp_path / "x.raw", tmp_path / "disk.qcow2"
     raw.write_bytes(content or b"\x55" * 70000)
     subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, disk], check=True)
@@ -255,5 +255,5 @@ def test_a_disk_without_a_file_system_shows_nothing(tmp_path, content):
     assert {each.name for each in tmp_path.iterdir()} == {"x.raw", "disk.qcow2"}
 
 
-def test_a_disk_that_is_not_there_shows_nothing(tmp_path):
+def test_missing_disk_shows_nothing(tmp_path):
     assert look_at_disk(tmp_path / "none.qcow2") == ""

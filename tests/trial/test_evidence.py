@@ -1,4 +1,4 @@
-"""What a test leaves of its server, of events that nobody had to boot a guest for."""
+"""The artifacts of a test's server, from events without a booted guest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hotplate.trial import evidence
 
 @pytest.fixture
 def server(passed, tmp_path):
-    """A server that is off, of which the story was seen."""
+    """A server that is switched off, with the events of the story."""
     spec = SimpleNamespace(id=passed.tracker.server, name="web")
     wiring = SimpleNamespace(name="namespace", reason="the host gives one")
     config = SimpleNamespace(firmware=Firmware.UEFI, memory_mib=512)
@@ -45,7 +45,7 @@ def leave(testbed, server):
     return verdict, [each["kind"] for each in left["noticed"]], page
 
 
-def test_what_was_noticed_is_in_the_report_of_a_test(testbed, server, passed):
+def test_notices_are_in_the_report_of_a_test(testbed, server, passed):
     passed.console("[FAILED] Failed to start chrony.service - chrony.")
     verdict, kinds, page = leave(testbed, server)
     assert verdict.passed
@@ -54,15 +54,13 @@ def test_what_was_noticed_is_in_the_report_of_a_test(testbed, server, passed):
 
 
 @pytest.mark.parametrize(("was_rebooted", "kinds"), [(True, []), (False, ["guest-reset"])])
-def test_a_reboot_that_the_test_asked_for_is_not_noticed(
-    testbed, server, passed, was_rebooted, kinds
-):
+def test_reboot_by_the_test_is_not_noticed(testbed, server, passed, was_rebooted, kinds):
     passed.emit("machine", "reset", reason="guest-reset", by_guest=True)
     server.was_rebooted = was_rebooted
     assert leave(testbed, server)[1] == kinds
 
 
-def test_what_the_server_ran_on_is_in_the_verdict(testbed, server):
+def test_verdict_has_the_servers_environment(testbed, server):
     subject = leave(testbed, server)[0].subject
     assert subject.template == "test_a"
     assert subject.server == "web"

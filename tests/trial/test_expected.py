@@ -1,7 +1,7 @@
-"""What is expected of an image follows from the template: a good one passes, a broken one fails.
+"""Expectations of an image follow from the template: a good one passes, a broken one fails.
 
 Each row is tried on two played guests, a good one and one that is broken where the template needs
-it.  The real Heat says what there is to do.
+it.  The real Heat decides on the deployments.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ NESTED = {"server": server(), "config": config(), "deployment": deployment()}
 
 
 def signal_wait_condition(wire: Any) -> None:
-    """What ``curl_cli`` of the handle does: a POST with a token."""
+    """Do the same as ``curl_cli`` of the handle: a POST with a token."""
     words = wire.user_data().decode().replace("'", "").split()
     token = words[words.index("X-Auth-Token:") + 1]
     url = next(word for word in words if word.startswith("http"))
@@ -105,7 +105,7 @@ class Row:
 
     :param stage: the one at which a broken image fails it.
     :param broken: how it is broken; by the server's resource where there are several.
-    :param named: what the last line names of the broken run.
+    :param named: the words in the last line of the broken run.
     """
 
     name: str
@@ -311,7 +311,7 @@ ROWS = (
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_a_good_image_passes(play, row):
+def test_good_image_passes(play, row):
     played = play(row.template, row.good)
     verdict = played.verdict
     assert verdict.passed, verdict.last_line()
@@ -322,7 +322,7 @@ def test_a_good_image_passes(play, row):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_a_broken_image_fails_at_its_stage(play, row):
+def test_broken_image_fails_at_its_stage(play, row):
     def role(name: str) -> Guest:
         if isinstance(row.broken, Guest):
             return row.broken
@@ -336,7 +336,7 @@ def test_a_broken_image_fails_at_its_stage(play, row):
     assert row.named in verdict.last_line()
 
 
-def test_the_deployment_that_failed_is_named_and_quoted(play):
+def test_failed_deployment_is_named_and_quoted(play):
     """The runner goes on with the next at once; Heat ends the stack at the first failure."""
     failing = {
         "deploy_status_code": 3,
@@ -375,8 +375,8 @@ def test_the_deployment_that_failed_is_named_and_quoted(play):
     assert "abcdef" not in text
 
 
-def test_a_failure_that_was_wanted_is_none(play):
-    # Heat serves them by name; what hangs is not made before the other one.
+def test_wanted_failure_passes(play):
+    # Heat serves them by name; the hanging one is not made before the other one.
     both = NESTED | {
         "deployment": deployment(name="1"),
         "later": {
@@ -406,12 +406,12 @@ def test_each_server_is_shown_with_its_name(play):
     )
     for text in texts:
         assert all(name in text for name in names)
-    # The first one's stages may all be reached before there is a second one to tell it from.
+    # The first one's stages may all be reached before a second one makes the name necessary.
     assert any(line.startswith(f"{names[1]}: ") for line in played.seen)
 
 
 class Asked:
-    """The shell of a guest in which nothing is wrong, and what it was asked."""
+    """The shell of a healthy guest, and the commands that it was given."""
 
     def __init__(self):
         self.words = []
@@ -421,8 +421,8 @@ class Asked:
         return CommandResult(str(command), 0, b"", b"")
 
 
-def test_a_guest_is_looked_into_when_its_boot_has_ended(play, monkeypatch):
-    """cloud-init's last stage may still write what is expected."""
+def test_guest_is_inspected_after_its_boot(play, monkeypatch):
+    """cloud-init's last stage may still write the expected files."""
     shell = Asked()
     monkeypatch.setattr(Server, "shell", lambda _, seconds=0: shell)
 
@@ -436,8 +436,8 @@ def test_a_guest_is_looked_into_when_its_boot_has_ended(play, monkeypatch):
     assert shell.words.index(BOOT_END) < shell.words.index("what is expected")
 
 
-def test_guest_that_panicked_is_not_asked_for_what_is_expected(play, monkeypatch):
-    """To Heat it is COMPLETE as soon as it is switched on; its shell was waited for in vain."""
+def test_panicked_guest_is_not_inspected(play, monkeypatch):
+    """Heat reports COMPLETE as soon as it is switched on; its shell was waited for in vain."""
     asked = []
 
     def shell(_server, *, seconds=0.0):
@@ -455,7 +455,7 @@ def test_guest_that_panicked_is_not_asked_for_what_is_expected(play, monkeypatch
     assert 600.0 not in asked
 
 
-def test_reboot_that_begins_while_the_guest_is_examined_is_waited_for(play, monkeypatch):
+def test_reboot_during_inspection_is_awaited(play, monkeypatch):
     """power_state of cloud-init reboots some seconds after the boot's end."""
     later = []
 
@@ -489,7 +489,7 @@ def test_lifted_limits_are_reported(play, lift):
     assert ("no limits on the size of requests" in json.dumps(verdict.to_json())) == lift
 
 
-def test_a_template_without_a_server_says_nothing_of_the_image(play):
+def test_template_without_server_does_not_pass(play):
     verdict = play(template({"config": config()}), patience=1.0).verdict
     assert not verdict.passed
     assert "there is no server in it" in verdict.last_line()

@@ -1,4 +1,4 @@
-"""A guest is asked at the end of its boot whether its network is up."""
+"""The network of a guest is checked at the end of its boot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUNNING = "Cloud-init v. 22.4.2 running 'init-local' at ..."
 
 
 class Guest:
-    """A server in its place: ports that answer or do not, a shell that is there or is not."""
+    """A stub of a server: its ports answer or not, and it has a shell or not."""
 
     def __init__(self, story: Any) -> None:
         self.spec = SimpleNamespace(id=story.tracker.server, name="web")
@@ -69,7 +69,7 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def tracker(story):
-    """A plain server's: nothing is deployed on it."""
+    """Return the tracker of a plain server, without deployments."""
     story.deployed = False
     return StageTracker(story.events, story.tracker.server, checked=True)
 
@@ -91,7 +91,7 @@ def check(story, guest, tracker):
 
 
 def served(story):
-    """To the point at which cloud-init has its metadata, over a network that may be its own."""
+    """Play up to the metadata of cloud-init, over a network that may be cloud-init's own."""
     story.boot()
     story.console(RUNNING)
     story.metadata()
@@ -108,7 +108,7 @@ def verdict_of(story, tracker, *, strict=False):
     )
 
 
-def test_guest_is_asked_when_its_boot_has_ended(story, tracker, check, on_networks):
+def test_network_is_checked_when_boot_has_ended(story, tracker, check, on_networks):
     served(story)
     check.look()
     assert tracker.missing() is None
@@ -122,7 +122,7 @@ def test_guest_is_asked_when_its_boot_has_ended(story, tracker, check, on_networ
 
 
 @pytest.mark.parametrize("silent", ['10.0.0.5 on "private"', '10.1.0.5 on "backend"'])
-def test_guest_fails_at_network_up_when_a_port_does_not_answer(
+def test_guest_fails_at_network_up_when_a_port_is_silent(
     story, tracker, check, on_networks, silent
 ):
     """A plain dib image: cloud-init's first stage has a lease, and nothing has one after it."""
@@ -152,7 +152,7 @@ def test_config_drive_shows_no_network(story, tracker, check, on_networks):
     assert not up.implied
 
 
-def test_agent_that_polls_shows_the_network_whatever_the_metadata_came_from(story):
+def test_polling_agent_proves_network_with_config_drive(story):
     story.boot()
     story.console(DRIVE)
     assert story.tracker.missing() is Stage.NETWORK_UP
@@ -160,7 +160,7 @@ def test_agent_that_polls_shows_the_network_whatever_the_metadata_came_from(stor
     assert story.tracker.missing() is Stage.DEPLOYMENT_DELIVERED
 
 
-def test_answer_of_the_boot_before_a_reboot_does_not_count(story, tracker, check, on_networks):
+def test_answer_before_reboot_does_not_count(story, tracker, check, on_networks):
     served(story)
     story.console("Cloud-init v. 22.4.2 finished at ...")
     check.look()
@@ -175,7 +175,7 @@ def test_answer_of_the_boot_before_a_reboot_does_not_count(story, tracker, check
     assert tracker.done()
 
 
-def test_isolated_guest_shows_its_network_by_a_request_after_its_boot(story, tracker, check):
+def test_isolated_guest_proves_network_by_later_request(story, tracker, check):
     served(story)
     story.console("Cloud-init v. 22.4.2 finished at ...")
     check._question(check._server(""), tracker)
@@ -187,10 +187,8 @@ def test_isolated_guest_shows_its_network_by_a_request_after_its_boot(story, tra
 @pytest.mark.parametrize(
     ("routes", "passes"), [(ROUTES, True), (DEFAULT, True), (NO_ROUTES, False), (None, True)]
 )
-def test_isolated_guest_shows_its_network_by_its_routes(
-    story, tracker, check, guest, routes, passes
-):
-    """One that neither asks for anything nor lets anybody in shows nothing, and is not blamed."""
+def test_isolated_guest_proves_network_by_routes(story, tracker, check, guest, routes, passes):
+    """A guest without requests and without a shell proves nothing, and is not blamed."""
     guest.routes = routes
     served(story)
     story.console("Cloud-init v. 22.4.2 finished at ...")
@@ -202,7 +200,7 @@ def test_isolated_guest_shows_its_network_by_its_routes(
 
 
 @pytest.mark.parametrize("shell", [True, False])
-def test_end_of_the_boot_is_found_where_the_console_does_not_show_it(
+def test_end_of_boot_is_detected_when_console_does_not_show_it(
     story, tracker, check, on_networks, monkeypatch, shell
 ):
     on_networks.routes = ROUTES if shell else None
@@ -220,14 +218,14 @@ def test_end_of_the_boot_is_found_where_the_console_does_not_show_it(
     assert tracker.done()
 
 
-def test_guest_of_which_something_else_is_missing_is_judged_by_that(story, check, on_networks):
+def test_guest_that_misses_another_stage_is_not_checked(story, check, on_networks):
     on_networks.ports = {'10.0.0.5 on "private"': False}
     story.boot()
     check.conclude()
     assert not [event for event in story.events if event.kind == "network"]
 
 
-def test_guest_that_only_lacks_its_network_is_waited_for(story, tracker):
+def test_guest_that_only_misses_network_is_awaited(story, tracker):
     served(story)
     assert rest.is_waited_for(tracker)
 
@@ -246,13 +244,13 @@ def test_guest_that_only_lacks_its_network_is_waited_for(story, tracker):
         ("ens4\tx\ty\tz", ""),
     ],
 )
-def test_route_is_read_from_the_kernels_table(row, device):
+def test_route_is_read_from_kernel_table(row, device):
     assert route_to("169.254.169.254", f"{NO_ROUTES}{row}\n") == device
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_user_data_that_nothing_waited_for_is_noticed(story, tracker, check, on_networks, strict):
-    """It has been silent for longer than the patience, and the template wants no signal of it."""
+def test_unfinished_user_data_is_noticed(story, tracker, check, on_networks, strict):
+    """The guest was silent for longer than the patience, and the template wants no signal of it."""
     served(story)
     story.console("Cloud-init v. 22.4.2 running 'modules:final' at ...", "debian login: ")
     check.conclude()

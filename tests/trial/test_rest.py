@@ -1,4 +1,4 @@
-"""hotplate.trial.rest: a guest at rest is told from one that is only slow."""
+"""hotplate.trial.rest: a guest at rest is distinguished from a slow one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ControlGroup=
         (f"{AT_REST}job 81 cloud-final.service start running\n", True, True, False),
         # The agent is about to be started once more: that alone is no work of the boot.
         (f"{AT_REST}job 81 os-collect-config.service start waiting\n", True, False, False),
-        # A hook that sleeps for ten minutes: it is there, and it holds the lock.
+        # A hook that sleeps for ten minutes: its process runs, and it holds the lock.
         (f"{AT_REST}process 400\nprocess 412\n", True, True, False),
         (f"{AT_REST}process 400\nlocked\n", True, True, False),
         (f"{AT_REST}process 400\n", True, False, False),
@@ -39,7 +39,7 @@ ControlGroup=
         ("Failed to connect to bus", False, False, False),
     ],
 )
-def test_what_a_guest_says(text, booted, busy, crashing):
+def test_guest_report_is_parsed(text, booted, busy, crashing):
     inside = InGuest.read(text)
     assert (inside.booted, inside.busy, inside.crashing) == (booted, busy, crashing)
 
@@ -55,8 +55,8 @@ REST_OF_MENU = "      before booting or `c' for a command-line.    *Debian GNU/L
         (f"{REST_OF_MENU}The highlighted entry will be executed automatically in 30s.", False),
     ],
 )
-def test_menu_that_waits_for_a_key_is_at_rest(story, unfinished, rests):
-    """It waits in a loop, so its machine is never idle; of a countdown there is no event."""
+def test_waiting_menu_is_at_rest(story, unfinished, rests):
+    """The menu waits in a loop, so its machine is never idle; a countdown emits no event."""
     story.power()
     story.console(MENU)
     machine = SimpleNamespace(
@@ -76,13 +76,13 @@ def test_menu_that_waits_for_a_key_is_at_rest(story, unfinished, rests):
     [
         ("LoadState=loaded", "inactive"),
         ("LoadState=masked", "inactive"),
-        # Who brings another agent, or starts it by a timer, is given the whole patience.
+        # An image with another agent, or a timer for it, is given the whole patience.
         ("LoadState=not-found", ""),
         ("TriggeredBy=os-collect-config.timer", ""),
         ("TriggeredBy=", "inactive"),
     ],
 )
-def test_an_agent_that_others_start_may_still_come(line, agent):
+def test_agent_started_otherwise_may_still_come(line, agent):
     assert InGuest.read(f"{AT_REST}{line}\n").agent == agent
 
 
@@ -92,11 +92,11 @@ def test_an_agent_that_others_start_may_still_come(line, agent):
         (["lo UNKNOWN 127.0.0.1/8", "ens4 UP 169.254.169.15/24 metric 1024"], True),
         (["lo UNKNOWN 127.0.0.1/8", "ens4 DOWN"], False),
         (["lo UNKNOWN 127.0.0.1/8"], False),
-        # Nobody answered: there is no ip.
+        # No answer: there is no ip.
         ([], True),
     ],
 )
-def test_who_has_no_address_asks_for_nothing(devices, online):
+def test_guest_without_address_is_offline(devices, online):
     text = AT_REST + "".join(f"address {line}\n" for line in devices)
     assert InGuest.read(text).online == online
 
@@ -108,13 +108,13 @@ def test_who_has_no_address_asks_for_nothing(devices, online):
         # Measured on a host with six times more to do than processors: timers wait for their turn.
         ([(0.09, 2.57), (0.39, 2.32), (0.48, 2.73)], True),
         ([(9.5, 0.1)], False),
-        # It works, and a busy host lets it have little.
+        # It works, and a busy host gives it little time.
         ([(1.5, 8.4), (0.1, 0.2)], False),
         ([(1.0, 3.0), (1.5, 2.0)], False),
         ([], False),
     ],
 )
-def test_a_machine_is_idle(threads, idle):
+def test_machine_without_work_is_idle(threads, idle):
     after = {str(number): Work(*each) for number, each in enumerate(threads)}
     assert is_idle({}, after, 10.0) == idle
     before = {name: Work(100.0, 50.0) for name in after}
@@ -122,7 +122,7 @@ def test_a_machine_is_idle(threads, idle):
     assert is_idle(before, later, 10.0) == idle
 
 
-def test_a_boot_the_agent_and_a_deployment_are_waited_for(story):
+def test_boot_agent_and_deployment_are_awaited(story):
     story.boot()
     assert is_waited_for(story.tracker)
     story.up()
@@ -133,7 +133,7 @@ def test_a_boot_the_agent_and_a_deployment_are_waited_for(story):
     assert is_waited_for(story.tracker)
 
 
-def test_a_wait_condition_is_not_for_a_script_may_signal_it_at_any_time(story):
+def test_wait_condition_is_not_awaited(story):
     story.deployed = False
     story.boot()
     story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
@@ -153,7 +153,7 @@ def test_a_wait_condition_is_not_for_a_script_may_signal_it_at_any_time(story):
     assert not is_waited_for(story.tracker)
 
 
-def test_nothing_is_waited_for_when_all_was_done(passed):
+def test_complete_server_is_not_awaited(passed):
     assert not is_waited_for(passed.tracker)
 
 
@@ -171,6 +171,6 @@ def test_nothing_is_waited_for_when_all_was_done(passed):
         ("my job is running for you", False),
     ],
 )
-def test_that_a_job_still_runs_is_nothing_new(line, waiting):
+def test_line_about_running_job_is_no_news(line, waiting):
     event = EventLog().emit("console", "line", server="a", text=line)
     assert classify.is_waiting(event) == waiting

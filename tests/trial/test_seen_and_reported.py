@@ -1,4 +1,4 @@
-"""Through the real Heat: what the host lacks stays the host's, and what went wrong is noticed."""
+"""Through the real Heat: faults of the host stay the host's, and problems are noticed."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ def template(**deployment):
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_what_keeps_a_server_from_starting_crosses_heat_as_itself(
-    play, monkeypatch, error, outcome
-):
+def test_start_error_crosses_heat_unchanged(play, monkeypatch, error, outcome):
     def start(self, *, incoming=None):
         raise error
 
@@ -71,7 +69,7 @@ def test_what_keeps_a_server_from_starting_crosses_heat_as_itself(
     assert outcome_of(raised.value) is outcome
 
 
-def test_a_stack_that_is_waited_for_fails_with_the_same_reason(play, monkeypatch, tmp_path):
+def test_awaited_stack_fails_with_start_error(play, monkeypatch, tmp_path):
     def start(self, *, incoming=None):
         raise HostError("QEMU could not start the machine")
 
@@ -84,14 +82,14 @@ def test_a_stack_that_is_waited_for_fails_with_the_same_reason(play, monkeypatch
             stack.wait()
 
 
-def test_an_error_of_heat_itself_is_not_the_templates(play, monkeypatch, tmp_path):
+def test_heats_own_error_is_not_the_templates(play, monkeypatch, tmp_path):
     def create_stack(*_args, **_more):
         raise RuntimeError("a fault in Heat")
 
     given = {"accelerator": "tcg", "cache": tmp_path / "cache"}
     settings = Settings.load(given, environ={}, directory=tmp_path)
     with Testbed(play.image, settings=settings, directory=tmp_path, events=EventLog()) as testbed:
-        # The cloud is the one who imports Heat first.
+        # The cloud has to import Heat first.
         from heat.engine.service import EngineService
 
         monkeypatch.setattr(EngineService, "create_stack", create_stack)
@@ -100,7 +98,7 @@ def test_an_error_of_heat_itself_is_not_the_templates(play, monkeypatch, tmp_pat
     assert outcome_of(raised.value) is Outcome.ERROR
 
 
-def test_a_guest_that_lets_nobody_in_is_waited_for_once(play, monkeypatch):
+def test_unreachable_guest_is_awaited_once(play, monkeypatch):
     """Its logs were waited for too, after its answers had been waited for in vain."""
     waits = []
 
@@ -111,7 +109,7 @@ def test_a_guest_that_lets_nobody_in_is_waited_for_once(play, monkeypatch):
     monkeypatch.setattr(Server, "shell", shell)
     verdict = play(template(), Guest(agent=False), patience=1).verdict
     assert verdict.outcome is Outcome.FAILED
-    # Whether it has come to rest is asked for a shorter time.
+    # The check for a guest at rest waits for a shorter time.
     assert len([each for each in waits if each >= LOG_SECONDS]) == 1
 
 
@@ -119,7 +117,7 @@ def answering(**outputs):
     return Guest(answers={"deployment": {"deploy_status_code": 0, **outputs}})
 
 
-def test_outputs_that_were_not_sent_are_noticed(play):
+def test_unsent_outputs_are_noticed(play):
     verdict = play(template(), answering(result="x")).verdict
     assert verdict.passed
     assert [(each.kind, each.sentence) for each in verdict.noticed] == [
@@ -127,16 +125,16 @@ def test_outputs_that_were_not_sent_are_noticed(play):
     ]
 
 
-def test_outputs_that_were_sent_are_not(play):
-    # One that is empty was sent.
+def test_sent_outputs_are_not_noticed(play):
+    # An empty output was sent.
     assert play(template(), answering(result="", url="x")).verdict.noticed == ()
 
 
-def test_who_wants_no_signal_gets_no_output(play):
+def test_deployment_without_signal_has_no_unsent_outputs(play):
     assert play(template(signal_transport="NO_SIGNAL")).verdict.noticed == ()
 
 
-def test_a_hook_that_ran_twice_fails_a_complete_stack(play, monkeypatch):
+def test_hook_that_ran_twice_fails_complete_stack(play, monkeypatch):
     run = PlayedMachine._run
 
     def twice(self, deployment):

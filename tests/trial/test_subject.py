@@ -1,4 +1,4 @@
-"""What a verdict is on: which server ran which image, where a template picks them by name."""
+"""The subject of a verdict: the image of each server, where a template picks them by name."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def db(tmp_path: Path) -> Image:
     return Image.open(tiny_disk.make(tmp_path / "second.raw"))
 
 
-def test_each_server_boots_the_image_that_it_names_and_the_verdict_says_which(
-    play: Any, db: Image
-) -> None:
+def test_verdict_has_the_image_that_each_server_booted(play: Any, db: Image) -> None:
     done = play(template(front="played", back="db"), others={"db": db})
     assert done.verdict.passed, done.verdict
     facts = done.verdict.subject.facts
@@ -59,13 +57,13 @@ def test_each_server_boots_the_image_that_it_names_and_the_verdict_says_which(
     ("image", "stood_in_for"),
     [("trusty", ('flavor "any"', 'image "trusty"')), ("the image under test", ('flavor "any"',))],
 )
-def test_the_image_under_test_stands_in_for_every_other(
+def test_image_under_test_replaces_every_other(
     play: Any, image: str, stood_in_for: tuple[str, ...]
 ) -> None:
     assert play(template(web=image)).verdict.subject.stand_ins == stood_in_for
 
 
-def test_an_image_that_is_written_to_ends_the_run(play: Any, tmp_path: Path) -> None:
+def test_changed_image_ends_the_run(play: Any, tmp_path: Path) -> None:
     def spoil(_wire: object) -> None:
         with play.image.path.open("ab") as stream:
             stream.write(b"more")
@@ -92,7 +90,7 @@ def testbed(play: Any, db: Image, tmp_path: Path) -> Any:
         yield running
 
 
-def test_no_other_image_is_booted(testbed: Testbed) -> None:
+def test_unknown_image_is_refused(testbed: Testbed) -> None:
     given = Template(source="a test", template=template(web="played", front="db-2"))
     with pytest.raises(TemplateError, match='no image "db-2" to boot; there are "played", "db"'):
         Stack.create(testbed.cloud, given)

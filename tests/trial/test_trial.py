@@ -1,4 +1,4 @@
-"""What a run knows to be at work in its guests, and which of them never continue."""
+"""Work in progress in the guests of a run, and guests that cannot continue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wait_condition(story, status: str) -> None:
     )
 
 
-def test_user_data_is_at_work_while_a_wait_condition_waits_for_its_signal(story):
+def test_user_data_is_at_work_while_wait_condition_waits(story):
     story.deployed = False
     story.boot()
     story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
@@ -53,7 +53,7 @@ def test_user_data_is_at_work_while_a_wait_condition_waits_for_its_signal(story)
         (lambda story: story.console("debian login: "), ""),
     ],
 )
-def test_guest_that_never_continues_is_not_asked(story, happens, why):
+def test_stopped_guest_is_recognised(story, happens, why):
     server = story.tracker.server
     story.boot()
     happens(story)

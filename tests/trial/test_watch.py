@@ -1,4 +1,4 @@
-"""hotplate.trial.watch.Watch: when a stack has ended, and when nothing more is to be expected."""
+"""hotplate.trial.watch.Watch: the end of a stack, and the end of the wait for it."""
 
 import threading
 from pathlib import Path
@@ -37,7 +37,7 @@ def stack_event(events, status, *, name="s", action="CREATE", reason=""):
     )
 
 
-def test_heat_says_how_it_ended():
+def test_end_of_stack_is_reported_by_heat():
     events = EventLog()
     waiting = watch(events)
     stack_event(events, "IN_PROGRESS")
@@ -54,8 +54,8 @@ def test_silence_ends_the_wait():
     assert "nothing new was seen" in end.reason
 
 
-def test_a_server_that_waits_for_the_hosts_memory_is_not_silent():
-    """Whose machines hold the memory is nothing that the image can help."""
+def test_server_waiting_for_memory_is_not_silent():
+    """The image is not responsible for the machines that hold the memory."""
     events, texts = EventLog(), []
     settings = Settings.load({"patience": 0.05, "limit": 60}, environ={}, directory=HERE)
     waiting = Watch(
@@ -71,14 +71,14 @@ def test_a_server_that_waits_for_the_hosts_memory_is_not_silent():
     assert waiting.stack("s", "UPDATE").status == "UPDATE_IN_PROGRESS"
 
 
-def test_a_server_that_was_deleted_while_it_waited_is_not_waited_for_without_end():
+def test_deleted_server_is_not_awaited_without_end():
     events = EventLog()
     waiting = watch(events, patience=0.05, limit=0.1)
     events.emit("harness", "waiting", server="a", name="web", text="waiting for memory: ...")
     assert waiting.stack("s", "CREATE").status == "CREATE_IN_PROGRESS"
 
 
-def test_polls_that_repeat_themselves_are_nothing_new():
+def test_repeated_polls_are_no_news():
     events = EventLog()
     waiting = watch(events, patience=0.3, limit=60)
     poll = {"method": "GET", "path": "/v1/", "status": 200, "action": "DescribeStackResource"}
@@ -87,7 +87,7 @@ def test_polls_that_repeat_themselves_are_nothing_new():
     assert "nothing new was seen" in waiting.stack("s", "CREATE").reason
 
 
-def test_what_heat_and_clients_on_the_host_ask_is_nothing_new():
+def test_requests_of_heat_and_host_clients_are_no_news():
     events = EventLog()
     waiting = watch(events, patience=0.3, limit=60)
     for number in range(50):
@@ -97,13 +97,13 @@ def test_what_heat_and_clients_on_the_host_ask_is_nothing_new():
     assert "nothing new was seen" in waiting.stack("s", "CREATE").reason
 
 
-def test_the_limit_holds_whatever_is_new():
+def test_limit_holds_with_any_news():
     events = EventLog()
     waiting = watch(events, patience=60, limit=0.2)
     assert "not finished" in waiting.stack("s", "CREATE").reason
 
 
-def test_a_fatal_line_on_the_console_ends_it_at_once():
+def test_fatal_console_line_ends_the_wait_at_once():
     events = EventLog()
     waiting = watch(events, patience=60)
     events.emit("console", "line", server="a", text="Kernel panic - not syncing: no init found")
@@ -111,8 +111,8 @@ def test_a_fatal_line_on_the_console_ends_it_at_once():
 
 
 @pytest.mark.parametrize("wait", ["stack", "until"])
-def test_a_fault_of_ours_in_a_thread_ends_it_at_once(wait):
-    """It is no silence of the guest's."""
+def test_fault_in_own_thread_ends_the_wait_at_once(wait):
+    """It must not be taken for silence of the guest."""
     events = EventLog()
     waiting = watch(events, patience=6000, limit=6000)
 
@@ -127,7 +127,7 @@ def test_a_fault_of_ours_in_a_thread_ends_it_at_once(wait):
     later.join()
 
 
-def test_a_service_that_failed_at_a_request_ends_nothing():
+def test_fault_of_one_request_does_not_end_the_wait():
     events = EventLog()
     waiting = watch(events, patience=60)
     events.doubt(RuntimeError("boom"))
@@ -135,7 +135,7 @@ def test_a_service_that_failed_at_a_request_ends_nothing():
     assert waiting.stack("s", "CREATE").status == "CREATE_COMPLETE"
 
 
-def test_a_lost_machine_ends_it_at_once():
+def test_lost_machine_ends_the_wait_at_once():
     events = EventLog()
     waiting = watch(events, patience=60)
     events.emit("machine", "exit", server="a", reason="lost", status=-9, message="")
@@ -156,7 +156,7 @@ def test_guests_at_rest_end_the_wait(monkeypatch):
     assert (end.status, end.reason) == ("CREATE_IN_PROGRESS", "came to rest")
 
 
-def test_what_happens_during_a_look_is_seen_first(monkeypatch):
+def test_event_during_a_look_is_seen_first(monkeypatch):
     monkeypatch.setattr("hotplate.trial.watch.LOOK_SECONDS", 0.05)
     events = EventLog()
 
@@ -169,7 +169,7 @@ def test_what_happens_during_a_look_is_seen_first(monkeypatch):
     assert waiting.stack("s", "CREATE").status == "CREATE_COMPLETE"
 
 
-def test_lines_that_a_job_still_runs_are_nothing_new():
+def test_lines_about_running_job_are_no_news():
     events = EventLog()
     waiting = watch(events, patience=0.3, limit=60)
     for second in range(50):
@@ -178,14 +178,14 @@ def test_lines_that_a_job_still_runs_are_nothing_new():
     assert "nothing new was seen" in waiting.stack("s", "CREATE").reason
 
 
-def test_a_guest_that_passes_a_bound_is_given_up():
+def test_guest_that_exceeds_limit_is_given_up():
     events = EventLog()
     waiting = watch(events, patience=60)
     events.emit("harness", "flood", server="a", fault="console-flood", text="it wrote too much")
     assert waiting.stack("s", "CREATE").reason == "it wrote too much"
 
 
-def test_ever_new_requests_are_not_news_for_ever():
+def test_ever_new_requests_are_no_news_for_ever():
     events = EventLog()
     waiting = watch(events, patience=0.3, limit=60)
     for number in range(NEW_REQUESTS + 10):
@@ -194,7 +194,7 @@ def test_ever_new_requests_are_not_news_for_ever():
     assert len(waiting._seen) == NEW_REQUESTS
 
 
-def test_what_is_due_after_the_stacks_end_is_waited_for():
+def test_due_stage_after_end_of_stack_is_awaited():
     events = EventLog()
     waiting = watch(events, patience=60)
     done = []
@@ -205,7 +205,7 @@ def test_what_is_due_after_the_stacks_end_is_waited_for():
     assert waiting.until(lambda: bool(done)) == ""
 
 
-def test_what_does_not_come_after_the_stacks_end_is_given_up():
+def test_missing_stage_after_end_of_stack_is_given_up():
     events = EventLog()
     waiting = watch(events)
     stack_event(events, "COMPLETE")
@@ -214,7 +214,7 @@ def test_what_does_not_come_after_the_stacks_end_is_given_up():
 
 
 class SlowBoot:
-    """A server whose shell answers, and whose boot ends or does not."""
+    """A stub of a server whose shell answers, and whose boot ends or not."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
@@ -229,13 +229,13 @@ class SlowBoot:
             raise self.error
 
 
-def test_a_boot_that_has_ended_is_not_spoken_of():
+def test_ended_boot_is_not_reported():
     server = SlowBoot()
     assert wait_for_boot(server, seconds=5) == ""
     assert "cloud-init status --wait" in server.commands[0]
 
 
-def test_a_boot_that_does_not_end_is_reported():
+def test_unfinished_boot_is_reported():
     why = wait_for_boot(SlowBoot(DeadlineExceeded("waiting")), seconds=5)
     assert why == "its boot has not ended after another 5 s"
 
@@ -257,14 +257,14 @@ class Answering:
         return SimpleNamespace(stdout=self.text.encode(), rc=0)
 
 
-def test_each_guest_is_asked_for_its_clock_when_its_logs_are_saved(tmp_path):
+def test_clock_of_guest_is_read_when_its_logs_are_saved(tmp_path):
     events = EventLog()
     save_logs(Answering("631152000\n"), tmp_path / "guest", events=events)
     (seen,) = notice(events, {"a": ""})
     assert seen.kind == "wrong-clock"
 
 
-def test_hook_at_work_is_waited_for_whatever_the_silence():
+def test_hook_at_work_is_awaited_in_silence():
     """A correct script may be silent for longer than anybody's patience."""
     events, texts = EventLog(), []
     settings = Settings.load({"patience": 0.05, "limit": 60}, environ={}, directory=HERE)
@@ -285,7 +285,7 @@ def test_hook_at_work_is_waited_for_whatever_the_silence():
 
 
 @pytest.mark.parametrize("what", ['the hook of "deployment"', ""])
-def test_run_that_is_given_up_says_what_was_at_work(what):
+def test_given_up_run_reports_work_in_progress(what):
     settings = Settings.load({"patience": 0.05, "limit": 0.2}, environ={}, directory=HERE)
     waiting = Watch(EventLog(), settings, on_server=lambda server: None, at_work=lambda: what)
     assert waiting.stack("s", "CREATE").status == "CREATE_IN_PROGRESS"
@@ -293,7 +293,7 @@ def test_run_that_is_given_up_says_what_was_at_work(what):
     assert bool(waiting.given_up) == bool(what)
 
 
-def test_line_that_comes_again_and_again_is_nothing_new():
+def test_repeated_line_is_no_news():
     """A unit that fails, and that systemd starts again every few seconds."""
     events = EventLog()
     waiting = watch(events, patience=0.3, limit=60)
@@ -310,8 +310,8 @@ def test_line_that_comes_again_and_again_is_nothing_new():
     assert "nothing new was seen" in waiting.stack("s", "CREATE").reason
 
 
-def test_line_with_another_number_is_new():
-    """A script that counts what it has done is at work."""
+def test_line_with_another_number_is_news():
+    """A script that counts its progress is at work."""
     events = EventLog()
     waiting = watch(events)
     for number in range(50):
