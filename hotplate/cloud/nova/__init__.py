@@ -1,4 +1,4 @@
-"""Servers as Heat's Nova plug-in and a guest's metadata show them.
+"""Nova: servers as Heat's plug-in and the guest's metadata service see them.
 
-What runs them is a :class:`~hotplate.cloud.nova.compute.Compute`, given from outside.
+They are run by a :class:`~hotplate.cloud.nova.compute.Compute` that the caller passes in.
 """

@@ -1,6 +1,6 @@
-"""Nova's API v2.1 over HTTP: as much of it as the clients, the SDK and Heat's plug-ins ask for.
+"""Nova's API v2.1 over HTTP: the part that the clients, the SDK and Heat's plug-ins use.
 
-It listens for the host's clients alone; no guest has a way to it.
+It listens for clients on the host only; guests cannot reach it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ FAULTS = {
     429: "overLimit",
     501: "notImplemented",
 }
-"""Nova's name of an error (``nova/api/openstack/wsgi.py``); ``computeFault`` is any other."""
+"""Nova's name for an HTTP status (``nova/api/openstack/wsgi.py``); others are ``computeFault``."""
 
 
 class NovaApi:
-    """The WSGI application."""
+    """Nova's WSGI application."""
 
     def __init__(self, servers: Servers, identity: Identity, store: Store) -> None:
         self._guard = Guard(identity)
@@ -102,12 +102,12 @@ class NovaApi:
 
 
 def app(servers: Servers, identity: Identity, store: Store) -> WSGIApp:
-    """Nova as a WSGI application."""
+    """Return Nova as a WSGI application."""
     return NovaApi(servers, identity, store)
 
 
 def _below_version(request: Request, project: str) -> Request:
-    """Return the request with its path below ``/v2.1``, and below the project where it is there."""
+    """Return the request with its path below ``/v2.1`` and, if present, below the project."""
     if not request.path.startswith("/v2.1/"):
         raise HttpError(404, "The resource could not be found.")
     path = request.path.removeprefix("/v2.1")

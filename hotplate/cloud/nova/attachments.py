@@ -1,8 +1,8 @@
-"""Interfaces and volumes that are attached to a server.
+"""Attach interfaces and volumes to servers.
 
-Interfaces come and go while a server is stopped; a server without ports keeps the one interface
-that it has.  There are no volumes: what Heat asks for is answered as Nova does, so that a template
-which attaches some goes on.
+Interfaces are attached and detached, also on a stopped server; a server without ports keeps its one
+interface.  There are no volumes: requests for them get Nova's answers, so that a template which
+attaches volumes goes on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hotplate.cloud.nova.servers_api import find
 
 
 class AttachmentsApi:
-    """What is below ``/servers/{id}/os-interface`` and ``os-volume_attachments``."""
+    """Resources below ``/servers/{id}/os-interface`` and ``os-volume_attachments``."""
 
     def __init__(self, servers: Servers, actions: InstanceActions) -> None:
         self._servers = servers
@@ -28,7 +28,7 @@ class AttachmentsApi:
         self._begun = actions.begun
 
     def add_to(self, routes: Routes[Caller]) -> None:
-        """Answer for what is attached."""
+        """Add the routes of attachments."""
         routes.add("GET", "/servers/{id}/os-interface", self._interfaces)
         routes.add("POST", "/servers/{id}/os-interface", self._attach)
         routes.add("GET", "/servers/{id}/os-interface/{port}", self._interface)
@@ -91,9 +91,9 @@ class AttachmentsApi:
 
 
 def _entry(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return an interface that is asked for, as a new server's networks have it.
+    """Return a requested interface in the form of an entry of a new server's networks.
 
-    :raises HttpError: 400, for a network or an address beside a port.
+    :raises HttpError: 400, for a network beside a port, or an address without a network.
     """
     fixed_ips = asked.get("fixed_ips") or []
     if asked.get("port_id") and asked.get("net_id"):

@@ -1,4 +1,4 @@
-"""What the cloud asks of whoever runs its servers."""
+"""The interface between the cloud and the code that runs its servers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class PortAddress:
-    """One address of a port, and what DHCP says of the subnet that it is of.
+    """One address of a port, and the DHCP settings of its subnet.
 
-    :param cidr: the subnet: ``10.0.0.0/24``; it and ``address`` are of the same IP version.
+    :param cidr: the subnet, such as ``10.0.0.0/24``; of the same IP version as ``address``.
     :param gateway: "" when the subnet has none.
-    :param host_routes: destination and next hop of each.
-    :param dhcp_server: the address of the subnet's own services, which no port of a server has;
+    :param host_routes: pairs of destination and next hop.
+    :param dhcp_server: the address of the subnet's own services, which is on no port of a server;
         "" when DHCP is off.
     """
 
@@ -41,11 +41,11 @@ class PortAddress:
 
 @dataclass(frozen=True)
 class ServerPort:
-    """A port of Neutron that is a server's.
+    """A Neutron port that belongs to a server.
 
     :param id: Neutron's id.
     :param mac: in lower case.
-    :param addresses: the first is the one that DHCP hands out.
+    :param addresses: DHCP hands out the first one.
     :param names: the server's names on this network, its host name first, without the domain.
     :param domain: the search domain.
     :param mtu: bytes.
@@ -70,7 +70,7 @@ class ServerPort:
         return cls(**{**value, **lists})
 
     def shown(self) -> dict[str, object]:
-        """Return it as an event has it; see :class:`~hotplate.events.kinds.ServerBoot`."""
+        """Return the port as events show it; see :class:`~hotplate.events.kinds.ServerBoot`."""
         return {
             "network_id": self.network_id,
             "network": self.network_name,
@@ -81,17 +81,17 @@ class ServerPort:
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """One server as a template wants it.
+    """One server as a template describes it.
 
     :param id: the Nova id, a UUID; the SMBIOS system UUID must be the same.
-    :param user_data: the bytes the metadata service will serve, assembled by Heat.
+    :param user_data: the bytes that the metadata service serves, assembled by Heat.
     :param public_keys: key name -> OpenSSH public key line.
     :param metadata: Nova's key-value metadata of the server.
-    :param config_drive: the template asked for a config drive.
-    :param stack_name: the stack the server belongs to, "" when made outside of Heat.
+    :param config_drive: True when the template asks for a config drive.
+    :param stack_name: the stack that the server belongs to, "" when made outside of Heat.
     :param resource_name: the logical name in the template, for people.
-    :param ports: its interfaces, in the order in which the guest sees them; none, and it is on the
-        one network that each machine has of its own.
+    :param ports: its interfaces, in the order in which the guest sees them; without any, the server
+        is on the one network that each machine has of its own.
     """
 
     id: str
@@ -118,7 +118,7 @@ class ServerSpec:
         return cls(**{**value, **typed})
 
     def to_json(self) -> dict[str, object]:
-        """Plain JSON types, to be kept over a restart."""
+        """Return the spec as plain JSON types, to be stored across a restart."""
         return {
             **self.__dict__,
             "user_data": self.user_data.decode("latin-1"),
@@ -128,10 +128,10 @@ class ServerSpec:
 
 @dataclass(frozen=True)
 class RouterInterface:
-    """Where a router is on a network.
+    """A router's interface on a network.
 
     :param mac: in lower case.
-    :param address: the router's own, IPv4.
+    :param address: the router's own IPv4 address.
     """
 
     network_id: str
@@ -141,9 +141,9 @@ class RouterInterface:
 
 @dataclass(frozen=True)
 class RouterSpec:
-    """A router between networks, as Neutron has it.
+    """A router between networks, as Neutron describes it.
 
-    :param routes: destination and next hop of each route that is not an interface's own.
+    :param routes: destination and next hop of each route beyond those of the interfaces.
     """
 
     id: str
@@ -153,86 +153,86 @@ class RouterSpec:
 
 
 class GuestServices(Protocol):
-    """What whoever runs a server needs of the cloud for its guest; the cloud is one."""
+    """Services of the cloud for a server's guest; the cloud implements them."""
 
     def serve(
         self, server_id: str, *listeners: Mapping[int, socket.socket], vendor_data: str = ""
     ) -> AbstractContextManager[object]:
-        """Answer the guest on listeners of its own, by port, until the result is closed.
+        """Answer the guest on its own listeners, keyed by port, until the result is closed.
 
-        :param listeners: those of each of its interfaces.
+        :param listeners: one mapping for each of its interfaces.
         """
 
     def metadata_tree(self, server_id: str) -> Mapping[str, bytes]:
-        """Path -> content of what the server's config drive holds."""
+        """Return the files of the server's config drive: path -> content."""
 
     def notify(self) -> None:
-        """Let Heat look again: the server's status is another now."""
+        """Wake up Heat, because the server's status has changed."""
 
 
 class Compute(Protocol):
-    """Runs servers.  Each call returns at once; :meth:`status` tells how it went.
+    """Runs servers.  Each call returns at once; :meth:`status` reports the outcome.
 
     Implementations must be thread-safe.
     """
 
     @property
     def networked(self) -> bool:
-        """Whether its guests get the ports of their specs.
+        """Return True when guests get the ports of their specs.
 
-        Where not, each guest has the one address of a network of its own, and Nova gives no ports
+        Otherwise each guest has one address on a network of its own, and Nova gives no ports
         and says so.
         """
 
     def boot(self, spec: ServerSpec, services: GuestServices) -> None:
-        """Start the server, whose guest gets the cloud's services; raises to refuse it."""
+        """Start the server and give its guest the cloud's services; raise to refuse it."""
 
     def route(self, routers: Sequence[RouterSpec]) -> None:
-        """Join the networks of servers by these routers, and by no others.
+        """Connect the networks of servers by these routers only.
 
-        Called where the servers are networked, each time that the routers change.
+        Called each time that the routers change, if the servers are networked.
         """
 
     def delete(self, server_id: str) -> None:
-        """End the server and forget it."""
+        """Stop the server and forget it."""
 
     def stop(self, server_id: str) -> None:
-        """Stop the server, so that :meth:`start` can go on with its disk."""
+        """Stop the server; keep its disk for :meth:`start`."""
 
     def start(self, server_id: str) -> None:
         """Start a stopped server."""
 
     def replug(self, spec: ServerSpec, services: GuestServices) -> None:
-        """Give a server the ports of ``spec`` in the place of those that it has.
+        """Replace a server's ports by those of ``spec``.
 
-        Called where the servers are networked, for one that is ``SHUTOFF`` or ``ACTIVE``, and for
-        one that is ``PAUSED`` when none is taken away.  Returns when the guest has let go of what
-        is taken away; raises to refuse it.
+        Called if the servers are networked, for a server that is ``SHUTOFF`` or ``ACTIVE``, and
+        for a ``PAUSED`` one when no port is removed.  Returns when the guest has released the
+        removed ports; raises to refuse.
         """
 
     def suspend(self, server_id: str) -> None:
         """Freeze the server."""
 
     def resume(self, server_id: str) -> None:
-        """Go on with a suspended server."""
+        """Resume a suspended server."""
 
     def pause(self, server_id: str) -> None:
-        """Stop the server's processors; its memory stays where it is."""
+        """Stop the server's processors; keep its memory."""
 
     def unpause(self, server_id: str) -> None:
-        """Let the server's processors run on."""
+        """Resume the server's processors."""
 
     def reboot(self, server_id: str) -> None:
         """Let the server's system shut down, and start the server again."""
 
     def hard_reboot(self, server_id: str) -> None:
-        """Cut the server's power, whatever its state, and start it again."""
+        """Cut the server's power in any state, and start it again."""
 
     def console(self, server_id: str) -> str:
-        """Return what the server has written to its console, as far as it is kept."""
+        """Return the console output of the server that is still kept."""
 
     def status(self, server_id: str) -> tuple[str, str]:
-        """Nova's word for the state and the reason for people.
+        """Return Nova's word for the state, and the reason for people.
 
         The words are ``BUILD``, ``ACTIVE``, ``REBOOT``, ``HARD_REBOOT``, ``PAUSED``,
         ``SUSPENDED``, ``SHUTOFF`` and ``ERROR``.

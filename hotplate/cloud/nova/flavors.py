@@ -1,7 +1,7 @@
-"""Flavors over HTTP: the usual ones are listed, and any other exists when it is asked for.
+"""Flavors over HTTP: the usual ones are listed, and any other exists on request.
 
-The size of a machine is the harness's to choose, so a template may name a flavor of the cloud that
-it was written for.  A flavor's id is its name.
+The harness chooses the size of a machine, so a template may name a flavor of the cloud that it was
+written for.  A flavor's id is its name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PAGE = 1000
 
 @dataclass(frozen=True)
 class Flavor:
-    """What a flavor says of itself.
+    """The properties of a flavor.
 
     :param ram: MiB.
     :param disk: GiB.
@@ -51,7 +51,7 @@ def flavor(name: str) -> Flavor:
 
 
 def embedded(name: str) -> dict[str, Any]:
-    """Return a flavor as a server's details have it since 2.47."""
+    """Return a flavor as server details show it since 2.47."""
     each = flavor(name)
     return {
         "original_name": each.name,
@@ -65,7 +65,7 @@ def embedded(name: str) -> dict[str, Any]:
 
 
 def add_to(routes: Routes[Caller]) -> None:
-    """Answer what is below ``/flavors``."""
+    """Add the routes below ``/flavors``."""
     routes.add("GET", "/flavors", lambda request, caller: _list(request, caller, _brief))
     routes.add("GET", "/flavors/detail", lambda request, caller: _list(request, caller, _full))
     routes.add("GET", "/flavors/{name}", _show)

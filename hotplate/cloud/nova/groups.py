@@ -1,4 +1,4 @@
-"""Server groups: stored, shown, and kept by nobody, for there is one host."""
+"""Server groups: stored and shown, but without effect, because there is only one host."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.servers import Servers
 
 GROUPS = 1000
-"""How many server groups there may be."""
+"""Maximum number of server groups."""
 
 
 @dataclass(frozen=True)
 class Group:
     """A server group.
 
-    :param rules: of its policy.
+    :param rules: the rules of its policy.
     """
 
     id: str
@@ -38,18 +38,18 @@ class Groups:
         self._store = store
 
     def all(self) -> list[Group]:
-        """All groups, the oldest first."""
+        """Return all groups, oldest first."""
         rows = self._store.rows("SELECT * FROM hotplate_server_group ORDER BY rowid")
         return [
             Group(row["id"], row["name"], row["policy"], json.loads(row["rules"])) for row in rows
         ]
 
     def get(self, group_id: str) -> Group | None:
-        """Return the group of that id."""
+        """Return the group with that id, or None."""
         return next((each for each in self.all() if each.id == group_id), None)
 
     def create(self, name: str, policy: str, rules: dict[str, Any]) -> Group:
-        """Keep a group."""
+        """Store a new group."""
         group = Group(str(uuid.uuid4()), name, policy, rules)
         self._store.write(
             "INSERT INTO hotplate_server_group VALUES (?, ?, ?, ?)",
@@ -61,19 +61,19 @@ class Groups:
         return group
 
     def delete(self, group_id: str) -> bool:
-        """Forget a group; False when there is none of that id."""
+        """Delete a group; return False when no group has that id."""
         return bool(self._store.write("DELETE FROM hotplate_server_group WHERE id = ?", group_id))
 
 
 class GroupsApi:
-    """What is below ``/os-server-groups``."""
+    """Resources below ``/os-server-groups``."""
 
     def __init__(self, groups: Groups, servers: Servers) -> None:
         self._groups = groups
         self._servers = servers
 
     def add_to(self, routes: Routes[Caller]) -> None:
-        """Answer for the server groups."""
+        """Add the routes of server groups."""
         routes.add("GET", "/os-server-groups", self._list)
         routes.add("POST", "/os-server-groups", self._create)
         routes.add("GET", "/os-server-groups/{id}", self._show)

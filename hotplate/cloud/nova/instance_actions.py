@@ -1,8 +1,8 @@
-"""What was done to a server, by whom and when (``os-instance-actions``).
+"""Record of the actions on a server, with caller and time (``os-instance-actions``).
 
 The names, fields and versions are those of ``nova/compute/instance_actions.py`` and
-``nova/api/openstack/compute/instance_actions.py``.  A record is made for each request that was
-accepted, and ends when the machine has been handed what was asked for.
+``nova/api/openstack/compute/instance_actions.py``.  Each accepted request gets a record, which ends
+when the request has been passed to the machine.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from hotplate.cloud.nova.servers_api import moment
 from hotplate.errors import sentence_of
 
 OF_A_SERVER = 1000
-"""How many actions of a server are kept: the newest."""
+"""Maximum number of actions kept for a server; the oldest are dropped."""
 IN_ALL = 20_000
-"""How many there are in all, those of deleted servers included."""
+"""Maximum number of actions in total, including those of deleted servers."""
 DETAILS = 255
-"""Characters of an event's details, as in Nova's table."""
+"""Maximum length of an event's details in characters, as in Nova's table."""
 
 EVENTS = {
     "create": "compute__do_build_and_run_instance",
@@ -54,18 +54,18 @@ EVENTS = {
     "attach_volume": "compute_attach_volume",
     "detach_volume": "compute_detach_volume",
 }
-"""Nova's name of an action -> the event in it; ours have one each."""
+"""Nova's name of an action -> the event in it; each of ours has one."""
 
 UNFINISHED = ("BUILD", "REBOOT", "HARD_REBOOT")
-"""States of a server that its newest action is still at work in."""
+"""States of a server in which its newest action is still running."""
 
 
 @dataclass(frozen=True)
 class InstanceAction:
     """One action on a server.
 
-    :param ended: when its event ended, in seconds since the epoch; 0 while it goes on.
-    :param error: what went wrong, "" when nothing did.
+    :param ended: when its event ended, in seconds since the epoch; 0 while it runs.
+    :param error: the failure, "" when there was none.
     """
 
     server: str
@@ -79,12 +79,12 @@ class InstanceAction:
 
     @classmethod
     def of(cls, row: Row) -> InstanceAction:
-        """Return the action of a row of the table."""
+        """Return the action of a table row."""
         return cls(*(row[name] for name in cls.__dataclass_fields__))
 
     @property
     def updated(self) -> float:
-        """When it was changed last, to the microsecond, as it is shown."""
+        """The time of its last change, to the microsecond, as it is shown."""
         return round(self.ended or self.began, 6)
 
     def shown(self, caller: Caller) -> dict[str, object]:
@@ -117,27 +117,27 @@ class InstanceAction:
 
 
 class InstanceActions:
-    """Keeps the actions on servers, also on those that are deleted; the newest of them."""
+    """Store of the newest actions on servers, including deleted servers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     @contextmanager
     def recorded(self, server_id: str, action: str, caller: Caller) -> Iterator[None]:
-        """Keep word of what the ``with`` block does to a server; see :meth:`begun`."""
+        """Record the action that the ``with`` block performs on a server; see :meth:`begun`."""
         with self.begun(server_id, action, caller) as end:
             yield
             end("")
 
     @contextmanager
     def begun(self, server_id: str, action: str, caller: Caller) -> Iterator[Callable[[str], None]]:
-        """Keep word of what the ``with`` block begins to do to a server.
+        """Record the action that the ``with`` block begins on a server.
 
-        A request that is refused (an :class:`HttpError` below 500) is no action.
+        A refused request (an :class:`HttpError` below 500) is not recorded.
 
         :param action: a name of :data:`EVENTS`.
-        :return: a function that ends the action, given what went wrong, "" when nothing did; when
-            the block raises, it has ended.
+        :return: a function that ends the action, given the failure, "" when there was none; when
+            the block raises, the action has ended.
         """
         began, by = time.time(), caller.grant
         self._store.write(
@@ -159,7 +159,7 @@ class InstanceActions:
             raise
 
     def of(self, server_id: str) -> list[InstanceAction]:
-        """Return what was done to a server, the newest first."""
+        """Return the actions on a server, newest first."""
         sql = "SELECT * FROM hotplate_action WHERE server = ? ORDER BY number DESC"
         return [InstanceAction.of(row) for row in self._store.rows(sql, server_id)]
 
@@ -188,14 +188,14 @@ class InstanceActions:
 
 
 class InstanceActionsApi:
-    """What is below ``/servers/{id}/os-instance-actions``."""
+    """Resources below ``/servers/{id}/os-instance-actions``."""
 
     def __init__(self, actions: InstanceActions, servers: Servers) -> None:
         self._actions = actions
         self._servers = servers
 
     def add_to(self, routes: Routes[Caller]) -> None:
-        """Answer for what was done to a server."""
+        """Add the routes of instance actions."""
         routes.add("GET", "/servers/{id}/os-instance-actions", self._list)
         routes.add("GET", "/servers/{id}/os-instance-actions/{request}", self._show)
 
@@ -228,7 +228,7 @@ class InstanceActionsApi:
         raise HttpError(404, f"Action {wanted[:255]} not found")
 
     def _of(self, request: Request, caller: Caller) -> list[InstanceAction]:
-        """Return the actions on a server, since 2.21 also on one that is deleted."""
+        """Return the actions on a server; since 2.21 it may be a deleted one."""
         server_id = request.part("id")
         rows = self._actions.of(server_id)
         if not (rows and caller.since(21)):
@@ -243,7 +243,7 @@ class InstanceActionsApi:
 
 
 def _between(rows: list[InstanceAction], request: Request, caller: Caller) -> list[InstanceAction]:
-    """Return the actions that were changed in the time that is asked for."""
+    """Return the actions that were changed in the requested period."""
     since = moment(request, "changes-since", 0.0)
     before = moment(request, "changes-before", float("inf")) if caller.since(66) else float("inf")
     if since > before:
@@ -254,5 +254,5 @@ def _between(rows: list[InstanceAction], request: Request, caller: Caller) -> li
 
 
 def _text(moment: float) -> str:
-    """Return a time as Nova writes those of actions."""
+    """Return a time in Nova's format for actions."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")

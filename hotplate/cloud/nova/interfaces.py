@@ -1,4 +1,4 @@
-"""A server's interfaces: what Nova is asked for, what it shows, and who makes them."""
+"""A server's interfaces: the request for them, their views, and the protocol to make them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hotplate.cloud.nova.network import GUEST_IP, LINK, NETWORK, mac_address
 
 @dataclass(frozen=True)
 class Wanted:
-    """What somebody who creates a server asks for.
+    """The interfaces that a request for a server asks for.
 
     :param networks: entries with ``uuid``, ``port`` or ``fixed_ip``; ``auto`` or ``none``.
-    :param groups: security groups by name or id, for the ports that are made.
+    :param groups: security groups by name or id, for the ports that Nova makes.
     """
 
     server_id: str
@@ -28,7 +28,7 @@ class Wanted:
 class Interface:
     """An interface as Nova shows it.
 
-    :param floating: the floating addresses that lead to it.
+    :param floating: the floating addresses that point to it.
     :param groups: the names of its security groups.
     """
 
@@ -38,7 +38,7 @@ class Interface:
     status: str = "ACTIVE"
 
     def addresses(self) -> list[dict[str, object]]:
-        """Return the addresses as the view of a server has them."""
+        """Return the addresses as a server's view shows them."""
         mac = {"OS-EXT-IPS-MAC:mac_addr": self.port.mac}
         fixed = [each.address for each in self.port.addresses]
         return [
@@ -64,36 +64,36 @@ class Interface:
 class Interfaces(Protocol):
     """Gives servers ports of Neutron, and takes them back.
 
-    What Neutron refuses is raised as Nova's :class:`~hotplate.cloud.http.rest.HttpError`.
+    A refusal by Neutron is raised as Nova's :class:`~hotplate.cloud.http.rest.HttpError`.
     """
 
     def give(self, wanted: Wanted) -> tuple[ServerPort, ...]:
-        """Make or bind the ports of a new server: all, or none."""
+        """Create or bind the ports of a new server: all of them, or none."""
 
     def attach(self, wanted: Wanted) -> ServerPort:
-        """Give a server one more."""
+        """Give a server another port."""
 
     def detach(self, spec: ServerSpec, port_id: str) -> None:
-        """Take one away."""
+        """Take a port away from a server."""
 
     def release(self, server_id: str) -> None:
-        """Take all ports of a server away: those that were made for it are removed."""
+        """Take all ports of a server away, and delete those that were made for it."""
 
     def add_group(self, server_id: str, name_or_id: str) -> None:
-        """Put the ports of a server into a security group."""
+        """Add the ports of a server to a security group."""
 
     def remove_group(self, server_id: str, name_or_id: str) -> None:
-        """Take the ports of a server out of a security group."""
+        """Remove the ports of a server from a security group."""
 
     def shown(self, spec: ServerSpec) -> list[Interface]:
-        """Return the interfaces as they are now."""
+        """Return the current interfaces of a server."""
 
 
 @dataclass(frozen=True)
 class RequestedNetwork:
-    """A network that a server without ports was to be on.
+    """A network that was requested for a server without ports.
 
-    :param port_id: of the port that it was to have there, "" where Nova was to make one.
+    :param port_id: the port that was requested there, "" when Nova should have made one.
     """
 
     network_id: str = NETWORK
@@ -102,9 +102,9 @@ class RequestedNetwork:
 
 
 def own_link(server_id: str, requested: RequestedNetwork = RequestedNetwork()) -> Interface:
-    """Return the interface of a server that has no ports: on the network of its own machine.
+    """Return the interface of a server without ports: on the network of its own machine.
 
-    :param requested: what it is called.
+    :param requested: the requested network, whose name the interface takes.
     """
     address = PortAddress(GUEST_IP, NETWORK, LINK)
     port = ServerPort(
@@ -118,7 +118,7 @@ def own_link(server_id: str, requested: RequestedNetwork = RequestedNetwork()) -
 
 
 def by_network(interfaces: Sequence[Interface]) -> dict[str, list[dict[str, object]]]:
-    """Return the addresses by the name of the network."""
+    """Return the addresses, keyed by the name of the network."""
     shown: dict[str, list[dict[str, object]]] = {}
     for each in interfaces:
         shown.setdefault(each.port.network_name, []).extend(each.addresses())

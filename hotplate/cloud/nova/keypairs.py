@@ -1,7 +1,7 @@
-"""Key pairs over HTTP: imported, and generated as Nova did before 2.92.
+"""Key pairs over HTTP: imported, or generated as Nova did before 2.92.
 
-Any name stands for a key pair, with the harness's own public key, so that a template may name one
-of the cloud that it was written for; only those that somebody made are listed.
+Every name stands for a key pair, with the harness's own public key by default, so that a template
+may name a key pair of the cloud that it was written for; only those that a user made are listed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _BAD = "Keypair data is invalid: failed to generate fingerprint"
 
 
 class KeyPairsApi:
-    """What is below ``/os-keypairs``."""
+    """Resources below ``/os-keypairs``."""
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
 
     def add_to(self, routes: Routes[Caller]) -> None:
-        """Answer for the key pairs."""
+        """Add the routes of key pairs."""
         routes.add("GET", "/os-keypairs", self._list)
         routes.add("POST", "/os-keypairs", self._create)
         routes.add("GET", "/os-keypairs/{name}", self._show)
@@ -99,7 +99,7 @@ def _view(pair: KeyPair, caller: Caller) -> dict[str, object]:
 
 
 def fingerprint(pair: KeyPair) -> str:
-    """Return a key's fingerprint as Nova shows it: MD5 of a key for ssh, SHA-1 of a certificate.
+    """Return a key's fingerprint as Nova shows it: MD5 of an ssh key, SHA-1 of a certificate.
 
     :raises HttpError: 400, when it is neither.
     """
@@ -129,7 +129,7 @@ def _certificate(text: str) -> bytes:
 
 
 def generate(comment: str, kind: str = "ssh") -> tuple[str, str]:
-    """Return a new ssh key as Nova makes one: (private, public).
+    """Return a new ssh key in Nova's format: (private, public).
 
     :raises HttpError: 400, for another kind.
     """

@@ -47,7 +47,7 @@ DRIVE_EC2_VERSIONS = ("2009-04-04", "latest")
 
 
 class Metadata:
-    """Makes the trees of all servers.
+    """Builds the metadata trees of all servers.
 
     :param project: the owner's project id.
     :param network_data: serve ``network_data.json``.
@@ -64,10 +64,10 @@ class Metadata:
         self._vendor[server_id] = cloud_config
 
     def tree(self, server_id: str, *, config_drive: bool = False) -> dict[str, bytes]:
-        """Path -> content of every file a server can read.
+        """Return every file that a server can read: path -> content.
 
         :param config_drive: as on a config drive, with ``ec2/<version>/*.json``; otherwise as over
-            HTTP, where a path that is a listing's is not in the result.
+            HTTP, where the paths of listings are left out of the result.
         :raises NoSuchServerError: when there is no such server.
         """
         server = self._servers.get(server_id)
@@ -92,7 +92,7 @@ class Metadata:
         return files
 
     def answer(self, server_id: str, path: str) -> tuple[str, bytes] | None:
-        """Return what GET of ``path`` gives: (content type, body); None is 404.
+        """Return the response to GET of ``path``: (content type, body); None means 404.
 
         :raises NoSuchServerError: when there is no such server.
         """
@@ -147,7 +147,7 @@ class Metadata:
         return files
 
     def _network_data_of(self, server: ServerRecord) -> dict[str, object]:
-        # Whatever networks it was to be on, a server without ports has the one link.
+        # A server without ports has the one link, whichever networks were requested.
         interfaces = [own_link(server.spec.id)]
         if server.has_ports:
             interfaces = self._servers.interfaces(server)
@@ -239,7 +239,7 @@ class Metadata:
 
 
 class _Since:
-    """Whether a version of the OpenStack metadata is as new as another."""
+    """Tests whether a version of the OpenStack metadata is at least as new as another."""
 
     def __init__(self, version: str) -> None:
         self._index = OPENSTACK_VERSIONS.index(version)
@@ -249,7 +249,7 @@ class _Since:
 
 
 def app(metadata: Metadata, servers: Servers) -> WSGIApp:
-    """Return the metadata service; the listener tells who asks, never the request."""
+    """Return the metadata service; the listener identifies the guest, never the request."""
 
     def metadata_app(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         server_id = environ[SERVER]

@@ -1,8 +1,8 @@
-"""Which version of Nova's API a request is for, and how clients learn which there are.
+"""Microversions of Nova's API: negotiation, and the document that lists them.
 
 The rules are those of ``nova/api/openstack/api_version_request.py`` and of the API guideline on
-microversions: without a header it is 2.1, ``latest`` is the newest, and every answer names the
-version that it is in.
+microversions: without a header it is 2.1, ``latest`` is the newest, and every answer names its
+version.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hotplate.cloud.http.rest import Headers, HttpError, Request
 from hotplate.cloud.keystone.identity import Grant
 
 NEWEST = 96
-"""The newest version is 2.NEWEST, that of Nova 29 (2024.1)."""
+"""The minor number of the newest version, which is that of Nova 29 (2024.1)."""
 
 HEADER = "OpenStack-API-Version"
 OLD_HEADER = "X-OpenStack-Nova-API-Version"
@@ -22,11 +22,11 @@ OLD_HEADER = "X-OpenStack-Nova-API-Version"
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls, and how they want to be answered.
+    """The caller of a request, and the version that it asks for.
 
     :param minor: the microversion is 2.``minor``.
     :param base: the URL of the API, ``http://127.0.0.1:8774/v2.1``.
-    :param request_id: Nova's name of the request.
+    :param request_id: Nova's id of the request.
     """
 
     grant: Grant
@@ -35,7 +35,7 @@ class Caller:
     request_id: str
 
     def since(self, minor: int) -> bool:
-        """Whether the microversion is 2.``minor`` or newer."""
+        """Return True when the microversion is 2.``minor`` or newer."""
         return self.minor >= minor
 
     def link(self, path: str, *, bookmark: bool = False) -> list[dict[str, str]]:
@@ -48,9 +48,9 @@ class Caller:
 
 
 def asked_for(request: Request) -> int:
-    """Return the minor number of the version that a request is for.
+    """Return the minor number of the version that a request asks for.
 
-    :raises HttpError: 400 for what is no version, 406 for one that is not there.
+    :raises HttpError: 400 when it is not a version, 406 when that version does not exist.
     """
     text = _text(request)
     if text == "latest":
@@ -89,7 +89,7 @@ def headers(minor: int) -> Headers:
 
 
 def document(base: str) -> dict[str, object]:
-    """Return the description of the one version there is.
+    """Return the description of the only version.
 
     :param base: the URL of the API.
     """

@@ -1,22 +1,22 @@
-"""The network that a machine has of its own: what it is called, and its addresses."""
+"""The network that each machine has of its own: its name and its addresses."""
 
 from __future__ import annotations
 
 import hashlib
 
-#: The network of every server that has no port of Neutron, and the name of Neutron's default one.
+#: The network of every server without a port of Neutron, and the name of Neutron's default network.
 NETWORK = "hotplate"
 
-#: The address a guest gets from the only DHCP server it can see.
+#: The address that a guest gets from the only DHCP server it can see.
 GUEST_IP = "169.254.169.15"
 
 
 LINK = "169.254.169.0/24"
-"""Its addresses."""
+"""The subnet of that network."""
 
 
 def host_name(name: str) -> str:
-    """Return a server's host name, as Nova's ``sanitize_hostname`` makes it of its name.
+    """Return a server's host name: its name as Nova's ``sanitize_hostname`` changes it.
 
     >>> host_name("My web_1")
     'my-web-1'
@@ -26,6 +26,6 @@ def host_name(name: str) -> str:
 
 
 def mac_address(server_id: str) -> str:
-    """Return the MAC address of a server: QEMU's prefix and a part of the id."""
+    """Return the MAC address of a server: QEMU's prefix and bytes of the id's hash."""
     digest = hashlib.sha256(server_id.encode()).digest()
     return "52:54:00:" + ":".join(f"{byte:02x}" for byte in digest[:3])

@@ -1,4 +1,4 @@
-"""``network_data.json``: what a guest is to do with its interfaces (``nova/virt/netutils.py``)."""
+"""``network_data.json``: the guest's interface configuration (``nova/virt/netutils.py``)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from hotplate.cloud.nova.compute import PortAddress, ServerPort
 
 TAP = 14
-"""How long the name of a port's interface on a host is (``nova/network/model.py``)."""
+"""Length of the name of a port's interface on a host (``nova/network/model.py``)."""
 
 
 def of(ports: Sequence[ServerPort], *, emulated: bool) -> dict[str, object]:
     """Return the document for a server's ports.
 
-    :param emulated: they are ports of Neutron, and not the link that each machine has of its own.
+    :param emulated: True for ports of Neutron, False for the link that each machine has of its own.
     """
     links: list[dict[str, object]] = []
     networks: list[dict[str, object]] = []

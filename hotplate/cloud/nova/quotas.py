@@ -1,4 +1,4 @@
-"""What a project may have, and where: limits, quotas and the one availability zone over HTTP."""
+"""Limits, quotas and the one availability zone over HTTP."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hotplate.cloud.nova.server_views import HOST
 from hotplate.cloud.nova.servers import Servers
 
 INSTANCES = 1000
-"""How many servers there may be."""
+"""Maximum number of servers."""
 
 UNLIMITED = -1
 
 
 class QuotasApi:
-    """What is below ``/limits``, ``/os-quota-sets``, ``/os-availability-zone`` and the like."""
+    """Resources below ``/limits``, ``/os-quota-sets``, ``/os-availability-zone`` and the like."""
 
     def __init__(self, servers: Servers, groups: Groups) -> None:
         self._servers = servers
         self._groups = groups
 
     def add_to(self, routes: Routes[Caller]) -> None:
-        """Answer for what there may be."""
+        """Add the routes of limits, quotas and availability zones."""
         routes.add("GET", "/limits", self._limits)
         routes.add("GET", "/os-quota-sets/{project}", self._quota)
         routes.add("GET", "/os-quota-sets/{project}/defaults", self._quota)

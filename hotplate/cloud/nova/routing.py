@@ -1,6 +1,6 @@
-"""Which networks Neutron's routers join, told to whoever runs the servers.
+"""Pass Neutron's routers on to the compute that runs the servers.
 
-What leads outside (gateways, floating addresses) is kept by Neutron and carries nothing.
+Gateways and floating addresses, which lead outside, are stored by Neutron and carry no traffic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hotplate.cloud.nova.compute import Compute, RouterInterface, RouterSpec
 
 
 class Routing:
-    """Tells a compute of the routers each time that they change."""
+    """Reports the routers to a compute each time that they change."""
 
     def __init__(self, networking: Networking, compute: Compute) -> None:
         self._networking = networking
@@ -25,7 +25,7 @@ class Routing:
         self._last: tuple[RouterSpec, ...] = ()
 
     def update(self) -> None:
-        """Tell of the routers as they are now, unless they are as they were."""
+        """Report the current routers, if they have changed."""
         with self._lock:
             routers = self._routers()
             if routers != self._last:
@@ -33,7 +33,7 @@ class Routing:
                 self._compute.route(routers)
 
     def watching(self, app: WSGIApp) -> WSGIApp:
-        """Return Neutron's API, after each of whose changes the routers are looked at."""
+        """Wrap Neutron's API so that each change updates the routers."""
 
         def watched(environ: WSGIEnvironment, start_response: StartResponse) -> Any:
             result = app(environ, start_response)

@@ -1,4 +1,4 @@
-"""What the bodies of requests must look like (``nova/api/openstack/compute/schemas``)."""
+"""Schemas of request bodies (``nova/api/openstack/compute/schemas``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TAGS = 50
 """Nova: ``MAX_TAG_COUNT`` (``nova/objects/instance.py``)."""
 
 SHOWN = 300
-"""How many characters of a value an error repeats."""
+"""Maximum number of characters of a value that an error repeats."""
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^\S(.*\S)?$"}
 _TEXT = {"type": "string", "maxLength": 255}
@@ -37,9 +37,9 @@ _DISK_CONFIG = {"enum": ["AUTO", "MANUAL"]}
 
 
 class Schema:
-    """The form of a body.
+    """The schema of a body.
 
-    :param form: as JSON Schema has it.
+    :param form: a JSON Schema.
     """
 
     def __init__(self, form: dict[str, Any]) -> None:
@@ -47,8 +47,8 @@ class Schema:
 
     @cached_property
     def validator(self) -> Any:
-        """What checks a body; made at the first."""
-        # Loaded here: it takes a seventh of a second, which the start of a cloud does without.
+        """The validator of bodies, created on first use."""
+        # Imported here: it takes a seventh of a second, which would delay the start of a cloud.
         from jsonschema import Draft202012Validator
 
         return Draft202012Validator(self._form)
@@ -217,7 +217,7 @@ VOLUME = _wrapped(
 
 
 def read(request: Request, schema: Schema) -> dict[str, Any]:
-    """Return the body of a request that has the form of ``schema``.
+    """Return the body of a request after a check against ``schema``.
 
     :raises HttpError: as :func:`check`.
     """
@@ -227,7 +227,7 @@ def read(request: Request, schema: Schema) -> dict[str, Any]:
 
 
 def check(body: dict[str, Any], schema: Schema) -> None:
-    """Refuse what has not the form of ``schema``.
+    """Refuse a body that does not conform to ``schema``.
 
     :raises HttpError: 400, in Nova's words (``nova/api/validation/validators.py``).
     """

@@ -1,4 +1,4 @@
-"""What is done to a server's machine over HTTP (``POST /servers/{id}/action``), and its console."""
+"""Actions on a server's machine over HTTP (``POST /servers/{id}/action``), and its console."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hotplate.cloud.nova.servers_api import find
 from hotplate.errors import MachineLostError, sentence_of
 
 CONSOLE_LINES = 10_000
-"""How many lines of a console are answered at most."""
+"""Maximum number of console lines in an answer."""
 
 UNSUPPORTED = frozenset(
     {
@@ -47,7 +47,7 @@ UNSUPPORTED = frozenset(
         "unshelve",
     }
 )
-"""Nova has them, and this cloud, whose one host runs one image, has not."""
+"""Actions that Nova has, and this cloud, whose one host runs one image, has not."""
 
 CONSOLES = frozenset(
     {
@@ -60,35 +60,35 @@ CONSOLES = frozenset(
 )
 
 REBOOT_IN = ("ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "ERROR", "REBOOT", "HARD_REBOOT")
-"""A hard reboot is the way out of a soft one that the guest does not react to (Nova:
+"""States that allow a hard reboot, which also ends a soft one that the guest ignores (Nova:
 ``ALLOW_HARD_REBOOT`` of ``vm_states.py`` and ``ALLOW_REBOOT`` of ``task_states.py``)."""
 
 UNRECORDED = frozenset({"addSecurityGroup", "os-getConsoleOutput", "removeSecurityGroup"})
-"""Nova records no instance action of them."""
+"""Actions for which Nova records no instance action."""
 
 RECORDED_AS = {"os-start": "start", "os-stop": "stop", "forceDelete": "delete"}
-"""How they are called as instance actions, where not by their own names."""
+"""Names of instance actions that differ from the name of the action."""
 
 
 @dataclass(frozen=True)
 class _Call:
-    """An action as it was asked for."""
+    """A requested action."""
 
     body: dict[str, Any]
     caller: Caller
     server: ServerRecord
 
     def asked(self, name: str, schema: schemas.Schema) -> Any:
-        """Return what the action is given.
+        """Return the argument of the action.
 
-        :raises HttpError: 400, when it has not the form of ``schema``.
+        :raises HttpError: 400, when it does not conform to ``schema``.
         """
         schemas.check(self.body, schema)
         return self.body[name]
 
 
 class ActionsApi:
-    """What changes the state of a server's machine."""
+    """Actions that change the state of a server's machine."""
 
     def __init__(self, servers: Servers, actions: InstanceActions) -> None:
         self._servers = servers
@@ -115,7 +115,7 @@ class ActionsApi:
         }
 
     def add_to(self, routes: Routes[Caller]) -> None:
-        """Answer what is done to a server."""
+        """Add the route of server actions."""
         routes.add("POST", "/servers/{id}/action", self._act)
         routes.add("POST", "/servers/{id}/remote-consoles", self._remote_console)
 
@@ -203,7 +203,7 @@ class ActionsApi:
         return changes
 
     def _resize(self, call: _Call) -> Answer:
-        """Take note of another flavor; the machine stays as it is."""
+        """Record another flavor; the machine stays as it is."""
         asked = call.asked("resize", schemas.RESIZE)
         wanted = str(asked["flavorRef"])
         spec = call.server.spec
@@ -227,7 +227,7 @@ class ActionsApi:
     # -- the rest --------------------
 
     def _change_password(self, call: _Call) -> Answer:
-        """Accept it and do nothing: there is no agent that Nova could ask."""
+        """Accept the password and ignore it: there is no guest agent that Nova could ask."""
         call.asked("changePassword", schemas.PASSWORD)
         return Answer(202)
 
@@ -242,7 +242,7 @@ class ActionsApi:
         return Answer(202)
 
     def _lock(self, call: _Call) -> Answer:
-        """Take note of it: it keeps out those who are no admin, and everybody here is one."""
+        """Record the lock, which would keep out users who are no admin; here everybody is one."""
         asked = call.asked("lock", schemas.LOCK) or {}
         reason = asked.get("locked_reason", "")
         self._servers.note(call.server.spec.id, locked=True, locked_reason=reason)

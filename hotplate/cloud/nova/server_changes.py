@@ -1,4 +1,4 @@
-"""What is kept of a server and changed over HTTP: its name, metadata and tags; and its end."""
+"""Change a server's name, metadata and tags over HTTP, and delete it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from hotplate.cloud.nova.servers_api import find
 
 
 class ChangesApi:
-    """What changes a server without its machine, and what deletes it."""
+    """Requests that change a server without its machine, or delete it."""
 
     def __init__(self, servers: Servers, actions: InstanceActions) -> None:
         self._servers = servers
         self._actions = actions
 
     def add_to(self, routes: Routes[Caller]) -> None:
-        """Answer what changes a server."""
+        """Add the routes of changes."""
         routes.add("PUT", "/servers/{id}", self._update)
         routes.add("DELETE", "/servers/{id}", self._delete)
         routes.add("GET", "/servers/{id}/metadata", self._metadata)

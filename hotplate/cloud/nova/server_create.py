@@ -1,4 +1,4 @@
-"""Servers that are made over HTTP, also several by one request."""
+"""Create servers over HTTP, one or several by a request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hotplate.errors import sentence_of
 
 
 class CreateApi:
-    """What makes servers."""
+    """The requests that create servers."""
 
     def __init__(self, servers: Servers, groups: Groups, actions: InstanceActions) -> None:
         self._servers = servers
@@ -33,7 +33,7 @@ class CreateApi:
         self._actions = actions
 
     def add_to(self, routes: Routes[Caller]) -> None:
-        """Answer ``POST /servers``."""
+        """Add the route ``POST /servers``."""
         routes.add("POST", "/servers", self._create)
 
     def _create(self, request: Request, caller: Caller) -> Answer:
@@ -80,8 +80,8 @@ class CreateApi:
     def boot(self, spec: ServerSpec, notes: Notes) -> ServerRecord:
         """Boot a server.
 
-        :raises HttpError: 400 or 413 for user data that is too large, 500 with the reason when the
-            host could not start it.
+        :raises HttpError: 400 or 413 when the user data is too large, 500 with the reason when the
+            host could not start the server.
         """
         try:
             return self._servers.boot(spec, notes)
@@ -124,7 +124,7 @@ class CreateApi:
             public_keys=public_keys(self._servers, key_name),
             metadata=dict(asked.get("metadata") or {}),
             config_drive=str(asked.get("config_drive")).lower() in ("true", "1"),
-            # The name a person gave: that of the root stack, not of a nested one.
+            # The name that a user gave: that of the root stack, not of a nested one.
             stack_name=str(first(hints.get("heat_path_in_stack")) or ""),
             resource_name=str(first(hints.get("heat_resource_name")) or ""),
             availability_zone=asked.get("availability_zone") or "nova",
@@ -132,7 +132,7 @@ class CreateApi:
 
 
 def kept(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what is kept and shown of what a server is created, changed or rebuilt with.
+    """Return the notes of a request that creates, changes or rebuilds a server.
 
     :return: fields of :class:`~hotplate.cloud.nova.server_records.Notes`.
     """
@@ -146,7 +146,7 @@ def kept(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_supported(asked: dict[str, Any]) -> None:
-    """Refuse what would be without an effect.
+    """Refuse properties that would have no effect.
 
     :raises HttpError: 400.
     """
@@ -160,9 +160,9 @@ def check_supported(asked: dict[str, Any]) -> None:
 
 
 def user_data(text: str | None) -> bytes:
-    """Return the bytes that base64 stands for.
+    """Decode base64 user data.
 
-    :raises HttpError: 400, when it is none.
+    :raises HttpError: 400, when it is not base64.
     """
     try:
         return base64.b64decode((text or "").replace("\n", ""), validate=True)
@@ -174,7 +174,7 @@ def user_data(text: str | None) -> bytes:
 
 
 def public_keys(servers: Servers, key_name: str) -> dict[str, str]:
-    """Return the keys that a server with a key pair of that name gets."""
+    """Return the public keys for a server with a key pair of that name."""
     if not key_name:
         return {}
     public_key = servers.keypair(key_name).public_key
@@ -182,7 +182,7 @@ def public_keys(servers: Servers, key_name: str) -> dict[str, str]:
 
 
 def check_metadata(metadata: dict[str, str]) -> None:
-    """Refuse more metadata than a server may have.
+    """Refuse more metadata than the limit for a server.
 
     :raises HttpError: 403.
     """
@@ -191,12 +191,12 @@ def check_metadata(metadata: dict[str, str]) -> None:
 
 
 def first(value: Any) -> Any:
-    """Return the first of a list, or what is no list."""
+    """Return the first item of a list, or the value itself when it is not a list."""
     return value[0] if isinstance(value, list) and value else value
 
 
 def bootable(servers: Servers, image: str) -> str:
-    """Return an image that is named.
+    """Return the image after a check that it can be booted.
 
     :raises HttpError: 400, when it cannot be booted.
     """
@@ -206,7 +206,7 @@ def bootable(servers: Servers, image: str) -> str:
 
 
 def _image(asked: dict[str, Any]) -> str:
-    """Return the image: named itself, or as what the first disk is made of."""
+    """Return the image, given by name or as the source of the first disk."""
     if asked.get("imageRef"):
         return str(asked["imageRef"])
     for disk in asked.get("block_device_mapping_v2") or []:
@@ -216,9 +216,9 @@ def _image(asked: dict[str, Any]) -> str:
 
 
 def _networks(asked: dict[str, Any], count: int) -> list[dict[str, Any]] | str:
-    """Return the networks that are asked for.
+    """Return the requested networks.
 
-    :raises HttpError: 400, for one port or address and several servers.
+    :raises HttpError: 400, when several servers share one port or address.
     """
     networks: list[dict[str, Any]] | str = asked.get("networks") or "auto"
     if not isinstance(networks, str) and count > 1:

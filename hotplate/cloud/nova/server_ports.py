@@ -1,7 +1,7 @@
-"""The ports of servers: made, bound and given back in Neutron.
+"""The ports of servers: created, bound and released in Neutron.
 
-As ``nova/network/neutron.py`` does it, but at once: what Neutron refuses is the answer to the
-request, not the fault of a server that is in error later.
+As in ``nova/network/neutron.py``, but synchronous: a refusal by Neutron is the answer to the
+request, not a fault of a server that fails later.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from hotplate.cloud.nova.interfaces import Interface, RequestedNetwork, Wanted
 OWNER = "compute:nova"
 HOST = "hotplate"
 _MADE = "made_by_nova"
-"""Set in the record of a port that goes with its server."""
+"""Set in the record of a port that is deleted with its server."""
 _FREE = {"device_id": "", "device_owner": "", "binding:host_id": ""}
 
 
 class ServerPorts:
     """Gives servers ports; an :class:`~hotplate.cloud.nova.interfaces.Interfaces`.
 
-    :param project: owns the ports that are made.
+    :param project: the owner of the ports that are created.
     """
 
     def __init__(self, networking: Networking, *, project: str) -> None:
@@ -43,7 +43,7 @@ class ServerPorts:
         self._project = project
 
     def give(self, wanted: Wanted) -> tuple[ServerPort, ...]:
-        """Make or bind the ports of a new server: all, or none."""
+        """Create or bind the ports of a new server: all of them, or none."""
         if wanted.networks == "none":
             return ()
         entries: list[dict[str, Any]] = [{}]
@@ -53,15 +53,15 @@ class ServerPorts:
             return tuple(self._one(wanted, entry) for entry in entries)
 
     def attach(self, wanted: Wanted) -> ServerPort:
-        """Give a server one more."""
+        """Give a server another port."""
         with self._networking.transaction():
             (port,) = self.give(wanted)
             return port
 
     def detach(self, spec: ServerSpec, port_id: str) -> None:
-        """Take one away.
+        """Take a port away from a server.
 
-        :raises HttpError: 404, when the server has it not.
+        :raises HttpError: 404, when the server does not have it.
         """
         with self._networking.transaction():
             port = self._records.get("ports", port_id)
@@ -70,11 +70,11 @@ class ServerPorts:
             self._take(port)
 
     def add_group(self, server_id: str, name_or_id: str) -> None:
-        """Put a server's ports into a security group: those that have addresses and port security.
+        """Add those ports of a server that have addresses and port security to a security group.
 
         As ``add_to_instance`` of ``nova/network/security_group_api.py``.
 
-        :raises HttpError: 404 for no such group, 409 for a name of several.
+        :raises HttpError: 404 when there is no such group, 409 when several have that name.
         """
         with self._networking.transaction():
             group = self._known_group(name_or_id)
@@ -83,9 +83,9 @@ class ServerPorts:
                     self._set_groups(port, [*port["security_groups"], group])
 
     def remove_group(self, server_id: str, name_or_id: str) -> None:
-        """Take a server's ports out of a security group.
+        """Remove a server's ports from a security group.
 
-        :raises HttpError: as :meth:`add_group`, and 404 when none is in it.
+        :raises HttpError: as :meth:`add_group`, and 404 when no port is in it.
         """
         with self._networking.transaction():
             group = self._known_group(name_or_id)
@@ -102,7 +102,7 @@ class ServerPorts:
         try:
             return self._group(name_or_id)
         except HttpError as error:
-            # Where a server is made with it, it is a bad request.
+            # It is a bad request only when the server is created with the group.
             raise HttpError(404 if error.status == 400 else error.status, str(error)) from error
 
     def _of(self, server_id: str) -> list[Values]:
@@ -114,14 +114,14 @@ class ServerPorts:
         self._networking.kinds["ports"].change(port, changes)
 
     def release(self, server_id: str) -> None:
-        """Take all ports of a server away: those that were made for it are removed."""
+        """Take all ports of a server away, and delete those that were made for it."""
         with self._networking.transaction():
             for port in self._records.all("ports"):
                 if port["device_id"] == server_id and port["device_owner"].startswith("compute:"):
                     self._take(port)
 
     def shown(self, spec: ServerSpec) -> list[Interface]:
-        """Return the interfaces as they are now: a port may have been changed or removed."""
+        """Return the current interfaces: a port may have been changed or deleted."""
         with self._networking.transaction():
             ports = [self._records.get("ports", each.id) for each in spec.ports]
             floating = self._records.all("floatingips") if any(ports) else []
@@ -192,7 +192,7 @@ class ServerPorts:
         else:
             ports.change(port, dict(_FREE))
 
-    # -- as whoever runs the server sees it --------------------
+    # -- as the compute sees it --------------------
 
     def _interface(self, port: Values, before: ServerPort, floating: list[Values]) -> Interface:
         groups = [self._records.get("security_groups", each) for each in port["security_groups"]]
@@ -233,7 +233,7 @@ class ServerPorts:
         )
 
     def _dhcp_server(self, subnet: Values) -> str:
-        """Return the address of a subnet's DHCP, whose port is made for its first server."""
+        """Return the address of a subnet's DHCP; its port is created for the first server."""
         taken = {ipaddress.ip_address(subnet["gateway_ip"])} if subnet["gateway_ip"] else set()
         for port in self._records.all("ports"):
             for ip in port["fixed_ips"]:
@@ -251,7 +251,7 @@ class ServerPorts:
 
 
 def requested_networks(networking: Networking, wanted: Wanted) -> list[RequestedNetwork]:
-    """Return the networks that a server without ports would be on, of those that are there."""
+    """Return the existing networks among those that a server without ports asks for."""
     entries = [{}] if isinstance(wanted.networks, str) else wanted.networks
     requested = []
     with networking.transaction():
@@ -271,7 +271,7 @@ def _of_server(server_id: str) -> Values:
 
 @contextmanager
 def _as_nova(entry: dict[str, Any]) -> Iterator[None]:
-    """Raise what Neutron refuses in Nova's words."""
+    """Raise refusals by Neutron in Nova's words."""
     try:
         yield
     except HttpError:

@@ -1,4 +1,4 @@
-"""What Nova keeps of a server and of a key pair, and what it says of those that are not there."""
+"""Nova's records of servers and key pairs, and its errors for missing servers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hotplate.cloud.nova.network import host_name
 
 
 class NoSuchServerError(Exception):
-    """There is no server of that id."""
+    """There is no server with that id."""
 
 
 class UserDataTooLargeError(Exception):
-    """Nova would refuse the request; ``status`` and ``str()`` are what it would say."""
+    """Nova would refuse the request; ``status`` and ``str()`` are its answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -23,17 +23,17 @@ class UserDataTooLargeError(Exception):
 
 @dataclass(frozen=True)
 class Notes:
-    """What Nova keeps of a server beside what it runs.
+    """Nova's record of a server beside its spec.
 
-    :param user: the id of the user that made it.
-    :param updated: when it was last changed, as Nova writes times.
-    :param old_flavor: before a resize that nobody has confirmed or reverted yet.
+    :param user: the id of the user that created it.
+    :param updated: the time of the last change, in Nova's format.
+    :param old_flavor: the flavor before a resize that is neither confirmed nor reverted yet.
     :param group: the id of its server group.
-    :param host_name: its host name, which a rename leaves; "" is that of its name.
-    :param access_ipv4: how somebody said that it is reached; Nova makes no use of it.
-    :param has_ports: its interfaces are ports of Neutron, if there is any.
-    :param requested_networks: the networks that it was to be on where it has no ports, each as the
-        fields of :class:`~hotplate.cloud.nova.interfaces.RequestedNetwork`.
+    :param host_name: its host name, which a rename does not change; "" derives it from the name.
+    :param access_ipv4: the address that a user gave for access; Nova does not use it.
+    :param has_ports: True when its interfaces are ports of Neutron; it may have none.
+    :param requested_networks: the networks that were requested for a server without ports, each as
+        the fields of :class:`~hotplate.cloud.nova.interfaces.RequestedNetwork`.
     """
 
     description: str = ""
@@ -54,10 +54,10 @@ class Notes:
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """A server that Nova knows.
+    """A server in Nova's records.
 
-    :param number: counts up from 1; the EC2 instance id is made of it.
-    :param random_seed: base64, the same at every boot, as Nova's is not: a test can compare.
+    :param number: counts up from 1; the EC2 instance id is derived from it.
+    :param random_seed: base64, the same at every boot, unlike Nova's, so that a test can compare.
     """
 
     spec: ServerSpec
@@ -68,30 +68,30 @@ class ServerRecord:
 
     @property
     def has_ports(self) -> bool:
-        """Whether its interfaces are ports of Neutron; it may have none."""
+        """True when its interfaces are ports of Neutron, of which it may have none."""
         return self.notes.has_ports
 
     @property
     def host_name(self) -> str:
-        """Its host name, without the domain."""
+        """The host name, without the domain."""
         return self.notes.host_name or host_name(self.spec.name)
 
     @property
     def ec2_id(self) -> str:
-        """The id in the EC2 metadata."""
+        """The instance id in the EC2 metadata."""
         return f"i-{self.number:08x}"
 
     @property
     def instance_name(self) -> str:
-        """What a hypervisor would call it."""
+        """The name that a hypervisor would use."""
         return f"instance-{self.number:08x}"
 
 
 @dataclass(frozen=True)
 class KeyPair:
-    """An ssh key that servers can be given.
+    """An ssh key pair for servers.
 
-    :param created: when somebody made it, as Nova writes times; "" for one that nobody made.
+    :param created: the time of creation, in Nova's format; "" for a name that no user created.
     """
 
     name: str
@@ -101,9 +101,9 @@ class KeyPair:
 
 
 KEY_PAIRS = 1000
-"""How many key pairs there may be."""
+"""Maximum number of key pairs."""
 
 
 def now() -> str:
-    """Return the time as Nova writes it."""
+    """Return the current time in Nova's format."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -28,34 +28,34 @@ STATES: dict[str, tuple[str, int, str | None]] = {
     "SHUTOFF": ("stopped", 4, None),
     "ERROR": ("error", 0, None),
 }
-"""Status -> the state of the virtual machine, of its power, and the task that changes it."""
+"""Status -> state of the virtual machine, of its power, and the task that changes it."""
 
 
 def check_state(server_id: str, word: str, action: str, allowed: Sequence[str]) -> None:
-    """Refuse an action in a state that does not allow it.
+    """Refuse an action that the state does not allow.
 
     :param word: the server's status.
-    :param action: as Nova's sentence has it.
+    :param action: as in Nova's message.
     :param allowed: the statuses that allow it.
     :raises HttpError: 409, in Nova's words (``check_instance_state`` of ``nova/compute/api.py``).
     """
     if word in allowed:
         return
     machine, _, task = STATES.get(word, STATES["ERROR"])
-    # Of a machine that is in the right state, the task is in the way.
+    # The machine is in the right state, so the task blocks the action.
     busy = task and machine in {STATES[each][0] for each in allowed}
     state = f"task_state {task}" if busy else f"vm_state {machine}"
     raise HttpError(409, f"Cannot '{action}' instance {server_id} while it is in {state}")
 
 
 def brief(server: ServerRecord, caller: Caller) -> dict[str, object]:
-    """Return a server in a list without details."""
+    """Return a server as a list without details shows it."""
     spec = server.spec
     return {"id": spec.id, "name": spec.name, "links": caller.link(f"/servers/{spec.id}")}
 
 
 def addresses(interfaces: Sequence[Interface]) -> dict[str, list[dict[str, object]]]:
-    """Return a server's addresses without what only a server's own view has."""
+    """Return a server's addresses without the fields that only the server's own view has."""
     return {
         network: [{"version": each["version"], "addr": each["addr"]} for each in those]
         for network, those in by_network(interfaces).items()
@@ -125,7 +125,7 @@ def _state(word: str) -> dict[str, object]:
 
 
 def _newer(server: ServerRecord, caller: Caller) -> dict[str, object]:
-    """Return what came with microversions, by the number that brought it."""
+    """Return the fields that microversions added, by the number of the version."""
     spec, notes = server.spec, server.notes
     by_version: dict[int, dict[str, object]] = {
         3: {

@@ -1,6 +1,6 @@
-"""Nova's part: which servers there are, and what is said about them.
+"""Nova's servers and key pairs.
 
-The servers themselves run elsewhere (:class:`~hotplate.cloud.nova.compute.Compute`).
+The servers run in a :class:`~hotplate.cloud.nova.compute.Compute`.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from hotplate.events.log import EventLog
 
 ATTACH_IN = ("ACTIVE", "PAUSED", "SHUTOFF")
 DETACH_IN = ("ACTIVE", "SHUTOFF")
-"""The states in which a server is given an interface, and loses one: a guest that runs has to let
-go of it."""
+"""The states in which a server can get an interface, and lose one: a running guest has to release
+it."""
 
 
 RECORDS = "SELECT * FROM hotplate_server LEFT JOIN hotplate_server_note USING (id)"
-"""What is kept of servers; read at once, since others are deleted meanwhile."""
+"""All records of servers; read in one query, since other threads delete servers meanwhile."""
 
 Action = Literal["suspend", "resume", "pause", "unpause", "stop", "start", "reboot", "hard_reboot"]
-"""What Nova is asked to do to a server, as it calls it."""
+"""Actions on a server, by Nova's names."""
 
 
 def _check_has(server: ServerRecord, port_id: str) -> None:
-    """Refuse what is asked of a port that a server does not have.
+    """Refuse a request for a port that the server does not have.
 
     :raises HttpError: 404.
     """
@@ -68,11 +68,11 @@ def _read_notes(text: str | None) -> Notes:
 class Servers:
     """The servers and key pairs of one cloud.
 
-    :param services: what ``compute`` needs for their guests.
-    :param public_key: what every key pair stands for that nobody made.
-    :param ports: gives servers their ports; None where the guests have none.
-    :param requested_networks: returns the networks that such a server would be on.
-    :param image_refusal: says why an image cannot be booted, "" when it can.
+    :param services: services of the cloud that ``compute`` needs for guests.
+    :param public_key: the public key of every key pair that no user created.
+    :param ports: gives servers their ports; None when guests have none.
+    :param requested_networks: returns the requested networks of servers without ports.
+    :param image_refusal: returns the reason why an image cannot be booted, "" when it can.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class Servers:
         self._closed = False
 
     def close(self) -> None:
-        """Take no interest any more in what guests are still asked for: the cloud ends."""
+        """Ignore the outcome of detachments in progress, because the cloud ends."""
         self._closed = True
 
     def check_size(self, spec: ServerSpec) -> None:
-        """Refuse what a real Nova would refuse, in its words.
+        """Refuse user data or requests that a real Nova would refuse, with its messages.
 
         :raises UserDataTooLargeError: with status 400 or 413.
         """
@@ -120,7 +120,7 @@ class Servers:
                 f"{self._user_data_limit} bytes once base64 encoded. "
                 f"Your data is {encoded} bytes",
             )
-        # The rest of the request: names, metadata and the JSON around them.
+        # Names, metadata and the JSON around them.
         request = encoded + len(json.dumps({**spec.to_json(), "user_data": "", "ports": []}))
         if self._request_limit and request > self._request_limit:
             raise UserDataTooLargeError(
@@ -131,7 +131,7 @@ class Servers:
             )
 
     def boot(self, spec: ServerSpec, notes: Notes | None = None) -> ServerRecord:
-        """Check, keep and start a server."""
+        """Check, store and start a server."""
         self.check_size(spec)
         notes = notes or Notes()
         with self._lock:
@@ -160,7 +160,7 @@ class Servers:
         return server
 
     def _next_number(self) -> int:
-        """Return a number that no server has had: MySQL gives none again either."""
+        """Return a number that no server has had; MySQL does not reuse numbers either."""
         row = self._store.row("SELECT max(number) AS last FROM hotplate_server")
         present = (row["last"] or 0) if row else 0
         number = 1 + max(present, int(self._store.setting("last_server", "0")))
@@ -170,7 +170,7 @@ class Servers:
         return number
 
     def rebuild(self, server_id: str, changes: Mapping[str, Any]) -> None:
-        """Start a server that is there anew from its image; it keeps its id and number.
+        """Start an existing server anew from its image; it keeps its id and number.
 
         :param changes: fields of :class:`~hotplate.cloud.nova.compute.ServerSpec`.
         """
@@ -197,7 +197,7 @@ class Servers:
         self._store.write("DELETE FROM hotplate_server_note WHERE id = ?", server_id)
 
     def get(self, server_id: str) -> ServerRecord:
-        """Return the server of that id.
+        """Return the server with that id.
 
         :raises NoSuchServerError: when there is none.
         """
@@ -207,13 +207,13 @@ class Servers:
         return _record(row)
 
     def all(self) -> list[ServerRecord]:
-        """All servers, oldest first, as they are at one moment."""
+        """Return all servers, oldest first, as of one moment."""
         return [_record(row) for row in self._store.rows(f"{RECORDS} ORDER BY number")]
 
     def change(self, server_id: str, changed: Callable[[ServerSpec], ServerSpec]) -> ServerSpec:
-        """Keep another description of a server (rename, metadata).
+        """Replace the spec of a server (rename, metadata).
 
-        :param changed: makes it of the present one, which others change too: nobody comes between.
+        :param changed: derives the new spec from the present one; concurrent changes wait for it.
         :raises NoSuchServerError: when the server has been deleted meanwhile.
         """
         with self._store.transaction():
@@ -231,9 +231,9 @@ class Servers:
         return _read_notes(row["notes"] if row else None)
 
     def note(self, server_id: str, **changes: Any) -> None:
-        """Change what is kept of a server beside its description.
+        """Change the notes of a server.
 
-        :param changes: fields of :class:`Notes`; a function makes a field of its present value.
+        :param changes: fields of :class:`Notes`; a function derives a field from its present value.
         """
         with self._store.transaction():
             notes = self._notes(server_id)
@@ -251,7 +251,7 @@ class Servers:
         )
 
     def status(self, server_id: str) -> tuple[str, str]:
-        """Nova's word for the state of a server, and the reason."""
+        """Return Nova's word for the state of a server, and the reason."""
         self.get(server_id)
         word, reason = self._compute.status(server_id)
         if word in ("ACTIVE", "SHUTOFF") and self._notes(server_id).old_flavor:
@@ -259,12 +259,12 @@ class Servers:
         return word, reason
 
     def console(self, server_id: str) -> str:
-        """Return what a server has written to its console, as far as it is kept."""
+        """Return the console output of a server that is still kept."""
         self.get(server_id)
         return self._compute.console(server_id)
 
     def delete(self, server_id: str) -> None:
-        """End a server and forget it."""
+        """Stop a server and forget it."""
         self.get(server_id)
         self._compute.delete(server_id)
         if self._ports is not None:
@@ -274,7 +274,7 @@ class Servers:
         self._events.emit("nova", "delete", server=server_id)
 
     def act(self, server_id: str, action: Action) -> None:
-        """Do something to a server that is there."""
+        """Perform an action on an existing server."""
         self.get(server_id)
         calls: dict[Action, Callable[[str], None]] = {
             "suspend": self._compute.suspend,
@@ -293,10 +293,10 @@ class Servers:
 
     @contextmanager
     def ports_for(self, wanted: Wanted) -> Iterator[tuple[ServerPort, ...] | None]:
-        """Give a new server ports; they are taken back should the ``with`` block fail.
+        """Give a new server ports; they are released again when the ``with`` block fails.
 
-        :return: None where guests have no ports.
-        :raises HttpError: what Nova answers to what Neutron refuses.
+        :return: None when guests have no ports.
+        :raises HttpError: Nova's answer to a refusal by Neutron.
         """
         if self._ports is None:
             yield None
@@ -309,7 +309,7 @@ class Servers:
             raise
 
     def interfaces(self, server: ServerRecord) -> list[Interface]:
-        """Return a server's interfaces as they are now."""
+        """Return the current interfaces of a server."""
         if self._ports is None or not server.has_ports:
             server_id = server.spec.id
             requested = [RequestedNetwork(**each) for each in server.notes.requested_networks]
@@ -320,17 +320,17 @@ class Servers:
         return self._ports.shown(server.spec)
 
     def add_group(self, server_id: str, name_or_id: str) -> None:
-        """Put a server's ports into a security group of Neutron.
+        """Add a server's ports to a security group of Neutron.
 
-        :raises HttpError: 404 for a server without ports, and what Nova answers to what Neutron
-            refuses.
+        :raises HttpError: 404 for a server without ports, and Nova's answer to a refusal by
+            Neutron.
         """
         self._with_ports(server_id).add_group(server_id, name_or_id)
 
     def remove_group(self, server_id: str, name_or_id: str) -> None:
-        """Take a server's ports out of a security group of Neutron.
+        """Remove a server's ports from a security group of Neutron.
 
-        :raises HttpError: as :meth:`add_group`, and 404 when none is in it.
+        :raises HttpError: as :meth:`add_group`, and 404 when no port is in it.
         """
         self._with_ports(server_id).remove_group(server_id, name_or_id)
 
@@ -342,12 +342,12 @@ class Servers:
         return self._ports
 
     def attach(self, server_id: str, wanted: Wanted) -> Interface:
-        """Give a server another interface, at once where it runs.
+        """Give a server another interface, at once if it runs.
 
-        A server without ports keeps the one interface that it has.
+        A server without ports keeps its one interface.
 
-        :raises HttpError: 409 in a state that allows it not; what Nova answers to what Neutron
-            refuses.
+        :raises HttpError: 409 in a state that does not allow it; Nova's answer to a refusal by
+            Neutron.
         """
         server = self.get(server_id)
         if self._ports is None or not server.has_ports:
@@ -368,11 +368,11 @@ class Servers:
     def detach(self, server_id: str, port_id: str, end: Callable[[str], None]) -> None:
         """Begin to take an interface away from a server.
 
-        As Nova does: who asks has an answer at once, and the guest of a server that runs, which has
-        to let go of the interface, is asked in the background.  One that keeps it keeps the port.
+        As in Nova, the caller gets an answer at once, and the guest of a running server, which has
+        to release the interface, is asked in the background.  If it refuses, the port stays.
 
-        :param end: called with what went wrong, "" when nothing did.
-        :raises HttpError: 404 when it has none such, 409 in a state that allows it not.
+        :param end: called with the failure, "" when there was none.
+        :raises HttpError: 404 when it has no such port, 409 in a state that does not allow it.
         """
         server = self.get(server_id)
         if self._ports is None or not server.has_ports:
@@ -390,7 +390,7 @@ class Servers:
         except Exception as error:
             if self._closed:
                 return
-            # The guest's refusal, or the server's end meanwhile, is the action's.
+            # The action fails with the guest's refusal, or with the server's end meanwhile.
             end(sentence_of(error))
             if is_unforeseen(error) and not isinstance(error, (HttpError, NoSuchServerError)):
                 raise
@@ -410,29 +410,29 @@ class Servers:
 
     @contextmanager
     def _plugging(self, server_id: str) -> Iterator[None]:
-        """One at a time for a server: each begins with the interfaces that the one before left."""
+        """Serialise changes of a server's interfaces: each starts from the last one's result."""
         with self._lock:
             lock = self._plugs.setdefault(server_id, threading.Lock())
         with lock:
             yield
 
     def _change_ports(self, server_id: str, ports: tuple[ServerPort, ...]) -> None:
-        # All else may have been changed while the guest was asked.
+        # Everything else may have been changed while the guest was asked.
         self.change(server_id, lambda spec: replace(spec, ports=ports))
         self._events.add(InterfaceChange(ports=[port.shown() for port in ports]), server=server_id)
 
     def _check_state(self, server_id: str, what: str, allowed: Sequence[str]) -> None:
         check_state(server_id, self._compute.status(server_id)[0], what, allowed)
 
-    # -- what a guest keeps here --------------------
+    # -- guest passwords --------------------
 
     def password(self, server_id: str) -> str:
-        """Return what the guest posted as its password, "" before."""
+        """Return the password that the guest posted, "" before it did."""
         row = self._store.row("SELECT password FROM hotplate_server WHERE id = ?", server_id)
         return str(row["password"]) if row else ""
 
     def set_password(self, server_id: str, password: str) -> bool:
-        """Keep the guest's password; False when it has been set before."""
+        """Store the guest's password; return False when it has been set before."""
         return bool(
             self._store.write(
                 "UPDATE hotplate_server SET password = ? WHERE id = ? AND password = ''",
@@ -444,7 +444,7 @@ class Servers:
     # -- key pairs --------------------
 
     def create_keypair(self, keypair: KeyPair, user: str) -> None:
-        """Keep a key pair."""
+        """Store a key pair."""
         self._store.write(
             "INSERT OR REPLACE INTO hotplate_keypair VALUES (?, ?, ?, ?, ?)",
             keypair.name,
@@ -455,21 +455,21 @@ class Servers:
         )
 
     def keypair(self, name: str) -> KeyPair:
-        """Return the key pair of that name, the harness's own where nobody made one."""
+        """Return the key pair with that name, or the harness's own when no user created one."""
         row = self._store.row("SELECT * FROM hotplate_keypair WHERE name = ?", name)
         if row is None:
             return KeyPair(name, self._public_key)
         return KeyPair(row["name"], row["public_key"], row["type"], row["created"])
 
     def keypairs(self) -> list[KeyPair]:
-        """All key pairs that somebody made, by name."""
+        """Return all key pairs that a user created, by name."""
         rows = self._store.rows("SELECT * FROM hotplate_keypair ORDER BY name")
         return [KeyPair(row["name"], row["public_key"], row["type"]) for row in rows]
 
     def has_keypair(self, name: str) -> bool:
-        """Whether somebody made that key pair."""
+        """Return True when a user created that key pair."""
         return self._store.row("SELECT 1 FROM hotplate_keypair WHERE name = ?", name) is not None
 
     def delete_keypair(self, name: str) -> None:
-        """Forget a key pair."""
+        """Delete a key pair."""
         self._store.write("DELETE FROM hotplate_keypair WHERE name = ?", name)

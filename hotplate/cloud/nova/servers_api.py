@@ -1,6 +1,6 @@
-"""Servers over HTTP: what there are, and what is kept of each.
+"""Servers over HTTP: lists and details.
 
-The statuses, names and sentences are those of ``nova/api/openstack/compute/servers.py`` and its
+The statuses, names and messages are those of ``nova/api/openstack/compute/servers.py`` and its
 neighbours.
 """
 
@@ -18,9 +18,9 @@ from hotplate.cloud.nova.server_records import NoSuchServerError, ServerRecord
 from hotplate.cloud.nova.servers import Servers
 
 PATTERN = 255
-"""How long a pattern for names may be."""
+"""Maximum length of a pattern for names."""
 REPEATS = 2
-"""How often it may repeat something: the time that a search takes is a power of that."""
+"""Maximum number of repetitions in it, since the time of a search is a power of that number."""
 
 SORT_KEYS: dict[str, Callable[[ServerRecord], object]] = {
     "created_at": lambda server: server.number,
@@ -31,9 +31,9 @@ SORT_KEYS: dict[str, Callable[[ServerRecord], object]] = {
 
 
 def find(servers: Servers, server_id: str) -> ServerRecord:
-    """Return a server.
+    """Return the server with that id.
 
-    :raises HttpError: 404, when there is none of that id.
+    :raises HttpError: 404, when there is none.
     """
     try:
         return servers.get(server_id)
@@ -42,13 +42,13 @@ def find(servers: Servers, server_id: str) -> ServerRecord:
 
 
 class ServersApi:
-    """What is below ``/servers``."""
+    """Resources below ``/servers``."""
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
 
     def add_to(self, routes: Routes[Caller]) -> None:
-        """Answer what is below ``/servers``."""
+        """Add the routes below ``/servers``."""
         routes.add("GET", "/servers", self._list)
         routes.add("GET", "/servers/detail", self._detail)
         routes.add("GET", "/servers/{id}", self._show)
@@ -58,9 +58,9 @@ class ServersApi:
         routes.add("GET", "/servers/{id}/os-security-groups", self._security_groups)
 
     def record(self, request: Request) -> ServerRecord:
-        """Return the server that the path names.
+        """Return the server of the request's path.
 
-        :raises HttpError: 404, when there is none of that id.
+        :raises HttpError: 404, when there is none.
         """
         return find(self._servers, request.part("id"))
 
@@ -72,7 +72,7 @@ class ServersApi:
 
     def _detail(self, request: Request, caller: Caller) -> Answer:
         rows, links = self._page(request, caller, "/servers/detail")
-        # One may go while they are looked at.
+        # A server may be deleted while the list is built.
         states = [(row, self._status(row)) for row in rows]
         shown = [self._full(row, state, caller) for row, state in states if state]
         return Answer(body={"servers": shown, **links})
@@ -99,7 +99,7 @@ class ServersApi:
         return rows, {"servers_links": [{"rel": "next", "href": following}]}
 
     def _sorted(self, request: Request, rows: list[ServerRecord]) -> list[ServerRecord]:
-        """Sort as asked: the newest first, when nothing was."""
+        """Sort as requested; newest first by default."""
         keys = request.query.get("sort_key") or ["created_at"]
         directions = request.query.get("sort_dir") or ["desc"]
         for index, key in reversed(list(enumerate(keys[: len(SORT_KEYS)]))):
@@ -118,7 +118,7 @@ class ServersApi:
         return [row for row in rows if (state := self._status(row)) and _in_state(state, request)]
 
     def _address_filters(self, request: Request) -> list[Callable[[ServerRecord], bool]]:
-        """Return what compares fixed addresses with the patterns ``ip`` and ``ip6``."""
+        """Return filters that match fixed addresses with the patterns ``ip`` and ``ip6``."""
 
         def test(pattern: Callable[[str], bool], version: int) -> Callable[[ServerRecord], bool]:
             return lambda row: any(
@@ -157,7 +157,7 @@ class ServersApi:
         return Answer(body={network: addresses[network]})
 
     def _password(self, request: Request, _caller: Caller) -> Answer:
-        """Return what the guest posted to its metadata service, encrypted with its key."""
+        """Return the password that the guest posted as metadata, encrypted with its key."""
         return Answer(body={"password": self._servers.password(self.record(request).spec.id)})
 
     def _security_groups(self, request: Request, caller: Caller) -> Answer:
@@ -191,7 +191,7 @@ FILTERS: dict[str, Callable[[ServerRecord], str]] = {
     "locked": lambda row: str(row.notes.locked).lower(),
     "server_groups": lambda row: row.notes.group,
 }
-"""Filter of a list -> the value of a server that it is compared with."""
+"""Filter of a list -> the value of a server to compare with."""
 STATE_FILTERS = ("vm_state", "power_state", "task_state")
 
 
@@ -220,9 +220,9 @@ def _changed(row: ServerRecord) -> float:
 
 
 def moment(request: Request, name: str, default: float) -> float:
-    """Return a time of the query, in seconds since the epoch.
+    """Return a time parameter of the query, in seconds since the epoch.
 
-    :raises HttpError: 400, when it is none.
+    :raises HttpError: 400, when it is not a time.
     """
     text = request.one(name)
     if not text:
@@ -244,9 +244,9 @@ def _in_state(state: tuple[str, str], request: Request) -> bool:
 
 
 def _pattern_test(name: str, text: str) -> Callable[[str], bool]:
-    """Return what compares a value with a pattern; one that could take for ever is taken as text.
+    """Return a test for a pattern; one that could take for ever to match is taken as plain text.
 
-    :param name: of the filter.
+    :param name: of the filter, for the error.
     """
     try:
         pattern = re.compile(text)

@@ -1,4 +1,4 @@
-"""What a server's user data says, read for what is expected of the server.
+"""Read the parts, collectors and wait condition handles of a server's user data.
 
 The format is Heat's (heat/engine/clients/os/nova.py): MIME multipart with the part
 ``cfn-init-data``, whose JSON has the section ``os-collect-config``.
@@ -17,15 +17,15 @@ from hotplate.events.kinds import UserDataParts
 
 CFN_INIT_DATA = "cfn-init-data"
 SOURCES = ("cfn", "heat", "request", "zaqar")
-"""The collectors of os-collect-config that Heat can point at itself."""
+"""The collectors of os-collect-config that Heat can configure."""
 
 _HANDLE = re.compile(r"stacks/[^/\s\"']+/(?P<stack>[0-9a-f-]{36})/resources/(?P<name>[\w.-]+)")
 
 
 def describe(data: bytes) -> UserDataParts:
-    """Return what a server's user data says: ``parts``, ``sources`` and ``handles``.
+    """Return a description of a server's user data: ``parts``, ``sources`` and ``handles``.
 
-    :param data: MIME multipart, as Heat makes it, or anything else: then there are no parts.
+    :param data: MIME multipart, as Heat makes it; anything else has no parts.
     """
     message = email.message_from_bytes(data)
     parts = list(message.walk())[1:] if message.is_multipart() else []
@@ -46,7 +46,7 @@ def _text(part: Any) -> str:
 
 
 def _sources(init_data: str) -> list[str]:
-    """Return the collectors that have something to ask for."""
+    """Return the collectors with a source to ask."""
     with contextlib.suppress(ValueError, AttributeError):
         sections = json.loads(init_data).get("os-collect-config") or {}
         return [name for name in SOURCES if any((sections.get(name) or {}).values())]
@@ -54,5 +54,5 @@ def _sources(init_data: str) -> list[str]:
 
 
 def _handles(text: str) -> list[str]:
-    """Return the wait condition handles whose URLs a text has, as ``STACK-ID/NAME``."""
+    """Return the wait condition handles whose URLs are in a text, as ``STACK-ID/NAME``."""
     return [f"{handle['stack']}/{handle['name']}" for handle in _HANDLE.finditer(unquote(text))]
