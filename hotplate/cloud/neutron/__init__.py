@@ -1,5 +1,5 @@
-"""Neutron's part: networks, subnets, ports, routers, floating addresses, security groups.
+"""Neutron: networks, subnets, ports, routers, floating addresses, security groups.
 
-What is asked for is checked and kept as Neutron keeps it, with its words for what is wrong; no
-packet passes here.
+Requests are checked and stored as in Neutron, with its error messages; no packet passes through
+this code.
 """

@@ -1,6 +1,6 @@
-"""Which address and which MAC a port gets: sums over sets, without HTTP and without a database.
+"""Allocate addresses and MACs of ports: set arithmetic, without HTTP or a database.
 
-As Neutron's IPAM does it, but that the lowest free address is given and not a random one, so that
+As Neutron's IPAM does, except that it gives the lowest free address and not a random one, so that
 two runs of a template get the same.
 """
 
@@ -21,20 +21,20 @@ MAC_PREFIX = "fa:16:3e"
 
 
 class PoolError(Exception):
-    """A pool begins after its end, mixes versions, or holds what is no address."""
+    """A pool ends before it begins, mixes IP versions, or contains an invalid address."""
 
 
 class PoolOutsideError(PoolError):
-    """A pool holds addresses that no host of the subnet may have."""
+    """A pool contains addresses that no host of the subnet may have."""
 
 
 class PoolOverlapError(PoolError):
-    """Two pools share an address."""
+    """Two pools overlap."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The addresses from ``first`` to ``last``, both included."""
+    """The addresses from ``first`` to ``last``, inclusive."""
 
     first: Address
     last: Address
@@ -50,7 +50,7 @@ class Pool:
     def lowest_free(self, taken: Collection[Address]) -> Address | None:
         """Return the lowest address that is not ``taken``; None when all are.
 
-        It takes one step for each taken address at most, however large the pool is.
+        It takes at most one step for each taken address, however large the pool is.
         """
         number = int(self.first)
         kind = type(self.first)
@@ -63,7 +63,7 @@ class Pool:
 
 
 def highest_free(pools: Iterable[Pool], taken: Collection[Address]) -> Address | None:
-    """Return the highest free address of the first pool that has one; None when none has.
+    """Return the highest free address of the first pool with a free one; None when all are taken.
 
     >>> network = ipaddress.ip_network("10.0.0.0/29")
     >>> str(highest_free([hosts(network)], [ipaddress.ip_address("10.0.0.6")]))
@@ -79,7 +79,7 @@ def highest_free(pools: Iterable[Pool], taken: Collection[Address]) -> Address |
 
 
 def hosts(network: Network) -> Pool:
-    """Return the addresses that hosts may have: all but the network's own and the broadcast.
+    """Return the addresses for hosts: all except the network's own and the broadcast address.
 
     >>> str(hosts(ipaddress.ip_network("10.0.0.0/29")))
     '10.0.0.1-10.0.0.6'
@@ -87,12 +87,12 @@ def hosts(network: Network) -> Pool:
     first, last = network.network_address, network.broadcast_address
     if network.max_prefixlen - network.prefixlen <= 1:
         return Pool(first, last)
-    # The last address of an IPv6 network is a host's like any other.
+    # IPv6 has no broadcast: the last address of a network can be a host's.
     return Pool(first + 1, last if network.version == 6 else last - 1)
 
 
 def default_pools(network: Network, gateway: Address | None) -> list[Pool]:
-    """Return the pools of a subnet that names none: every host but the gateway.
+    """Return the default pools of a subnet: every host except the gateway.
 
     >>> pools = default_pools(ipaddress.ip_network("10.0.0.0/29"), ipaddress.ip_address("10.0.0.3"))
     >>> [str(pool) for pool in pools]
@@ -110,12 +110,12 @@ def default_pools(network: Network, gateway: Address | None) -> list[Pool]:
 
 
 def read_pools(network: Network, given: Iterable[tuple[str, str]]) -> list[Pool]:
-    """Return pools that somebody asked for, in the order of their addresses.
+    """Return the requested pools, in the order of their addresses.
 
-    :param given: the first and the last address of each.
-    :raises PoolError: for one that is none.
-    :raises PoolOutsideError: for one that is not within the subnet's hosts.
-    :raises PoolOverlapError: for two that share an address.
+    :param given: pairs of first and last address.
+    :raises PoolError: for an invalid pool.
+    :raises PoolOutsideError: for a pool that is not within the subnet's hosts.
+    :raises PoolOverlapError: for two pools that overlap.
     """
     every = hosts(network)
     pools = sorted((_read_pool(*each) for each in given), key=lambda pool: int(pool.first))
@@ -150,11 +150,11 @@ def lowest_free(pools: Iterable[Pool], taken: Collection[Address]) -> Address | 
 def first_free_subnet(
     prefixes: Iterable[Network], length: int, taken: Collection[Network]
 ) -> Network | None:
-    """Return the first subnet of the prefixes that overlaps with none that is ``taken``.
+    """Return the first subnet of the prefixes that does not overlap with a ``taken`` one.
 
-    It takes one step for each taken subnet at most, however large the prefixes are.
+    It takes at most one step for each taken subnet, however large the prefixes are.
 
-    :param length: of the subnet's own prefix.
+    :param length: prefix length of the subnet.
 
     >>> prefix, taken = ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("10.0.0.0/15")
     >>> str(first_free_subnet([prefix], 16, [taken]))
@@ -180,7 +180,7 @@ def _overlap(one: Network, other: Network) -> bool:
 
 
 def slaac_address(network: Network, mac: str) -> Address:
-    """Return the address that a host with this MAC gives itself (RFC 4291, appendix A).
+    """Return the address that a host with this MAC configures itself (RFC 4291, appendix A).
 
     >>> str(slaac_address(ipaddress.ip_network("2001:db8::/64"), "fa:16:3e:00:00:01"))
     '2001:db8::f816:3eff:fe00:1'
@@ -191,9 +191,9 @@ def slaac_address(network: Network, mac: str) -> Address:
 
 
 def new_mac(taken: Collection[str]) -> str:
-    """Return a MAC address that is not ``taken``, by chance as Neutron's are.
+    """Return a random MAC address that is not ``taken``, as Neutron does.
 
-    :raises OverflowError: when next to none is left.
+    :raises OverflowError: when almost none is free.
     """
     for _ in range(64):
         mac = MAC_PREFIX + "".join(f":{octet:02x}" for octet in secrets.token_bytes(3))

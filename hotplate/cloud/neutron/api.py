@@ -22,13 +22,13 @@ TAGS = 50
 TAG_LENGTH = 255
 """Neutron: ``MAX_TAGS_COUNT`` and ``MAX_TAG_LEN`` of its tagging extension."""
 BULK = 100
-"""How many resources one request may create."""
+"""Maximum number of resources that one request may create."""
 
 Handler = Callable[[Request, Grant], Answer]
 
 
 class NeutronApi:
-    """The WSGI application."""
+    """Neutron's WSGI application."""
 
     def __init__(self, networking: Networking, identity: Identity) -> None:
         self._networking = networking
@@ -68,7 +68,7 @@ class NeutronApi:
     def _base(self) -> str:
         return self._identity.addresses.host["neutron"]
 
-    # -- what every kind has --------------------
+    # -- common to all kinds --------------------
 
     def _add_kind(self, kind: ResourceKind) -> None:
         collection = f"/v2.0/{kind.path}"
@@ -255,7 +255,7 @@ class NeutronApi:
         self._networking.quotas.reset(_project(request, caller))
         return Answer(204)
 
-    # -- what there is --------------------
+    # -- extensions and versions --------------------
 
     def _root(self, request: Request, caller: Grant) -> Answer:
         del request, caller
@@ -288,7 +288,7 @@ class NeutronApi:
 
 
 def app(networking: Networking, identity: Identity) -> WSGIApp:
-    """Neutron as a WSGI application."""
+    """Return Neutron as a WSGI application."""
     return NeutronApi(networking, identity)
 
 
@@ -297,7 +297,7 @@ def _describe(error: HttpError) -> object:
 
 
 _KINDS = {400: "HTTPBadRequest", 403: "PolicyNotAuthorized", 404: "HTTPNotFound"}
-"""The type of an error that Neutron has no name of its own for."""
+"""The error type for statuses that have no class of their own in Neutron."""
 
 
 def _version(base: str) -> Values:
@@ -317,7 +317,7 @@ def _visible(record: Values, caller: Grant) -> bool:
 
 
 def _project(request: Request, caller: Grant) -> str:
-    """Return the project of a path: the caller's own, but for an administrator."""
+    """Return the project of a path, the caller's own unless an administrator calls."""
     project = request.part("project")
     if project != caller.project and "admin" not in caller.roles:
         raise refusal(403, "PolicyNotAuthorized", "The project is not yours.")

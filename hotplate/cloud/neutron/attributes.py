@@ -1,7 +1,7 @@
-"""What each kind of resource has, and what a request may say about it.
+"""The attributes of each kind of resource, and the checks of requests against them.
 
-The attributes, their defaults and their checks are neutron-lib's, which Neutron itself is built on;
-those that Neutron keeps to itself (security groups, tags) are described here in the same form
+The attributes, their defaults and their checks come from neutron-lib, on which Neutron itself is
+built; those defined in Neutron only (security groups, tags) are described here in the same form
 (https://docs.openstack.org/neutron-lib/latest/contributor/api_attributes.html).
 """
 
@@ -58,7 +58,7 @@ UNSET = constants.ATTR_NOT_SPECIFIED
 
 
 def _given(default: object = UNSET, *, change: bool = True, **more: object) -> Spec:
-    """Return an attribute that a request may give, and change if ``change``."""
+    """Return an attribute that a request may set, and also change if ``change``."""
     return {
         "allow_post": True,
         "allow_put": change,
@@ -93,7 +93,7 @@ _STANDARD: AttributeMap = {
 
 
 def protocol(value: object) -> str | None:
-    """Return a rule's protocol as Neutron keeps it: a name, a number as text, or None for any."""
+    """Return a rule's protocol as Neutron stores it: a name, a number as text, or None for any."""
     if value is None or value in ("", "any", "-1", -1):
         return None
     text = str(value).lower()
@@ -115,7 +115,7 @@ def port_number(value: object) -> int | None:
 
 
 def ethertype(value: object) -> str:
-    """Return ``IPv4`` or ``IPv6``, however it is written."""
+    """Return ``IPv4`` or ``IPv6``, in that spelling."""
     for name in ("IPv4", "IPv6"):
         if str(value).lower() == name.lower():
             return name
@@ -123,7 +123,7 @@ def ethertype(value: object) -> str:
 
 
 def address_pairs(value: object) -> list[dict[str, str]]:
-    """Return addresses, each perhaps with a MAC, that a port may also send from."""
+    """Return additional addresses, with optional MACs, that a port may send from."""
     pairs = []
     for each in value if isinstance(value, list) else [] if value is None else [None]:
         if not isinstance(each, dict) or not each.get("ip_address"):
@@ -143,7 +143,7 @@ def address_pairs(value: object) -> list[dict[str, str]]:
 
 
 def prefix(value: object) -> str | None:
-    """Return a CIDR; an address alone is one of its own."""
+    """Return a CIDR; a single address becomes a network of its own."""
     if not value:
         return None
     try:
@@ -175,12 +175,12 @@ _RULE: AttributeMap = {
     "normalized_cidr": _shown(),
     "belongs_to_default_sg": _shown(),
 }
-# neutron-lib's word for "must be given" is that there is no default.
+# In neutron-lib an attribute without a default must be given.
 for _name in ("security_group_id", "direction"):
     del _RULE[_name]["default"]
 
 _HOST_NAME = _given("", validate={"type:string_or_none": 63})
-# Named by templates for services that are not here: kept and shown.
+# Templates name these for services that do not exist here: stored and shown.
 _ELSEWHERE = _given(None, validate={"type:string_or_none": NAME_LENGTH})
 _ZONE_HINTS = _given([], change=False, validate={"type:list_of_unique_strings": None})
 _OWN: dict[str, AttributeMap] = {
@@ -266,11 +266,11 @@ _NEUTRONS_OWN = {
     "subnet-service-types": "Subnet service types",
     "subnet_allocation": "Subnet Allocation",
 }
-"""Extensions that neutron-lib does not define, and their names."""
+"""Extensions that neutron-lib does not define: alias -> name."""
 
 
 def extensions() -> list[Values]:
-    """Return the extensions that are there, as ``GET /v2.0/extensions`` lists them."""
+    """Return the supported extensions, as ``GET /v2.0/extensions`` lists them."""
     defined = [
         (each.ALIAS, each.NAME, each.DESCRIPTION, each.UPDATED_TIMESTAMP)
         for each in (*_DEFINITIONS[4:], *_SHIMS)
@@ -287,8 +287,8 @@ class ResourceKind:
     """A kind of resource.
 
     :param name: the collection, as in a path but with ``_`` for ``-``: ``security_groups``.
-    :param single: one of them, as in a body: ``security_group``.
-    :param quota: how many a project has at most, by Neutron's defaults.
+    :param single: the singular, as in a body: ``security_group``.
+    :param quota: Neutron's default limit for a project.
     """
 
     name: str
@@ -298,25 +298,25 @@ class ResourceKind:
 
     @property
     def map(self) -> Mapping[str, Mapping[str, object]]:
-        """The attributes by name."""
+        """The attributes, by name."""
         return self.info.attributes
 
     @property
     def path(self) -> str:
-        """The collection in a path."""
+        """The collection's name in a path."""
         return self.name.replace("_", "-")
 
     @property
     def visible(self) -> list[str]:
-        """The attributes that are shown."""
+        """The attributes that clients see."""
         return [name for name, spec in self.map.items() if spec.get("is_visible")]
 
     def new(self, body: Mapping[str, object], project: str) -> Values:
-        """Return what a request wants to create: checked, with defaults.
+        """Check a request to create a resource, and return its values with defaults.
 
         An attribute without a value is left out.
 
-        :raises webob.exc.HTTPBadRequest: for an attribute that there is not, or may not be given.
+        :raises webob.exc.HTTPBadRequest: for an attribute that is unknown or may not be set.
         :raises neutron_lib.exceptions.NeutronException: for a bad value.
         """
         values = dict(attributes.populate_project_info(dict(body)))
@@ -328,9 +328,9 @@ class ResourceKind:
         return {name: value for name, value in values.items() if value is not UNSET}
 
     def changes(self, body: Mapping[str, object]) -> Values:
-        """Return what a request wants to change, checked.
+        """Check a request to change a resource, and return the changes.
 
-        :raises webob.exc.HTTPBadRequest: for an attribute that there is not, or may not change.
+        :raises webob.exc.HTTPBadRequest: for an attribute that is unknown or may not change.
         :raises neutron_lib.exceptions.NeutronException: for a bad value.
         """
         values = dict(body)
@@ -345,13 +345,13 @@ class ResourceKind:
         try:
             self.info.convert_values(values, exc_cls=exc.HTTPBadRequest)
         except (TypeError, AttributeError, LookupError) as error:
-            # neutron-lib converts some values before it looks at their types.
+            # neutron-lib converts some values before it checks their types.
             raise exc.HTTPBadRequest(
                 f"Invalid input: a value has the wrong type: {error}"
             ) from None
 
     def filter_value(self, name: str, text: str) -> object:
-        """Return the value that a filter of a list is compared with."""
+        """Return the value that the filter of a list compares with."""
         convert: Callable[[object], object] | None = self.map[name].get("convert_to")  # type: ignore[assignment]
         if convert is None or name in ("protocol", "remote_ip_prefix"):
             return text
@@ -368,7 +368,7 @@ _SINGLE = {
     "security_groups": ("security_group", 10),
     "security_group_rules": ("security_group_rule", 100),
 }
-"""ResourceKind -> its singular and its default quota (``neutron/conf/quota.py``)."""
+"""Collection -> its singular and its default quota (``neutron/conf/quota.py``)."""
 
 
 def _kind(name: str) -> ResourceKind:

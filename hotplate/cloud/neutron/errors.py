@@ -1,7 +1,7 @@
-"""What Neutron refuses, in its words: the errors that neutron-lib lacks, and all as HTTP has them.
+"""Neutron's refusals: the error classes that neutron-lib lacks, and all errors as HTTP responses.
 
-The names of the classes are the ``type`` of an error, by which clients tell them apart; they and
-the messages are those of its ``extensions/securitygroup.py`` and ``ipam/exceptions.py``.
+The name of a class is the ``type`` of the error, by which clients identify it; the names and
+the messages are those of Neutron's ``extensions/securitygroup.py`` and ``ipam/exceptions.py``.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from hotplate.cloud.http.rest import HttpError
 
 
 class SecurityGroupNotFound(exceptions.NotFound):
-    """There is no such group."""
+    """The group does not exist."""
 
     message = "Security group %(id)s does not exist"
 
 
 class SecurityGroupRuleNotFound(exceptions.NotFound):
-    """There is no such rule."""
+    """The rule does not exist."""
 
     message = "Security group rule %(id)s does not exist"
 
 
 class SecurityGroupInUse(exceptions.InUse):
-    """A port or a rule has the group."""
+    """A port or a rule uses the group."""
 
     message = "Security Group %(id)s in use."
 
 
 class SecurityGroupCannotRemoveDefault(exceptions.InUse):
-    """The default group stays."""
+    """The default group cannot be removed."""
 
     message = "Insufficient rights for removing default security group."
 
 
 class SecurityGroupCannotUpdateDefault(exceptions.InUse):
-    """The default group keeps its name."""
+    """The default group cannot be renamed."""
 
     message = "Updating default security group not allowed."
 
 
 class SecurityGroupRuleExists(exceptions.InUse):
-    """The group has that rule."""
+    """The group already has that rule."""
 
     message = "Security group rule already exists. Rule id is %(rule_id)s."
 
@@ -56,19 +56,19 @@ class SecurityGroupInvalidPortRange(exceptions.InvalidInput):
 
 
 class SecurityGroupInvalidPortValue(exceptions.InvalidInput):
-    """It is no port."""
+    """The value is not a port."""
 
     message = "Invalid value for port %(port)s"
 
 
 class SecurityGroupInvalidIcmpValue(exceptions.InvalidInput):
-    """It is no type or code of ICMP."""
+    """The value is not an ICMP type or code."""
 
     message = "Invalid value for ICMP %(field)s (%(attr)s) %(value)s. It must be 0 to 255."
 
 
 class SecurityGroupMissingIcmpType(exceptions.InvalidInput):
-    """There is a code without a type."""
+    """An ICMP code is given without a type."""
 
     message = (
         "ICMP code (port-range-max) %(value)s is provided"
@@ -77,7 +77,7 @@ class SecurityGroupMissingIcmpType(exceptions.InvalidInput):
 
 
 class SecurityGroupMultipleRemoteEntites(exceptions.InvalidInput):
-    """A rule has one other side; the name is spelled as Neutron spells it."""
+    """A rule names more than one remote side; the misspelling is Neutron's."""
 
     message = (
         "Only one of remote_ip_prefix or remote_group_id or "
@@ -86,7 +86,7 @@ class SecurityGroupMultipleRemoteEntites(exceptions.InvalidInput):
 
 
 class SecurityGroupProtocolRequiredWithPorts(exceptions.InvalidInput):
-    """There are ports without a protocol."""
+    """Ports are given without a protocol."""
 
     message = "Must also specify protocol if port range is given."
 
@@ -101,7 +101,7 @@ class SecurityGroupInvalidProtocolForPort(exceptions.InvalidInput):
 
 
 class SecurityGroupRuleInvalidProtocol(exceptions.InvalidInput):
-    """There is no such protocol."""
+    """The protocol does not exist."""
 
     message = (
         "Security group rule protocol %(protocol)s not supported. Only protocol values %(values)s "
@@ -110,7 +110,7 @@ class SecurityGroupRuleInvalidProtocol(exceptions.InvalidInput):
 
 
 class SecurityGroupRuleInvalidEtherType(exceptions.InvalidInput):
-    """It is neither IPv4 nor IPv6."""
+    """The ethertype is neither IPv4 nor IPv6."""
 
     message = (
         "Security group rule for ethertype '%(ethertype)s' not supported. "
@@ -119,7 +119,7 @@ class SecurityGroupRuleInvalidEtherType(exceptions.InvalidInput):
 
 
 class SecurityGroupRuleParameterConflict(exceptions.InvalidInput):
-    """The prefix is of the other version."""
+    """The prefix is of the other IP version."""
 
     message = "Conflicting value ethertype %(ethertype)s for CIDR %(cidr)s"
 
@@ -131,11 +131,11 @@ class IpAddressAlreadyAllocated(exceptions.Conflict):
 
 
 def http_error(error: Exception) -> HttpError | None:
-    """Return how Neutron answers a request that failed with ``error``; None for what is a fault."""
+    """Return Neutron's answer to a request that failed with ``error``; None for a fault of ours."""
     if isinstance(error, exc.HTTPException):
         return refusal(error.code, type(error).__name__, str(error.detail or error.explanation))
     if isinstance(error, exceptions.SubnetAllocationError):
-        # neutron-lib has no status for it, and Neutron's own is that of a fault.
+        # neutron-lib gives it no status, and Neutron would answer as to a fault.
         return refusal(409, type(error).__name__, str(error))
     for kind, answer in faults.FAULT_MAP.items():
         if isinstance(error, kind):
@@ -144,10 +144,10 @@ def http_error(error: Exception) -> HttpError | None:
 
 
 def refusal(status: int, kind: str, message: str) -> HttpError:
-    """Return an answer in Neutron's form."""
+    """Return an error response in Neutron's form."""
     return HttpError(status, message, kind=kind, body=described(kind, message))
 
 
 def described(kind: str, message: str) -> dict[str, object]:
-    """Return the body of an error."""
+    """Return the body of an error response."""
     return {"NeutronError": {"type": kind, "message": message, "detail": ""}}

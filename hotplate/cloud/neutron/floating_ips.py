@@ -1,4 +1,4 @@
-"""Floating addresses: an address of an external network, and the port that it stands for."""
+"""Floating addresses: addresses of an external network, each mapped to a port."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _OF_PORT = (
     "device_id",
     "device_owner",
 )
-"""What a floating address shows of the port that it leads to."""
+"""Attributes of the mapped port that a floating address shows."""
 
 
 class FloatingIPs(Resources):
-    """The floating addresses of one cloud; none is reached from anywhere."""
+    """The floating addresses of one cloud; none is reachable."""
 
     NAME = "floatingips"
 
@@ -33,14 +33,14 @@ class FloatingIPs(Resources):
         self._routers = routers
 
     def missing(self, record_id: str) -> Exception:
-        """Return the error that says that there is no such floating address."""
+        """Return the error for a floating address that does not exist."""
         return l3_exceptions.FloatingIPNotFound(floatingip_id=record_id)
 
     def create(self, values: Values) -> Values:
-        """Take an address of an external network, and lead it to a port if one is named.
+        """Allocate an address of an external network, and map it to a port if one is named.
 
-        :raises neutron_lib.exceptions.NeutronException: when the network is not external, has no
-            address left, or the port cannot be reached from it.
+        :raises neutron_lib.exceptions.NeutronException: when the network is not external or has no
+            free address, or the port cannot be reached from it.
         """
         network = self._external(values["floating_network_id"])
         asked = self._asked(values)
@@ -57,22 +57,22 @@ class FloatingIPs(Resources):
         return made
 
     def change(self, record: Values, changes: Values) -> Values:
-        """Lead an address to another port, or to none."""
+        """Map an address to another port, or to none."""
         if "port_id" in changes or "fixed_ip_address" in changes:
-            # A port without an address of it is asked for one again.
+            # Unless the request names a fixed address, it is chosen again for the new port.
             wanted = {**record, "fixed_ip_address": None, **changes}
             changes = {**changes, **self._association(wanted)}
         return super().change(record, changes)
 
     def delete(self, record: Values) -> None:
-        """Give an address back."""
+        """Release an address."""
         port = self.records.get("ports", record["floating_port"])
         if port is not None:
             self._ports.remove(port)
         super().delete(record)
 
     def view(self, record: Values) -> Values:
-        """Return a floating address with a few words on its port."""
+        """Return a floating address with the main attributes of its port."""
         port = self.records.get("ports", record["port_id"]) if record["port_id"] else None
         shown = None
         if port is not None:
@@ -101,7 +101,7 @@ class FloatingIPs(Resources):
         return {"fixed_ips": [wanted]} if wanted else {}
 
     def _association(self, wanted: Values) -> Values:
-        """Return the attributes that follow from the port that is wanted."""
+        """Return the attributes that follow from the requested port."""
         port_id, fixed = wanted.get("port_id"), wanted.get("fixed_ip_address")
         if not port_id:
             if fixed:

@@ -1,4 +1,4 @@
-"""Lists as Neutron gives them: filtered, sorted, in pages, with the fields that are asked for."""
+"""Lists in Neutron's form: filtered, sorted, in pages, with the requested fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hotplate.cloud.neutron.attributes import ResourceKind
 from hotplate.cloud.neutron.records import Values
 
 MOST = 1000
-"""How many entries a page has at most."""
+"""Maximum number of entries on a page."""
 _CONTROL = {"fields", "sort_key", "sort_dir", "limit", "marker", "page_reverse"}
 _TAGS: Mapping[str, Callable[[set[str], set[str]], bool]] = {
     "tags": lambda wanted, tags: wanted <= tags,
@@ -23,11 +23,11 @@ _TAGS: Mapping[str, Callable[[set[str], set[str]], bool]] = {
 
 
 def listed(kind: ResourceKind, records: list[Values], request: Request, base: str) -> Values:
-    """Return the body that answers a list.
+    """Return the response body of a list.
 
-    :param records: all that the caller may see, as clients see them.
+    :param records: all resources that the caller may see, as clients see them.
     :param base: the URL of the collection, for the links to other pages.
-    :raises webob.exc.HTTPBadRequest: for a filter that is none.
+    :raises webob.exc.HTTPBadRequest: for an unknown filter.
     """
     records = [record for record in records if _matches(kind, record, request)]
     records = _sorted(kind, records, request)
@@ -50,7 +50,7 @@ def listed(kind: ResourceKind, records: list[Values], request: Request, base: st
 
 
 def chosen(record: Values, fields: set[str]) -> Values:
-    """Return a resource with the fields that are asked for; with all when none is."""
+    """Return a resource with the requested fields; with all of them when none is requested."""
     fields = fields - {""}
     if not fields:
         return record
@@ -72,7 +72,7 @@ def _matches(kind: ResourceKind, record: Values, request: Request) -> bool:
 
 
 def _has(kind: ResourceKind, record: Values, name: str, wanted: list[str]) -> bool:
-    """Whether a resource has one of the values that are wanted."""
+    """Return True when a resource has one of the wanted values."""
     if name == "fixed_ips":
         return all(_has_fixed_ip(record, each) for each in wanted)
     if name == "ip_address_substr" and kind.name == "ports":

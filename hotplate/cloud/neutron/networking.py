@@ -1,7 +1,7 @@
-"""Neutron without its HTTP: all kinds of resources, and the networks that are there from the start.
+"""Neutron without HTTP: all kinds of resources, and the initial networks.
 
-Whoever needs a port in this process (Nova for a server, QEMU's side for what its DHCP tells) asks
-here::
+Code in this process that needs a port (Nova for a server, the QEMU side for its DHCP) uses this
+module::
 
     port = networking.create("ports", {"network_id": networking.default_network}, project)
 """
@@ -31,15 +31,15 @@ DEFAULT_NETWORK = "hotplate"
 DEFAULT_CIDR = "10.0.0.0/24"
 EXTERNAL_NETWORK = "public"
 EXTERNAL_CIDR = "203.0.113.0/24"
-"""The external network's addresses are nobody's (RFC 5737)."""
+"""Addresses of the external network, reserved for documentation (RFC 5737)."""
 DEFAULT_SUBNET = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"subnet.{DEFAULT_NETWORK}"))
-"""The id of the default network's subnet: some types of Heat take no name."""
+"""The id of the default network's subnet, fixed because some Heat types do not accept a name."""
 
 
 class Networking:
     """The networks of one cloud.  Thread-safe: each change is one transaction.
 
-    :param project: owns the networks that are there from the start.
+    :param project: the owner of the initial networks.
     """
 
     def __init__(self, store: Store, *, project: str) -> None:
@@ -69,15 +69,15 @@ class Networking:
         self.external_network = self._network("external_network", EXTERNAL_NETWORK, EXTERNAL_CIDR)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All that the ``with`` block changes is kept, or nothing; nobody comes between."""
+        """Store all changes of the ``with`` block, or none, isolated from other threads."""
         return self.records.transaction()
 
     def create(self, name: str, body: Mapping[str, object], project: str) -> Values:
-        """Make a resource as a client asks for it; returns it as a client sees it.
+        """Create a resource as a client requests it; return it as a client sees it.
 
         :param name: the collection: ``ports``.
         :raises neutron_lib.exceptions.NeutronException: when Neutron refuses it.
-        :raises webob.exc.HTTPException: when the body is not one.
+        :raises webob.exc.HTTPException: when the body is invalid.
         """
         values = KINDS[name].new(body, project)
         with self.transaction():
@@ -87,7 +87,7 @@ class Networking:
     def get(self, name: str, record_id: str) -> Values:
         """Return a resource as a client sees it.
 
-        :raises neutron_lib.exceptions.NotFound: when there is none of that id.
+        :raises neutron_lib.exceptions.NotFound: when there is none with that id.
         """
         with self.transaction():
             return self.kinds[name].view(self.kinds[name].get(record_id))
@@ -99,10 +99,10 @@ class Networking:
             return [kind.view(record) for record in kind.all()]
 
     def change(self, name: str, record_id: str, body: Mapping[str, object]) -> Values:
-        """Change a resource as a client asks for it; returns it as a client sees it.
+        """Change a resource as a client requests it; return it as a client sees it.
 
         :raises neutron_lib.exceptions.NeutronException: when Neutron refuses it.
-        :raises webob.exc.HTTPException: when the body is not one.
+        :raises webob.exc.HTTPException: when the body is invalid.
         """
         changes = KINDS[name].changes(body)
         with self.transaction():
@@ -122,7 +122,7 @@ class Networking:
             self.kinds[name].delete(self.kinds[name].get(record_id))
 
     def _network(self, setting: str, network_name: str, cidr: str) -> str:
-        """Return the id of a network that every cloud has, made when the database is new."""
+        """Return the id of a network that every cloud has; create it in a new database."""
         with self.transaction():
             for network in self.records.all("networks"):
                 if network.get("role") == setting:

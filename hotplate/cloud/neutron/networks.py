@@ -1,4 +1,4 @@
-"""Networks: names for what their subnets and ports have in common."""
+"""Networks: groups of subnets and ports."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Networks(Resources):
     NAME = "networks"
 
     def missing(self, record_id: str) -> Exception:
-        """Return the error that says that there is no such network."""
+        """Return the error for a network that does not exist."""
         return exceptions.NetworkNotFound(net_id=record_id)
 
     def create(self, values: Values) -> Values:
-        """Make a network; it is there at once."""
+        """Create a network, which is active at once."""
         return super().create({**values, "status": "ACTIVE", "mtu": _mtu(values.get("mtu"))})
 
     def change(self, record: Values, changes: Values) -> Values:
         """Change a network.
 
-        :raises external_net.ExternalNetworkInUse: when it is to be external no more, and is used.
+        :raises external_net.ExternalNetworkInUse: when it is in use and shall become internal.
         """
         internal = changes.get("router:external") is False and record["router:external"]
         if internal and any(

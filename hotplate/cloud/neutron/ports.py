@@ -1,4 +1,4 @@
-"""Ports: the addresses and the MAC of one machine on one network."""
+"""Ports: the addresses and the MAC of a machine on a network."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from hotplate.cloud.neutron.security_groups import SecurityGroups
 from hotplate.cloud.neutron.subnets import Subnets, network_of, pools_of
 
 FIXED_IPS = 5
-"""Neutron: ``[DEFAULT] max_fixed_ips_per_port`` of the time when it had one."""
+"""Neutron's ``[DEFAULT] max_fixed_ips_per_port`` before the option was removed."""
 OTHERS = 64
-"""How many allowed address pairs, DHCP options or groups a port may have."""
+"""Maximum number of allowed address pairs, DHCP options or groups of a port."""
 
 
 class Ports(Resources):
@@ -37,14 +37,14 @@ class Ports(Resources):
         self._groups = groups
 
     def missing(self, record_id: str) -> Exception:
-        """Return the error that says that there is no such port."""
+        """Return the error for a port that does not exist."""
         return exceptions.PortNotFound(port_id=record_id)
 
     def create(self, values: Values) -> Values:
-        """Make a port with addresses: those it asks for, or one of each version there is.
+        """Create a port with the requested addresses, or one of each IP version of its network.
 
-        :raises neutron_lib.exceptions.NeutronException: for an address that is not the network's,
-            or somebody's, and when none is left.
+        :raises neutron_lib.exceptions.NeutronException: for an address outside the network or in
+            use, and when no address is free.
         """
         network = self.records.get("networks", values["network_id"])
         if network is None:
@@ -70,7 +70,7 @@ class Ports(Resources):
         return super().create(record)
 
     def change(self, record: Values, changes: Values) -> Values:
-        """Change a port; an address that it keeps stays its own.
+        """Change a port, which may keep its addresses.
 
         :raises neutron_lib.exceptions.NeutronException: as :meth:`create`.
         """
@@ -80,7 +80,7 @@ class Ports(Resources):
             changes["mac_address"] = self._mac(network_id, changes["mac_address"])
         mac: str = changes.get("mac_address") or record["mac_address"]
         if "fixed_ips" in changes:
-            # Its own addresses are free for itself.
+            # A port may keep its own addresses.
             self.records.change(self.NAME, record, {"fixed_ips": []})
             changes["fixed_ips"] = self._addresses(network_id, changes["fixed_ips"] or [], mac)
         if "allowed_address_pairs" in changes:
@@ -92,7 +92,7 @@ class Ports(Resources):
         return super().change(record, changes)
 
     def delete(self, record: Values) -> None:
-        """Remove a port; a floating address that led to it leads nowhere then.
+        """Remove a port, and unmap its floating address.
 
         :raises neutron_lib.exceptions.ServicePortInUse: for a port of a router or floating address.
         """
@@ -108,11 +108,11 @@ class Ports(Resources):
         self.remove(record)
 
     def remove(self, record: Values) -> None:
-        """Remove a port, whoever it belongs to."""
+        """Remove a port regardless of its owner."""
         super().delete(record)
 
     def view(self, record: Values) -> Values:
-        """Return a port with what follows from who uses it."""
+        """Return a port with the attributes that follow from its user."""
         used = bool(record["binding:host_id"]) or record["device_owner"].startswith("network:")
         bound = bool(record["binding:host_id"])
         shown = {
@@ -155,7 +155,7 @@ class Ports(Resources):
         if len(wanted) > FIXED_IPS:
             raise invalid("Exceeded maximum amount of fixed ips per port.")
         given: list[dict[str, str]] = []
-        # Those that are asked for by name come first, so that no other takes them.
+        # Requested addresses come first, so that no automatic one takes them.
         for each in sorted(wanted, key=lambda each: not each.get("ip_address")):
             subnet = _subnet_for(network_id, subnets, each)
             mine = {ipaddress.ip_address(ip["ip_address"]) for ip in given}
@@ -196,7 +196,7 @@ class Ports(Resources):
             return None if address in taken else address
         return allocation.lowest_free(pools_of(subnet), taken)
 
-    # -- what it names --------------------
+    # -- groups and options --------------------
 
     def _check(self, record: Values) -> None:
         for group_id in record["security_groups"]:
@@ -218,7 +218,7 @@ def _unsecured(record: Values) -> Exception:
 
 
 def _subnet_for(network_id: str, subnets: list[Values], wanted: Values) -> Values:
-    """Return the subnet that an entry of ``fixed_ips`` means."""
+    """Return the subnet that an entry of ``fixed_ips`` refers to."""
     address = wanted.get("ip_address")
     if wanted.get("subnet_id"):
         chosen = [subnet for subnet in subnets if subnet["id"] == wanted["subnet_id"]]
@@ -244,12 +244,12 @@ def _fits(address: str, subnet: Values) -> bool:
 
 
 def _with_mac(pairs: list[Values], mac: str) -> list[Values]:
-    """Return address pairs, each with a MAC: the port's own where none is given."""
+    """Return address pairs with MACs: the port's own by default."""
     return [{"mac_address": mac, **pair} for pair in pairs]
 
 
 def _options(record: Values, changes: list[Values]) -> list[Values]:
-    """Return the DHCP options after a change: by name, and one with the value None goes."""
+    """Return the DHCP options after a change: by name; the value None removes one."""
     kept = {(each["opt_name"], each["ip_version"]): each for each in record["extra_dhcp_opts"]}
     for each in changes:
         key = (each["opt_name"], each.get("ip_version", 4))

@@ -1,4 +1,4 @@
-"""Quotas: how many of each kind a project may have."""
+"""Quotas: the limits of a project for each kind of resource."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from hotplate.cloud.neutron.attributes import KINDS, ResourceKind
 from hotplate.cloud.neutron.records import Records, Values
 
 MOST = 2000
-"""What -1, "without a limit", is here: everything is kept and listed in this process."""
+"""The limit for -1, "unlimited": everything is stored and listed in this process."""
 
 
 class Quotas:
-    """The limits of each project; Neutron's defaults where nobody set others."""
+    """The limits of each project; Neutron's defaults unless others are set."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     def default(self) -> dict[str, int]:
-        """Return the limits that a project has by default, by the singular of the kind."""
+        """Return the default limits of a project, by the singular of the kind."""
         return {kind.single: kind.quota for kind in KINDS.values()}
 
     def of(self, project: str) -> dict[str, int]:
@@ -28,7 +28,7 @@ class Quotas:
         return {**self.default(), **(record["limits"] if record else {})}
 
     def details(self, project: str) -> Values:
-        """Return the limits of a project with what it uses."""
+        """Return the limits of a project and its usage."""
         limits = self.of(project)
         return {
             kind.single: {"limit": limits[kind.single], "used": self._used(kind, project), **_NONE}
@@ -36,19 +36,19 @@ class Quotas:
         }
 
     def all(self) -> list[Values]:
-        """Return the projects that have other limits than the default."""
+        """Return the projects with limits other than the default."""
         return [
             {**self.of(record["project_id"]), **_owner(record["project_id"])}
             for record in self._records.all("quotas")
         ]
 
     def change(self, project: str, limits: Values) -> dict[str, int]:
-        """Set limits of a project; returns all of them.
+        """Set limits of a project; return all of them.
 
-        :param limits: with ``check_limit``, none may be below what there is (Neutron's extension
+        :param limits: with ``check_limit``, none may be below the usage (Neutron's extension
             ``quota-check-limit``); with ``force``, as without either, they may.
-        :raises webob.exc.HTTPBadRequest: for what is no limit.
-        :raises neutron_lib.exceptions.OverQuota: when there is more than that.
+        :raises webob.exc.HTTPBadRequest: for an invalid limit.
+        :raises neutron_lib.exceptions.OverQuota: when the usage is above the limit.
         """
         checked = bool(limits.get("check_limit"))
         limits = {name: value for name, value in limits.items() if name not in _NO_LIMITS}
@@ -65,13 +65,13 @@ class Quotas:
         return self.of(project)
 
     def reset(self, project: str) -> None:
-        """Give a project the default limits."""
+        """Reset a project to the default limits."""
         self._records.remove("quotas", f"quota-{project}")
 
     def check(self, kind: ResourceKind, project: str) -> None:
-        """Count one more of a kind.
+        """Check that the quota allows one more of a kind.
 
-        :raises neutron_lib.exceptions.OverQuota: when that is one too many.
+        :raises neutron_lib.exceptions.OverQuota: when it does not.
         """
         limit = self.of(project)[kind.single]
         used = self._used(kind, project)

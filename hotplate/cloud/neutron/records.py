@@ -1,4 +1,4 @@
-"""What Neutron remembers: documents of a few kinds, with the attributes that all have."""
+"""Neutron's storage: documents of a few kinds, with their common attributes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from hotplate.cloud.database.store import Store
 
 Values: TypeAlias = dict[str, Any]
-"""A resource as Neutron's JSON has it."""
+"""A resource in the form of Neutron's JSON."""
 
 
 class Records:
@@ -21,29 +21,29 @@ class Records:
         self._store = store
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All that the ``with`` block changes is kept, or nothing; nobody comes between."""
+        """Store all changes of the ``with`` block, or none, isolated from other threads."""
         return self._store.transaction()
 
     def setting(self, name: str, default: str) -> str:
-        """Return what is kept under ``name``; ``default`` is kept first where there is nothing."""
+        """Return the setting ``name``; store ``default`` first when it is not set."""
         return self._store.setting(name, default)
 
     def all(self, kind: str) -> list[Values]:
-        """All documents of a kind."""
+        """Return all documents of a kind."""
         rows = self._store.rows(
             "SELECT body FROM hotplate_neutron WHERE kind = ? ORDER BY number", kind
         )
         return [json.loads(row["body"]) for row in rows]
 
     def get(self, kind: str, record_id: str) -> Values | None:
-        """Return the document of that id."""
+        """Return the document with that id, or None."""
         row = self._store.row(
             "SELECT body FROM hotplate_neutron WHERE kind = ? AND id = ?", kind, record_id
         )
         return json.loads(row["body"]) if row else None
 
     def add(self, kind: str, values: Values) -> Values:
-        """Keep a new document and return it whole; an ``id`` that is there is used."""
+        """Store a new document and return it complete; a given ``id`` is used."""
         now = _now()
         record = {
             "id": str(uuid.uuid4()),
@@ -64,7 +64,7 @@ class Records:
         return record
 
     def change(self, kind: str, record: Values, changes: Values) -> Values:
-        """Keep a document with changes, and return it."""
+        """Store the changes of a document, and return the new document."""
         changed = {
             **record,
             **changes,
@@ -80,7 +80,7 @@ class Records:
         return changed
 
     def remove(self, kind: str, record_id: str) -> None:
-        """Forget a document."""
+        """Delete a document."""
         self._store.write("DELETE FROM hotplate_neutron WHERE kind = ? AND id = ?", kind, record_id)
 
 

@@ -1,4 +1,4 @@
-"""What all kinds of resources have in common: one is made, shown, changed and removed."""
+"""Base class of all kinds of resources: create, view, change and delete."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ DHCP = "network:dhcp"
 ROUTER_INTERFACE = "network:router_interface"
 ROUTER_GATEWAY = "network:router_gateway"
 FLOATING_IP = "network:floatingip"
-"""What owns a port that Neutron makes itself (``device_owner``)."""
+"""Values of ``device_owner`` of ports that Neutron creates itself."""
 GRANTED = "granted"
-"""Set in the record of what was made because a template takes it for granted."""
+"""Set in the record of a resource that was created because a template assumes it."""
 
 
 class Resources(ABC):
-    """The resources of one kind.  A kind overrides what it does otherwise.
+    """The resources of one kind.  A kind overrides the methods in which it differs.
 
-    Callers hold a transaction of the records while one of these methods works.
+    Callers hold a transaction of the records during these methods.
     """
 
     NAME: ClassVar[str]
@@ -32,15 +32,15 @@ class Resources(ABC):
 
     @property
     def kind(self) -> ResourceKind:
-        """The attributes of the kind."""
+        """The description of the kind."""
         return KINDS[self.NAME]
 
     def all(self) -> list[Values]:
-        """All of them, oldest first, as they are kept."""
+        """Return all resources, oldest first, as they are stored."""
         return self.records.all(self.NAME)
 
     def get(self, record_id: str) -> Values:
-        """Return the one of that id.
+        """Return the resource with that id.
 
         :raises neutron_lib.exceptions.NotFound: when there is none.
         """
@@ -51,22 +51,22 @@ class Resources(ABC):
 
     @abstractmethod
     def missing(self, record_id: str) -> Exception:
-        """Return the error that says that there is none of that id."""
+        """Return the error for an id that does not exist."""
 
     def create(self, values: Values) -> Values:
-        """Make one of checked values (:meth:`ResourceKind.new`)."""
+        """Create a resource from checked values (:meth:`ResourceKind.new`)."""
         return self.records.add(self.NAME, values)
 
     def change(self, record: Values, changes: Values) -> Values:
-        """Change one by checked values (:meth:`ResourceKind.changes`)."""
+        """Change a resource by checked values (:meth:`ResourceKind.changes`)."""
         return self.records.change(self.NAME, record, changes)
 
     def delete(self, record: Values) -> None:
-        """Remove one."""
+        """Remove a resource."""
         self.records.remove(self.NAME, record["id"])
 
     def view(self, record: Values) -> Values:
-        """Return one as a client sees it."""
+        """Return a resource as a client sees it."""
         shown = {**record, "tenant_id": record["project_id"]}
         return {name: shown.get(name) for name in self.kind.visible}
 

@@ -1,4 +1,4 @@
-"""Routers: which networks are meant to reach each other, and the outside; kept and shown."""
+"""Routers, which connect networks to each other and to the outside; stored and shown."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Routers(Resources):
         self._ports = ports
 
     def missing(self, record_id: str) -> Exception:
-        """Return the error that says that there is no such router."""
+        """Return the error for a router that does not exist."""
         return l3_exceptions.RouterNotFound(router_id=record_id)
 
     def create(self, values: Values) -> Values:
-        """Make a router, with a gateway if it asks for one."""
+        """Create a router, with a gateway if requested."""
         gateway = values.get("external_gateway_info")
         empty = {"routes": [], **values, "status": "ACTIVE", "external_gateway_info": None}
         router = super().create(empty)
@@ -44,10 +44,10 @@ class Routers(Resources):
         )
 
     def change(self, record: Values, changes: Values) -> Values:
-        """Change a router; another gateway has another address.
+        """Change a router; a new gateway gets a new address.
 
         :raises neutron_lib.exceptions.NeutronException: when a floating address needs the gateway,
-            or a value is wrong.
+            or a value is invalid.
         """
         if "external_gateway_info" in changes:
             gateway = changes["external_gateway_info"] or None
@@ -69,7 +69,7 @@ class Routers(Resources):
         self._changed(record, None)
         super().delete(record)
 
-    # -- the way out --------------------
+    # -- gateway --------------------
 
     def _changed(self, record: Values, wanted: Values | None) -> Values | None:
         present = record["external_gateway_info"]
@@ -103,7 +103,7 @@ class Routers(Resources):
         }
 
     def own_port(self, network_id: str, device: str, owner: str, **more: object) -> Values:
-        """Return a new port that belongs to no project, but to Neutron."""
+        """Return a new port that belongs to Neutron and to no project."""
         body = {"network_id": network_id, "device_id": device, "device_owner": owner, **more}
         values = KINDS["ports"].new(body, "none")
         return self._ports.create({**values, "project_id": "", "tenant_id": ""})
@@ -111,7 +111,7 @@ class Routers(Resources):
     # -- interfaces --------------------
 
     def interfaces(self, router_id: str) -> list[Values]:
-        """Return the ports that a router has on inner networks."""
+        """Return the ports of a router on inner networks."""
         return [
             port
             for port in self._ports.all()
@@ -119,10 +119,10 @@ class Routers(Resources):
         ]
 
     def add_interface(self, router: Values, body: Values) -> Values:
-        """Give a router an interface on a subnet, or by a port that there is.
+        """Give a router an interface on a subnet, or on an existing port.
 
-        :raises neutron_lib.exceptions.NeutronException: when it has one there, the port is used,
-            or the addresses are those of another of its subnets.
+        :raises neutron_lib.exceptions.NeutronException: when it already has one there, the port is
+            in use, or the addresses overlap with those of another of its subnets.
         """
         subnet_id, port_id = _one_of(body)
         if port_id:
@@ -132,7 +132,7 @@ class Routers(Resources):
         return self._interface(router, port)
 
     def remove_interface(self, router: Values, body: Values) -> Values:
-        """Take an interface away, with its port.
+        """Remove an interface with its port.
 
         :raises neutron_lib.exceptions.NeutronException: when there is none, or a floating address
             or a route needs it.
@@ -228,12 +228,12 @@ class Routers(Resources):
     # -- routes --------------------
 
     def add_routes(self, router: Values, routes: list[Values]) -> Values:
-        """Add routes to those that there are."""
+        """Add routes to the existing ones."""
         new = [route for route in routes if route not in router["routes"]]
         return self.change(router, {"routes": router["routes"] + new})
 
     def remove_routes(self, router: Values, routes: list[Values]) -> Values:
-        """Take routes away; one that is not there is no error."""
+        """Remove routes; a missing one is no error."""
         kept = [route for route in router["routes"] if route not in routes]
         return self.change(router, {"routes": kept})
 

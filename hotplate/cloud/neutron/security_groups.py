@@ -1,4 +1,4 @@
-"""Security groups and their rules: kept and shown; no packet is stopped by them."""
+"""Security groups and their rules: stored and shown, but not enforced."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class SecurityGroupRules(Resources):
     NAME = "security_group_rules"
 
     def missing(self, record_id: str) -> Exception:
-        """Return the error that says that there is no such rule."""
+        """Return the error for a rule that does not exist."""
         return errors.SecurityGroupRuleNotFound(id=record_id)
 
     def create(self, values: Values) -> Values:
         """Add a rule to its group.
 
-        :raises neutron_lib.exceptions.NeutronException: when it contradicts itself, the group has
-            it, or there is no such group.
+        :raises neutron_lib.exceptions.NeutronException: when it contradicts itself, the group
+            already has it, or the group does not exist.
         """
         for group_id in (values["security_group_id"], values["remote_group_id"]):
             if group_id and self.records.get("security_groups", group_id) is None:
@@ -44,7 +44,7 @@ class SecurityGroupRules(Resources):
         return [rule for rule in self.all() if rule["security_group_id"] == group_id]
 
     def view(self, record: Values) -> Values:
-        """Return a rule with what follows from it."""
+        """Return a rule with the attributes that follow from it."""
         group = self.records.get("security_groups", record["security_group_id"])
         shown = {
             **record,
@@ -55,7 +55,7 @@ class SecurityGroupRules(Resources):
 
 
 class SecurityGroups(Resources):
-    """The groups; each project has a default one as soon as somebody looks."""
+    """The groups; the default group of a project is created on first access."""
 
     NAME = "security_groups"
 
@@ -64,18 +64,18 @@ class SecurityGroups(Resources):
         self._rules = rules
 
     def missing(self, record_id: str) -> Exception:
-        """Return the error that says that there is no such group."""
+        """Return the error for a group that does not exist."""
         return errors.SecurityGroupNotFound(id=record_id)
 
     def create(self, values: Values) -> Values:
-        """Make a group that lets everything out, as Neutron's template of rules does."""
+        """Create a group that allows all egress, as Neutron's template of rules does."""
         group = super().create({"shared": False, **values})
         for version in ("IPv4", "IPv6"):
             self._add_rule(group, direction="egress", ethertype=version)
         return group
 
     def default(self, project: str) -> Values:
-        """Return the default group of a project, made when it is not there."""
+        """Return the default group of a project; create it when it is missing."""
         for group in self.all():
             if group["project_id"] == project and group["name"] == DEFAULT:
                 return group
@@ -90,7 +90,7 @@ class SecurityGroups(Resources):
     def change(self, record: Values, changes: Values) -> Values:
         """Change a group.
 
-        :raises errors.SecurityGroupCannotUpdateDefault: for another name of the default one.
+        :raises errors.SecurityGroupCannotUpdateDefault: when the default group would be renamed.
         """
         if record["name"] == DEFAULT and changes.get("name", DEFAULT) != DEFAULT:
             raise errors.SecurityGroupCannotUpdateDefault
@@ -99,7 +99,7 @@ class SecurityGroups(Resources):
     def delete(self, record: Values) -> None:
         """Remove a group with its rules.
 
-        :raises neutron_lib.exceptions.InUse: for the default one, and for one that a port has.
+        :raises neutron_lib.exceptions.InUse: for the default group, and for one that a port uses.
         """
         if record["name"] == DEFAULT:
             raise errors.SecurityGroupCannotRemoveDefault
@@ -130,7 +130,7 @@ _SAME = (
     "remote_ip_prefix",
     "remote_group_id",
 )
-"""What makes two rules the same one."""
+"""Attributes in which duplicate rules are equal."""
 
 
 def _check_remote(values: Values) -> None:

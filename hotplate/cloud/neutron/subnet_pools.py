@@ -1,4 +1,4 @@
-"""Subnet pools: prefixes that subnets without a CIDR of their own are cut from."""
+"""Subnet pools: prefixes from which subnets without a CIDR of their own are allocated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hotplate.cloud.neutron.records import Values
 from hotplate.cloud.neutron.resources import Resources
 
 PREFIXES = 64
-"""How many prefixes a pool may have."""
+"""Maximum number of prefixes in a pool."""
 LONGEST = {4: 32, 6: 128}
 SHORTEST = {4: 8, 6: 64}
 """Neutron's defaults of ``max_prefixlen`` and ``min_prefixlen``, by the IP version."""
@@ -24,11 +24,11 @@ class SubnetPools(Resources):
     NAME = "subnetpools"
 
     def missing(self, record_id: str) -> Exception:
-        """Return the error that says that there is no such pool."""
+        """Return the error for a pool that does not exist."""
         return exceptions.SubnetPoolNotFound(subnetpool_id=record_id)
 
     def create(self, values: Values) -> Values:
-        """Make a pool.
+        """Create a pool.
 
         :raises neutron_lib.exceptions.NeutronException: when its prefixes or lengths do not fit.
         """
@@ -52,7 +52,7 @@ class SubnetPools(Resources):
     def delete(self, record: Values) -> None:
         """Remove a pool.
 
-        :raises neutron_lib.exceptions.SubnetPoolInUse: when a subnet was cut from it.
+        :raises neutron_lib.exceptions.SubnetPoolInUse: when a subnet was allocated from it.
         """
         if self._used(record["id"]):
             raise exceptions.SubnetPoolInUse(
@@ -61,10 +61,10 @@ class SubnetPools(Resources):
         super().delete(record)
 
     def cut(self, record: Values, values: Values) -> Network:
-        """Return the CIDR of a new subnet: that which it asks for, or the first that is free.
+        """Return the CIDR of a new subnet: the requested one, or the first that is free.
 
-        :param values: what the subnet asks for (``cidr``, ``prefixlen``).
-        :raises neutron_lib.exceptions.NeutronException: when the pool has it not.
+        :param values: the request for the subnet (``cidr``, ``prefixlen``).
+        :raises neutron_lib.exceptions.NeutronException: when the pool does not have it.
         """
         prefixes = [ipaddress.ip_network(each) for each in record["prefixes"]]
         used = self._used(record["id"])
@@ -112,7 +112,7 @@ def _check_length(record: Values, length: int) -> None:
 
 
 def _checked(values: Values) -> Values:
-    """Return what follows from the prefixes and the lengths that are asked for."""
+    """Return the values that follow from the requested prefixes and lengths."""
     prefixes = [ipaddress.ip_network(each, strict=False) for each in values.get("prefixes") or []]
     if not prefixes or len(prefixes) > PREFIXES:
         raise exceptions.EmptySubnetPoolPrefixList()

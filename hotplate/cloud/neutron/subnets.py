@@ -1,4 +1,4 @@
-"""Subnets: the addresses of a network, and what DHCP says about them."""
+"""Subnets: the addresses of a network and their DHCP settings."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Subnets(Resources):
         self._pools = pools
 
     def missing(self, record_id: str) -> Exception:
-        """Return the error that says that there is no such subnet."""
+        """Return the error for a subnet that does not exist."""
         return exceptions.SubnetNotFound(subnet_id=record_id)
 
     def create(self, values: Values) -> Values:
-        """Make a subnet of a network.
+        """Create a subnet of a network.
 
-        :raises neutron_lib.exceptions.NeutronException: when a value does not fit the others, or
-            the addresses are those of another subnet of the network.
+        :raises neutron_lib.exceptions.NeutronException: when values contradict each other, or the
+            addresses overlap with those of another subnet of the network.
         """
         network = self.records.get("networks", values["network_id"])
         if network is None:
@@ -64,16 +64,16 @@ class Subnets(Resources):
         return super().create(record)
 
     def change(self, record: Values, changes: Values) -> Values:
-        """Change a subnet; its addresses stay.
+        """Change a subnet except its addresses.
 
-        :raises neutron_lib.exceptions.NeutronException: when a value does not fit the others.
+        :raises neutron_lib.exceptions.NeutronException: when values contradict each other.
         """
         cidr = network_of(record)
         merged = {**record, **changes}
         if "gateway_ip" in changes:
             self._check_gateway_free(record, changes["gateway_ip"])
         gateway = _gateway(cidr, merged)
-        # An empty list is none at all, in Neutron too.
+        # An empty list counts as not given, in Neutron too.
         given = changes.get("allocation_pools", record["allocation_pools"])
         changes = {**changes, "allocation_pools": _shown_pools(_pools(cidr, given, gateway))}
         for name in ("dns_nameservers", "host_routes"):
@@ -85,7 +85,7 @@ class Subnets(Resources):
     def delete(self, record: Values) -> None:
         """Remove a subnet.
 
-        :raises neutron_lib.exceptions.SubnetInUse: when a port has an address of it.
+        :raises neutron_lib.exceptions.SubnetInUse: when a port has one of its addresses.
         """
         if any(port["device_owner"] != DHCP for port in self._ports(record["id"])):
             raise exceptions.SubnetInUse(
@@ -115,7 +115,7 @@ class Subnets(Resources):
         return [subnet for subnet in self.all() if subnet["network_id"] == network_id]
 
     def taken(self, subnet_id: str) -> set[Address]:
-        """Return the addresses of a subnet that ports have."""
+        """Return the addresses of a subnet that are in use by ports."""
         return {
             ipaddress.ip_address(ip["ip_address"])
             for port in self.records.all("ports")

@@ -1,7 +1,7 @@
-"""What a template takes for granted in its own cloud: made here when Heat looks for it.
+"""Resources that a template assumes in its own cloud, created when Heat looks them up.
 
 A template names networks, subnets, security groups, routers and pools of the cloud that it was
-written for.  A client that asks Neutron gets Neutron's 404 for them; Heat's look-ups come here.
+written for.  Clients of Neutron get Neutron's 404 for them; only Heat's look-ups use this module.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from hotplate.cloud.neutron.subnets import network_of
 Address: TypeAlias = allocation.Address
 
 PRIVATE = ipaddress.ip_network("10.128.0.0/9")
-"""Made-up subnets are a /16 each of it, where no other subnet is."""
+"""Subnets are created as a /16 of it where no other subnet is."""
 LENGTH = 16
 NEAR = {4: (24, 16), 6: (64,)}
-"""The prefix lengths of a subnet around an address that a template asks for, by IP version."""
+"""Prefix lengths of a subnet around an address that a template requests, by IP version."""
 COLLECTIONS = {
     "network": "networks",
     "subnet": "subnets",
@@ -34,15 +34,15 @@ COLLECTIONS = {
     "port": "ports",
     "subnetpool": "subnetpools",
 }
-"""What can be made, by the name that Heat has for it."""
+"""Kinds that can be created: Heat's name -> collection."""
 _LONE = "granted_for_subnet"
-"""Set in the record of a network that nobody named: it is there for a subnet alone."""
+"""Set in the record of a network that no template names: it exists only for a subnet."""
 
 
 class TakenForGranted:
-    """Makes what is missing, once for each name, and remembers what that was.
+    """Creates missing resources, once for each name, and remembers them.
 
-    :param project: owns what is made.
+    :param project: the owner of the created resources.
     """
 
     def __init__(self, networking: Networking, *, project: str) -> None:
@@ -51,9 +51,9 @@ class TakenForGranted:
         self._project = project
 
     def give(self, kind: str, name_or_id: str) -> str:
-        """Return the id of something by its name or id, made when it is not there.
+        """Return the id of a resource by its name or id; create it when it is missing.
 
-        Of several with that name, the one that was not made up is meant.
+        Among several with that name, one that was not created here is preferred.
 
         :param kind: one of :data:`COLLECTIONS`.
         """
@@ -68,7 +68,7 @@ class TakenForGranted:
             return str(made["id"])
 
     def present(self, kind: str, name_or_id: str) -> str:
-        """Return the id of what is there, "" for nothing or several that a template could mean."""
+        """Return the id of an existing resource; "" when none or several match."""
         with self._networking.transaction():
             everything = self._records.all(COLLECTIONS[kind])
             for record in everything:
@@ -79,7 +79,7 @@ class TakenForGranted:
             return str(named[0]["id"]) if len(named) == 1 else ""
 
     def names(self) -> list[tuple[str, str]]:
-        """Return what was made: the kind in words, and the name or id that a template has."""
+        """Return the created resources: the kind in words, and the template's name or id for it."""
         with self._networking.transaction():
             return sorted(
                 (kind.replace("_", " "), str(record["name"]))
@@ -89,19 +89,19 @@ class TakenForGranted:
             )
 
     def made_network(self, network_id: str) -> bool:
-        """Whether a network was made up."""
+        """Return True when a network was created here."""
         network = self._records.get("networks", network_id)
         return network is not None and bool(network.get(GRANTED))
 
     def goes_with_any(self, subnet_id: str) -> bool:
-        """Whether a subnet was made up, and nothing says yet which network it is of."""
+        """Return True when a subnet was created here, and its network is still open."""
         with self._networking.transaction():
             return self._lone_network(subnet_id) is not None
 
     def fit(self, network_id: str, fixed_ips: Iterable[Values]) -> None:
-        """Let a made-up network have the subnets and addresses that a port of it asks for.
+        """Give a network created here the subnets and addresses that a port on it requests.
 
-        :param fixed_ips: as in a port's body; a subnet that is not there is made.
+        :param fixed_ips: as in a port's body; missing subnets are created.
         """
         with self._networking.transaction():
             if not self.made_network(network_id):
@@ -121,7 +121,7 @@ class TakenForGranted:
         return self._networking.kinds[collection].create({**values, **own})
 
     def _make_network(self, values: Values) -> Values:
-        # External too: a template may ask for floating addresses of it.
+        # External too: a template may request floating addresses of it.
         network = self._create("network", {"shared": True, "router:external": True}, values)
         self._add_subnet(network["id"], self._free(), {"name": values["name"], _LONE: True})
         return network
@@ -171,7 +171,7 @@ class TakenForGranted:
         self._records.remove("networks", lone["id"])
 
     def _hold(self, network_id: str, address: Address, subnet_id: str) -> None:
-        """Have a made-up network hold an address: by another subnet, or by moving the one named."""
+        """Make a network created here contain an address: add a subnet, or move the one named."""
         subnets = [
             each for each in self._records.all("subnets") if each["network_id"] == network_id
         ]
@@ -198,7 +198,7 @@ class TakenForGranted:
         self._create("subnet", body, {GRANTED: True, **own})
 
     def _drop_unused(self, network_id: str) -> None:
-        """Remove the subnets of a made-up network that nobody named and no port is on."""
+        """Remove subnets of a network created here that no template names and no port uses."""
         for subnet in self._records.all("subnets"):
             mine = subnet["network_id"] == network_id and subnet.get(_LONE)
             if mine and not self._used(subnet["id"]):
@@ -213,7 +213,7 @@ class TakenForGranted:
 
 
 def _around(address: Address) -> allocation.Network:
-    """Return a subnet in which an address is a host's."""
+    """Return a subnet in which the address can be a host's."""
     for length in NEAR[address.version]:
         network = ipaddress.ip_network(f"{address}/{length}", strict=False)
         if address in allocation.hosts(network):
