@@ -1,4 +1,4 @@
-"""The real Heat: its engine and APIs in this process, and what it is given of other services.
+"""The real Heat: its engine and APIs in this process, with stand-ins for other services.
 
-Started by :class:`~hotplate.cloud.cloud.Cloud`.  All that is changed in Heat is in ``patches``.
+Started by :class:`~hotplate.cloud.cloud.Cloud`.  All changes to Heat itself are in ``patches``.
 """

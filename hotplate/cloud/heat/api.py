@@ -1,7 +1,7 @@
-"""Heat's two APIs as WSGI applications, in the pipelines that a deployment's ``api-paste.ini`` has.
+"""Heat's two APIs as WSGI applications, with the pipelines of a deployment's ``api-paste.ini``.
 
-What a deployment does by HTTP to Keystone is done in the process: Heat's own ``EC2Token`` filter
-and keystonemiddleware's own base class are given the identity directly.
+A deployment asks Keystone over HTTP; here Heat's own ``EC2Token`` filter and keystonemiddleware's
+own base class call the identity directly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hotplate.cloud.keystone.identity import Identity, IdentityError
 
 
 class _Response:
-    """What ``EC2Token`` reads of Keystone's answer."""
+    """The part of Keystone's response that ``EC2Token`` reads."""
 
     def __init__(self, token: str, body: dict[str, object]) -> None:
         self.headers = {"X-Subject-Token": token}
@@ -40,7 +40,7 @@ class _Response:
 
 
 class _Keystone:
-    """The adapter that ``EC2Token`` posts a signature to."""
+    """The adapter to which ``EC2Token`` posts a signature."""
 
     class session:  # noqa: N801
         auth = "hotplate"
@@ -63,7 +63,7 @@ class _Keystone:
 
 
 class _Ec2Token(ec2token.EC2Token):  # type: ignore[misc]
-    """Heat's filter, with the identity in the place of an HTTP client."""
+    """Heat's filter, with the identity instead of an HTTP client."""
 
     def __init__(self, app: object, identity: Identity, ttl: int) -> None:
         self._keystone = _Keystone(identity, ttl)
@@ -74,9 +74,9 @@ class _Ec2Token(ec2token.EC2Token):  # type: ignore[misc]
 
 
 class _AuthToken(auth_token.BaseAuthProtocol):  # type: ignore[misc]
-    """keystonemiddleware's filter, with the identity in the place of an HTTP client.
+    """keystonemiddleware's filter, with the identity instead of an HTTP client.
 
-    A request with a bad token ends here with the answer of the real one.
+    A request with a bad token gets the response of the real filter.
     """
 
     def __init__(self, app: object, identity: Identity) -> None:
@@ -122,7 +122,7 @@ def _unauthorized(environ: WSGIEnvironment, start_response: StartResponse) -> li
 
 
 class _AuthUrl:
-    """Tells Heat where Keystone is, as its ``authurl`` filter does."""
+    """Passes Keystone's URL to Heat, as its ``authurl`` filter does."""
 
     def __init__(self, app: WSGIApp, identity: Identity) -> None:
         self._app = app
@@ -136,7 +136,7 @@ class _AuthUrl:
 def heat_app(identity: Identity, version: DatabaseVersion) -> WSGIApp:
     """Return the REST API: faultwrap, version negotiation, authurl, authtoken, context, API.
 
-    :param version: of Heat's database; polls are answered again while it stays.
+    :param version: of Heat's database; cached answers to polls are valid until it changes.
     """
     app: Any = openstack_v1.API(cfg.CONF)
     app = heat_context.ContextMiddleware(app, cfg.CONF)
@@ -150,7 +150,7 @@ def heat_app(identity: Identity, version: DatabaseVersion) -> WSGIApp:
 def cfn_app(identity: Identity, version: DatabaseVersion, *, signature_ttl: int) -> WSGIApp:
     """Return the CloudFormation API: version negotiation, ec2authtoken, authtoken, context, API.
 
-    :param version: of Heat's database; polls are answered again while it stays.
+    :param version: of Heat's database; cached answers to polls are valid until it changes.
     """
     app: Any = cfn_v1.API(cfg.CONF)
     app = heat_context.ContextMiddleware(app, cfg.CONF)

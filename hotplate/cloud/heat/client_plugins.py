@@ -1,7 +1,7 @@
-"""Heat's ``cloud_backend`` plug-in: which client the engine uses for which service.
+"""Heat's ``cloud_backend`` plug-in: the engine's client for each service.
 
-Glance, Nova, Neutron, Swift, Zaqar and Heat are spoken to by their real clients over loopback;
-Cinder agrees to everything.  All else is Heat's own.
+The real clients talk to Glance, Nova, Neutron, Swift, Zaqar and Heat over loopback; the one for
+Cinder accepts everything.  All others are Heat's own.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ NAME = f"{__name__}.Backend"
 
 @dataclass(frozen=True)
 class Used:
-    """What the clients work on.
+    """The services and callbacks that the clients use.
 
     :param host: service -> its URL.
-    :param granted: makes what templates take for granted of Neutron.
-    :param networked: servers have ports of Neutron.
-    :param image_refusal: says why no server can boot an image, "" when one can.
-    :param wait: waits for news, at most so many seconds; raises SystemExit when the engine ends.
+    :param granted: creates resources of Neutron that templates assume.
+    :param networked: True when servers have ports of Neutron.
+    :param image_refusal: returns the reason why no server can boot an image, "" when one can.
+    :param wait: waits for news, at most that many seconds; raises SystemExit when the engine ends.
     """
 
     host: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ _use = Used()
 
 
 def use(used: Used) -> None:
-    """Let every later client work on this."""
+    """Set the services for all clients made later."""
     global _use
     _use = used
 
@@ -60,7 +60,7 @@ def _granted() -> TakenForGranted:
 
 
 class _Present:
-    """A service that is there, whatever the catalogue says."""
+    """A service that exists regardless of the catalogue."""
 
     def does_endpoint_exist(self, service_type: str, service_name: str) -> bool:  # noqa: ARG002
         return True
@@ -84,8 +84,8 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
             groups = fields.get("security_groups")
             if groups:
                 fields["security_groups"] = self._neutron.get_secgroup_uuids(groups)
-            # Heat 27 gives none for a server without networks, and from 2.37 on novaclient
-            # refuses that; Nova's own word for its default is "auto".
+            # Heat 27 passes no networks for a server without any, and novaclient refuses that from
+            # 2.37 on; Nova's word for its default is "auto".
             return create(*args, nics=self._fitting(nics) or "auto", **fields)
 
         client.servers.create = create_somewhere
@@ -96,7 +96,7 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
         return self.clients.client_plugin("neutron")
 
     def _fitting(self, nics: Any) -> Any:
-        """Return what a server asks for, with what it takes for granted made."""
+        """Return the networks of a server's request, after creating those that are assumed."""
         for nic in nics if isinstance(nics, list) else []:
             if nic.get("port-id"):
                 nic["port-id"] = _granted().give("port", nic["port-id"])
@@ -106,19 +106,19 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
         return nics
 
     def check_interface_attach(self, server_id: str, port_id: str | None) -> bool:
-        """Do not wait for it where a server keeps the interface that it has."""
+        """Return at once for a server without ports, which keeps its one interface."""
         return not _use.networked or bool(super().check_interface_attach(server_id, port_id))
 
     def check_interface_detach(self, server_id: str, port_id: str) -> bool:
-        """Wait as long as Nova asks the guest to let go of an interface.
+        """Wait until Nova's request to the guest to release an interface has ended.
 
-        Heat's own wait ends after a minute, in which a guest that is emulated has not booted.
-        Where a server keeps the interface that it has, there is nothing to wait for.
+        Heat's own wait ends after a minute, in which an emulated guest has not booted.
+        A server without ports keeps its interface, so it is not waited for.
 
         :raises heat.common.exception.InterfaceDetachFailed: when the guest keeps it.
         """
         while _use.networked:
-            # Asked before: it may end between the two.
+            # Asked first: the detachment may end between the two calls.
             detaches = self._detaches(server_id)
             if self._is_detached(self, server_id, port_id):
                 break
@@ -130,7 +130,7 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
     _is_detached = staticmethod(nova.NovaClientPlugin.check_interface_detach.__wrapped__)
 
     def _detaches(self, server_id: str) -> bool:
-        """Whether Nova is at work on taking an interface from a server."""
+        """Return True while Nova detaches an interface from a server."""
         actions = self.client().instance_action
         return any(
             event["finish_time"] is None
@@ -141,22 +141,22 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
 
 
 class _NoSuchImageError(client_exception.EntityMatchNotFound):  # type: ignore[misc]
-    """No server can boot an image; says why."""
+    """No server can boot the image, for the reason in the message."""
 
     msg_fmt = "%(sentence)s"
 
 
 class GlancePlugin(glance.GlanceClientPlugin):  # type: ignore[misc]
-    """Real glanceclient over loopback; a name that it does not have is the image under test.
+    """Real glanceclient over loopback; an unknown name stands for the image under test.
 
-    Where images are meant by their names, those that no server can boot are refused.
+    When servers boot images by name, those that none can boot are refused.
     """
 
     def get_image(self, image_identifier: str) -> Any:
         try:
             image = super().get_image(image_identifier)
         except client_exception.EntityMatchNotFound:
-            # Every server boots the image under test, whatever its template calls it.
+            # Every server boots the image under test, whatever name its template uses.
             image = SimpleNamespace(
                 id=image_identifier, name=image_identifier, status="active", min_ram=0, min_disk=0
             )
@@ -166,9 +166,9 @@ class GlancePlugin(glance.GlanceClientPlugin):  # type: ignore[misc]
 
 
 class _NetworkOfAny(str):
-    """The network of a subnet that was made up: any other made-up one that it is compared with.
+    """The network of a subnet created on look-up: equal to every other network created so.
 
-    Heat compares the two before it makes a port of both, which is when they are brought together.
+    Heat compares the two before it creates a port on both; that port then brings them together.
     """
 
     __slots__ = ()
@@ -182,7 +182,7 @@ class _NetworkOfAny(str):
 
 
 class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
-    """Real neutronclient over loopback; what a template takes for granted is made on look-up."""
+    """Real neutronclient over loopback; look-ups create the resources that a template assumes."""
 
     def _create(self) -> Any:
         client = super()._create()
@@ -205,7 +205,7 @@ class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
         return client
 
     def _interfaces(self, server_id: str) -> list[Any]:
-        """Return what Nova shows of a server's interfaces; none of what is no server."""
+        """Return a server's interfaces as Nova shows them; none for other ids."""
         nova = self.clients.client_plugin("nova")
         try:
             return list(nova.client().servers.interface_list(server_id))
@@ -233,7 +233,7 @@ class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
             if not several and not self.is_not_found(error):
                 raise
             if resource not in COLLECTIONS:
-                # Of what Neutron has not here at all, nothing is looked up.
+                # Neutron here does not have these kinds, so there is nothing to look up.
                 return name_or_id
             if several:
                 present = _granted().present(resource, name_or_id)
@@ -248,7 +248,7 @@ class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
         return _NetworkOfAny(network_id) if _granted().goes_with_any(subnet_id) else network_id
 
     def get_secgroup_uuids(self, security_groups: list[str]) -> list[str]:
-        # Asked for once, so that the project has its default group.
+        # Listed once, so that the project has its default group.
         self.client().list_security_groups(project_id=self.context.project_id)
         return [
             self.find_resourceid_by_name_or_id(self.RES_TYPE_SECURITY_GROUP, each)
@@ -257,9 +257,9 @@ class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
 
 
 def _without_made_up(client: Any) -> Callable[..., Any]:
-    """Return ``list_networks`` that lists no network which was made up among the external ones.
+    """Return ``list_networks`` that omits networks created on look-up from the external ones.
 
-    An AWS::EC2::EIP is of the external network, and Heat fails where there are several
+    An AWS::EC2::EIP uses the external network, and Heat fails when there are several
     (``InternetGateway.get_external_network_id``).
     """
     list_networks = client.list_networks
@@ -275,9 +275,9 @@ def _without_made_up(client: Any) -> Callable[..., Any]:
 
 
 def _with_interfaces(client: Any, interfaces: Callable[[str], list[Any]]) -> Callable[..., Any]:
-    """Return ``list_ports`` with the interfaces that a server has where nobody gives it ports.
+    """Return ``list_ports`` with the interfaces of servers that have no ports.
 
-    :param interfaces: of a server, as Nova shows them.
+    :param interfaces: returns a server's interfaces as Nova shows them.
     """
     list_ports = client.list_ports
 
@@ -305,7 +305,7 @@ def _with_interfaces(client: Any, interfaces: Callable[[str], list[Any]]) -> Cal
 
 
 def _led_to_interface(client: Any) -> Callable[..., Any]:
-    """Return ``update_floatingip`` for servers without ports: led to one, an address stays free."""
+    """Return ``update_floatingip`` that leaves an address free if its server has no ports."""
     update_floatingip, show_port = client.update_floatingip, client.show_port
 
     def updated(floatingip: str, body: dict[str, Any]) -> Any:
@@ -313,7 +313,7 @@ def _led_to_interface(client: Any) -> Callable[..., Any]:
         if port_id is None:
             return update_floatingip(floatingip, body)
         try:
-            # Of a network that a server is not on, Heat has no port: an empty id.
+            # Heat passes an empty id when the server is not on that network.
             show_port(port_id or "none")
         except neutron_exceptions.NotFound:
             return client.show_floatingip(floatingip)
@@ -323,7 +323,7 @@ def _led_to_interface(client: Any) -> Callable[..., Any]:
 
 
 class CinderPlugin(_Present, cinder.CinderClientPlugin):  # type: ignore[misc]
-    """Every volume exists."""
+    """Cinder, in which every volume exists."""
 
     def _create(self, version: str | None = None) -> Any:  # noqa: ARG002
         return SimpleNamespace()
@@ -333,7 +333,7 @@ class CinderPlugin(_Present, cinder.CinderClientPlugin):  # type: ignore[misc]
 
 
 class SwiftPlugin(swift.SwiftClientPlugin):  # type: ignore[misc]
-    """Real swiftclient over loopback; a URL for the guest names the guest's address."""
+    """Real swiftclient over loopback; URLs for guests contain the guest's address."""
 
     def get_temp_url(
         self, container_name: str, obj_name: str, timeout: int | None = None, method: str = "PUT"
@@ -346,7 +346,7 @@ class ZaqarPlugin(zaqar.ZaqarClientPlugin):  # type: ignore[misc]
     """Real zaqarclient over loopback."""
 
     def _create(self) -> Any:
-        # Without a URL the client takes the public one, which is the guest's.
+        # Without a URL the client uses the public one, which is for guests.
         return zaqar.zaqarclient.Client(
             url=self.url_for(service_type=self.MESSAGING),
             version=2,
@@ -359,10 +359,10 @@ class ZaqarPlugin(zaqar.ZaqarClientPlugin):  # type: ignore[misc]
 
 
 class HeatPlugin(heat_plugin.HeatClientPlugin):  # type: ignore[misc]
-    """Real heatclient over loopback; a URL for the guest names the guest's address."""
+    """Real heatclient over loopback; URLs for guests contain the guest's address."""
 
     def _create(self) -> Any:
-        # By the catalogue: a remote stack's region may be one that there is not.
+        # The endpoint is fixed: a remote stack's region may not exist here.
         return heat_client.Client(
             "1",
             endpoint_override=super().get_heat_url(),
@@ -391,7 +391,7 @@ class Backend(clients.OpenStackClients):  # type: ignore[misc]
     """The clients of one request context."""
 
     def client_plugin(self, name: str) -> Any:
-        """Return the plug-in for a service, made once."""
+        """Return the plug-in for a service, created once."""
         if name in _PLUGINS:
             if name not in self._client_plugins:
                 self._client_plugins[name] = _PLUGINS[name](self.context)

@@ -1,8 +1,8 @@
-"""Answers a poll again without asking the engine, for as long as nothing has changed.
+"""Cache of answers to polls, valid until Heat's database changes.
 
-Agents ask every few seconds for what seldom changes, and Heat takes a tenth of a second of CPU to
-say it.  The answer is kept under everything it depends on: who asks, for what, and the state of
-Heat's database, whose ``data_version`` SQLite changes with every commit of anybody.
+Agents poll every few seconds for data that seldom changes, and Heat spends a tenth of a second of
+CPU on each answer.  The cache key has all that an answer depends on: the caller, the request, and
+the state of Heat's database, whose ``data_version`` SQLite changes with every commit.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.gateway import StartedResponse, WSGIApp
 
-#: Parts of a query that prove who asks, which was done before; they decide nothing else.
+#: Query parameters that authenticate the caller, which is done by then; the answer ignores them.
 _PROOF = frozenset({"Signature", "Timestamp", "SignatureVersion", "SignatureMethod"})
 
 MAX_BYTES = 16 << 20
-"""How much is kept: each poll of 1,000 agents, with 16 KiB of metadata."""
+"""Size of the cache: enough for each poll of 1,000 agents, with 16 KiB of metadata."""
 
 _Answer = tuple[str, list[tuple[str, str]], bytes]
 
 
 class DatabaseVersion:
-    """Tells whether a SQLite database has changed.
+    """Detects changes of a SQLite database.
 
     :param path: the database; it must exist.
     """
@@ -39,7 +39,7 @@ class DatabaseVersion:
         self._lock = threading.Lock()
 
     def __call__(self) -> int:
-        """Return a number that differs from an earlier one exactly when somebody has committed."""
+        """Return a number that differs from an earlier one exactly after a commit."""
         with self._lock:
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         return int(version)
@@ -50,10 +50,10 @@ class DatabaseVersion:
 
 
 class DescribeCache:
-    """A WSGI filter behind the one that authenticates.
+    """A WSGI filter, placed after authentication.
 
-    Two that ask the same at once wait for one answer.  The answers asked for last are kept, up to
-    :data:`MAX_BYTES` with what they are kept under, since a guest chooses both.
+    Simultaneous equal requests wait for one answer.  The most recently used answers are kept, up to
+    :data:`MAX_BYTES` including their keys, since a guest chooses both.
     """
 
     def __init__(self, app: WSGIApp, version: Callable[[], int]) -> None:
@@ -109,7 +109,7 @@ class DescribeCache:
                 self._bytes -= oldest
 
     def _ask(self, key: object, environ: WSGIEnvironment) -> _Answer:
-        # Read before asking: a change meanwhile makes the answer old at once, never too new.
+        # Read before the engine is asked: a change meanwhile makes the answer stale, never too new.
         version = self._version()
         started = StartedResponse()
         body = b"".join(self._app(environ, started))
@@ -120,7 +120,7 @@ class DescribeCache:
 
 
 def _key(environ: WSGIEnvironment) -> Any:
-    """Return what the answer depends on; None when it is not one to keep."""
+    """Return the key of the answer to a request; None when it is not to be cached."""
     if environ["REQUEST_METHOD"] != "GET":
         return None
     query = parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True)

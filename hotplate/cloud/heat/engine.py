@@ -1,7 +1,7 @@
 """The real Heat engine, in this process: SQLite, an in-memory message bus, threads.
 
-Import order matters: oslo.service's backend is chosen before anything of Heat is imported, so
-nothing of Heat may be imported before :func:`load`.
+Import order matters: the backend of oslo.service is chosen before any import of Heat, so no module
+of Heat may be imported before :func:`load`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hotplate.cloud.http.addresses import guest_base
 from hotplate.errors import HostError, UsageError
 from hotplate.text import clean
 
-#: Loggers whose lines go to the file, and not to the terminal of whoever runs the harness.
+#: Loggers that write to the file, and not to the user's terminal.
 LOGGERS = (
     "heat",
     "oslo",
@@ -45,8 +45,8 @@ LOGGERS = (
     "py.warnings",
 )
 
-#: The level from which these write.  Heat's write several lines for each request, which the event
-#: log tells better; neutronclient 14 warns that it is deprecated for each client that is made.
+#: Minimum level of these loggers.  Heat's write several lines for each request, which the event log
+#: shows better; neutronclient 14 warns of its deprecation for each client that is created.
 QUIET = {
     "heat.api.aws.ec2token": logging.WARNING,
     "heat.common.wsgi": logging.WARNING,
@@ -54,11 +54,11 @@ QUIET = {
 }
 
 LOG_BYTES = 32 << 20
-"""How large Heat's log becomes before it is begun again; the one before is kept."""
+"""Size at which Heat's log is rotated; one old file is kept."""
 
 ANSWER_SECONDS = 600
-"""How long a request waits for the engine.  After 60 s, Heat's default, many at once on a slow host
-would be answered with 500, and done nevertheless; TripleO has 600 s too."""
+"""Time that a request waits for the engine.  After Heat's default of 60 s, many requests at once on
+a slow host would be answered with 500 though they are carried out; TripleO has 600 s too."""
 
 _WRITES = "hotplate_writes"
 
@@ -67,9 +67,9 @@ _running = threading.Lock()
 
 
 def load() -> None:
-    """Import Heat; once in a process, from any thread.
+    """Import Heat, once in a process and from any thread.
 
-    :raises HostError: when it is not installed.
+    :raises HostError: when Heat is not installed.
     """
     global _loaded
     if _loaded:
@@ -78,8 +78,8 @@ def load() -> None:
         raise UsageError("Heat was imported before the cloud could choose its threading backend")
     with without_garbage_collection():
         _import_heat()
-        # No collection needs to look through the imported modules again, nor does the last one, at
-        # the end of the process.
+        # Exempt the imported modules from later collections, including the one at the end of the
+        # process.
         gc.freeze()
         atexit.register(gc.freeze)
     _loaded = True
@@ -87,9 +87,9 @@ def load() -> None:
 
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection while a block makes objects that stay.
+    """Pause garbage collection while a block creates long-lived objects.
 
-    Looking through them takes a quarter of Heat's start.  What was off before stays off.
+    Collections take a quarter of Heat's start.  If it was off before, it stays off.
     """
     if not gc.isenabled():
         yield
@@ -104,7 +104,7 @@ def without_garbage_collection() -> Iterator[None]:
 def _import_heat() -> None:
     try:
         with _without_eventlet(), warnings.catch_warnings():
-            # Its packages warn of one another, also where warnings are errors.
+            # Heat's packages emit warnings about one another, also where warnings are errors.
             warnings.simplefilter("ignore")
             import oslo_service.backend as backend
 
@@ -114,14 +114,14 @@ def _import_heat() -> None:
             from oslo_config import cfg
             from oslo_log import log as oslo_log
 
-        # Heat's fault filter reads oslo.log's "debug".  Registering it gives the root logger a
-        # handler for standard error, which is up to the caller.
+        # Heat's fault filter reads oslo.log's "debug".  Registering it adds a handler for standard
+        # error to the root logger, which is up to the caller.
         root = logging.getLogger()
         handlers = list(root.handlers)
         oslo_log.register_options(cfg.CONF)
         for handler in set(root.handlers) - set(handlers):
             root.removeHandler(handler)
-        # Configured from here alone: no file of this host, and not our command line.
+        # Configured by this code only: no files of this host, and not our command line.
         cfg.CONF([], project="heat", default_config_files=[], default_config_dirs=[])
     except ImportError as error:
         raise HostError(
@@ -132,10 +132,10 @@ def _import_heat() -> None:
 
 @contextlib.contextmanager
 def _without_eventlet() -> Iterator[None]:
-    """Let what a block imports do without eventlet, which nothing here uses, unless it is loaded.
+    """Hide eventlet from the imports of a block, since nothing here uses it, unless it is loaded.
 
-    futurist 3.5 and troveclient 8.11 import it where it is installed: a fifth of what Heat's import
-    takes.  eventlet 0.41 takes the thread that it is imported in for the main one, which up to
+    futurist 3.5 and troveclient 8.11 import eventlet if it is installed, which takes a fifth of the
+    time of Heat's import.  eventlet 0.41 takes the importing thread for the main one, which up to
     Python 3.12 can then never be joined.
     """
     if "eventlet" in sys.modules:
@@ -149,9 +149,9 @@ def _without_eventlet() -> Iterator[None]:
 
 
 def claim() -> Callable[[], None]:
-    """Be the one cloud of this process; returns the function that ends that.
+    """Claim this process for one cloud; return the function that releases it.
 
-    :raises UsageError: when another is.
+    :raises UsageError: when another cloud has claimed it.
     """
     if not _running.acquire(blocking=False):
         raise UsageError("only one cloud can run in a process")
@@ -161,11 +161,11 @@ def claim() -> Callable[[], None]:
 class Engine:
     """One running engine service with its database and message bus.
 
-    :param database: the SQLite file; made when it does not exist.
-    :param log: where Heat's own log goes.
+    :param database: the SQLite file; created when it does not exist.
+    :param log: the file of Heat's own log.
     :param end_tasks: makes the threads of stacks in progress end soon.
-    :param on_failure: called with the exception when the database fails at a statement.
-    :param lift_limits: without Heat's own limits on requests and on a stack's resources.
+    :param on_failure: called with the exception when a database statement fails.
+    :param lift_limits: disable Heat's own limits on requests and on a stack's resources.
     """
 
     def __init__(
@@ -197,11 +197,11 @@ class Engine:
         self._undo_log: list[tuple[logging.Logger, int, bool]] = []
         self._restore_database: Any = None
         self._db_engines: list[Any] = []
-        #: Types that a stand-in answers for, known after :meth:`start`.
+        #: Types with a stand-in, set by :meth:`start`.
         self.stood_in: list[str] = []
 
     def start(self) -> None:
-        """Start the engine; it answers when this returns."""
+        """Start the engine; return when it answers."""
         try:
             self._start_log()
             load()
@@ -213,7 +213,7 @@ class Engine:
             raise
 
     def stop(self) -> None:
-        """Stop the engine, wait for its threads, and leave no trace in Heat's globals."""
+        """Stop the engine, wait for its threads, and restore Heat's globals."""
         try:
             if self._service is not None:
                 self._stop_service()
@@ -236,7 +236,7 @@ class Engine:
     # -- the parts --------------------
 
     def _start_log(self) -> None:
-        # What guests make Heat say must not fill the disk.
+        # Log lines that guests cause must not fill the disk.
         self._handler = logging.handlers.RotatingFileHandler(
             self._log, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", errors="replace"
         )
@@ -272,7 +272,7 @@ class Engine:
 
         conf = cfg.CONF
 
-        # As deployments do: under the new defaults the cfn API turns its own stack users away.
+        # As deployments do: under the new defaults the cfn API refuses its own stack users.
         policy_opts.set_defaults(conf, enforce_new_defaults=False, enforce_scope=False)
         cfn = guest_base("cfn")
         options: dict[str, object] = {
@@ -280,19 +280,19 @@ class Engine:
             "convergence_engine": False,
             "heat_metadata_server_url": cfn,
             "heat_waitcondition_server_url": f"{cfn}/v1/waitcondition",
-            # Read later, so that it has the last word over what stands in.
+            # Read later, so that it overrides the stand-ins.
             "environment_dir": str(self._environment_dir / "none"),
             "template_dir": str(self._environment_dir),
             "plugin_dirs": [],
             "region_name_for_services": None,
             "stack_user_domain_id": "heat",
-            # So that a server knows which stack and resource it is of.
+            # Tells a server which stack and resource it belongs to.
             "stack_scheduler_hints": True,
             "enable_stack_adopt": True,
             "enable_stack_abandon": True,
             "max_resources_per_stack": -1 if self._lift_limits else limits.RESOURCES,
-            # A machine that does not come up is reported at once; whether to try again is for
-            # whoever runs the harness.
+            # A machine that does not come up is reported at once; whether to try again is up to the
+            # user of the harness.
             "action_retry_limit": 0,
             "max_json_body_size": limits.LIFTED if self._lift_limits else limits.JSON_BODY,
         }
@@ -318,7 +318,7 @@ class Engine:
         from heat.db import models
         from oslo_db.sqlalchemy import enginefacade
 
-        # Readers get connections of their own (to oslo.db: a slave without lag), so that only
+        # Readers get connections of their own (for oslo.db: a slave without lag), so that only
         # writers need to wait for one another.
         url = f"sqlite:///{self._database}?timeout=30"
         manager = enginefacade.transaction_context()
@@ -327,8 +327,8 @@ class Engine:
             slave_connection=url,
             synchronous_reader=False,
             sqlite_synchronous=False,
-            # Heat deletes a resource and leaves its data to ON DELETE CASCADE, and SQLite gives
-            # the id of a deleted row again: a new resource would have the old one's keys.
+            # Heat deletes a resource and leaves its data to ON DELETE CASCADE, and SQLite reuses
+            # the id of a deleted row: a new resource would have the old one's keys.
             sqlite_fk=True,
             max_pool_size=32,
             max_overflow=64,
@@ -352,7 +352,7 @@ class Engine:
         from hotplate.cloud.heat import stand_ins
 
         messaging.setup("fake://")
-        # The global environment belongs to a cloud, not to the process.
+        # Drop the cached environment of an earlier cloud in this process.
         resources._environment = None
         with _without_eventlet():
             resources.initialise()
@@ -362,14 +362,14 @@ class Engine:
         )
         self._service = service.EngineService("hotplate", rpc_api.ENGINE_TOPIC)
         self._service.start()
-        # The option is registered by the first client of the bus.
+        # The first client of the bus registers the option.
         self._override("rpc_response_timeout", ANSWER_SECONDS)
 
     def _stop_service(self) -> None:
         running = self._service
         self._service = None
         # Stacks in progress are not waited for: their servers are going away.  Their threads end
-        # at their next sleep, while there still is an engine to answer what they ask until then.
+        # at their next sleep, while the engine can still answer them.
         self._end_tasks()
         self._override("rpc_response_timeout", 5)
         end = time.monotonic() + 10
@@ -383,27 +383,27 @@ class Engine:
 
 
 class _Clean(logging.Formatter):
-    """Lines that a person can look at on a terminal, whatever a guest made Heat say."""
+    """Formatter that makes lines safe for a terminal, whatever text of a guest Heat logs."""
 
     def format(self, record: logging.LogRecord) -> str:
         return clean(super().format(record))
 
 
 def _one_writer_at_a_time(engine: Any) -> None:
-    """Let a transaction that may write wait for the one before it, as another database would.
+    """Make a transaction that may write wait for the one before it, as other databases do.
 
     SQLite lets a transaction begin with a read, and refuses its first write at once ("database is
-    locked") when another has written meanwhile, or when one that opens the database has the lock of
-    writers for a moment; no timeout helps there.  A transaction that begins with that lock waits
-    for it, but sleeps and tries again.  So they wait for one another before that, for a lock of
-    this process.
+    locked") when another has written meanwhile, or when a connection being opened holds the write
+    lock for a moment; no timeout helps there.  A transaction that begins with that lock waits
+    for it, but sleeps and tries again.  So transactions wait for one another before that, for a
+    lock of this process.
     """
     import sqlalchemy
 
     lock = threading.RLock()
 
-    # SQLAlchemy 2.1 has no way to be asked before oslo.db, which has begun a transaction without
-    # any lock by now.
+    # SQLAlchemy 2.1 offers no hook that runs before oslo.db's, which has begun a transaction
+    # without any lock by now.
     @sqlalchemy.event.listens_for(engine, "begin")
     def begin(connection: Any) -> None:
         if not connection.info.get(_WRITES):
@@ -412,7 +412,7 @@ def _one_writer_at_a_time(engine: Any) -> None:
         connection.exec_driver_sql("COMMIT")
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    # SQLAlchemy tells of a commit before it does it; back in the pool, it is done.
+    # SQLAlchemy announces a commit before it is done; when the connection is back, it is done.
     @sqlalchemy.event.listens_for(engine, "checkin")
     def checkin(_connection: Any, record: Any) -> None:
         if record.info.pop(_WRITES, False):
@@ -420,9 +420,9 @@ def _one_writer_at_a_time(engine: Any) -> None:
 
 
 def _tell_of_failures(engine: Any, on_failure: Callable[[Exception], None]) -> None:
-    """Call ``on_failure`` when the database cannot do what it is asked: locked, full, unreadable.
+    """Call ``on_failure`` when a database statement fails: locked, full, unreadable.
 
-    Not for a row that is there already, which Heat expects.
+    A duplicate row is no failure: Heat expects it.
     """
     import sqlalchemy
 

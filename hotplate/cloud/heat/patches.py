@@ -1,7 +1,8 @@
-"""Everything in Heat that is changed from outside, and nothing else.
+"""All patches to Heat, and nothing else.
 
-What is here has no option and no plug-in point in Heat.  Each entry names the attribute, why, and
-what it must look like to fit; :func:`misfits` says what a new Heat has changed, and a test asks it.
+They change behaviour for which Heat has no option and no plug-in point.  Each entry names the
+attribute, the reason, and the form that it must have; :func:`misfits` reports the differences of a
+new Heat, and a test calls it.
 """
 
 from __future__ import annotations
@@ -20,28 +21,29 @@ FITS = (27, 28)
 
 
 class Waker:
-    """Wakes threads when there is news, each of what it has not seen."""
+    """Wakes each thread when there is news that it has not seen."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._count = 0
-        # How far each thread has seen: what happens while it looks must not be lost.
+        # The last news that each thread has seen: news that comes while it looks must not be lost.
         self._own = threading.local()
 
     def notify(self) -> None:
-        """Something happened."""
+        """Announce news."""
         with self._changed:
             self._count += 1
             self._changed.notify_all()
 
     def begin(self) -> None:
-        """In a thread that begins: it has seen what has happened so far."""
+        """Mark all news so far as seen by a thread that begins."""
         self._own.seen = self._count
 
     def wait(self, seconds: float) -> None:
-        """Wait until something happens that this thread has not seen, at most ``seconds``.
+        """Wait for news that this thread has not seen, at most ``seconds``.
 
-        The first wait of a thread that did not :meth:`begin` is none: it may have looked before.
+        The first wait of a thread that did not :meth:`begin` returns at once: it may have looked
+        before the news.
         """
         with self._changed:
             seen = getattr(self._own, "seen", -1)
@@ -50,10 +52,10 @@ class Waker:
 
 
 class TaskWaker(Waker):
-    """Wakes the engine's tasks when something happened that they may be waiting for.
+    """Wakes the engine's tasks when there is news that they may be waiting for.
 
-    Heat's tasks look once a second; a signal that has come in need not wait for that, and neither
-    need what depends on a resource that is done.
+    Heat's tasks poll once a second; a received signal need not wait for that, nor need resources
+    that depend on one that is complete.
     """
 
     def __init__(self) -> None:
@@ -61,7 +63,7 @@ class TaskWaker(Waker):
         self._stopped = False
 
     def stop(self) -> None:
-        """End every task that sleeps or goes to sleep; for good."""
+        """End every task that sleeps or is about to sleep, for good."""
         self._stopped = True
         self.notify()
 
@@ -72,16 +74,16 @@ class TaskWaker(Waker):
         """
         super().wait(seconds)
         if self._stopped:
-            # Heat makes the reason of a stack and of its resource of this.
+            # Heat uses this text as the reason of a stack and of its resource.
             raise SystemExit("the engine went down")
 
 
 MESSAGE_SECONDS = 1.0
-"""The longest wait for a message of Heat's, should one come that :func:`apply` does not hear of."""
+"""Maximum wait for a message of Heat's, in case one comes that :func:`apply` does not notice."""
 
 
 def misfits() -> list[str]:
-    """Return what in the installed Heat is not as the patches need it; empty when all is well."""
+    """Return the requirements of the patches that the installed Heat does not meet."""
     from importlib.metadata import version
 
     from heat.engine import scheduler, service, service_software_config, stack
@@ -138,13 +140,13 @@ def apply(
     on_failure: Callable[[Exception], None],
     guest_to_host: Callable[[str], str],
 ) -> ExitStack:
-    """Change Heat; closing the result changes it back.
+    """Patch Heat; closing the result restores it.
 
     :param on_event: called with (stack, event) after an event is stored.
-    :param on_deployments: called with (server, configs) before a server is served other deployments
-        than before.
+    :param on_deployments: called with (server, configs) before a server is served deployments that
+        differ from the last ones.
     :param on_failure: called with the exception when the engine did not answer in time.
-    :param guest_to_host: turns a URL for the guest into one that this process can reach.
+    :param guest_to_host: converts a URL for the guest to one that this process can reach.
     """
     import requests
     from heat.engine import scheduler, service, service_software_config, stack
@@ -155,14 +157,14 @@ def apply(
     undo = ExitStack()
     _wake_listeners(undo)
 
-    # Heat's tasks sleep a second between two looks; they wake early when there is news.
+    # Heat's tasks sleep a second between polls; news wakes them early.
     def sleep(self: object, wait_time: float | None) -> None:  # noqa: ARG001
         if scheduler.ENABLE_SLEEP and wait_time is not None:
             progress.wait(wait_time)
 
     undo.enter_context(mock.patch.object(scheduler.TaskRunner, "_sleep", sleep))
 
-    # ... and end when the engine is stopped, without a word from the interpreter.
+    # ... and end when the engine is stopped, without a traceback from the interpreter.
     run = service.ThreadWithCallback.run
 
     def run_quietly(self: object) -> None:
@@ -172,7 +174,7 @@ def apply(
 
     undo.enter_context(mock.patch.object(service.ThreadWithCallback, "run", run_quietly))
 
-    # Event sinks are part of a stack's own environment, which is the user's.
+    # Event sinks are no alternative: they belong to a stack's own environment, which is the user's.
     dispatch = stack.Stack.dispatch_event
 
     def dispatch_event(self: object, ev: object) -> None:
@@ -181,7 +183,7 @@ def apply(
 
     undo.enter_context(mock.patch.object(stack.Stack, "dispatch_event", dispatch_event))
 
-    # Heat answers 500, or calls a resource failed, for whatever reason the engine is silent.
+    # Heat answers 500, or reports a failed resource, whatever the reason of the engine's silence.
     ask = client.EngineClient.call
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -193,7 +195,7 @@ def apply(
 
     undo.enter_context(mock.patch.object(client.EngineClient, "call", call))
 
-    # What a server is served has no event of its own.
+    # Heat stores no event when it serves deployments to a server.
     service_class = service_software_config.SoftwareConfigService
     push = service_class._push_metadata_software_deployments
 
@@ -206,8 +208,8 @@ def apply(
         mock.patch.object(service_class, "_push_metadata_software_deployments", push_metadata)
     )
 
-    # Two threads that ask for the same URL first, one that makes the stack and one that shows it,
-    # each make a key pair; what is stored then may be the id of one and the secret of the other.
+    # Two threads that are the first to ask for a URL, one creating the stack and one showing it,
+    # each create a key pair; the stored id may then be one's and the secret the other's.
     signed_url = signal_responder.SignalResponder._get_ec2_signed_url
     one_at_a_time = threading.RLock()
 
@@ -221,7 +223,7 @@ def apply(
         )
     )
 
-    # Heat PUTs metadata to the TempURL that it made for the guest's side of the network.
+    # Heat PUTs metadata to the TempURL, which it made for the guest's side of the network.
     def put(url: str, *args: Any, **kwargs: Any) -> Any:
         return requests.put(guest_to_host(url), *args, **kwargs)  # noqa: S113 - Heat gives one
 
@@ -236,10 +238,10 @@ def apply(
 
 
 def _wake_listeners(undo: ExitStack) -> None:
-    """Let who listens for Heat's messages wait for one.
+    """Make the listeners for Heat's messages wait for a message instead of polling.
 
-    oslo.messaging's bus in memory looks for messages every 50 ms in each of three threads: each
-    request of Heat's API waits for that, and a cloud in which nothing happens is never idle.
+    oslo.messaging's in-memory bus polls every 50 ms in each of three threads: each request of
+    Heat's API waits for that, and an unused cloud is never idle.
     """
     from oslo_messaging._drivers import impl_fake
 

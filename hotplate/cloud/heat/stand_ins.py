@@ -1,6 +1,6 @@
-"""Resources of services that do not run here: accepted, checked against their schema, done at once.
+"""Stand-ins for resources of missing services: accepted, checked by their schema, done at once.
 
-A template keeps its volumes and load balancers; its ``get_attr`` gets a harmless value.
+A template can keep its volumes and load balancers; ``get_attr`` of them gives a harmless value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from heat.engine import attributes, constraints, resource
 
-#: What runs for real, by the beginning of the type's name.
+#: Types that are real here, by the beginning of their names.
 REAL = (
     "OS::Heat::",
     "OS::Nova::Server",
@@ -25,7 +25,7 @@ REAL = (
     "AWS::EC2::Instance",
     "AWS::IAM::",
 )
-#: What Neutron keeps, and nobody enforces: no packet leaves the cloud or is stopped by a group.
+#: Types that Neutron stores without effect: no packet leaves the cloud, and no group stops one.
 #: Heat makes a floating address of an AWS::EC2::EIP.
 NOT_ENFORCED = frozenset(
     (
@@ -38,7 +38,7 @@ NOT_ENFORCED = frozenset(
         "OS::Neutron::SecurityGroupRule",
     )
 )
-#: What a guest notices only where servers have ports of Neutron.
+#: Types that a guest notices only if servers have ports of Neutron.
 LINKS = frozenset(
     f"OS::Neutron::{name}"
     for name in (
@@ -52,24 +52,24 @@ LINKS = frozenset(
         "Subnet",
     )
 )
-#: What is for real, by the whole name.
+#: Types that are real here, by the whole name.
 EXACTLY = NOT_ENFORCED | LINKS | {"OS::Neutron::Quota", "OS::Neutron::SubnetPool"}
-#: The services that are asked about a name in a template; before the dot of a constraint's own.
+#: Services that are asked about names in a template, by the prefix of a custom constraint.
 ASKED = frozenset(("glance", "heat", "nova", "zaqar"))
-#: The constraints that Neutron is asked about; it has no resources of the other kinds.
+#: Constraints about which Neutron is asked; it has no resources of the other kinds.
 CONSTRAINTS = frozenset(
     f"neutron.{name}"
     for name in ("network", "subnet", "subnetpool", "port", "router", "security_group")
 )
-#: Begins like a real one and is not.
+#: Types that match :data:`REAL`, but are not real.
 NOT_REAL = ("OS::Zaqar::MistralTrigger",)
 
-#: An address that is nobody's (RFC 5737).
+#: An address reserved for documentation (RFC 5737).
 ADDRESS = "192.0.2.10"
 
 
 class StandIn(resource.Resource):  # type: ignore[misc]
-    """Base of every stand-in; the schemas come from the type it stands in for."""
+    """Base of every stand-in; the schemas come from the type that it replaces."""
 
     requires_deferred_auth = False
     properties_schema: dict[str, object] = {}
@@ -83,22 +83,22 @@ class StandIn(resource.Resource):  # type: ignore[misc]
         self.resource_id_set(str(uuid.uuid4()))
 
     def handle_update(self, json_snippet: object, tmpl_diff: object, prop_diff: object) -> None:
-        """Accept it."""
+        """Accept the update."""
 
     def handle_delete(self) -> None:
-        """Nothing is left behind."""
+        """Do nothing: there is nothing to delete."""
 
     def handle_suspend(self) -> None:
-        """Accept it."""
+        """Accept the suspension."""
 
     def handle_resume(self) -> None:
-        """Accept it."""
+        """Accept the resumption."""
 
     def handle_check(self) -> None:
-        """Do nothing: it is always there."""
+        """Do nothing: it always exists."""
 
     def handle_signal(self, details: object = None) -> None:
-        """Accept it."""
+        """Accept the signal."""
 
     def get_live_state(self, resource_properties: object) -> dict[str, object]:  # noqa: ARG002
         return {}
@@ -129,28 +129,28 @@ class StandIn(resource.Resource):  # type: ignore[misc]
 
 
 class _Accept(constraints.BaseCustomConstraint):  # type: ignore[misc]
-    """A name of something that is not looked up."""
+    """A constraint that accepts every name."""
 
     def validate(self, value: object, context: object, template: object = None) -> bool:  # noqa: ARG002
         return True
 
 
 def is_real(kind: str) -> bool:
-    """Whether resources of the type ``kind`` do their work here."""
+    """Return True when resources of the type ``kind`` really work here."""
     return kind in EXACTLY or (kind.startswith(REAL) and kind not in NOT_REAL)
 
 
 def not_there(stood_in: Iterable[str], *, networked: bool) -> set[str]:
-    """Return the types of which a guest notices nothing.
+    """Return the types that have no effect on a guest.
 
-    :param stood_in: what :func:`register` returned.
-    :param networked: servers have ports of Neutron.
+    :param stood_in: the result of :func:`register`.
+    :param networked: True when servers have ports of Neutron.
     """
     return {*stood_in, *NOT_ENFORCED, *(() if networked else LINKS)}
 
 
 def all_types(environment: Any) -> list[str]:
-    """Return every type that has a class, those included that Heat hides because they are old.
+    """Return every type that has a class, including old ones that Heat hides.
 
     :param environment: Heat's global environment.
     """
@@ -161,12 +161,12 @@ def all_types(environment: Any) -> list[str]:
 
 
 def register(environment: object) -> list[str]:
-    """Put a stand-in in the place of every type that does not run here.
+    """Replace every type that does not run here by a stand-in.
 
     :param environment: Heat's global environment.
-    :return: the types stood in for.
+    :return: the replaced types.
     """
-    # Heat warns of each type that is registered again; here that is the purpose.
+    # Heat warns of each type that is registered again, which is the purpose here.
     log = logging.getLogger("heat.engine.environment")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -187,7 +187,7 @@ def _register(environment: Any) -> list[str]:
             continue
         stood_in.append(kind)
         if issubclass(real, NoneResource):
-            # Heat itself has it do nothing any more.
+            # Heat itself made it a no-op.
             continue
         made = type(
             f"StandIn_{kind.replace('::', '_')}",
@@ -201,7 +201,7 @@ def _register(environment: Any) -> list[str]:
         )
         environment.register_class(kind, made)
     for name, _constraint in _get_mapping("heat.constraints"):
-        # Not every constraint says whose client it asks: Octavia's have no resource_client_name.
+        # Not every constraint names its client: Octavia's have no resource_client_name.
         service, dot, _kind = name.partition(".")
         if dot and service not in ASKED and name not in CONSTRAINTS:
             environment.register_constraint(name, _Accept)
