@@ -1,4 +1,4 @@
-"""What Heat's neighbours remember, in a SQLite file of their own.
+"""Storage of the services beside Heat, in a SQLite file of their own.
 
-Every service of the cloud may keep its tables here; this room knows none of them.
+Every service of the cloud may keep its tables here; this package knows none of the services.
 """

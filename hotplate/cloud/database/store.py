@@ -1,6 +1,6 @@
-"""What the neighbours of Heat remember, in a SQLite file beside Heat's own.
+"""Storage of the services beside Heat, in a SQLite file beside Heat's own.
 
-Not the same file: SQLite has one writer, and Heat must not wait for us inside a transaction.
+A file of its own: SQLite allows one writer, and Heat must not wait for us inside a transaction.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ADDED = (
     ("hotplate_keypair", "created", "TEXT NOT NULL DEFAULT ''"),
     ("hotplate_object", "headers", "TEXT NOT NULL DEFAULT '{}'"),
 )
-"""Columns that came later: a session that was kept has tables without them."""
+"""Columns added later, which are missing in the tables of an older session."""
 
 _COUNTED = {
     "hotplate_container": ("swift", "account"),
@@ -68,13 +68,13 @@ _COUNTED = {
 """The tables that guests write to: the service, and the column with the owner of a row."""
 
 ROW = 256
-"""Bytes that a row counts beside what is in its columns: its place in the file and in an index."""
+"""Bytes that a row counts beside the data of its columns: its share of the file and of an index."""
 
 
 class Store:
     """A few tables in a SQLite file, usable from every thread.
 
-    Durable against the death of the process, not of the host: the cloud lives as long as a run.
+    Durable across a crash of the process, not of the host: the cloud lives as long as a run.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,7 +87,7 @@ class Store:
         # Readers must not wait for Heat's writers, nor Heat for ours.
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=OFF")
-        # Else a row that "INSERT OR REPLACE" replaces is not counted down.
+        # Otherwise a row that "INSERT OR REPLACE" replaces would not be subtracted.
         self._connection.execute("PRAGMA recursive_triggers=ON")
         self._connection.executescript(_SCHEMA)
         for table, column, kind in _ADDED:
@@ -97,27 +97,27 @@ class Store:
             self._count(table, service, owner)
 
     def rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
-        """All rows a SELECT gives."""
+        """Return all rows of a SELECT."""
         with self._lock:
             return self._connection.execute(sql, values).fetchall()
 
     def row(self, sql: str, *values: object) -> sqlite3.Row | None:
-        """Return the first row a SELECT gives, or None."""
+        """Return the first row of a SELECT, or None."""
         with self._lock:
             first: sqlite3.Row | None = self._connection.execute(sql, values).fetchone()
             return first
 
     def write(self, sql: str, *values: object) -> int:
-        """Run a statement that changes something; returns how many rows it changed."""
+        """Run a statement that writes; return the number of changed rows."""
         with self._lock:
             return self._connection.execute(sql, values).rowcount
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that the ``with`` block writes is kept, or nothing; no other thread comes between."""
+        """Store all writes of the ``with`` block, or none, isolated from other threads."""
         with self._lock:
             if self._connection.in_transaction:
-                # Part of the one around it.
+                # Part of the outer transaction.
                 yield
                 return
             self._connection.execute("BEGIN IMMEDIATE")
@@ -129,7 +129,7 @@ class Store:
                 raise
 
     def take(self, select: str, delete: str, *values: object) -> list[sqlite3.Row]:
-        """Rows of ``select``, each deleted by ``delete`` with its first column, in one step."""
+        """Return the rows of ``select``, after deleting each by its first column, in one step."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -143,13 +143,13 @@ class Store:
             return rows
 
     def _count(self, table: str, service: str, owner: str) -> None:
-        """Keep the sum of a table's rows for each owner, whatever changes them."""
+        """Maintain the sum of a table's rows for each owner with triggers."""
         columns = [row["name"] for row in self.rows(f"PRAGMA table_info({table})")]
 
         def changed(row: str, sign: str) -> str:
             parts = (f"coalesce(length(CAST({row}.{each} AS BLOB)), 0)" for each in columns)
             usage = f"service = '{service}' AND owner = {row}.{owner}"
-            # No upsert: its conflict clause would be that of the statement outside.
+            # No upsert: its conflict clause would be overridden by that of the outer statement.
             return (
                 f"INSERT INTO hotplate_usage SELECT '{service}', {row}.{owner}, 0"  # noqa: S608
                 f" WHERE NOT EXISTS (SELECT 1 FROM hotplate_usage WHERE {usage});"
@@ -166,7 +166,7 @@ class Store:
             )
 
     def stored(self, service: str, owner: str) -> int:
-        """Return the bytes that are kept for an owner: names, headers, data and rows.
+        """Return the bytes that are stored for an owner: names, headers, data and rows.
 
         :param service: ``swift``, whose owners are accounts, or ``zaqar``, whose are projects.
         """
@@ -176,7 +176,7 @@ class Store:
         return int(row["bytes"]) if row else 0
 
     def setting(self, name: str, default: str) -> str:
-        """Return the value kept under ``name``; ``default`` is kept first where there is none."""
+        """Return the setting ``name``; store ``default`` first when it is not set."""
         with self._lock:
             self.write("INSERT OR IGNORE INTO hotplate_setting VALUES (?, ?)", name, default)
             row = self.row("SELECT value FROM hotplate_setting WHERE name = ?", name)

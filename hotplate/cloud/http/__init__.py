@@ -1,4 +1,4 @@
-"""The gateway that every request of every service passes: addresses, the event log, faults.
+"""The gateway for every request to every service: addresses, the event log, faults.
 
-Knows applications, not what they answer.
+It knows applications, but not their responses.
 """

@@ -1,11 +1,11 @@
-"""Where the services of the cloud are found, by the guest and by a client on the host."""
+"""Addresses of the cloud's services, for guests and for clients on the host."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
-#: The address every guest reaches its cloud at; Nova's metadata address serves the rest as well.
+#: The address at which guests reach the cloud: Nova's metadata address serves the rest as well.
 GUEST_ADDRESS = "169.254.169.254"
 
 #: The port of each service on :data:`GUEST_ADDRESS`.
@@ -19,7 +19,7 @@ PORTS: dict[int, str] = {
     9000: "zaqar-websocket",
 }
 
-#: What the host's clients reach alone: it listens on loopback, and no guest has a way to it.
+#: Services for clients on the host only: they listen on loopback, and guests cannot reach them.
 HOST_SERVICES = ("nova", "neutron", "glance")
 
 #: All services.
@@ -29,7 +29,7 @@ REGION = "RegionOne"
 
 
 class Side(Enum):
-    """Who asks, and so which URLs its catalogue must hold."""
+    """The side of a caller, which decides the URLs in its catalogue."""
 
     GUEST = "guest"
     HOST = "host"
@@ -41,7 +41,7 @@ class Side(Enum):
 class Addresses:
     """The base URL of every service (scheme, host and port) on both sides.
 
-    :param host: service name -> ``http://127.0.0.1:port``; only what listens.
+    :param host: service name -> ``http://127.0.0.1:port``, for services that listen.
     """
 
     host: dict[str, str]
@@ -54,7 +54,7 @@ class Addresses:
 
 
 def guest_base(service: str) -> str:
-    """Return the base URL of ``service`` as every guest sees it.
+    """Return the base URL of ``service`` for guests.
 
     >>> guest_base("cfn")
     'http://169.254.169.254:8000'

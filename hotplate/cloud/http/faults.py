@@ -1,4 +1,4 @@
-"""Faults that a test plants between a client and a service, applied in the one HTTP front.
+"""Faults that a test plants between a client and a service, applied in the HTTP front.
 
 with cloud.fault(endpoint="cfn", kind="status", status=500, count=3):
     ...
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hotplate.cloud.http.addresses import SERVICES
 from hotplate.errors import UsageError
 
-#: kind -> what a client sees.
+#: kind -> effect that a client sees.
 KINDS: dict[str, str] = {
     "refuse": "the connection is reset as soon as it is made, a kept one at its next request",
     "status": "the given status with the service's kind of body, the request is not handled",
@@ -35,11 +35,11 @@ class Fault:
     :param kind: one of :data:`KINDS`.
     :param status: the HTTP status for ``status``.
     :param delay: seconds for ``delay`` and ``skew``.
-    :param count: how many requests it hits; 0 is every one.
-    :param seconds: how long it lasts from now; 0 is until it is taken away.
-    :param server: only requests of this server, "" for everyone.
+    :param count: number of requests that it hits; 0 is unlimited.
+    :param seconds: duration from now; 0 is until it is removed.
+    :param server: only requests of this server, "" for all.
     :param method: only requests with this HTTP method, "" for all.
-    :param path: only requests whose path has this in it.
+    :param path: only requests whose path contains this.
     """
 
     endpoint: str
@@ -68,14 +68,14 @@ class Fault:
 
     @property
     def expired(self) -> bool:
-        """Whether it has hit as often, or lasted as long, as it was to."""
+        """True when its hit count or duration is used up."""
         if self.over.is_set() or (self.count and self.hits >= self.count):
             return True
         return bool(self.seconds) and time.monotonic() - self._start >= self.seconds
 
     @property
     def left(self) -> float | None:
-        """Seconds that it still lasts; None when it has no end of its own."""
+        """Seconds until it ends; None when it has no duration."""
         if not self.seconds:
             return None
         return max(0.0, self._start + self.seconds - time.monotonic())
@@ -95,14 +95,14 @@ class Faults:
         return fault
 
     def remove(self, fault: Fault) -> None:
-        """Take ``fault`` away and let go what hangs in it."""
+        """Remove ``fault`` and release the requests that hang in it."""
         fault.over.set()
         with self._lock:
             if fault in self._faults:
                 self._faults.remove(fault)
 
     def clear(self) -> None:
-        """Take all faults away."""
+        """Remove all faults."""
         with self._lock:
             faults, self._faults = self._faults, []
         for fault in faults:
@@ -110,7 +110,7 @@ class Faults:
 
     @contextmanager
     def planted(self, fault: Fault) -> Iterator[Fault]:
-        """``fault`` is planted inside of the ``with`` block."""
+        """Plant ``fault`` for the ``with`` block."""
         self.add(fault)
         try:
             yield fault
@@ -120,7 +120,7 @@ class Faults:
     def hit(
         self, endpoint: str, matches: Callable[[Fault], bool] = lambda _fault: True
     ) -> Fault | None:
-        """Return the fault that the next request to ``endpoint`` meets, and count it."""
+        """Return the fault for the next request to ``endpoint``, and count the hit."""
         if not self._faults:
             return None
         with self._lock:
@@ -136,7 +136,7 @@ class Faults:
         return None
 
     def skew(self, endpoint: str) -> float:
-        """Seconds by which the clock of ``endpoint`` is off."""
+        """Return the clock skew of ``endpoint`` in seconds."""
         if not self._faults:
             return 0.0
         with self._lock:

@@ -1,8 +1,8 @@
-"""The one HTTP front: every request of every service passes here.
+"""The HTTP front of every service.
 
-It writes the request to the event log without anything secret in it, and applies planted faults.
-Serves TCP and unix sockets that somebody else made (waitress).  Each guest has an event loop and
-worker threads of its own, and so has the host: what one of them does keeps nobody else waiting.
+It writes each request to the event log without secrets, and applies planted faults.
+Serves TCP and unix sockets that the caller creates (waitress).  Each guest has an event loop and
+worker threads of its own, and so has the host: none of them can block another.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from hotplate.events.kinds import ServiceRequest
 from hotplate.events.log import EventLog, clipped
 
 LOG = logging.getLogger("hotplate.gateway")
-"""What a service failed at; the engine writes it to a file."""
+"""Log of service failures; the engine writes it to a file."""
 
 WSGIApp = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
 
-#: WSGI environment keys the services read.
+#: WSGI environment keys that the services read.
 SIDE = "hotplate.side"
 SERVER = "hotplate.server"
 
@@ -46,14 +46,14 @@ _HTML = (
     b"<!DOCTYPE html><html><head><title>Sign in</title></head>"
     b"<body><p>Please sign in to use this network.</p></body></html>"
 )
-#: Path segments that are secrets: none of ours today, but a token may be asked about by path.
+#: Path segments that are secrets: we send none today, but Keystone accepts a token in a path.
 _TOKEN_PATH = re.compile(r"(/auth/tokens/)[^/]+")
-#: What a handler raises that could not make sense of what it was sent.
+#: Exceptions of a handler that could not parse a request.
 _NONSENSE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
 
 
 class _Refusal(ErrorTask):  # type: ignore[misc]
-    """The answer to what is no request, or a too large one; it is an event like any other."""
+    """The response to an invalid or too large request, which is logged like any other."""
 
     def execute(self) -> None:
         error = self.request.error
@@ -65,7 +65,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     error_task_class = _Refusal
 
     def received(self, data: bytes) -> bool:
-        """Take what came, unless it begins a request that a fault refuses on a kept connection."""
+        """Process received data, unless it begins a request that a fault refuses."""
         if data and self.request is None and self.server._front.refuses():
             _reset(self.socket)
             self.handle_close()
@@ -73,20 +73,20 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
         return bool(super().received(data))
 
     def service(self) -> None:
-        """Answer a request; the last one of its connection where none is kept."""
+        """Answer a request, and close the connection afterwards unless it is kept alive."""
         if not self.server.keep_alive:
             self.requests[0].headers["CONNECTION"] = "close"
         super().service()
 
 
 def _reset(connection: socket.socket) -> None:
-    """Close a connection so that the other side sees a reset."""
+    """Close a connection with a reset."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
 
 class _Listening:
-    """A server of waitress's that may drop a connection, and that may end before its workers."""
+    """A waitress server that can reset connections, and can end before its workers."""
 
     _front: Front
     keep_alive: bool
@@ -100,14 +100,14 @@ class _Listening:
         super().__init__(*args, **options)
 
     def pull_trigger(self) -> None:
-        """Wake the loop; called by a worker when it has answered."""
+        """Wake the loop; a worker calls it after its response."""
         with self._pulling:
-            # The number of a pipe that was closed may be that of somebody's file by now.
+            # The descriptor of a closed pipe may belong to another file by now.
             if not self._deaf:
                 super().pull_trigger()  # type: ignore[misc]
 
     def close_trigger(self) -> None:
-        """Let workers that still answer wake nobody."""
+        """Close the trigger; workers that still answer wake nothing."""
         with self._pulling:
             self._deaf = True
             self.trigger.close()
@@ -136,11 +136,11 @@ class _Unix(_Listening, UnixWSGIServer):  # type: ignore[misc]
 
 
 class Front:
-    """A service as one listener shows it.
+    """A service on one listener.
 
     :param service: the service's name in the event log and in the table of faults.
     :param server_id: the server behind a guest's listener, "" for the host's.
-    :param quota: what that guest may ask; None for the host.
+    :param quota: the limits of that guest; None for the host.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Front:
         self._faults = faults
 
     def refuses(self) -> bool:
-        """Whether a connection that was just made, or has a new request, is to be reset."""
+        """Return True when a fault resets a new connection or request."""
         fault = self._faults.hit(
             self.service,
             lambda fault: fault.kind == "refuse" and fault.server in ("", self._server_id),
@@ -174,12 +174,12 @@ class Front:
         return True
 
     def crowded(self) -> None:
-        """There are as many connections as may be."""
+        """Report that the connection limit is reached."""
         if self._quota is not None:
             self._quota.crowded()
 
     def refused(self, request: object, status: int) -> None:
-        """Answer with ``status`` what was no request, or too large a one."""
+        """Log the response ``status`` to an invalid or too large request."""
         if self._quota is not None and not self._quota.request():
             return
         self._events.add(
@@ -209,7 +209,7 @@ class Front:
         environ[SIDE] = self._side
         environ[SERVER] = self._server_id
         started = StartedResponse()
-        # Kept now: Heat's own filters move parts of the path on while they work.
+        # Saved now: Heat's own filters modify the path while they work.
         method, path = environ["REQUEST_METHOD"], environ.get("PATH_INFO", "")
         fault = self._faults.hit(self.service, lambda fault: self._meets(fault, method, path))
         try:
@@ -229,7 +229,7 @@ class Front:
             headers.append(("Content-Length", str(len(body))))
         start_response(started.status, headers)
         if fault is not None and fault.kind == "truncate":
-            # Waitress closes the connection when less comes than was promised.
+            # Waitress closes the connection when the body is shorter than announced.
             return [body[: len(body) // 2]]
         return [body]
 
@@ -244,14 +244,14 @@ class Front:
     def _sensible(
         self, environ: WSGIEnvironment, keep: StartResponse, fault: Fault | None
     ) -> bytes:
-        """Return the answer of the service; 400 for what it can make no sense of."""
+        """Return the response of the service, or 400 when it cannot parse the request."""
         asked = environ.get("PATH_INFO", ""), environ.get("QUERY_STRING", "")
         if sum(map(len, asked)) > limits.REQUEST_LINE:
             return _plain(keep, "414 URI Too Long", "The URI is too long.")
         try:
             return self._answer(environ, keep, fault)
         except _NONSENSE:
-            # Without the path: it may be what could not be understood.
+            # Without the path, which may be the invalid part.
             LOG.warning(
                 "the service %s could not make sense of a request", self.service, exc_info=True
             )
@@ -309,7 +309,7 @@ class Front:
 
 
 class StartedResponse:
-    """A WSGI ``start_response`` that keeps what an application begins its answer with."""
+    """A WSGI ``start_response`` that records the status and headers of an application."""
 
     def __init__(self) -> None:
         self.status = "500 "
@@ -323,7 +323,7 @@ class StartedResponse:
 
 
 def _size(environ: WSGIEnvironment) -> int:
-    """Return the bytes of a request that may be kept: 0 for one that only asks."""
+    """Return the bytes of a request that may be stored: 0 for a read."""
     if environ["REQUEST_METHOD"] not in ("PUT", "POST"):
         return 0
     headers = (
@@ -345,14 +345,14 @@ def _no_write(_data: bytes) -> None:
 
 
 class _ThreadPerRequest:
-    """A dispatcher of waitress's in which no request waits for a thread."""
+    """A waitress dispatcher that starts a thread for each request, so that none waits."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
 
     def add_task(self, task: Any) -> None:
-        """Answer a request of a channel."""
+        """Answer a request of a channel in a new thread."""
         thread = threading.Thread(
             target=self._answer, args=(task,), name="hotplate-request", daemon=True
         )
@@ -389,16 +389,16 @@ class _ThreadPerRequest:
 class Serving:
     """Serves any number of listening sockets until it is stopped.
 
-    The sockets given to :meth:`add` belong to this object from then on: they are closed by the
-    function that :meth:`add` returns, or by :meth:`stop`.
+    The sockets given to :meth:`add` belong to this object from then on: the function that
+    :meth:`add` returns, or :meth:`stop`, closes them.
 
-    :param events: where a fault of its loop is kept.
-    :param threads: how many requests are answered at once; None answers each as it comes.
-    :param connections: how many are open at once.
+    :param events: the log for faults of its loop.
+    :param threads: number of requests that are answered at once; None is unlimited.
+    :param connections: maximum number of open connections.
     :param keep_alive: keep a connection for the client's next request, until it was idle for
         :data:`limits.IDLE_SECONDS`.
-    :param sides: on how many interfaces it is reached, with listeners on each.
-    :param lift_limits: take bodies that the real services refuse.
+    :param sides: number of interfaces, each with its listeners.
+    :param lift_limits: accept bodies that the real services refuse.
     """
 
     def __init__(
@@ -423,7 +423,7 @@ class Serving:
         self._lock = threading.Lock()
         self._work: list[Callable[[], None]] = []
         self._stopping = False
-        # A pair of our own wakes the loop, also while it has no listener.
+        # A socket pair of our own wakes the loop, even when it has no listener.
         self._waker, wakened = socket.socketpair()
         self._waker.setblocking(False)
         _Wakened(wakened, self._map, self._run_work)
@@ -435,14 +435,14 @@ class Serving:
         largest = max(limits.LIFTED, borne) if self._lift_limits else borne
         return Adjustments(
             backlog=256,
-            # Of the loop's own there are two for each listener, and what wakes it.
+            # The loop itself has two for each listener, and the waker.
             connection_limit=self._connections + 2 * len(limits.BORNE) * self._sides + 1,
             channel_timeout=limits.IDLE_SECONDS,
             ident="",
-            # Waitress refuses what is as large as that.
+            # Waitress also refuses a body of exactly this size.
             max_request_body_size=largest + 1,
             max_request_header_size=limits.HEADERS,
-            # What is larger waits in a file.
+            # Larger bodies are buffered in a file.
             inbuf_overflow=1 << 16,
             outbuf_overflow=1 << 16,
             asyncore_use_poll=True,
@@ -450,7 +450,7 @@ class Serving:
         )
 
     def add(self, listener: socket.socket, front: Front) -> Callable[[], None]:
-        """Serve ``front`` on ``listener``; returns a function that ends that and closes it."""
+        """Serve ``front`` on ``listener``; return a function that stops and closes it."""
         kind = _Unix if listener.family == socket.AF_UNIX else _Tcp
         made: list[Any] = []
 
@@ -483,7 +483,7 @@ class Serving:
                 made.clear()
 
             def drain(server: Any) -> None:
-                # A worker that is still answering wakes the loop through the server's trigger.
+                # A worker that is still answering needs the server's trigger to wake the loop.
                 if server.active_channels and not self._stopping:
                     with self._lock:
                         self._work.append(lambda: drain(server))
@@ -495,7 +495,7 @@ class Serving:
         return end
 
     def stop(self) -> None:
-        """Close every listener and connection, and wait for the threads to end."""
+        """Close all listeners and connections, and wait for the threads to end."""
         if self._stopping:
             return
 
@@ -512,7 +512,7 @@ class Serving:
         self._waker.close()
 
     def _in_loop(self, work: Callable[[], None]) -> None:
-        """Run ``work`` in the thread of the loop, which alone may touch its sockets."""
+        """Run ``work`` in the thread of the loop, the only one that may touch its sockets."""
         done = threading.Event()
         failed: list[BaseException] = []
 
@@ -546,7 +546,7 @@ class Serving:
 
 
 class _Wakened(wasyncore.dispatcher):  # type: ignore[misc]
-    """The end of a socket pair that the loop listens to."""
+    """The end of a socket pair on which the loop is woken."""
 
     def __init__(
         self, sock: socket.socket, map_: dict[int, object], callback: Callable[[], None]

@@ -1,6 +1,6 @@
-"""How much may be asked: what the real services refuse by their defaults, and what is borne here.
+"""Limits on requests: the defaults of the real services, and those of this process.
 
-The numbers of the first part are the defaults of the services themselves; a deployment may have
+The numbers of the first part are the defaults of the services themselves; a deployment may set
 others.  :attr:`hotplate.cloud.options.CloudOptions.lift_limits` lifts them.
 """
 
@@ -13,15 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 JSON_BODY = 1 << 20
-"""Heat: ``[DEFAULT] max_json_body_size`` (``heat/common/wsgi.py``); more is answered with 400.  It
-also bounds what Heat takes of a TempURL's object as a signal (``clients/os/swift.py``)."""
+"""Heat: ``[DEFAULT] max_json_body_size`` (``heat/common/wsgi.py``); a larger one is answered with
+400.  It also limits a signal in a TempURL's object (``clients/os/swift.py``)."""
 
 RESOURCES = 1000
 """Heat: ``[DEFAULT] max_resources_per_stack`` (``heat/common/config.py``)."""
 
 KEYSTONE_BODY = 114688
 """Keystone: ``[oslo_middleware] max_request_body_size`` (``oslo_middleware/sizelimit.py``, in the
-pipeline of ``keystone/server/flask/core.py``); more is answered with 413."""
+pipeline of ``keystone/server/flask/core.py``); a larger one is answered with 413."""
 
 ZAQAR_POST = 256 * 1024
 ZAQAR_METADATA = 64 * 1024
@@ -47,7 +47,7 @@ REQUEST_LINE = 8192
 (``eventlet/wsgi.py``; Swift: ``max_request_line``); more is answered with 414."""
 
 HEADERS = 64 * 1024
-"""All headers of a request; Heat takes lines of 16 KiB (``max_header_line``)."""
+"""Size of all headers of a request; Heat accepts lines of 16 KiB (``max_header_line``)."""
 
 BORNE = {
     "metadata": 64 << 10,
@@ -61,60 +61,60 @@ BORNE = {
     "glance": 4 << 30,
     "proxy": 16 << 20,
 }
-"""The largest body that is taken at all, by service, for the answers are made in this process.
-Beyond what the service itself refuses; only Swift takes larger ones (:data:`SWIFT_OBJECT`),
-and Glance, whose images wait in a file."""
+"""Maximum size of a body, by service, because responses are built in this process.
+It is above the limit of the service itself; only Swift accepts larger bodies
+(:data:`SWIFT_OBJECT`), and Glance, whose images are stored in a file."""
 
 LIFTED = 64 << 20
 """The same for every service when the limits are lifted."""
 
 STORED = 256 << 20
-"""Bytes that a project may have in Swift, and in Zaqar: objects, messages, names, metadata, headers
-and the rows that hold them (:meth:`~hotplate.cloud.database.store.Store.stored`); more is answered
-as :data:`FULL` says."""
+"""Bytes that a project may store in Swift, and in Zaqar: objects, messages, names, metadata,
+headers and their rows (:meth:`~hotplate.cloud.database.store.Store.stored`); more is answered with
+the status of :data:`FULL`."""
 
 FULL = {"swift": 413, "zaqar": 503}
-"""The status by which a service says that a project has no room left: those of Swift's
-``account_quotas``, and of Zaqar whose storage takes no more."""
+"""The status by which a service reports that a project has no room left: those of Swift's
+``account_quotas``, and of Zaqar when its storage is full."""
 
 SHARE = 16
-"""One in so many of :data:`STORED` is what a guest must have written itself, when no room is left,
-to be called a flood: the servers of a stack have one project together."""
+"""Divisor of :data:`STORED`: a guest must have written that part itself, when no room is left, to
+be reported as a flood, because the servers of a stack share one project."""
 
 IMAGES_STORED = 8 << 30
 """Bytes of images that may be uploaded in a session; more is answered with 413."""
 
 IMAGE_DOWNLOAD = 256 << 20
-"""The largest image that is handed out: an answer is made in memory."""
+"""Maximum size of an image download, because the response is built in memory."""
 
 CONNECTIONS = 64
-"""How many connections a guest may have open at once; it waits for one more."""
+"""Maximum number of open connections of a guest; further ones wait."""
 
 IDLE_SECONDS = 120
-"""How long a guest's connection may be idle; then it is closed."""
+"""Idle time after which a guest's connection is closed."""
 
 WEBSOCKETS = 32
-"""How many websockets a guest may have open at once; one more is closed."""
+"""Maximum number of open websockets of a guest; further ones are closed."""
 
 SUBSCRIPTIONS = 16
-"""How many subscriptions a websocket may have."""
+"""Maximum number of subscriptions of a websocket."""
 
 REQUESTS = 10_000
 REQUESTS_PER_SECOND = 50.0
-"""How many requests a guest may make at once, and how many more in each second; beyond that they
-are answered with 429, and it is a flood."""
+"""Requests that a guest may make at once, and additional ones per second; further ones are answered
+with 429 and reported as a flood."""
 
 THREADS = 4
-"""How many requests of a guest are answered at once."""
+"""Number of requests of a guest that are answered at once."""
 
 DESCRIPTORS = 16_384
 
 
 def raise_descriptors() -> None:
-    """Let this process have as many open files as guests may need, as far as the host allows it.
+    """Raise the limit of open files to the number that guests may need, as far as the host allows.
 
-    The soft limit is 1024 nearly everywhere, and the hard one is for programs that know what they
-    do (systemd's NEWS for version 240).
+    The soft limit is 1024 nearly everywhere, and the hard one is for programs that can handle
+    more (systemd's NEWS for version 240).
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
@@ -124,9 +124,9 @@ def raise_descriptors() -> None:
 
 @dataclass
 class Quota:
-    """What one guest may still ask; tells once of each bound that it passes.
+    """The limits of one guest; reports each limit once when it is exceeded.
 
-    :param tell: called with the fault's word and a sentence.
+    :param tell: called with the name of the fault and a sentence.
     """
 
     tell: Callable[[str, str], None]
@@ -144,7 +144,7 @@ class Quota:
         self._lock = threading.Lock()
 
     def request(self) -> bool:
-        """Count a request; False when it is one too many."""
+        """Count a request; return False when it exceeds the limit."""
         with self._lock:
             now = time.monotonic()
             self._left = min(self.requests, self._left + (now - self._at) * self.per_second)
@@ -158,7 +158,7 @@ class Quota:
         return False
 
     def open_websocket(self) -> bool:
-        """Count a websocket; False when it is one too many."""
+        """Count a websocket; return False when it exceeds the limit."""
         with self._lock:
             if self._websockets < WEBSOCKETS:
                 self._websockets += 1
@@ -167,18 +167,18 @@ class Quota:
         return False
 
     def close_websocket(self) -> None:
-        """Count down one that :meth:`open_websocket` counted."""
+        """Uncount a websocket that :meth:`open_websocket` counted."""
         with self._lock:
             self._websockets -= 1
 
     def crowded(self) -> None:
-        """Note that the guest has as many connections open as it may."""
+        """Report that the guest has reached the limit of open connections."""
         self.passed(
             "connection-flood", f"the guest held {CONNECTIONS} connections open at the same time"
         )
 
     def wrote(self, service: str, size: int, status: int) -> None:
-        """Count what a request wants to be kept, and see how it was answered.
+        """Count the bytes that a request stores, and check its response.
 
         :param service: one of :data:`FULL`.
         :param size: bytes.
@@ -194,7 +194,7 @@ class Quota:
             )
 
     def passed(self, fault: str, text: str) -> None:
-        """Tell of a bound that was passed, once."""
+        """Report an exceeded limit, once."""
         with self._lock:
             if fault in self._passed:
                 return

@@ -1,8 +1,8 @@
-"""The way from the host to the addresses that Heat hands out.
+"""HTTP proxy from the host to the addresses that Heat hands out.
 
-Those addresses are the guests', 169.254.169.254; a client on the host that takes this as its
-``http_proxy`` reaches the same services by them, with the ``Host`` header that a signature was made
-for.  It leads nowhere else.
+Those addresses are the guests', 169.254.169.254; a client on the host with this as its
+``http_proxy`` reaches the same services at them, with the ``Host`` header for which a signature was
+made.  It reaches nothing else.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from hotplate.events.log import EventLog
 
 METADATA = "metadata"
 NAME = 255
-"""Characters of a host's name that are quoted."""
+"""Maximum length of a host's name in an error."""
 
 
 class Proxy(Front):
-    """The front of the proxy's listener: hands a request to the front of the service it is for.
+    """The front of the proxy's listener: passes a request to the front of its service.
 
     :param fronts: those of the host's listeners, by service.
-    :param host: the addresses of those, which are reached through the proxy as well: a client finds
-        them in the catalogue.
-    :param lift_limits: take bodies that the real services refuse.
+    :param host: their addresses, which are reached through the proxy as well, because a client
+        finds them in the catalogue.
+    :param lift_limits: accept bodies that the real services refuse.
     """
 
     def __init__(

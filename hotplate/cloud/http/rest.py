@@ -1,6 +1,6 @@
-"""What the JSON APIs of the cloud have in common: requests, answers, routes and pages.
+"""Common parts of the cloud's JSON APIs: requests, answers, routes and pages.
 
-A service makes a table of :class:`Routes`, and answers a WSGI request with :func:`respond`::
+A service creates a table of :class:`Routes`, and answers a WSGI request with :func:`respond`::
 
     routes: Routes[Grant] = Routes()
     routes.add("GET", "/v2.0/networks/{id}", show)
@@ -27,10 +27,10 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class HttpError(Exception):
-    """A request is answered with an error; ``str()`` is what it says.
+    """An error response; ``str()`` is the message.
 
-    :param kind: the error's own name where the service has one (Neutron's ``type``).
-    :param body: the whole JSON answer, where it is not in the service's own form.
+    :param kind: the error's own name if the service has one (Neutron's ``type``).
+    :param body: the whole JSON body, if it is not in the service's usual form.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class HttpError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """A request as a service reads it.
+    """A request to a service.
 
-    :param path: decoded, without a slash at its end; "" is the root.
+    :param path: decoded, without a trailing slash; "" is the root.
     :param query: name -> all values in their order.
     :param environ: the rest, WSGI's and the gateway's.
     :param parts: the parts of the path that a route names.
@@ -77,17 +77,17 @@ class Request:
         return self.parts[name]
 
     def header(self, name: str) -> str:
-        """Return a header's value, "" without it."""
+        """Return a header's value, "" when it is missing."""
         return str(self.environ.get("HTTP_" + name.upper().replace("-", "_"), ""))
 
     def one(self, name: str, default: str = "") -> str:
-        """Return the last value of a name in the query."""
+        """Return the last value of a query parameter."""
         return self.query.get(name, [default])[-1]
 
     def number(self, name: str, *, default: int, most: int) -> int:
-        """Return a number of the query, no more than ``most``.
+        """Return a query parameter as a number, at most ``most``.
 
-        :raises HttpError: 400, when it is no whole number from 0 on.
+        :raises HttpError: 400, when it is not a non-negative whole number.
         """
         text = self.one(name)
         if not text:
@@ -97,9 +97,9 @@ class Request:
         return min(int(text), most)
 
     def json(self) -> dict[str, Any]:
-        """Return the body; its size is bounded by the gateway.
+        """Return the body, whose size the gateway limits.
 
-        :raises HttpError: 400, when it is no JSON object.
+        :raises HttpError: 400, when it is not a JSON object.
         """
         raw = self.environ["wsgi.input"].read(int(self.environ.get("CONTENT_LENGTH") or 0))
         try:
@@ -113,9 +113,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request is answered with.
+    """The response to a request.
 
-    :param body: None is no body, ``bytes`` are sent as they are, all else as JSON.
+    :param body: None for no body; ``bytes`` are sent as they are, anything else as JSON.
     """
 
     status: int = 200
@@ -123,7 +123,7 @@ class Answer:
     headers: Headers = ()
 
     def send(self, start_response: StartResponse) -> list[bytes]:
-        """Send it as a WSGI application does."""
+        """Send the answer as a WSGI application does."""
         payload = self._payload()
         headers = list(self.headers)
         if self.body is not None and not any(name == "Content-Type" for name, _ in headers):
@@ -141,13 +141,13 @@ class Answer:
 
 
 class Routes(Generic[Caller]):
-    """Which handler answers which method and path; a handler is called with request and caller."""
+    """Maps methods and paths to handlers, which are called with request and caller."""
 
     def __init__(self) -> None:
         self._table: list[tuple[str, re.Pattern[str], Callable[[Request, Caller], Answer]]] = []
 
     def add(self, method: str, template: str, handler: Callable[[Request, Caller], Answer]) -> None:
-        """Let ``handler`` answer; a part of the path in braces is :meth:`Request.part`."""
+        """Add a handler; a part of the path in braces is available as :meth:`Request.part`."""
         names = re.split(r"\{(\w+)\}", template)
         pattern = "".join(
             f"(?P<{text}>[^/]+)" if index % 2 else re.escape(text)
@@ -156,9 +156,9 @@ class Routes(Generic[Caller]):
         self._table.append((method, re.compile(pattern), handler))
 
     def answer(self, request: Request, caller: Caller) -> Answer:
-        """Return the answer of the first route that fits.
+        """Return the answer of the first matching route.
 
-        :raises HttpError: 404 for a path that no route has, 405 for another method.
+        :raises HttpError: 404 for a path without a route, 405 for another method.
         """
         methods = []
         for method, pattern, handler in self._table:
@@ -185,7 +185,7 @@ def respond(
 ) -> list[bytes]:
     """Answer a WSGI request.
 
-    :param describe: makes the JSON of an error in the form of the service.
+    :param describe: returns the JSON of an error in the form of the service.
     :param headers: sent with every answer.
     """
     try:
@@ -201,7 +201,7 @@ def page(
 ) -> tuple[list[Row], bool]:
     """Return the rows after ``marker``, at most ``limit``, and whether there are more.
 
-    :param name: a row's id, which the marker is.
+    :param name: returns a row's id, with which the marker is compared.
     :raises HttpError: 400, when no row has that id.
     """
     start = 0

@@ -1,4 +1,4 @@
-"""Users, keys, tokens and trusts, for guests and clients by HTTP and for Heat in the process.
+"""Users, keys, tokens and trusts: over HTTP for guests and clients, in the process for Heat.
 
-Knows no other service.
+It knows no other service.
 """

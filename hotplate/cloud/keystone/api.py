@@ -1,4 +1,4 @@
-"""Keystone's v3 API over HTTP: as much of it as guests and command-line clients use."""
+"""Keystone's v3 API over HTTP: the part that guests and command-line clients use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _KeystoneHttpError(Exception):
 
 
 class KeystoneApi:
-    """The WSGI application.
+    """Keystone's WSGI application.
 
     :param signature_ttl: as :attr:`~hotplate.cloud.options.CloudOptions.signature_ttl`.
     """
@@ -119,7 +119,7 @@ class KeystoneApi:
         else:
             raise IdentityError(_UNAUTHORIZED)
         if not isinstance(scope, dict):
-            # "unscoped"; there is one project for a user, so it is used.
+            # "unscoped"; a user has one project, so it is used.
             scope = {}
         trust = (scope.get("OS-TRUST:trust") or {}).get("id", "")
         project = scope.get("project") or {}
@@ -139,7 +139,7 @@ class KeystoneApi:
     def _ec2tokens(
         self, environ: WSGIEnvironment, headers: list[tuple[str, str]]
     ) -> tuple[str, object]:
-        # OSSA-2025-002: only a service may ask whether a signature is good.
+        # OSSA-2025-002: only a service may ask whether a signature is valid.
         caller = self._caller(environ)
         if not {"service", "admin"} & set(caller.roles):
             raise _KeystoneHttpError(
@@ -163,7 +163,7 @@ class KeystoneApi:
         except IdentityError:
             raise IdentityError(_UNAUTHORIZED) from None
 
-    # -- what command-line clients look up --------------------
+    # -- look-ups of command-line clients --------------------
 
     def _resource(self, environ: WSGIEnvironment, path: str) -> tuple[str, Any]:
         caller = self._caller(environ)
@@ -217,7 +217,7 @@ class KeystoneApi:
 
 
 def app(identity: Identity, *, signature_ttl: int) -> WSGIApp:
-    """Keystone as a WSGI application."""
+    """Return Keystone as a WSGI application."""
     return KeystoneApi(identity, signature_ttl=signature_ttl)
 
 

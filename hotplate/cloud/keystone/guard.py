@@ -1,11 +1,11 @@
-"""Who calls an API, and whether they may: the part of keystonemiddleware and of a policy."""
+"""Authenticate and authorise callers of an API, as keystonemiddleware and a policy do."""
 
 from __future__ import annotations
 
 from hotplate.cloud.http.rest import HttpError, Request
 from hotplate.cloud.keystone.identity import Grant, Identity, IdentityError
 
-#: Roles of a project's people.  A stack user (``heat_stack_user``) has none of them.
+#: Roles of a project's users.  A stack user (``heat_stack_user``) has none of them.
 WRITERS = frozenset({"admin", "member"})
 READERS = WRITERS | {"reader"}
 
@@ -13,16 +13,16 @@ _UNAUTHORIZED = "The request you have made requires authentication."
 
 
 class Guard:
-    """Lets the people of a project in, and nobody else: a guest's own users are turned away."""
+    """Admits the users of a project only; the users of a guest are refused."""
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
 
     def check(self, request: Request) -> Grant:
-        """Return whose request it is, by its token.
+        """Return the grant of a request's token.
 
-        :raises HttpError: 401 without a good token, as keystonemiddleware answers; 403 for a role
-            that may not do it.
+        :raises HttpError: 401 without a valid token, as keystonemiddleware answers; 403 for a role
+            without the permission.
         """
         try:
             grant = self._identity.read_token(request.header("X-Auth-Token"))

@@ -1,7 +1,7 @@
-"""Heat's ``keystone_backend`` plug-in: the engine's way to Keystone, without HTTP.
+"""Heat's ``keystone_backend`` plug-in: the engine's access to Keystone, without HTTP.
 
-Heat makes one for each request context by the name of the class, so the identity it works on is
-set here once, by the cloud that runs in this process.
+Heat creates one for each request context by the name of the class, so the cloud that runs in this
+process sets their identity here once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _identity: Identity | None = None
 
 
 def use(identity: Identity | None) -> None:
-    """Let every later :class:`KeystoneBackend` work on ``identity``."""
+    """Set the identity of all :class:`KeystoneBackend` objects created later."""
     global _identity
     _identity = identity
 
@@ -36,7 +36,7 @@ class KeystoneBackend:
 
     @property
     def context(self) -> Any:
-        """The request context that this was made for."""
+        """The request context of this object."""
         context = self._context()
         assert context is not None
         return context
@@ -48,7 +48,7 @@ class KeystoneBackend:
 
     @property
     def client(self) -> Any:
-        """Keystone's own client: what a template names, such as a project, is looked up by it."""
+        """Keystone's own client, for look-ups of names in a template, such as projects."""
         from keystoneclient.v3 import client
 
         url = f"{self._identity.addresses.host['keystone']}/v3"
@@ -56,33 +56,33 @@ class KeystoneBackend:
 
     @property
     def v3_endpoint(self) -> str:
-        """Keystone as a guest reaches it; Heat puts it into what a guest reads."""
+        """Keystone's URL for guests; Heat puts it into data that a guest reads."""
         return guest_base("keystone") + "/v3"
 
     def server_keystone_endpoint_url(self, fallback_endpoint: str) -> str:  # noqa: ARG002
-        """Keystone as a server reaches it."""
+        """Return Keystone's URL for servers."""
         return self.v3_endpoint
 
     # -- stack domain --------------------
 
     def create_stack_domain_project(self, stack_name: str = "", stack_id: str = "") -> str:
-        """Return a project for the users of one stack."""
+        """Create a project for the users of one stack."""
         return self._identity.create_project(
             f"{self.context.project_id}-{stack_id or stack_name}"[:64]
         )
 
     def delete_stack_domain_project(self, project_id: str) -> None:
-        """Forget that project."""
+        """Delete that project."""
         self._identity.delete_project(project_id)
 
     def create_stack_domain_user(
         self, username: str, project_id: str, password: str | None = None
     ) -> str:
-        """Return a user for one server or deployment."""
+        """Create a user for one server or deployment."""
         return self._identity.create_stack_user(username, project_id, password)
 
     def delete_stack_domain_user(self, user_id: str, project_id: str) -> None:  # noqa: ARG002
-        """Forget that user."""
+        """Delete that user."""
         self._identity.delete_user(user_id)
 
     def disable_stack_domain_user(self, user_id: str, project_id: str) -> None:  # noqa: ARG002
@@ -90,11 +90,11 @@ class KeystoneBackend:
         self._identity.enable_user(user_id, enabled=False)
 
     def enable_stack_domain_user(self, user_id: str, project_id: str) -> None:  # noqa: ARG002
-        """Let that user in again."""
+        """Enable that user again."""
         self._identity.enable_user(user_id, enabled=True)
 
     def create_stack_domain_user_keypair(self, user_id: str, project_id: str) -> AccessKey:
-        """Return an EC2 key pair for that user."""
+        """Create an EC2 key pair for that user."""
         return self._identity.create_key(user_id, project_id)
 
     def delete_stack_domain_user_keypair(
@@ -103,7 +103,7 @@ class KeystoneBackend:
         project_id: str,  # noqa: ARG002
         credential_id: str,
     ) -> None:
-        """Forget that key pair."""
+        """Delete that key pair."""
         self._identity.delete_key(credential_id)
 
     def stack_domain_user_token(self, user_id: str, project_id: str, password: str) -> str:
@@ -114,23 +114,23 @@ class KeystoneBackend:
     # -- users and keys outside of the stack domain (AWS::IAM::*) --------------------
 
     def create_stack_user(self, username: str, password: str = "") -> str:
-        """Return a user in the stack owner's project."""
+        """Create a user in the stack owner's project."""
         return self._identity.create_stack_user(username, self.context.project_id, password)
 
     def delete_stack_user(self, user_id: str) -> None:
-        """Forget that user."""
+        """Delete that user."""
         self._identity.delete_user(user_id)
 
     def disable_stack_user(self, user_id: str) -> None:
-        """Keep that user out."""
+        """Disable that user."""
         self._identity.enable_user(user_id, enabled=False)
 
     def enable_stack_user(self, user_id: str) -> None:
-        """Let that user in again."""
+        """Enable that user again."""
         self._identity.enable_user(user_id, enabled=True)
 
     def create_ec2_keypair(self, user_id: str | None = None) -> AccessKey:
-        """Return a key pair for a user, the one of the context when none is named."""
+        """Create a key pair for a user, by default for the user of the context."""
         return self._identity.create_key(user_id or self.context.user_id, self.context.project_id)
 
     def get_ec2_keypair(
@@ -139,7 +139,7 @@ class KeystoneBackend:
         access: str | None = None,
         user_id: str | None = None,  # noqa: ARG002
     ) -> AccessKey | None:
-        """Return the key pair of that id or access key."""
+        """Return the key pair with that id or access key."""
         return self._identity.key(access=access or "", key_id=credential_id or "")
 
     def delete_ec2_keypair(
@@ -148,7 +148,7 @@ class KeystoneBackend:
         access: str | None = None,
         user_id: str | None = None,  # noqa: ARG002
     ) -> None:
-        """Forget that key pair."""
+        """Delete that key pair."""
         key = self._identity.key(access=access or "", key_id=credential_id or "")
         if key is not None:
             self._identity.delete_key(key.id)
@@ -156,7 +156,7 @@ class KeystoneBackend:
     # -- trusts --------------------
 
     def create_trust_context(self) -> Any:
-        """Return the context with a trust, by which the engine can act when the token is gone."""
+        """Return the context with a trust, so that the engine can act after the token ends."""
         from heat.common.context import RequestContext
 
         if self.context.trust_id:
@@ -169,7 +169,7 @@ class KeystoneBackend:
         return trust_context
 
     def regenerate_trust_context(self) -> Any:
-        """Return a context with a new trust in the place of the old one."""
+        """Return a context with a new trust that replaces the old one."""
         old = self.context.trust_id
         self.context.trust_id = None
         context = self.create_trust_context()
@@ -178,5 +178,5 @@ class KeystoneBackend:
         return context
 
     def delete_trust(self, trust_id: str) -> None:
-        """End a trust."""
+        """Delete a trust."""
         self._identity.delete_trust(trust_id)

@@ -1,4 +1,4 @@
-"""Users, projects, keys, tokens and trusts: what Heat and the guests know Keystone for."""
+"""Users, projects, keys, tokens and trusts: the parts of Keystone that Heat and guests use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT_DOMAIN = "default"
 STACK_DOMAIN = "heat"
 STACK_USER_ROLE = "heat_stack_user"
 
-#: service -> (type in the catalogue, what follows the base URL); ``%s`` is the project.
+#: service -> (type in the catalogue, path after the base URL); ``%s`` is the project.
 _CATALOG: dict[str, tuple[str, str]] = {
     "keystone": ("identity", "/v3"),
     "heat": ("orchestration", "/v1/%s"),
@@ -36,12 +36,12 @@ _CATALOG: dict[str, tuple[str, str]] = {
 
 
 class IdentityError(Exception):
-    """The request is refused; ``str()`` is Keystone's own sentence."""
+    """The request is refused; ``str()`` is Keystone's message."""
 
 
 @dataclass(frozen=True)
 class User:
-    """A user of the person who runs the cloud, or one that Heat made for a server or deployment."""
+    """The user who runs the cloud, or one that Heat created for a server or deployment."""
 
     id: str
     name: str
@@ -64,7 +64,7 @@ class AccessKey:
 
 @dataclass(frozen=True)
 class Credentials:
-    """How the owner of the cloud logs in."""
+    """The login of the owner of the cloud."""
 
     username: str
     password: str
@@ -76,7 +76,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Grant:
-    """What a good token stands for."""
+    """The rights that a valid token gives."""
 
     user: User
     project: str
@@ -88,14 +88,14 @@ class Grant:
 
 
 REVOKED = 10_000
-"""How many revoked tokens are remembered: the newest."""
+"""Number of revoked tokens that are remembered; older ones are dropped."""
 
 
 class Identity:
-    """Keystone's state and rules, without its HTTP.
+    """Keystone's state and rules, without HTTP.
 
-    Tokens are sealed with a key kept in the store, as Fernet tokens are: nothing is written when
-    one is issued, and they are good over a restart.
+    Tokens are sealed with a key in the store, as Fernet tokens are: nothing is written when one
+    is issued, and they are valid across a restart.
     """
 
     def __init__(self, store: Store, *, token_ttl: int) -> None:
@@ -104,7 +104,7 @@ class Identity:
         self._seal = store.setting("token_key", secrets.token_hex(32)).encode()
         self._revoked: dict[bytes, float] = {}
         self.addresses = Addresses({})
-        #: Seconds by which this Keystone's clock is off, asked at each judgement.
+        #: Clock skew of this Keystone in seconds, read at each check.
         self.skew: Callable[[], float] = lambda: 0.0
         self.owner = self._bootstrap("hotplate", ("admin", "member", "reader"))
         self.service = self._bootstrap("heat", ("service",))
@@ -150,11 +150,11 @@ class Identity:
         )
 
     def _digest(self, password: str) -> str:
-        # The passwords are long and random, made for one run; the key keeps them out of a copy.
+        # The passwords are long and random, for one run; the key protects them in a copy.
         return hmac.new(self._seal, password.encode(), hashlib.sha256).hexdigest()
 
     def create_project(self, name: str) -> str:
-        """Make a project in the stack domain; returns its id."""
+        """Create a project in the stack domain; return its id."""
         project = uuid.uuid4().hex
         self._store.write(
             "INSERT INTO hotplate_project VALUES (?, ?, ?)", project, name, STACK_DOMAIN
@@ -162,13 +162,13 @@ class Identity:
         return project
 
     def delete_project(self, project: str) -> None:
-        """Forget a project of the stack domain."""
+        """Delete a project of the stack domain."""
         self._store.write(
             "DELETE FROM hotplate_project WHERE id = ? AND domain = ?", project, STACK_DOMAIN
         )
 
     def project_name(self, project: str) -> str:
-        """Return the name of a project; its id when it is not known."""
+        """Return the name of a project, or its id when it is unknown."""
         row = self._store.row("SELECT name FROM hotplate_project WHERE id = ?", project)
         return str(row["name"]) if row else project
 
@@ -180,7 +180,7 @@ class Identity:
         return str(row["id"])
 
     def create_stack_user(self, name: str, project: str, password: str | None) -> str:
-        """Make a stack user, as Heat does for a server or a deployment; returns its id."""
+        """Create a stack user, as Heat does for a server or a deployment; return its id."""
         user_id = uuid.uuid4().hex
         self._insert_user(
             user_id,
@@ -193,7 +193,7 @@ class Identity:
         return user_id
 
     def delete_user(self, user_id: str) -> None:
-        """Forget a stack user and its keys."""
+        """Delete a stack user and its keys."""
         self._store.write("DELETE FROM hotplate_key WHERE user = ?", user_id)
         self._store.write("DELETE FROM hotplate_user WHERE id = ?", user_id)
 
@@ -204,7 +204,7 @@ class Identity:
         )
 
     def user(self, user_id: str) -> User | None:
-        """Return the user of that id."""
+        """Return the user with that id."""
         row = self._store.row("SELECT * FROM hotplate_user WHERE id = ?", user_id)
         if row is None:
             return None
@@ -218,14 +218,14 @@ class Identity:
         )
 
     def find_user(self, name: str) -> User | None:
-        """Return the user of that name."""
+        """Return the user with that name."""
         row = self._store.row("SELECT id FROM hotplate_user WHERE name = ?", name)
         return self.user(row["id"]) if row else None
 
     def check_password(self, user: User | None, password: str) -> User:
         """Return ``user`` if it is enabled and has this password.
 
-        :raises IdentityError: otherwise, without saying which of it was wrong.
+        :raises IdentityError: otherwise, without the reason.
         """
         refused = IdentityError("The request you have made requires authentication.")
         if user is None or not user.enabled:
@@ -240,7 +240,7 @@ class Identity:
     # -- EC2 keys ---------------------------------------------------------------------------
 
     def create_key(self, user: str, project: str) -> AccessKey:
-        """Make an EC2 key pair for a user in a project."""
+        """Create an EC2 key pair for a user in a project."""
         key = AccessKey(uuid.uuid4().hex, uuid.uuid4().hex, uuid.uuid4().hex, user, project)
         self._store.write(
             "INSERT INTO hotplate_key VALUES (?, ?, ?, ?, ?)",
@@ -253,22 +253,22 @@ class Identity:
         return key
 
     def key(self, *, access: str = "", key_id: str = "") -> AccessKey | None:
-        """Return the key pair of that access key or id."""
+        """Return the key pair with that access key or id."""
         row = self._store.row(
             "SELECT * FROM hotplate_key WHERE access = ? OR id = ?", access, key_id
         )
         return AccessKey(*row) if row else None
 
     def delete_key(self, key_id: str) -> None:
-        """Forget a key pair."""
+        """Delete a key pair."""
         self._store.write("DELETE FROM hotplate_key WHERE id = ?", key_id)
 
     def check_ec2(self, credentials: dict[str, Any], *, ttl: int) -> Grant:
-        """Whose request this is, by its EC2 signature.
+        """Return the grant of a request by its EC2 signature.
 
-        :param credentials: what a service sends to ``/v3/ec2tokens``.
-        :param ttl: seconds after its ``Timestamp`` in which a signature is good, 0 for ever.
-        :raises IdentityError: with the words of Keystone's ``ec2tokens``.
+        :param credentials: the credentials that a service sends to ``/v3/ec2tokens``.
+        :param ttl: seconds after its ``Timestamp`` in which a signature is valid, 0 for ever.
+        :raises IdentityError: with the messages of Keystone's ``ec2tokens``.
         """
         from keystoneclient.contrib.ec2 import utils as ec2
 
@@ -282,7 +282,7 @@ class Identity:
         good = self._matches(signer, credentials, str(signature))
         host = str(credentials.get("host", ""))
         if not good and ":" in host:
-            # Keystone tries once more without the port: old botos leave it out.
+            # Keystone tries again without the port, because old botos leave it out.
             signer = ec2.Ec2Signer(key.secret)
             good = self._matches(
                 signer, {**credentials, "host": host.partition(":")[0]}, str(signature)
@@ -303,7 +303,7 @@ class Identity:
     def _matches(signer: Any, credentials: dict[str, Any], signature: str) -> bool:
         try:
             made = signer.generate(credentials)
-        except Exception:  # the signer raises bare Exceptions for what it cannot sign
+        except Exception:  # the signer raises bare Exceptions for bad input
             return False
         return hmac.compare_digest(str(made).encode(), signature.encode())
 
@@ -322,7 +322,7 @@ class Identity:
     # -- trusts --------------------
 
     def create_trust(self, trustor: str, project: str, roles: tuple[str, ...]) -> str:
-        """Let Heat act for ``trustor`` in ``project``; returns the trust's id."""
+        """Let Heat act for ``trustor`` in ``project``; return the trust's id."""
         trust = uuid.uuid4().hex
         self._store.write(
             "INSERT INTO hotplate_trust VALUES (?, ?, ?, ?, ?)",
@@ -335,7 +335,7 @@ class Identity:
         return trust
 
     def delete_trust(self, trust: str) -> None:
-        """End a trust."""
+        """Delete a trust."""
         self._store.write("DELETE FROM hotplate_trust WHERE id = ?", trust)
 
     # -- tokens --------------------
@@ -343,7 +343,7 @@ class Identity:
     def grant(
         self, user: User, project: str = "", *, method: str = "password", trust: str = ""
     ) -> Grant:
-        """Rights of ``user`` in ``project``, or by ``trust`` those of the trustor.
+        """Return the rights of ``user`` in ``project``, or by ``trust`` those of the trustor.
 
         :raises IdentityError: when the user has none there.
         """
@@ -381,7 +381,7 @@ class Identity:
         return "gAAAAA" + base64.urlsafe_b64encode(mark + body).decode().rstrip("=")
 
     def read_token(self, token: str) -> Grant:
-        """Return what ``token`` stands for.
+        """Return the grant of ``token``.
 
         :raises IdentityError: when it is not one of ours, has expired, or its user is disabled.
         """
@@ -402,7 +402,7 @@ class Identity:
         return Grant(user, project, tuple(roles), issued, expires, trust, tuple(methods))
 
     def revoke(self, token: str) -> None:
-        """Let a token of ours stand for nothing any more, as long as this cloud runs.
+        """Revoke a token of ours, as long as this cloud runs.
 
         :raises IdentityError: as :meth:`read_token`.
         """
@@ -412,7 +412,7 @@ class Identity:
         self._revoked = dict([*kept[1 - REVOKED :], (mark, grant.expires)])
 
     def describe(self, grant: Grant, side: Side, *, catalog: bool = True) -> dict[str, object]:
-        """Return the body of a v3 token response, with the catalogue that ``side`` needs."""
+        """Return the body of a v3 token response, with the catalogue for ``side``."""
         project_domain = STACK_DOMAIN if STACK_USER_ROLE in grant.roles else DEFAULT_DOMAIN
         token: dict[str, object] = {
             "methods": list(grant.methods),
@@ -446,7 +446,7 @@ class Identity:
         return {"token": token}
 
     def catalog(self, project: str, side: Side) -> list[dict[str, Any]]:
-        """Return the services and their URLs as ``side`` reaches them."""
+        """Return the services and their URLs for ``side``."""
         inner = Side.GUEST if side is Side.GUEST else Side.HOST
         public = Side.HOST if side is Side.HOST else Side.GUEST
         entries = []
@@ -489,9 +489,9 @@ def _iso(seconds: float) -> str:
 
 
 def _split_token(token: str) -> tuple[bytes, bytes]:
-    """Return a token's seal and what it says.
+    """Return a token's seal and its contents.
 
-    :raises IdentityError: when it is none of ours.
+    :raises IdentityError: when it is not one of ours.
     """
     try:
         text = token.removeprefix("gAAAAA")
