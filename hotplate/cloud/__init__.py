@@ -1,5 +1,5 @@
-"""A real Heat and the rest of a cloud around it, in this process.
+"""A real Heat and the other services of a cloud, in this process.
 
-Knows no QEMU: whoever makes a :class:`~hotplate.cloud.cloud.Cloud` gives it a
+It knows no QEMU: the code that creates a :class:`~hotplate.cloud.cloud.Cloud` passes it a
 :class:`~hotplate.cloud.nova.compute.Compute` that boots servers.
 """

@@ -1,4 +1,4 @@
-"""The cloud as a whole: Heat and its neighbours, started together and stopped together."""
+"""The cloud as a whole: Heat and the other services, started and stopped together."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ from hotplate.events.kinds import GuestFlood, StackResource
 from hotplate.events.log import EventLog
 
 HOST_CONNECTIONS = 500
-"""How many connections the host's own clients may have open at once."""
+"""Maximum number of open connections of the host's own clients."""
 
 
 @dataclass(frozen=True, order=True)
 class StoodIn:
-    """Something a template asked for that is not really there.
+    """A resource of a template that is not real.
 
     :param kind: the resource type, or ``image``, ``flavor``, ``key pair``.
-    :param name: the resource's name in its template, or the name that was given.
+    :param name: the resource's name in its template, or the name of the image and the like.
     """
 
     kind: str
@@ -65,9 +65,9 @@ class StoodIn:
 
 
 class Cloud:
-    """A real Heat with what it needs around it, in this process.
+    """A real Heat with the services that it needs, in this process.
 
-    One at a time in a process.  Use it as a context manager::
+    There can be one at a time in a process.  Use it as a context manager::
 
         with Cloud(directory=path, compute=compute, events=EventLog()) as cloud:
             cloud.heat().stacks.create(stack_name="demo", template=template)
@@ -75,9 +75,9 @@ class Cloud:
     :param directory: holds the databases (``heat.db``, ``neighbours.db``) and Heat's log
         (``heat.log``); a cloud started on the same directory again resumes its stacks.
     :param compute: boots the servers.
-    :param events: what every request, signal and change of a resource is written to.
+    :param events: the log of every request, signal and change of a resource.
     :ivar proxy: the address of an ``http_proxy``, by which a client on the host reaches the
-        services at the addresses that guests have of them: those that Heat hands out for signals.
+        services at the addresses for guests, which Heat hands out for signals.
     """
 
     PORTS = PORTS
@@ -121,7 +121,7 @@ class Cloud:
         self.close()
 
     def close(self) -> None:
-        """Stop everything; the directory stays."""
+        """Stop everything; keep the directory."""
         self._closing = True
         self.faults.clear()
         self._exit.close()
@@ -180,7 +180,7 @@ class Cloud:
         self.identity.addresses = Addresses(self._host)
         keystone_backend.use(self.identity)
         self._exit.callback(keystone_backend.use, None)
-        # One of its own: the host's are answered few at a time, and each waits for the engine.
+        # A listener of its own: the host's answer few requests at a time, and each waits for Heat.
         engines = self._listener()
         heat = f"http://127.0.0.1:{engines.getsockname()[1]}"
         cloud_backend.use(
@@ -195,8 +195,8 @@ class Cloud:
         self._exit.callback(cloud_backend.use, cloud_backend.Used())
 
         self._serving = self._host_serving(options.threads)
-        # Heat answers nobody before the services that it asks have answered it: what asks Heat must
-        # not take the threads, nor the connections, that those answer with.
+        # Heat's answers wait for the services that it calls: requests to Heat must not take the
+        # threads, nor the connections, of those services.
         self._neighbours = self._host_serving(None)
         self._apps["keystone"] = keystone_api.app(
             self.identity, signature_ttl=options.signature_ttl
@@ -226,7 +226,7 @@ class Cloud:
         self._apps["neutron"] = neutron
         self._apps["nova"] = self._noticed(nova_api.app(self.servers, self.identity, self.store))
         self._apps["metadata"] = metadata_service.app(self.metadata, self.servers)
-        # Heat asks these itself while it starts and works.
+        # Heat itself calls these while it starts and works.
         first = ("keystone", "glance", "nova", "neutron", "swift", "zaqar", "zaqar-websocket")
         for name in first:
             self._exit.callback(
@@ -297,13 +297,13 @@ class Cloud:
         return listener
 
     def _host_serving(self, threads: int | None) -> Serving:
-        """Return what serves listeners of the host's until the cloud ends."""
+        """Serve listeners of the host until the cloud ends."""
         serving = Serving(
             events=self.events,
             threads=threads,
             connections=HOST_CONNECTIONS,
-            # Heat's clients would keep hundreds in a long session, and one that is closed for its
-            # idleness just as its next request is sent would end a run.
+            # Heat's clients would keep hundreds open in a long session, and closing an idle one
+            # just as its next request is sent would end a run.
             keep_alive=False,
             lift_limits=self.options.lift_limits,
         )
@@ -311,7 +311,7 @@ class Cloud:
         return serving
 
     def _serve_proxy(self) -> None:
-        """Lead clients of the host to the addresses that guests have of the services."""
+        """Start the proxy that leads clients of the host to the services' addresses for guests."""
         listener = self._listener()
         self.proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
         proxy = Proxy(
@@ -365,12 +365,12 @@ class Cloud:
         *listeners: Mapping[int, socket.socket],
         vendor_data: str = "",
     ) -> ExitStack:
-        """Answer one guest on listeners of its own; it is known by them.
+        """Answer one guest, identified by listeners of its own.
 
         :param listeners: for each of its interfaces, a port of :attr:`PORTS` -> a listening
             socket, TCP or unix, that the guest reaches at that port of 169.254.169.254.  They are
-            closed when the result is.  What the guest may do is counted over all of them.
-        :param vendor_data: a cloud-config that the guest finds in ``vendor_data.json``.
+            closed with the result.  The guest's limits count over all of them.
+        :param vendor_data: a cloud-config for the guest's ``vendor_data.json``.
         :return: closes the listeners when its ``with`` block, or ``close()`` of its stack, ends.
         """
         unknown = set().union(*listeners) - set(PORTS)
@@ -401,11 +401,11 @@ class Cloud:
         return served
 
     def notify(self) -> None:
-        """Let Heat's tasks look again: something happened that they may be waiting for."""
+        """Wake Heat's tasks, because there is news that they may be waiting for."""
         self.progress.notify()
 
     def _noticed(self, app: WSGIApp) -> WSGIApp:
-        """``app``, and the engine's tasks look again after each change it made."""
+        """Wrap ``app`` so that each change wakes the engine's tasks."""
 
         def noticed(environ: WSGIEnvironment, start_response: StartResponse) -> Any:
             result = app(environ, start_response)
@@ -425,7 +425,7 @@ class Cloud:
         return url
 
     def _doubt(self, error: Exception) -> None:
-        """Keep a failure of Heat's own: a stack that fails for it is no verdict on an image."""
+        """Record a failure of Heat itself: it makes a stack's failure no verdict on an image."""
         if not self._closing:
             self.events.doubt(error)
 
@@ -453,16 +453,16 @@ class Cloud:
 
     @property
     def endpoints(self) -> dict[str, str]:
-        """Service -> its URL on loopback, without a path."""
+        """The URLs of the services on loopback, without paths."""
         return dict(self._host)
 
     @property
     def credentials(self) -> Credentials:
-        """How a client on the host logs in."""
+        """The login for a client on the host."""
         return self.identity.owner
 
     def heat(self) -> Any:
-        """python-heatclient (v1), over HTTP on loopback."""
+        """Return a python-heatclient (v1), over HTTP on loopback."""
         from heatclient import client
         from keystoneauth1 import session
         from keystoneauth1.identity import v3
@@ -500,19 +500,19 @@ class Cloud:
         )
 
     def metadata_tree(self, server_id: str, *, config_drive: bool = True) -> dict[str, bytes]:
-        """Path -> content of what a server's config drive holds."""
+        """Return the files of a server's config drive: path -> content."""
         return self.metadata.tree(server_id, config_drive=config_drive)
 
     def taken_for_granted(self) -> list[StoodIn]:
-        """Return what of Neutron was made because templates name it and it was not there."""
+        """Return Neutron's resources that were created because templates name them."""
         return [StoodIn(kind, name) for kind, name in self.granted.names()]
 
     def stand_ins(self, stack: str) -> list[StoodIn]:
-        """Return what of a stack was accepted and not really there, nested stacks included.
+        """Return the parts of a stack that were accepted but are not real, with nested stacks.
 
         :param stack: the stack's name or id.
         :return: resources of services that do not run here or are not enforced, and the images,
-            flavors and key pairs its servers name.
+            flavors and key pairs that its servers name.
         """
         from hotplate.cloud.heat import stand_ins
 
@@ -540,7 +540,7 @@ class Cloud:
         return sorted(set(present))
 
     def _not_carried(self, resource: Any) -> StoodIn | None:
-        """Return the part of a router or a subnet that carries nothing; None for one that does."""
+        """Return the part of a router or subnet that carries no packets, or None."""
         kind, record_id = resource.resource_type, resource.physical_resource_id or ""
         records = self.networking.records
         if kind == "OS::Neutron::Router":
@@ -554,9 +554,9 @@ class Cloud:
         return None
 
     def copy_databases(self, directory: Path) -> None:
-        """Write consistent copies of the databases to ``directory``, as a cloud starts from them.
+        """Write consistent copies of the databases to ``directory``, from which a cloud can start.
 
-        Nothing may be in progress: the two files are copied one after the other.
+        Nothing may be in progress, because the two files are copied one after the other.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.store.copy_to(directory / "neighbours.db")

@@ -1,4 +1,4 @@
-"""What can be chosen about the embedded cloud."""
+"""Settings of the embedded cloud."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hotplate.cloud.glance.images import SessionImage
 class CloudOptions:
     """Settings of one :class:`~hotplate.cloud.cloud.Cloud`.
 
-    :param signature_ttl: seconds after its ``Timestamp`` in which an EC2 signature is good; 0 does
-        not check.  A real Keystone says 900 (``[credential] auth_ttl``).
-    :param token_ttl: seconds a Keystone token is good for.
+    :param signature_ttl: seconds after its ``Timestamp`` in which an EC2 signature is valid; 0
+        disables the check.  The default of a real Keystone is 900 (``[credential] auth_ttl``).
+    :param token_ttl: lifetime of a Keystone token in seconds.
     :param user_data_limit: Nova's limit on the user data, in base64 characters.
     :param request_limit: Nova's limit on the body of the request that creates a server, in bytes;
-        0 does not check (``osapi_max_request_body_size`` was 114688).
-    :param lift_limits: take requests that Heat, Keystone, Zaqar and Swift refuse by their defaults
+        0 disables the check (``osapi_max_request_body_size`` was 114688).
+    :param lift_limits: accept requests that Heat, Keystone, Zaqar and Swift refuse by default
         because they are too large (:mod:`hotplate.cloud.http.limits`).
-    :param environment_dir: environments every stack gets, as Heat's own ``environment_dir``.
-    :param network_data: serve ``network_data.json``; off, because what it says replaces DHCP.
-    :param threads: how many requests of the host's Heat answers at once.
-    :param public_key: the OpenSSH public key of each key pair that a template names and nobody
-        made.
-    :param images: the images of the host's that Glance has from the start.
-    :param images_by_name: a server boots the one of them that it names, and no other name is good.
+    :param environment_dir: environments for every stack, as Heat's own ``environment_dir``.
+    :param network_data: serve ``network_data.json``; off by default, because it replaces DHCP.
+    :param threads: number of the host's requests that Heat answers at once.
+    :param public_key: the OpenSSH public key of each key pair that a template names and no user
+        created.
+    :param images: the host's images that Glance has initially.
+    :param images_by_name: servers boot the one of them that they name, and other names are refused.
     """
 
     signature_ttl: int = 0

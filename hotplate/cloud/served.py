@@ -1,4 +1,4 @@
-"""What Heat serves to a server, read for those who want to know what is expected of it.
+"""Read the metadata that Heat serves to a server, to learn its expected deployments.
 
 The format is Heat's: the configs of ``software_deployments/metadata/SERVER`` with their
 ``deploy_*`` inputs (heat/engine/resources/openstack/heat/software_deployment.py).
@@ -14,33 +14,33 @@ from hotplate.events.expected import ExpectedDeployment, Transport
 
 
 class Named(Protocol):
-    """Who knows where a resource stands."""
+    """Protocol for looking up a resource's label."""
 
     def label(self, stack_id: str, resource: str) -> str:
-        """Return the name of a resource of a stack, with those that it is nested in."""
+        """Return the name of a stack's resource, prefixed by the names of its parents."""
         ...
 
 
 class Labels:
-    """Names resources with those that they are nested in: ``servers.0.deployment``."""
+    """Labels resources by their names and their parents': ``servers.0.deployment``."""
 
     def __init__(self) -> None:
         self._prefixes: dict[str, str] = {}
 
     def learn(self, stack: Any) -> None:
-        """Take in a stack of Heat's engine."""
+        """Add a stack of Heat's engine."""
         if stack.id in self._prefixes:
             return
         outer = self._prefixes.get(stack.owner_id, "")
         self._prefixes[stack.id] = f"{outer}{stack.parent_resource_name}." if stack.owner_id else ""
 
     def label(self, stack_id: str, resource: str) -> str:
-        """Return the name of a resource of a stack."""
+        """Return the label of a stack's resource."""
         return f"{self._prefixes.get(stack_id, '')}{resource}"
 
 
 def deployments(configs: Iterable[Mapping[str, object]], labels: Named) -> list[ExpectedDeployment]:
-    """Return what a server is to do with the configs that Heat serves to it."""
+    """Return the deployments that a server is expected to run, by the configs that Heat serves."""
     return [_deployment(config, labels) for config in configs]
 
 
@@ -63,7 +63,7 @@ def _deployment(config: Mapping[str, Any], labels: Named) -> ExpectedDeployment:
 
 
 def _signal(inputs: Mapping[str, object], stack_path: str, resource: str) -> str:
-    """Return the part of a path that identifies a signal, without the query and its secrets."""
+    """Return the part of a URL path that identifies a signal, without the query and its secrets."""
     transport = inputs.get("deploy_signal_transport")
     if transport == Transport.NONE:
         return ""

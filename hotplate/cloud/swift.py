@@ -1,6 +1,6 @@
-"""An object store with TempURLs, as Swift's ``tempurl`` and ``proxy`` answer.
+"""An object store with TempURLs that answers as Swift's ``tempurl`` and ``proxy`` do.
 
-Heat's own swiftclient uses it with a token; a guest with nothing but a signed URL.
+Heat's own swiftclient uses it with a token; a guest uses only a signed URL.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 from hotplate.cloud.swift_objects import MANIFEST, StoredObject, SwiftError, bad_request
 
-#: Length of the hexadecimal signature -> its hash.
+#: Length of the hexadecimal signature -> its hash function.
 _DIGESTS = {40: "sha1", 64: "sha256", 128: "sha512"}
-#: A signature for the key also allows these methods.
+#: method -> other methods whose signature also allows it.
 _ALSO = {"HEAD": ("GET", "PUT", "POST", "DELETE")}
 
 _UNAUTHORIZED = (
@@ -37,9 +37,9 @@ _UNAUTHORIZED = (
     b"access the document you requested.</p></html>",
 )
 _CONTAINER_HEADERS = frozenset({"x-container-read", "x-versions-location"})
-"""What a container keeps beside its metadata."""
+"""Headers of a container that are stored beside its metadata."""
 _NOT_BY_TEMP_URL = ("HTTP_X_OBJECT_MANIFEST", "HTTP_X_COPY_FROM")
-"""With these an address for one object would lead to others (``tempurl`` of Swift)."""
+"""Headers with which the URL of one object would reach others (``tempurl`` of Swift)."""
 _BAD_TEMPURL = ("401 Unauthorized", b"401 Unauthorized: Temp URL invalid\n")
 _NOT_FOUND = (
     "404 Not Found",
@@ -48,7 +48,7 @@ _NOT_FOUND = (
 
 
 class SwiftApi:
-    """The WSGI application."""
+    """Swift's WSGI application."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class SwiftApi:
             return self._container(environ, start_response, (account, container))
         return self._account(environ, start_response, account)
 
-    # -- who may --------------------
+    # -- authorisation --------------------
 
     def _refusal(
         self,
@@ -133,7 +133,7 @@ class SwiftApi:
         return None
 
     def _temp_url_keys(self, account: str, container: str) -> list[str]:
-        """Return the keys that a TempURL may be signed with: the account's and the container's."""
+        """Return the keys that may sign a TempURL: the account's and the container's."""
         places = {"account": self._headers(account), "container": self._headers(account, container)}
         return [
             key
@@ -148,7 +148,7 @@ class SwiftApi:
         given = _signature(query.get("temp_url_sig", [""])[0])
         expires = query.get("temp_url_expires", [""])[0]
         digest = _DIGESTS.get(len(given))
-        # A time is at most as long as the largest that Swift's own integers take.
+        # Longer times do not fit into Swift's own integers.
         if digest is None or not re.fullmatch("[0-9]{1,18}", expires):
             return False
         if int(expires) <= time.time() + self._skew():
@@ -172,7 +172,7 @@ class SwiftApi:
         return dict(json.loads(row["headers"])) if row else {}
 
     def _keep_headers(self, environ: WSGIEnvironment, account: str, container: str = "") -> None:
-        """Keep metadata; an empty value takes one away, and so does ``X-Remove-``."""
+        """Store metadata; an empty value or ``X-Remove-`` deletes one."""
         self._check_room(account)
         level = "container" if container else "account"
         with self._store.transaction():
@@ -186,7 +186,7 @@ class SwiftApi:
                     kept[name] = value
                 else:
                     kept.pop(name, None)
-            # As Swift does (validate_metadata in swift/common/db.py), of all that was ever sent.
+            # As Swift does (validate_metadata in swift/common/db.py), over all that was ever sent.
             if not self._lift_limits and (why := _too_much_metadata(kept)):
                 raise bad_request(why)
             self._store.write(
@@ -302,7 +302,7 @@ class SwiftApi:
         return self._get(environ, start_response, place, stored)
 
     def _look_up(self, place: tuple[str, str, str]) -> StoredObject | None:
-        """Return an object; one whose time is over is removed."""
+        """Return an object, but remove it when it has expired."""
         row = self._store.row(
             "SELECT data, type, etag, modified, headers FROM hotplate_object"
             " WHERE account = ? AND container = ? AND name = ?",
@@ -319,7 +319,7 @@ class SwiftApi:
     def _content(
         self, place: tuple[str, str, str], stored: StoredObject, query: dict[str, list[str]]
     ) -> tuple[bytes, str]:
-        """Return what an object is read as, and its tag: of a manifest, its segments in a row."""
+        """Return an object's content and its tag; a manifest's content is that of its segments."""
         manifest = stored.headers.get(MANIFEST, "")
         if not manifest or "get" in query.get("multipart-manifest", ()):
             return stored.data, stored.etag
@@ -373,7 +373,7 @@ class SwiftApi:
     def _post(
         self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str, str]
     ) -> list[bytes]:
-        """Put other metadata in the place of an object's own."""
+        """Replace an object's metadata."""
         self._check_room(place[0])
         self._store.write(
             "UPDATE hotplate_object SET headers = ?, type = coalesce(?, type), modified = ?"
@@ -387,7 +387,7 @@ class SwiftApi:
 
     @staticmethod
     def _copied(environ: WSGIEnvironment, place: tuple[str, str, str]) -> tuple[str, str, str]:
-        """Make a PUT of a COPY; returns where the copy goes."""
+        """Turn a COPY into a PUT; return the destination."""
         account, container, name = place
         wanted = environ.get("HTTP_DESTINATION", "")
         to, _, new = unquote(wanted).lstrip("/").partition("/")
@@ -400,9 +400,9 @@ class SwiftApi:
         return account, to, new
 
     def _source(self, environ: WSGIEnvironment, place: tuple[str, str, str]) -> StoredObject | None:
-        """Return the object that a PUT copies, its segments in a row; None when it copies none.
+        """Return the object that a PUT copies, with its segments joined; None when it copies none.
 
-        :raises SwiftError: 404, when it is not there.
+        :raises SwiftError: 404, when it does not exist.
         """
         wanted = environ.get("HTTP_X_COPY_FROM")
         if wanted is None:
@@ -479,7 +479,7 @@ class SwiftApi:
     def _check_put(self, environ: WSGIEnvironment, place: tuple[str, str, str], etag: str) -> None:
         """Refuse an upload whose conditions do not hold.
 
-        :raises SwiftError: 422 for another checksum, 412 when it is there and must not be.
+        :raises SwiftError: 422 for another checksum, 412 when the object exists and must not.
         """
         given = environ.get("HTTP_ETAG", "").strip('"').lower()
         if given not in ("", etag):
@@ -495,7 +495,7 @@ class SwiftApi:
             raise SwiftError("412 Precondition Failed", "")
 
     def _check_quota(self, headers: dict[str, str], place: tuple[str, str, str], size: int) -> None:
-        """Refuse an object that a container has no room for (``container_quotas`` of Swift).
+        """Refuse an object that exceeds the quota of its container (``container_quotas`` of Swift).
 
         :raises SwiftError: 413.
         """
@@ -512,7 +512,7 @@ class SwiftApi:
                 raise SwiftError("413 Request Entity Too Large", "Upload exceeds quota.")
 
     def _drop_expired(self, account: str, container: str) -> None:
-        """Remove the objects of a container whose time is over."""
+        """Remove the expired objects of a container."""
         rows = self._store.rows(
             "SELECT name, headers FROM hotplate_object"
             " WHERE account = ? AND container = ? AND headers LIKE '%\"x-delete-at\"%'",
@@ -533,9 +533,9 @@ class SwiftApi:
             raise SwiftError("413 Request Entity Too Large", "Upload exceeds quota.")
 
     def _keep_version(self, place: tuple[str, str, str], versions: str) -> None:
-        """Move the present object to where its older versions are (``X-Versions-Location``)."""
+        """Move the present object to the container of older versions (``X-Versions-Location``)."""
         account, container, name = place
-        # The length as three hexadecimal digits, the name, a slash and a time that sorts.
+        # The length as three hexadecimal digits, the name, a slash and a sortable time.
         kept = f"{len(name):03x}{name}/{time.time():016.5f}"
         self._store.write(
             "UPDATE hotplate_object SET container = ?, name = ?"
@@ -581,12 +581,12 @@ def app(
     skew: Callable[[], float] = lambda: 0.0,
     lift_limits: bool = False,
 ) -> WSGIApp:
-    """Swift as a WSGI application."""
+    """Return Swift as a WSGI application."""
     return SwiftApi(store, identity, skew=skew, lift_limits=lift_limits)
 
 
 def too_large(environ: WSGIEnvironment, container: str, name: str) -> str:
-    """Why Swift refuses a name or the metadata of a request, "" when it does not.
+    """Return why Swift refuses a name or the metadata of a request, "" when it accepts them.
 
     Source: ``check_metadata``, ``check_container_format`` and ``check_object_creation`` in
     ``swift/common/constraints.py``, and the container controller of its proxy.
@@ -612,7 +612,7 @@ def too_large(environ: WSGIEnvironment, container: str, name: str) -> str:
 
 
 def _too_much_metadata(headers: Mapping[str, str]) -> str:
-    """Why Swift refuses the metadata among headers together, "" when it does not."""
+    """Return why Swift refuses the total metadata among headers, "" when it accepts it."""
     meta = {key.partition("-meta-")[2]: value for key, value in headers.items() if "-meta-" in key}
     if len(meta) > limits.SWIFT_META_COUNT:
         return f"Too many metadata items; max {limits.SWIFT_META_COUNT}"
@@ -622,7 +622,7 @@ def _too_much_metadata(headers: Mapping[str, str]) -> str:
 
 
 def _signature(text: str) -> str:
-    """Return a signature in hexadecimal, whether it came so or as ``sha512:<URL-safe base64>``."""
+    """Return a signature in hexadecimal, also when given as ``sha512:<URL-safe base64>``."""
     _, colon, encoded = text.partition(":")
     if not colon:
         return text.lower()
@@ -652,7 +652,7 @@ def _of_row(row: Any) -> StoredObject:
 
 
 def _listed_time(seconds: float) -> str:
-    """Return a time as listings have it."""
+    """Return a time in the format of listings."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 

@@ -1,4 +1,4 @@
-"""An object as Swift keeps and answers it: its headers, parts of it, conditions and listings.
+"""An object of Swift: its headers, ranges, conditions and listings.
 
 The rules are those of ``swift/obj/server.py``, ``swift/common/constraints.py`` and of swob, Swift's
 own WebOb.
@@ -30,15 +30,15 @@ KEPT = frozenset(
         MANIFEST,
     }
 )
-"""Headers that an object keeps beside its metadata (``allowed_headers`` of the object server)."""
+"""Headers that are stored beside an object's metadata (``allowed_headers`` of its server)."""
 
 SEGMENTS = 64 << 20
-"""Bytes of a dynamic large object that are answered: an answer is made in memory."""
+"""Maximum size of a dynamic large object, because a response is built in memory."""
 LISTED = 10_000
-"""How many entries a listing has at most (``container_listing_limit``)."""
+"""Maximum number of entries in a listing (``container_listing_limit``)."""
 TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
 
-# "symlink=get" is none: swiftclient asks so for each object that it deletes.
+# "symlink=get" is not among them: swiftclient sends it with each deletion of an object.
 NOT_HERE_QUERIES = frozenset({"bulk-delete", "extract-archive", "path", "version-id", "versions"})
 NOT_HERE_HEADERS = frozenset(
     {
@@ -55,15 +55,15 @@ NOT_HERE_HEADERS = frozenset(
         "x-versions-enabled",
     }
 )
-"""Words of Swift's that would be without an effect here."""
+"""Headers of Swift that would have no effect here."""
 READ_ACLS = frozenset({".r:*", ".rlistings"})
-"""There is one project: nobody else could be let in than everybody."""
+"""The accepted ACLs: there is one project, so access can only be given to everybody."""
 
 
 class SwiftError(Exception):
-    """A request is refused.
+    """The request is refused.
 
-    :param status: ``400 Bad Request``; ``str()`` is the body.
+    :param status: such as ``400 Bad Request``; ``str()`` is the body.
     """
 
     def __init__(self, status: str, body: str, headers: Sequence[tuple[str, str]] = ()) -> None:
@@ -73,12 +73,12 @@ class SwiftError(Exception):
 
 
 def bad_request(text: str) -> SwiftError:
-    """Return the error for a request that is wrong in itself."""
+    """Return the error for an invalid request."""
     return SwiftError("400 Bad Request", text)
 
 
 def check_supported(environ: WSGIEnvironment, query: Mapping[str, list[str]]) -> None:
-    """Refuse what would be accepted without an effect.
+    """Refuse headers and parameters that would have no effect.
 
     :raises SwiftError: 400.
     """
@@ -105,7 +105,7 @@ class StoredObject:
     """An object.
 
     :param modified: seconds since the epoch.
-    :param headers: its metadata and what else it keeps, by name in lower case.
+    :param headers: its metadata and other stored headers, by name in lower case.
     """
 
     data: bytes
@@ -116,16 +116,16 @@ class StoredObject:
 
     @property
     def has_expired(self) -> bool:
-        """Whether its ``X-Delete-At`` has passed."""
+        """True when its ``X-Delete-At`` has passed."""
         return has_expired(self.headers)
 
     @property
     def last_modified(self) -> int:
-        """When it was changed; Swift rounds up, so that it is never older than it says."""
+        """The time of its last change; Swift rounds up, so that it is never older than it says."""
         return int(self.modified) + 1
 
     def shown(self) -> list[tuple[str, str]]:
-        """Return its headers, but for those of its content."""
+        """Return its headers, except those of its content."""
         return [
             *((name.title(), value) for name, value in self.headers.items()),
             ("Last-Modified", formatdate(self.last_modified, usegmt=True)),
@@ -135,7 +135,7 @@ class StoredObject:
 
 
 def has_expired(headers: Mapping[str, str]) -> bool:
-    """Whether an object with these headers is to be gone by now."""
+    """Return True when an object with these headers has expired."""
     return DELETE_AT in headers and int(headers[DELETE_AT]) <= time.time()
 
 
@@ -149,9 +149,9 @@ def headers_of(environ: WSGIEnvironment) -> dict[str, str]:
 
 
 def kept_headers(environ: WSGIEnvironment) -> dict[str, str]:
-    """Return what an object keeps of the headers of a PUT or POST.
+    """Return the headers of a PUT or POST that are stored with an object.
 
-    :raises SwiftError: 400, for a time or a manifest that is none.
+    :raises SwiftError: 400, for an invalid time or manifest.
     """
     asked = headers_of(environ)
     kept = {
@@ -172,7 +172,7 @@ def kept_headers(environ: WSGIEnvironment) -> dict[str, str]:
 
 
 def segments(manifest: str) -> tuple[str, str, str]:
-    """Return the container of a manifest's segments, a slash, and how their names begin."""
+    """Return the container of a manifest's segments, a slash, and the prefix of their names."""
     return unquote(manifest).lstrip("/").partition("/")
 
 
@@ -182,15 +182,15 @@ def _seconds(name: str, text: str) -> int:
     return int(text)
 
 
-# -- what is answered of an object --------------------
+# -- responses --------------------
 
 
 def byte_range(environ: WSGIEnvironment, size: int, etag: str) -> tuple[int, int] | None:
-    """Return where the part that is asked for begins and ends; None is the whole.
+    """Return the start and end of the requested range; None for the whole object.
 
-    Of several ranges none is answered by itself, as HTTP allows.
+    A request for several ranges gets the whole object, as HTTP allows.
 
-    :raises SwiftError: 416, when it is not there.
+    :raises SwiftError: 416, when the range is outside the object.
     """
     if environ.get("HTTP_IF_RANGE", etag).strip('"') != etag:
         return None
@@ -214,7 +214,7 @@ def byte_range(environ: WSGIEnvironment, size: int, etag: str) -> tuple[int, int
 
 
 def failed_condition(environ: WSGIEnvironment, stored: StoredObject, etag: str) -> str:
-    """Return the status of a GET or HEAD whose conditions do not hold, "" when they do."""
+    """Return the error status of a GET or HEAD whose conditions do not hold, "" when they do."""
 
     def names(header: str) -> bool:
         tags = {each.strip().strip('"') for each in environ[header].split(",")}
@@ -243,9 +243,9 @@ def _moment(text: str) -> float | None:
 def by_temp_url(
     headers: Sequence[tuple[str, str]], query: Mapping[str, list[str]], name: str
 ) -> list[tuple[str, str]]:
-    """Return the headers of an object for one who has a TempURL (``tempurl`` of Swift).
+    """Return the headers of an object for a user of a TempURL (``tempurl`` of Swift).
 
-    Metadata is not for everybody, and a browser is told to save the object.
+    They omit non-public metadata, and make a browser save the object.
     """
     private = [each for each in headers if not _is_private(each[0])]
     present = [value for header, value in private if header == "Content-Disposition"]
@@ -261,7 +261,7 @@ def by_temp_url(
         plain = quote(filename, safe=" /")
         disposition = f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{quote(filename)}"
     expires = int(query["temp_url_expires"][0])
-    # The largest time that a date is written of.
+    # The latest time that can be formatted as a date.
     moment = formatdate(min(expires, 253402300799), usegmt=True)
     return [*kept, ("Content-Disposition", disposition), ("Expires", moment)]
 
@@ -275,9 +275,9 @@ def _is_private(header: str) -> bool:
 
 
 def listing_is_json(environ: WSGIEnvironment, query: Mapping[str, list[str]]) -> bool:
-    """Whether a listing is JSON, which the query says before ``Accept`` does; else it is text.
+    """Return True when a listing is JSON rather than text; the query overrides ``Accept``.
 
-    :raises SwiftError: 406 for XML and whatever else there is not.
+    :raises SwiftError: 406 for XML and other unsupported types.
     """
     wanted = query.get("format", [""])[0].lower()
     if wanted and wanted != "xml":
@@ -307,9 +307,9 @@ def _quality(accepted: str) -> float:
 def listed(
     entries: Sequence[dict[str, Any]], query: Mapping[str, list[str]]
 ) -> list[dict[str, Any]]:
-    """Return the entries of a listing that are asked for, each with a ``name`` or a ``subdir``.
+    """Return the requested entries of a listing, each with a ``name`` or a ``subdir``.
 
-    :raises SwiftError: 412 for more than a listing has.
+    :raises SwiftError: 412 for a limit above the maximum.
     """
 
     def one(name: str) -> str:
@@ -328,7 +328,7 @@ def listed(
 
 
 def name_of(entry: Mapping[str, Any]) -> str:
-    """Return what an entry of a listing is called."""
+    """Return the name of an entry of a listing."""
     return str(entry.get("name") or entry["subdir"])
 
 

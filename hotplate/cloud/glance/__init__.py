@@ -1,4 +1,4 @@
-"""Glance's part: the images of the session, and those that somebody uploads.
+"""Glance: the images of the session, and uploaded ones.
 
-What is uploaded is kept in a file, within bounds, as long as the session.
+Uploads are stored in a file, within limits, as long as the session.
 """

@@ -27,7 +27,7 @@ _PATCH = "application/openstack-images-v2.1-json-patch"
 
 
 class GlanceApi:
-    """The WSGI application."""
+    """Glance's WSGI application."""
 
     def __init__(self, images: Images, identity: Identity) -> None:
         self._images = images
@@ -198,7 +198,7 @@ class GlanceApi:
         self._mine(request, caller)
         return Answer(body={"members": [], "schema": "/v2/schemas/members"})
 
-    # -- what there is --------------------
+    # -- versions and schemas --------------------
 
     def _schema(self, request: Request, _caller: Grant) -> Answer:
         name = request.part("name")
@@ -212,16 +212,16 @@ class GlanceApi:
 
 
 def app(images: Images, identity: Identity) -> WSGIApp:
-    """Glance as a WSGI application."""
+    """Return Glance as a WSGI application."""
     return GlanceApi(images, identity)
 
 
 def _page(status: int, message: str) -> HttpError:
-    """Return an answer in the form of Glance's errors, which are pages."""
+    """Return an error in the form of Glance's, which are HTML pages."""
     title = f"{status} {HTTPStatus(status).phrase}"
     text = (
         f"<html>\n <head>\n  <title>{title}</title>\n </head>\n <body>\n  <h1>{title}</h1>\n"
-        # Clients show it as it is: no quote is written in another way than it must be.
+        # Clients show it unparsed, so only the necessary characters are escaped.
         f"  {html.escape(message, quote=False)}<br /><br />\n\n\n </body>\n</html>"
     )
     headers = (("Content-Type", "text/html; charset=UTF-8"),)
@@ -328,7 +328,7 @@ def _operations(request: Request) -> list[Values]:
 
 
 def _changes(image: Values, operations: list[Values]) -> tuple[Values, set[str]]:
-    """Return what operations of a JSON patch set, and what they remove."""
+    """Return the properties that a JSON patch sets, and those that it removes."""
     changes: Values = {}
     drop: set[str] = set()
     for each in operations:

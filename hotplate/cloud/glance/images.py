@@ -1,4 +1,4 @@
-"""Which images there are, and where their data lies."""
+"""The images, and the files with their data."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
 
 Values: TypeAlias = dict[str, Any]
-"""An image as Glance's JSON has it."""
+"""An image in the form of Glance's JSON."""
 
 IMAGES = 500
-"""How many images there may be."""
+"""Maximum number of images."""
 CHUNK = 1 << 20
 UNDER_TEST = "the image under test"
-"""What templates of hotplate's own call the first image of a session, whatever its name is."""
+"""Alias of a session's first image in hotplate's own templates."""
 
 
 class GlanceError(Exception):
-    """A request is refused; ``status`` and ``str()`` are what Glance says."""
+    """The request is refused; ``status`` and ``str()`` are Glance's answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -35,12 +35,12 @@ class GlanceError(Exception):
 
 @dataclass(frozen=True)
 class SessionImage:
-    """An image of the host's that a session is about.
+    """An image of the host that is used in a session.
 
-    :param name: what templates and clients call it.
+    :param name: its name in templates and for clients.
     :param path: the file.
     :param disk_format: ``qcow2`` or ``raw``.
-    :param virtual_size: bytes of the disk that a guest sees.
+    :param virtual_size: size in bytes of the disk that a guest sees.
     """
 
     name: str
@@ -50,12 +50,12 @@ class SessionImage:
 
     @property
     def id(self) -> str:
-        """The id of the image: the same in every session."""
+        """The id of the image, the same in every session."""
         return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.name}.image.hotplate"))
 
 
 def no_such_image(name: str, images: Iterable[SessionImage]) -> str:
-    """Return what is said to who asks for an image that no server can boot.
+    """Return the message for a request for an image that no server can boot.
 
     >>> no_such_image("db", [SessionImage("web", Path("web.raw"), "raw")])
     'there is no image "db" to boot; there are "web"'
@@ -67,11 +67,11 @@ def no_such_image(name: str, images: Iterable[SessionImage]) -> str:
 class Images:
     """The images of one cloud.
 
-    :param directory: where uploaded data goes; made when it is needed.
-    :param session: images that are there from the start; nobody can change or remove them.
-    :param owner: the project they belong to.
-    :param by_name: servers boot the image of the session that they name, and no other name is
-        good; without it every name is.
+    :param directory: folder for uploaded data; created when it is needed.
+    :param session: the initial images, which cannot be changed or removed.
+    :param owner: the project that owns them.
+    :param by_name: servers boot the session's image that they name, and other names are refused;
+        otherwise every name is accepted.
     """
 
     def __init__(
@@ -91,19 +91,19 @@ class Images:
         self._forget_lost()
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All that the ``with`` block changes is kept, or nothing; nobody comes between."""
+        """Store all changes of the ``with`` block, or none, isolated from other threads."""
         return self._store.transaction()
 
-    # -- what there is --------------------
+    # -- look-ups --------------------
 
     def all(self) -> list[Values]:
-        """All images, those of the session first, then the newest first."""
+        """Return all images: those of the session first, then the newest first."""
         rows = self._store.rows("SELECT body FROM hotplate_image ORDER BY number DESC")
         made = [json.loads(row["body"]) for row in rows]
         return [*self._shown.values(), *made]
 
     def get(self, image_id: str) -> Values:
-        """Return the image of that id.
+        """Return the image with that id.
 
         :raises GlanceError: 404, when there is none.
         """
@@ -115,13 +115,13 @@ class Images:
         return json.loads(row["body"])  # type: ignore[no-any-return]
 
     def path(self, image: Values) -> Path | None:
-        """Return the file with an image's data; None while there is none."""
+        """Return the file with an image's data; None when it has no data."""
         if image["id"] in self._session:
             return self._session[image["id"]].path
         return self._file(image["id"]) if image["status"] == "active" else None
 
     def refusal(self, reference: str) -> str:
-        """Return why no server can boot an image, a sentence; "" when one can.
+        """Return the reason why no server can boot an image, as a sentence; "" when one can.
 
         :param reference: a name or an id.
         """
@@ -131,12 +131,12 @@ class Images:
             return ""
         return no_such_image(reference, session)
 
-    # -- what changes --------------------
+    # -- changes --------------------
 
     def create(self, values: Values, owner: str) -> Values:
-        """Make an image without data.
+        """Create an image without data.
 
-        :raises GlanceError: 409 for an id that is taken, 413 for one image too many.
+        :raises GlanceError: 409 for an id in use, 413 when there are too many images.
         """
         image = {**_new(owner), **values}
         taken = {each["id"] for each in self.all()}
@@ -150,7 +150,7 @@ class Images:
         return image
 
     def change(self, image: Values, changes: Values, *, drop: Iterable[str] = ()) -> Values:
-        """Keep an image with changes, and without the properties ``drop``.
+        """Change an image, and remove its properties ``drop``; return the new image.
 
         :raises GlanceError: 403 for an image of the session.
         """
@@ -166,7 +166,7 @@ class Images:
     def delete(self, image: Values) -> None:
         """Remove an image with its data.
 
-        :raises GlanceError: 403 for a protected one.
+        :raises GlanceError: 403 for a protected image.
         """
         if image["protected"]:
             raise GlanceError(403, f"Image {image['id']} is protected and cannot be deleted.")
@@ -174,10 +174,10 @@ class Images:
         self._file(image["id"]).unlink(missing_ok=True)
 
     def upload(self, image: Values, data: BinaryIO) -> Values:
-        """Take an image's data, once.
+        """Store an image's data, once.
 
-        :raises GlanceError: 409 for an image that has data, 400 for one without formats, 413 when
-            it would be more than may be kept.
+        :raises GlanceError: 409 when the image has data, 400 when it has no formats, 413 when the
+            storage limit would be exceeded.
         """
         self._check_own(image)
         if image["status"] != "queued":
@@ -192,7 +192,7 @@ class Images:
         try:
             size, checksum, digest = self._copy(data, part)
             with self.transaction():
-                # Others may have changed the rest of it meanwhile.
+                # Other requests may have changed the image meanwhile.
                 image = self.get(image["id"])
                 if image["status"] != "queued":
                     raise GlanceError(409, f"Image {image['id']} has data already")
@@ -235,7 +235,7 @@ class Images:
         return self._directory / image_id
 
     def _forget_lost(self) -> None:
-        """Let images wait for data whose files are gone: a copied database comes without them."""
+        """Reset images whose files are missing, because a database is copied without them."""
         for image in self.all():
             if image["id"] in self._session or image["status"] != "active":
                 continue

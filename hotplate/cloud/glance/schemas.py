@@ -1,4 +1,4 @@
-"""What an image is made of, as the JSON schemas that clients build their models from.
+"""The properties of images, as JSON schemas from which clients build their models.
 
 Source: Glance's image API v2, ``GET /v2/schemas/image`` and ``/v2/schemas/images``.
 """
@@ -113,9 +113,9 @@ SCHEMAS: dict[str, Values] = {
 
 
 def check(values: Values) -> None:
-    """Check what somebody wants an image to be.
+    """Check the properties of an image in a request.
 
-    :raises GlanceError: 403 for what only Glance sets, 400 for a bad value.
+    :raises GlanceError: 403 for properties that only Glance sets, 400 for a bad value.
     """
     for name in values:
         if name in READ_ONLY:
@@ -136,12 +136,12 @@ def check(values: Values) -> None:
 
 @cache
 def _validator() -> Draft202012Validator:
-    # Loaded here, as for Nova: the start of a cloud does without.
+    # Imported here, as for Nova, to keep it out of the start of a cloud.
     from jsonschema import Draft202012Validator
 
     return Draft202012Validator({"type": "object", **IMAGE})
 
 
 def _short(text: str) -> str:
-    """Return a message without the middle of the value that it quotes."""
+    """Return a message with the middle of its quoted value cut out."""
     return text if len(text) <= 160 else f"{text[:80]} ... {text[-80:]}"

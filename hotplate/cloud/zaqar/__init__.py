@@ -1,4 +1,4 @@
 """Message queues, over HTTP and over a websocket.
 
-Knows Keystone's tokens and signed URLs, and no other service.
+It knows Keystone's tokens and signed URLs, but no other service.
 """

@@ -1,6 +1,6 @@
-"""Message queues: Zaqar's v2 API, over HTTP and, for one who waits, over a websocket.
+"""Message queues: Zaqar's v2 API, over HTTP and, for clients that wait, over a websocket.
 
-The queues belong to a project; a token of that project or a signed URL opens them.  No claims.
+The queues belong to a project; a token of that project or a signed URL gives access.  No claims.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _QUEUE = re.compile(
     r"(?:/(?P<below>messages|share|stats|purge)(?:/(?P<message>[^/]+))?)?$"
 )
 DEFAULT_TTL = "_default_message_ttl"
-"""What a queue's metadata says of messages that say nothing of their time."""
+"""Key of a queue's metadata for the TTL of messages that have none of their own."""
 _LATER = "%Y-%m-%dT%H:%M:%S"
 
 
 class QueueError(Exception):
-    """What Zaqar refuses with 400; ``str()`` is the description in its answer."""
+    """Zaqar refuses the request with 400; ``str()`` is the description in its answer."""
 
 
 class QuotaError(Exception):
-    """There is no room for more queues and messages here."""
+    """There is no room for more queues or messages."""
 
 
 class Queues:
-    """The queues themselves.
+    """The queues of all projects.
 
-    :param lift_limits: take posts that are larger than Zaqar takes them by default.
+    :param lift_limits: accept posts above Zaqar's default limit.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Queues:
         self._lock = threading.Lock()
 
     def create(self, project: str, queue: str, metadata: dict[str, object] | None = None) -> bool:
-        """Make a queue; False when there is one of that name.
+        """Create a queue; return False when it exists.
 
-        :raises QueueError: for a name that is none, and metadata that is no object, or too large.
+        :raises QueueError: for an invalid name, and for metadata that is no object or too large.
         :raises QuotaError: when the project has no room for it.
         """
         check_name(queue)
@@ -85,29 +85,29 @@ class Queues:
         return [row["name"] for row in rows]
 
     def metadata(self, project: str, queue: str) -> dict[str, object] | None:
-        """Return what was said about a queue; None when there is none of that name."""
+        """Return the metadata of a queue; None when it does not exist."""
         row = self._store.row(
             "SELECT metadata FROM hotplate_queue WHERE project = ? AND name = ?", project, queue
         )
         return dict(json.loads(row["metadata"])) if row else None
 
     def delete(self, project: str, queue: str) -> None:
-        """Forget a queue and its messages."""
+        """Delete a queue and its messages."""
         self.purge(project, queue)
         self._store.write(
             "DELETE FROM hotplate_queue WHERE project = ? AND name = ?", project, queue
         )
 
     def purge(self, project: str, queue: str) -> None:
-        """Forget the messages of a queue."""
+        """Delete the messages of a queue."""
         self._store.write(
             "DELETE FROM hotplate_message WHERE project = ? AND queue = ?", project, queue
         )
 
     def post(self, project: str, queue: str, messages: object) -> list[str]:
-        """Append messages (``body``, ``ttl``); returns their ids.  The queue is made if need be.
+        """Append messages (``body``, ``ttl``); return their ids.  Creates the queue if necessary.
 
-        :raises QueueError: when they are no messages.
+        :raises QueueError: for invalid messages.
         :raises QuotaError: when the project has no room for them.
         """
         if not isinstance(messages, list) or not all(
@@ -146,7 +146,7 @@ class Queues:
             raise QuotaError
 
     def count(self, project: str, queue: str) -> int:
-        """How many messages a queue has."""
+        """Return the number of messages in a queue."""
         self._drop_old()
         row = self._store.row(
             "SELECT count(*) AS count FROM hotplate_message WHERE project = ? AND queue = ?",
@@ -156,7 +156,7 @@ class Queues:
         return int(row["count"]) if row else 0
 
     def message(self, project: str, queue: str, message_id: str) -> dict[str, object] | None:
-        """One message, left where it is; None when there is none of that id."""
+        """Return a message without removing it; None when there is none with that id."""
         self._drop_old()
         row = self._store.row(
             "SELECT * FROM hotplate_message WHERE project = ? AND queue = ? AND id = ?",
@@ -172,9 +172,9 @@ class Queues:
     def peek(
         self, project: str, queue: str, limit: int, *, marker: str = ""
     ) -> list[dict[str, object]]:
-        """Return the oldest messages, left where they are.
+        """Return the oldest messages without removing them.
 
-        :param marker: the id of a message; those after it are returned, and none when it is gone.
+        :param marker: id of the message after which to begin; nothing is returned when it is gone.
         """
         self._drop_old()
         return [
@@ -192,7 +192,7 @@ class Queues:
         ]
 
     def pop(self, project: str, queue: str, count: int) -> list[dict[str, Any]]:
-        """Return the oldest messages, taken out; no two callers get the same."""
+        """Remove and return the oldest messages; no two callers get the same."""
         self._drop_old()
         rows = self._store.take(
             "SELECT * FROM hotplate_message WHERE project = ? AND queue = ?"
@@ -205,7 +205,7 @@ class Queues:
         return [_message(row, queue) for row in rows]
 
     def remove(self, project: str, queue: str, message_id: str) -> None:
-        """Forget one message."""
+        """Delete a message."""
         self._store.write(
             "DELETE FROM hotplate_message WHERE project = ? AND queue = ? AND id = ?",
             project,
@@ -216,7 +216,7 @@ class Queues:
     def subscribe(
         self, project: str, queue: str, listener: Callable[[dict[str, object]], None]
     ) -> Callable[[], None]:
-        """Call ``listener`` with every message posted from now on; returns what ends that."""
+        """Call ``listener`` with each message posted from now on; return a function to end it."""
         with self._lock:
             self._listeners.setdefault((project, queue), []).append(listener)
 
@@ -232,9 +232,9 @@ class Queues:
 
 
 def check_name(queue: str) -> None:
-    """Refuse what Zaqar takes for no name (``queue_identification`` of its ``validation.py``).
+    """Refuse names that Zaqar refuses (``queue_identification`` of its ``validation.py``).
 
-    :raises QueueError: when it is none.
+    :raises QueueError: for an invalid name.
     """
     if not _NAME.fullmatch(queue):
         raise QueueError(
@@ -244,7 +244,7 @@ def check_name(queue: str) -> None:
 
 
 class ZaqarApi:
-    """The WSGI application."""
+    """Zaqar's WSGI application."""
 
     def __init__(self, queues: Queues, identity: Identity, *, secret: str) -> None:
         self._queues = queues
@@ -309,7 +309,7 @@ class ZaqarApi:
         raise _ZaqarHttpError("405 Method Not Allowed", "Method not allowed", method)
 
     def _list(self, environ: WSGIEnvironment, project: str) -> dict[str, object]:
-        """Return a page of queues; the last has none, as Zaqar's clients expect it."""
+        """Return a page of queues; the last page is empty, as Zaqar's clients expect."""
         query = parse_qs(environ.get("QUERY_STRING", ""))
         limit, marker = _number(query.get("limit", ["10"])[0]), query.get("marker", [""])[0]
         names = self._queues.names(project)
@@ -336,7 +336,7 @@ class ZaqarApi:
         if method == "GET":
             metadata = self._queues.metadata(project, queue)
             if metadata is None:
-                # A queue comes to be when it is used, so asking for one is no error.
+                # A queue is created on first use, so reading a missing one is no error.
                 metadata = {}
             return "200 OK", {
                 "_max_messages_post_size": limits.ZAQAR_POST,
@@ -391,7 +391,7 @@ class ZaqarApi:
             raise _ZaqarHttpError("404 Not Found", "Not found", message_id)
         raise _ZaqarHttpError("405 Method Not Allowed", "Method not allowed", method)
 
-    # -- who may --------------------
+    # -- authorisation --------------------
 
     def _project(self, environ: WSGIEnvironment, method: str, path: str) -> str:
         if "HTTP_URL_SIGNATURE" in environ:
@@ -447,9 +447,9 @@ class _ZaqarHttpError(Exception):
 
 
 def app(queues: Queues, identity: Identity, *, secret: str) -> WSGIApp:
-    """Zaqar as a WSGI application.
+    """Return Zaqar as a WSGI application.
 
-    :param secret: what signed URLs are signed with.
+    :param secret: the key of signed URLs.
     """
     return ZaqarApi(queues, identity, secret=secret)
 
@@ -469,7 +469,7 @@ def _is_true(query: dict[str, list[str]], name: str) -> bool:
 
 
 def _next(path: str, query: dict[str, list[str]], limit: int, marker: str) -> list[dict[str, str]]:
-    """Return the link to what comes after ``marker``; none after a page without anything."""
+    """Return the link to the page after ``marker``; none after an empty page."""
     if not marker:
         return []
     words = {name: values[0] for name, values in query.items()}
@@ -485,7 +485,7 @@ def _number(text: str) -> int:
 
 
 def _ttl(value: object) -> int:
-    """Return for how many seconds a message is kept (Zaqar's ``message_content``)."""
+    """Return the lifetime of a message in seconds (Zaqar's ``message_content``)."""
     if value is None:
         return 3600
     shortest, longest = limits.ZAQAR_TTL

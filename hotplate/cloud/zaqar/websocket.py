@@ -1,6 +1,6 @@
 """Zaqar over a websocket: frames of JSON with ``action``, ``headers`` and ``body``.
 
-Every connection has a thread of its own, which ends with the listener.
+Every connection has a thread of its own, which ends when the listener is closed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from hotplate.events.log import EventLog, clipped
 
 SERVICE = "zaqar-websocket"
 SEND_SECONDS = 5
-"""How long a client may keep us waiting that does not read what it is sent."""
+"""Maximum time to wait for a client that does not read."""
 
 
 class WebsocketServer:
     """Serves one listening socket until it is closed.
 
     :param server_id: the server behind a guest's listener, "" for the host's.
-    :param quota: what that guest may ask; None for the host.
+    :param quota: the limits of that guest; None for the host.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class WebsocketServer:
             process_request=self._meet_fault,
             compression=None,
             server_header=None,
-            # A frame is a post, with its headers; of a client's frames few wait to be read.
+            # A frame is a post with its headers; a client can have only a few of them queued.
             max_size=limits.LIFTED if lift_limits else limits.ZAQAR_POST + limits.HEADERS,
             max_queue=2,
         )
@@ -100,7 +100,7 @@ class WebsocketServer:
         return connection.respond(http.HTTPStatus(status), "injected fault\n")
 
     def _counted(self, connection: socket.socket, address: object) -> None:
-        """Let a connection in, if there are not too many; in a thread of its own."""
+        """Serve a connection in a thread of its own, unless there are too many."""
         if self._quota is None:
             self._handle(connection, address)
             return
@@ -125,20 +125,20 @@ class WebsocketServer:
 
     @property
     def queues(self) -> Queues:
-        """The queues that are served."""
+        """The queues of the server."""
         return self._queues
 
     @property
     def identity(self) -> Identity:
-        """Who knows the tokens."""
+        """The identity that checks tokens."""
         return self._identity
 
     def counts(self) -> bool:
-        """Count a frame; False when it is one too many."""
+        """Count a frame; return False when it exceeds the limit."""
         return self._quota is None or self._quota.request()
 
     def log(self, action: str, status: int, *, size: int) -> None:
-        """Write an answered frame of so many bytes to the event log."""
+        """Write an answered frame of ``size`` bytes to the event log."""
         if self._quota is not None:
             self._quota.wrote("zaqar", size, status)
         self._events.add(
@@ -149,7 +149,7 @@ class WebsocketServer:
 
 
 class _Session:
-    """One connection: first it authenticates, then it asks."""
+    """One connection: it authenticates first, then sends requests."""
 
     def __init__(self, server: WebsocketServer, connection: ServerConnection) -> None:
         self._server = server
@@ -157,12 +157,12 @@ class _Session:
         self._project = ""
         self._ends: dict[str, Callable[[], None]] = {}
         self._sending = threading.Lock()
-        # Who subscribes and does not read must not keep those waiting who post.
+        # A subscriber that does not read must not block those who post.
         patience = struct.pack("ll", SEND_SECONDS, 0)
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
 
     def run(self) -> None:
-        """Answer frames until the client goes."""
+        """Answer frames until the client disconnects."""
         try:
             for frame in self._connection:
                 if not self._server.counts():
@@ -179,7 +179,7 @@ class _Session:
             self._connection.send(json.dumps(frame))
 
     def _sensible(self, frame: str | bytes) -> tuple[str, int, dict[str, object]]:
-        """Return the answer to a frame: 400 for nonsense, 503 when no room is left."""
+        """Return the answer to a frame: 400 for an invalid one, 503 when no room is left."""
         try:
             return self._answer(frame)
         except QueueError as error:
@@ -237,7 +237,7 @@ class _Session:
         return 200, {"message": "Authenticated."}
 
     def _push(self, message: dict[str, object]) -> None:
-        """Pass a message on to a subscriber; one that has gone meanwhile misses it."""
+        """Send a message to a subscriber; one that has disconnected misses it."""
         try:
             self._send({"body": message["body"], "headers": {"status": 200}})
         except ConnectionClosed:
