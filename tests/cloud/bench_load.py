@@ -1,4 +1,4 @@
-"""How the cloud bears many agents: 200 that poll once a second, with signatures, for a minute.
+"""Load of many agents: 200 that poll once a second, with signatures, for a minute.
 
     python tests/cloud/bench_load.py [AGENTS [SECONDS [SERVERS]]]
 
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 def agents(plan: dict[str, Any]) -> dict[str, Any]:
-    """Poll as ``plan`` says; returns the figures."""
+    """Poll according to ``plan``; return the figures."""
     seconds: list[float] = []
     errors: list[str] = []
 
@@ -33,7 +33,7 @@ def agents(plan: dict[str, Any]) -> dict[str, Any]:
         due = plan["start"] + number / plan["agents"]
         while due < plan["start"] + plan["seconds"]:
             time.sleep(max(0.0, due - time.time()))
-            # What an agent waits for begins when it was due, not when it got to run.
+            # An agent's wait begins when its poll is due, not when it gets to run.
             begun = time.monotonic()
             try:
                 connection = http.client.HTTPConnection("127.0.0.1", query["port"], timeout=30)

@@ -1,4 +1,4 @@
-"""A cloud for each test module, and what a test boots in it."""
+"""A cloud for each test module, and the servers that a test boots in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hotplate.cloud.options import CloudOptions
 from hotplate.events.log import EventLog
 from hotplate.timing.deadline import Deadline, retry
 
-# The helpers beside the tests are imported by name, also where pytest is not (test_cloud).
+# Tests import the helpers beside them by name, also in processes without pytest (test_cloud).
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -26,7 +26,7 @@ from wire_guest import Guest, guest
 
 
 class RecordingCompute:
-    """Servers that are only remembered; a test plays the guest."""
+    """Records servers instead of running them; a test plays the guest."""
 
     networked = True
 
@@ -100,13 +100,13 @@ def recording_compute() -> RecordingCompute:
 
 @pytest.fixture(scope="module")
 def compute(recording_compute: RecordingCompute) -> RecordingCompute:
-    """A module that needs another one overrides this."""
+    """Return the compute; a module that needs another one overrides this."""
     return recording_compute
 
 
 @pytest.fixture(scope="module")
 def cloud_options() -> CloudOptions:
-    """A module that needs other options overrides this."""
+    """Return the options of the cloud; a module that needs others overrides this."""
     return CloudOptions()
 
 
@@ -130,7 +130,7 @@ NUMBERS = itertools.count(1)
 
 
 class Stacks:
-    """Makes stacks through heatclient and waits for them."""
+    """Creates stacks through heatclient and waits for them."""
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
@@ -171,7 +171,7 @@ class Stacks:
         return {output["output_key"]: output.get("output_value") for output in stack.outputs}
 
     def clean(self) -> None:
-        """Begin to delete all stacks; what they have made can be there for a moment."""
+        """Begin to delete all stacks; their resources may remain for a moment."""
         while self._made:
             stack_id = self._made.pop()
             try:
@@ -190,7 +190,7 @@ def stacks(cloud: Cloud) -> Iterator[Stacks]:
 
 @pytest.fixture
 def vm(cloud: Cloud, request: pytest.FixtureRequest) -> Iterator[Guest]:
-    """A server of the module's SPEC, played from within."""
+    """Boot the module's SPEC and return its guest."""
     spec: ServerSpec = request.module.SPEC
     cloud.servers.boot(spec)
     with guest(cloud, spec.id) as running:
@@ -205,7 +205,7 @@ def state_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def openstack(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenStack]:
-    """Runs the real ``openstack`` command against the cloud, by its ``clouds.yaml``."""
+    """Run the real ``openstack`` command against the cloud, by its ``clouds.yaml``."""
     directory = tmp_path_factory.mktemp("openstack")
     (directory / "clouds.yaml").write_text(cloud.clouds_yaml())
     with in_directory(directory) as command:

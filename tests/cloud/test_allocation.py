@@ -1,4 +1,4 @@
-"""Which address a port gets, reckoned without a cloud."""
+"""Allocation of addresses for ports, without a cloud."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from hotplate.cloud.neutron.allocation import Pool
         ("2001:db8::/64", ["2001:db8::2-2001:db8::ffff:ffff:ffff:ffff"]),
     ],
 )
-def test_pools_by_default_leave_the_gateway_out(cidr: str, pools: list[str]) -> None:
+def test_default_pools_leave_the_gateway_out(cidr: str, pools: list[str]) -> None:
     network = ip_network(cidr)
     gateway = allocation.hosts(network).first
     assert [str(pool) for pool in allocation.default_pools(network, gateway)] == pools
 
 
-def test_a_gateway_elsewhere_takes_no_address() -> None:
+def test_gateway_outside_the_subnet_takes_no_address() -> None:
     network = ip_network("10.0.0.0/29")
     for gateway in (None, ip_address("192.168.0.1")):
         (pool,) = allocation.default_pools(network, gateway)
@@ -45,13 +45,13 @@ def test_a_gateway_elsewhere_takes_no_address() -> None:
         ([("10.0.0.8", "10.0.0.9"), ("10.0.0.4", "10.0.0.8")], allocation.PoolOverlapError),
     ],
 )
-def test_bad_pools(given_pools: list[tuple[str, str]], error: type[Exception]) -> None:
+def test_bad_pools_are_refused(given_pools: list[tuple[str, str]], error: type[Exception]) -> None:
     with pytest.raises(error) as refused:
         allocation.read_pools(ip_network("10.0.0.0/24"), given_pools)
     assert type(refused.value) is error
 
 
-def test_pools_are_used_in_the_order_of_their_addresses() -> None:
+def test_pools_are_used_in_order_of_their_addresses() -> None:
     pools = allocation.read_pools(
         ip_network("10.0.0.0/24"), [("10.0.0.20", "10.0.0.20"), ("10.0.0.4", "10.0.0.5")]
     )
@@ -61,7 +61,7 @@ def test_pools_are_used_in_the_order_of_their_addresses() -> None:
     assert [str(each) for each in sorted(taken)] == ["10.0.0.4", "10.0.0.5", "10.0.0.20"]
 
 
-def test_a_huge_pool_costs_no_more_than_what_is_taken() -> None:
+def test_huge_pool_costs_no_more_than_its_taken_addresses() -> None:
     network = ip_network("2001:db8::/32")
     (pool,) = allocation.default_pools(network, None)
     taken = {pool.first + number for number in range(500)}
@@ -69,7 +69,7 @@ def test_a_huge_pool_costs_no_more_than_what_is_taken() -> None:
 
 
 @given(st.sets(st.integers(1, 14)))
-def test_an_address_is_given_while_one_is_left(taken: set[int]) -> None:
+def test_lowest_free_address_is_given_while_any_is_free(taken: set[int]) -> None:
     network = ip_network("10.0.0.0/28")
     addresses = {network.network_address + number for number in taken}
     address = allocation.lowest_free(allocation.default_pools(network, None), addresses)
@@ -86,7 +86,7 @@ def test_mac_addresses_differ() -> None:
         taken.add(mac)
 
 
-def test_a_pool_knows_its_addresses() -> None:
+def test_pool_contains_its_addresses() -> None:
     pool = Pool(ip_address("10.0.0.4"), ip_address("10.0.0.9"))
     assert ip_address("10.0.0.9") in pool
     assert ip_address("10.0.0.10") not in pool

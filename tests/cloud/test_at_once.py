@@ -1,4 +1,4 @@
-"""Many users of one cloud at once."""
+"""Many simultaneous users of one cloud."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def token_of(cloud: Any) -> str:
 
 
 @pytest.mark.parametrize(("template", "users"), [(PORT, 200), (REMOTE, 20)])
-def test_heat_answers_all_who_create_stacks_at_once(
+def test_heat_answers_simultaneous_requests_for_stacks(
     cloud: Any, template: dict[str, Any], users: int
 ) -> None:
     # Before Heat answers with 201, the engine looks up the network in Neutron, and has the template

@@ -1,4 +1,4 @@
-"""The guest's cfn commands against the real Heat: a CFN template as people have written them."""
+"""The guest's cfn commands against the real Heat: a typical CFN template."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ TEMPLATE = {
 
 @pytest.fixture
 def booted_guest(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> Any:
-    """A stack of the template, its guest, and ``run(command, *arguments)`` in that guest."""
+    """Yield a stack, the words of its user data, and ``run(command, *arguments)`` in its guest."""
     stack_id = stacks.create(TEMPLATE, parameters={"Content": "grüß ☃"})
     name = stacks.client.stacks.get(stack_id).stack_name
     end = time.monotonic() + 20
@@ -109,7 +109,7 @@ def booted_guest(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> Any:
         yield stack_id, words, run
 
 
-def test_cfn_init_and_cfn_signal(stacks: Any, booted_guest: Any) -> None:
+def test_cfn_init_and_cfn_signal_complete_the_stack(stacks: Any, booted_guest: Any) -> None:
     stack_id, (url, access, secret, stack), run = booted_guest
     where = ("-s", stack, "-r", "Server", "--region", "heat")
     wrong = run("cfn-init", *where, "--access-key", access, "--secret-key", "wrong")
@@ -125,7 +125,7 @@ def test_cfn_init_and_cfn_signal(stacks: Any, booted_guest: Any) -> None:
     assert json.loads(stacks.outputs(stack_id)["Data"]) == {"one": "data ☃"}
 
 
-def test_a_failure_fails_the_stack(stacks: Any, booted_guest: Any) -> None:
+def test_failure_signal_fails_the_stack(stacks: Any, booted_guest: Any) -> None:
     stack_id, (url, *_), run = booted_guest
     assert run("cfn-signal", "-e", "3", "-r", "it broke", url).returncode == 0
     stack = stacks.wait(stack_id, "CREATE_FAILED")

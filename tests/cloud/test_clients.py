@@ -50,12 +50,12 @@ def test_keystone_discovery_and_token(cloud: Any) -> None:
 @pytest.mark.parametrize(
     "change", [{"password": "wrong"}, {"username": "nobody"}, {"project_name": "other"}]
 )
-def test_keystone_refuses(cloud: Any, change: dict[str, str]) -> None:
+def test_keystone_refuses_bad_logins(cloud: Any, change: dict[str, str]) -> None:
     with pytest.raises(ks_exceptions.Unauthorized):
         owner_session(cloud, **change).get_token()
 
 
-def test_a_revoked_token_opens_nothing(cloud: Any, openstack: Any) -> None:
+def test_revoked_token_is_refused(cloud: Any, openstack: Any) -> None:
     client = keystone_client.Client(session=owner_session(cloud))
     doomed = owner_session(cloud).get_token()
     client.tokens.revoke_token(doomed)
@@ -204,7 +204,7 @@ def test_zaqar_client(cloud: Any) -> None:
 
 @pytest.fixture
 def messaging(cloud: Any) -> Iterator[Any]:
-    """The SDK's messaging service, with five queues of which the first has five messages."""
+    """Return the SDK's messaging service, with five queues and five messages in the first."""
     service = sdk.connection.Connection(session=owner_session(cloud)).message
     queues = [zaqar_client(cloud).queue(f"page-{number}") for number in range(5)]
     for each in queues:
@@ -215,11 +215,11 @@ def messaging(cloud: Any) -> Iterator[Any]:
         each.delete()
 
 
-def test_the_sdk_lists_queues_and_messages_to_their_end(messaging: Any) -> None:
-    """It goes on after the last that it has seen, until a page is empty."""
+def test_sdk_lists_all_queues_and_messages(messaging: Any) -> None:
+    """The SDK continues after the last item until a page is empty."""
 
     def first(rows: Iterator[Any], name: str) -> list[Any]:
-        """No more than that, should there be no end."""
+        """Return at most that many, in case there is no end."""
         return [getattr(each, name) for each in itertools.islice(rows, 30)]
 
     names = first(messaging.queues(limit=2), "name")
@@ -230,8 +230,8 @@ def test_the_sdk_lists_queues_and_messages_to_their_end(messaging: Any) -> None:
     assert first(messaging.messages("page-0"), "body") == [0, 1, 2, 3, 4]
 
 
-def test_pages_of_zaqar_are_linked(cloud: Any, messaging: Any) -> None:
-    """As ``zaqar/transport/wsgi/v2_0``: each page but an empty one has a link to the next."""
+def test_zaqar_pages_are_linked(cloud: Any, messaging: Any) -> None:
+    """Each non-empty page has a link to the next (``zaqar/transport/wsgi/v2_0``)."""
     del messaging
     client, base = owner_session(cloud), cloud.endpoints["zaqar"]
     path, seen = "/v2/queues/page-0/messages?limit=2", []
@@ -254,7 +254,7 @@ def test_pages_of_zaqar_are_linked(cloud: Any, messaging: Any) -> None:
     assert counted["queues"][0]["metadata"] == {}
 
 
-def test_a_queue_says_how_long_its_messages_stay(cloud: Any) -> None:
+def test_queue_metadata_sets_the_ttl_of_its_messages(cloud: Any) -> None:
     client, base = owner_session(cloud), cloud.endpoints["zaqar"]
     client.put(f"{base}/v2/queues/short", json={"_default_message_ttl": 120})
     client.post(f"{base}/v2/queues/short/messages", json={"messages": [{"body": 1}]})
@@ -266,7 +266,7 @@ def test_a_queue_says_how_long_its_messages_stay(cloud: Any) -> None:
     client.delete(f"{base}/v2/queues/short")
 
 
-def test_events_of_a_stack_go_to_the_queue_of_its_environment(cloud: Any, stacks: Any) -> None:
+def test_stack_events_go_to_the_queue_of_its_environment(cloud: Any, stacks: Any) -> None:
     sink = {"event_sinks": [{"type": "zaqar-queue", "target": "events", "ttl": 600}]}
     template = {
         "heat_template_version": "2018-08-31",

@@ -1,4 +1,4 @@
-"""The cloud's life: one at a time, stopped without a trace, started again where it was."""
+"""The cloud's life cycle: one at a time, stopped without a trace, restarted in its directory."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def new_cloud(directory: Path, compute: Any = None, **options: Any) -> Cloud:
     )
 
 
-def test_heat_is_as_the_patches_need_it() -> None:
+def test_installed_heat_fits_the_patches() -> None:
     engine.load()
     assert patches.misfits() == []
 
 
-def test_a_misfit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misfit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     engine.load()
     from heat.engine import scheduler
 
@@ -50,15 +50,15 @@ def test_a_misfit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("TaskRunner._sleep" in line for line in patches.misfits())
 
 
-def test_what_happens_while_a_task_looks_is_not_lost() -> None:
-    """Nobody else wakes it: what depends on a resource that is done would begin a second later."""
+def test_news_during_a_poll_of_a_task_is_not_lost() -> None:
+    """Nothing else wakes the task: the dependents of a resource would begin a second later."""
     waker = patches.TaskWaker()
     went_on = threading.Semaphore(0)
 
     def task() -> None:
         waker.begin()
         for _ in range(2):
-            # As a resource that is done while its task looks.
+            # As a resource that completes during the task's poll.
             waker.notify()
             waker.wait(3600)
             went_on.release()
@@ -69,17 +69,17 @@ def test_what_happens_while_a_task_looks_is_not_lost() -> None:
     thread.start()
     assert went_on.acquire(timeout=20)
     assert went_on.acquire(timeout=20)
-    # What it has seen wakes it no more.
+    # News that it has seen does not wake it again.
     assert not went_on.acquire(timeout=0.2)
     waker.notify()
     assert went_on.acquire(timeout=20)
     thread.join(20)
 
 
-def test_heats_messages_are_waited_for_and_not_looked_for(
+def test_heat_messages_are_waited_for_without_polling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a wait that never ends by itself, Heat answers, and ends when it is told to."""
+    """Heat answers and stops even if the wait for a message never times out."""
     monkeypatch.setattr(patches, "MESSAGE_SECONDS", 3600.0)
     with new_cloud(tmp_path) as cloud:
         stacks = cloud.heat().stacks
@@ -88,8 +88,8 @@ def test_heats_messages_are_waited_for_and_not_looked_for(
         assert {stack.stack_name for stack in stacks.list()} == {"first", "second"}
 
 
-def test_a_listener_that_has_never_waited_looks_once_more() -> None:
-    """What came between its first look and its first wait would be lost."""
+def test_listener_polls_once_before_its_first_wait() -> None:
+    """News between its first poll and its first wait would be lost."""
     waker = patches.Waker()
     looked = threading.Semaphore(0)
 
@@ -108,7 +108,7 @@ def test_a_listener_that_has_never_waited_looks_once_more() -> None:
     thread.join(20)
 
 
-def test_a_task_that_begins_has_seen_what_was_before() -> None:
+def test_new_task_has_seen_earlier_news() -> None:
     waker = patches.TaskWaker()
     waker.notify()
     began, ended = threading.Event(), threading.Event()
@@ -149,9 +149,9 @@ def test_state_survives_a_restart(tmp_path: Path) -> None:
             assert describe(vm, cfn).status_code == 200
 
 
-def test_a_lock_on_the_database_is_waited_for(tmp_path: Path) -> None:
-    # Of SQLite: whoever opens a database can have the lock of writers for a moment, and refuses by
-    # it the first write of a transaction that began with a read.
+def test_database_lock_is_waited_for(tmp_path: Path) -> None:
+    # Of SQLite: a connection being opened can hold the write lock for a moment, which refuses the
+    # first write of a transaction that began with a read.
     done = threading.Event()
     locks = 0
 
@@ -179,27 +179,27 @@ def test_a_lock_on_the_database_is_waited_for(tmp_path: Path) -> None:
     assert locks > 10
 
 
-def test_two_directories_do_not_meet(tmp_path: Path) -> None:
+def test_clouds_of_two_directories_are_isolated(tmp_path: Path) -> None:
     with new_cloud(tmp_path / "a") as cloud:
         Stacks(cloud).create(VALUE, name="only-in-a")
     with new_cloud(tmp_path / "b") as cloud:
         assert list(cloud.heat().stacks.list()) == []
 
 
-def test_only_one_at_a_time(tmp_path: Path) -> None:
+def test_second_cloud_in_a_process_is_refused(tmp_path: Path) -> None:
     with new_cloud(tmp_path / "first") as cloud:
         with (
             pytest.raises(UsageError, match="only one cloud"),
             new_cloud(tmp_path / "second"),
         ):
             pass
-        # The one that runs is not disturbed.
+        # The running one is not disturbed.
         stacks = Stacks(cloud)
         stacks.wait(stacks.create(VALUE), "CREATE_COMPLETE")
 
 
 def run_alone(script: str) -> str:
-    """What a script prints in a process of its own, which has to end by itself."""
+    """Return the output of a script in a process of its own, which has to end by itself."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script, str(Path(__file__).parent)],
         capture_output=True,
@@ -213,8 +213,8 @@ def run_alone(script: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_cloud_starts_and_ends_without_looking_for_garbage() -> None:
-    """All of it stays, and was looked at hundreds of times."""
+def test_cloud_starts_and_ends_without_garbage_collection() -> None:
+    """Collections would examine all of Heat's objects, which stay, hundreds of times."""
     script = """
 import atexit, gc, sys, tempfile
 from pathlib import Path
@@ -241,7 +241,7 @@ with tempfile.TemporaryDirectory() as name:
 
 
 def test_stop_leaves_no_thread() -> None:
-    """Heat would end the wait condition's thread after its 600 s."""
+    """Heat would end the thread of the wait condition after 600 s."""
     script = """
 import sys, threading, tempfile
 from pathlib import Path
@@ -262,10 +262,10 @@ print("left", left)
     assert run_alone(script) == "left []"
 
 
-def test_a_thread_that_had_a_cloud_ends() -> None:
-    """It could not be joined, so a pool of threads with clouds, one by one, never ended.
+def test_thread_that_ran_a_cloud_ends() -> None:
+    """A thread that could not be joined blocked a pool of threads that run clouds one by one.
 
-    eventlet took it for the main thread: no part of a cloud loads that any more.
+    eventlet took it for the main thread: no part of a cloud imports eventlet any more.
     """
     script = """
 import sys, threading, tempfile
@@ -308,7 +308,7 @@ def test_copied_databases_start_another_cloud(tmp_path: Path) -> None:
         assert Stacks(cloud).client.stacks.get(stack_id).stack_status == "CREATE_COMPLETE"
 
 
-def test_signature_expires_when_asked_to(tmp_path: Path) -> None:
+def test_signature_expires_when_a_ttl_is_set(tmp_path: Path) -> None:
     compute = RecordingCompute()
     with new_cloud(tmp_path, compute, signature_ttl=900) as cloud:
         stacks = Stacks(cloud)
@@ -318,13 +318,13 @@ def test_signature_expires_when_asked_to(tmp_path: Path) -> None:
             url = inputs_of(poll_for_deployment(vm, cfn))["deploy_signal_id"]
             with cloud.fault(endpoint="cfn", kind="skew", delay=901):
                 assert vm.request("POST", url, json={}).status_code == 403
-                # A poll has no time stamp, so it never expires.
+                # A poll has no time stamp of its own, so it never expires.
                 assert describe(vm, cfn).status_code == 200
             assert vm.request("POST", url, json={}).status_code == 200
             assert describe(vm, cfn, Timestamp="2001-01-01T00:00:00Z").status_code == 403
 
 
-def test_environment_for_every_stack(tmp_path: Path) -> None:
+def test_environment_applies_to_every_stack(tmp_path: Path) -> None:
     directory = tmp_path / "environment.d"
     directory.mkdir()
     inner = tmp_path / "inner.yaml"
@@ -349,10 +349,10 @@ def test_environment_for_every_stack(tmp_path: Path) -> None:
         assert stacks.outputs(stack_id) == {"word": "global"}
 
 
-def test_the_start_loads_nothing_that_it_does_without():
-    """What checks bodies, and a client: loaded with the first server, as docs/design.rst says.
+def test_start_imports_no_unneeded_library():
+    """The checker of bodies and a client are loaded with the first server (docs/design.rst).
 
-    Whoever uses eventlet can still import it then.
+    A user of eventlet can still import it then.
     """
     program = (
         "import sys\n"

@@ -1,4 +1,4 @@
-"""What Nova hands to whoever runs a server, and how it is kept over a restart."""
+"""The specs that Nova passes to a compute, and their storage across a restart."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PORT = ServerPort(
 )
 
 
-def test_a_server_with_ports_is_kept_as_json() -> None:
+def test_server_with_ports_survives_json() -> None:
     spec = ServerSpec(id="1", name="web", user_data=b"\x00\xff", ports=(PORT,))
     kept = json.loads(json.dumps(spec.to_json()))
     assert ServerSpec.from_json(kept) == spec
 
 
-def test_what_was_kept_before_servers_had_ports_is_read() -> None:
+def test_spec_stored_without_ports_is_read() -> None:
     kept = ServerSpec(id="1", name="web").to_json()
     del kept["ports"]
     assert ServerSpec.from_json(kept).ports == ()

@@ -1,4 +1,4 @@
-"""The cache of polls: what it keeps, and that no guest fills the memory with it."""
+"""The cache of polls: its contents, and its limit against guests that fill the memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hotplate.cloud.heat.describe_cache import DescribeCache
 
 
 class Heat:
-    """Answers each poll, and counts them."""
+    """Answers and counts polls."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -44,20 +44,18 @@ def poll(cache: DescribeCache, extra: str = "") -> bytes:
     return b"".join(cache(environ, lambda *_: None))
 
 
-def test_poll_is_answered_again_until_the_database_changes(
-    heat: Heat, cache: DescribeCache
-) -> None:
+def test_poll_is_cached_until_the_database_changes(heat: Heat, cache: DescribeCache) -> None:
     assert [poll(cache), poll(cache, "&Signature=1"), heat.asked] == [heat.body, heat.body, 1]
     heat.version, heat.body = 2, b"other"
     assert [poll(cache), heat.asked] == [b"other", 2]
 
 
-def test_answers_are_kept_up_to_a_number_of_bytes(
+def test_cache_is_limited_in_bytes(
     heat: Heat, cache: DescribeCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(describe_cache, "MAX_BYTES", 100_000)
     heat.body = b"x" * 10_000
-    # As a guest's signed polls with a parameter that means nothing.
+    # As a guest's signed polls with a meaningless parameter.
     for number in range(100):
         poll(cache, f"&x={number}")
     kept = len(cache._answers)
@@ -72,14 +70,16 @@ def test_answers_are_kept_up_to_a_number_of_bytes(
     assert cache._bytes <= 100_000
 
 
-def test_long_query_counts_too(cache: DescribeCache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_query_counts_for_the_limit(
+    cache: DescribeCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(describe_cache, "MAX_BYTES", 100_000)
     for number in range(100):
         poll(cache, f"&x={number:08000}")
     assert len(cache._answers) <= 12
 
 
-def test_poll_that_was_answered_leaves_no_lock(heat: Heat, cache: DescribeCache) -> None:
+def test_answered_poll_leaves_no_lock(heat: Heat, cache: DescribeCache) -> None:
     for status in ("200 OK", "403 Forbidden"):
         heat.status = status
         for number in range(50):

@@ -1,6 +1,6 @@
-"""The examples in the docstrings of the public API that need Heat and no guest.
+"""The examples in docstrings of the public API that need Heat, but no guest.
 
-Those of a server are run in a booted one by ``tests/booted/test_documented_examples.py``.
+Those of a server run in a booted one, in ``tests/booted/test_documented_examples.py``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EXAMPLES = [
 
 
 class Server:
-    """A server that Heat knows; nothing runs on it, so a deployment must want no signal."""
+    """A server in Heat on which nothing runs, so a deployment must not wait for a signal."""
 
     def __init__(self, cloud: Cloud, identity: str) -> None:
         self.cloud = cloud
@@ -72,14 +72,16 @@ def server(cloud: Cloud, folder: Path) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_docstring(cloud: Cloud, folder: Path, server: Server, example: doctest.DocTest) -> None:
+def test_docstring_examples_pass(
+    cloud: Cloud, folder: Path, server: Server, example: doctest.DocTest
+) -> None:
     made = Stack.create(cloud, load(folder / "greeting.yaml")).wait()
     example.globs.update(cloud=cloud, folder=folder, load=load, stack=made, server=server)
     assert doctest.DocTestRunner().run(example).failed == 0
     made.forget()
 
 
-def test_every_word_of_the_public_classes_has_one():
+def test_public_methods_have_an_example():
     """``resume`` of a deployment is shown with ``suspend``."""
     named = {example.name.rpartition(".")[2] for example in EXAMPLES}
     assert named >= {

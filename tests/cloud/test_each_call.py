@@ -1,8 +1,8 @@
-"""Each call that people make of the cloud, by each client that they have for it.
+"""The usual calls to the cloud, by each client that has them.
 
 A row is a call, a column a client: the project's own library (novaclient, glanceclient,
-neutronclient), the SDK, and the ``openstack`` command.  What a call does is looked at in the API's
-answers without a client.  What the calls refuse and what their answers have is in test_nova_api.py,
+neutronclient), the SDK, and the ``openstack`` command.  A call's effect is checked in the API's
+answers without a client.  Refusals and the contents of answers are tested in test_nova_api.py,
 test_glance_api.py and test_neutron_api.py.
 """
 
@@ -38,11 +38,11 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZG
 class World:
     """The clients, the subject of a call, and its surroundings.
 
-    :ivar it: the id of the subject, or its name where people say that; "" for one to be made.
-    :ivar name: a new one.
-    :ivar answer: what the client returned.
-    :ivar around: ids of what is needed to make one.
-    :ivar before: the ids that there were before.
+    :ivar it: the id of the subject, or its name if users type that; "" for one to be created.
+    :ivar name: a new name.
+    :ivar answer: the client's return value.
+    :ivar around: ids of the resources that a new subject needs.
+    :ivar before: the ids before the call.
     """
 
     cloud: Any
@@ -60,7 +60,7 @@ class World:
     before: set[str] = field(default_factory=set)
 
     def json(self, service: str, path: str, method: str = "GET", **body: Any) -> Any:
-        """Ask without a client."""
+        """Send a request without a client, and return its JSON."""
         answer = self.try_(service, path, method, **body)
         assert answer.ok, answer.text
         return answer.json() if answer.content else None
@@ -79,13 +79,13 @@ class World:
         )
 
     def is_there(self, service: str, path: str) -> bool:
-        """Whether a path has something."""
+        """Return True when a path exists."""
         answer = self.try_(service, path)
         assert answer.status_code in (200, 404), answer.text
         return bool(answer.ok)
 
     def listed(self) -> set[str]:
-        """Return the ids and names in an answer, whatever client gave it."""
+        """Return the ids and names in an answer of any client."""
         entries = self.answer
         if isinstance(entries, dict):
             (entries,) = entries.values()
@@ -97,7 +97,7 @@ class World:
         }
 
     def shown(self) -> set[str]:
-        """Return the id and the name in an answer that is one thing."""
+        """Return the id and the name in an answer with one resource."""
         entry = self.answer
         if isinstance(entry, dict) and len(entry) == 1:
             (entry,) = entry.values()
@@ -134,10 +134,10 @@ def clients(cloud: Any, compute: Any, openstack: Any, disk: Path) -> World:
 
 @dataclass(frozen=True)
 class Call:
-    """A call by each client; the command may have ``{it}`` and ``{name}``.
+    """A call by each client; the command may contain ``{it}`` and ``{name}``.
 
-    :param check: asserts what came of it.
-    :param before: makes the subject ready.
+    :param check: asserts the effect.
+    :param before: prepares the subject.
     """
 
     own: Callable[[World], Any]
@@ -485,9 +485,9 @@ IMAGES = {
 class Kind:
     """A kind of resource of Neutron.
 
-    :param body: what one is made of; "NET" and "GROUP" stand for the ids of those.
-    :param typed: what is typed behind ``create``.
-    :param in_sdk: the word for it in the SDK.
+    :param body: the body that creates one; "NET" and "GROUP" stand for the ids of those.
+    :param typed: the arguments of ``create``.
+    :param in_sdk: its name in the SDK.
     """
 
     single: str
@@ -527,7 +527,7 @@ NAMELESS = ("floatingip", "security_group_rule")
 
 
 def neutron_kind(kind: Kind) -> tuple[Callable[[World], Iterator[None]], dict[str, Call]]:
-    """Return what makes one of a kind, and the calls."""
+    """Return the function that creates one of a kind, and the calls."""
     word = kind.in_sdk or kind.single
 
     def body(world: World) -> dict[str, Any]:
@@ -610,7 +610,7 @@ def neutron_kind(kind: Kind) -> tuple[Callable[[World], Iterator[None]], dict[st
 
 
 def surround(world: World) -> None:
-    """Have a network with a subnet, and a group, for what is made on them."""
+    """Create a network with a subnet, and a group, for the subjects."""
     net = world.json("neutron", "/v2.0/networks", "POST", network={"name": world.name})["network"]
     subnet = {"network_id": net["id"], "ip_version": 4, "cidr": "10.8.0.0/24"}
     world.json("neutron", "/v2.0/subnets", "POST", subnet=subnet)
@@ -677,15 +677,15 @@ WANTED: dict[str, set[str]] = {
     "ports": CHANGES,
     "routers": CHANGES,
     "security groups": CHANGES,
-    # Neutron has no update of a rule, and no client asks for it.
+    # Neutron has no update of a rule, and no client sends one.
     "security group rules": CHANGES - {"update"},
     "floating addresses": CHANGES,
     "quotas": {"show", "update"},
 }
-"""What the cloud promises, apart from the table, so that a row that is missing is noticed."""
+"""The promised calls, listed apart from the table so that a missing row is noticed."""
 
 
-def test_the_table_has_each_call() -> None:
+def test_table_has_each_call() -> None:
     assert {name: set(calls) for name, (_, calls) in TABLE.items()} == WANTED
 
 
@@ -716,7 +716,7 @@ def typed(world: World, line: str) -> Any:
 
 
 @pytest.mark.parametrize(("name", "verb", "client"), calls())
-def test_a_call(clients: World, name: str, verb: str, client: str) -> None:
+def test_call_has_its_effect(clients: World, name: str, verb: str, client: str) -> None:
     make, verbs = TABLE[name]
     call, world = verbs[verb], clients
     world.it, world.name, world.around = "", f"subject-{next(NUMBERS)}", {}

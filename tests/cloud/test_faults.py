@@ -20,19 +20,19 @@ def hostname(vm: Guest) -> requests.Response:
     return vm.get("/latest/meta-data/hostname")
 
 
-def test_status_for_a_count(cloud: Any, vm: Guest) -> None:
+def test_status_fault_ends_after_its_count(cloud: Any, vm: Guest) -> None:
     with cloud.fault(endpoint="metadata", kind="status", status=503, count=2):
         assert [hostname(vm).status_code for _ in range(3)] == [503, 503, 200]
 
 
-def test_status_for_a_time(cloud: Any, vm: Guest) -> None:
+def test_status_fault_ends_after_its_duration(cloud: Any, vm: Guest) -> None:
     with cloud.fault(endpoint="metadata", kind="status", seconds=0.5):
         assert hostname(vm).status_code == 500
         time.sleep(0.6)
         assert hostname(vm).status_code == 200
 
 
-def test_refuse(cloud: Any, vm: Guest) -> None:
+def test_refuse_fault_resets_connections(cloud: Any, vm: Guest) -> None:
     with (
         cloud.fault(endpoint="metadata", kind="refuse"),
         pytest.raises(requests.ConnectionError),
@@ -41,8 +41,8 @@ def test_refuse(cloud: Any, vm: Guest) -> None:
     assert hostname(vm).status_code == 200
 
 
-def test_refuse_on_a_connection_that_was_kept(cloud: Any, vm: Guest) -> None:
-    """The agent keeps its connection to Heat; a server that is down answers on none."""
+def test_refuse_fault_resets_a_kept_connection(cloud: Any, vm: Guest) -> None:
+    """The agent keeps its connection to Heat; a server that is down does not answer on it."""
     url = vm.url("http://169.254.169.254/latest/meta-data/hostname")
     with requests.Session() as session:
         assert session.get(url, timeout=10).status_code == 200
@@ -54,7 +54,7 @@ def test_refuse_on_a_connection_that_was_kept(cloud: Any, vm: Guest) -> None:
         assert session.get(url, timeout=10).status_code == 200
 
 
-def test_delay_and_hang(cloud: Any, vm: Guest) -> None:
+def test_delay_and_hang_faults(cloud: Any, vm: Guest) -> None:
     begun = time.monotonic()
     with cloud.fault(endpoint="metadata", kind="delay", delay=0.3):
         assert hostname(vm).status_code == 200
@@ -67,7 +67,7 @@ def test_delay_and_hang(cloud: Any, vm: Guest) -> None:
     assert hostname(vm).status_code == 200
 
 
-def test_truncate_and_html(cloud: Any, vm: Guest) -> None:
+def test_truncate_and_html_faults(cloud: Any, vm: Guest) -> None:
     with (
         cloud.fault(endpoint="metadata", kind="truncate"),
         pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)),
@@ -79,7 +79,7 @@ def test_truncate_and_html(cloud: Any, vm: Guest) -> None:
         assert answer.headers["Content-Type"].startswith("text/html")
 
 
-def test_only_where_it_was_planted(cloud: Any, vm: Guest) -> None:
+def test_fault_hits_only_its_server_path_and_service(cloud: Any, vm: Guest) -> None:
     with cloud.fault(endpoint="metadata", kind="status", server="another"):
         assert hostname(vm).status_code == 200
     with cloud.fault(endpoint="metadata", kind="status", path="user-data"):
@@ -88,7 +88,7 @@ def test_only_where_it_was_planted(cloud: Any, vm: Guest) -> None:
         assert hostname(vm).status_code == 200
 
 
-def test_a_fault_is_in_the_events(cloud: Any, vm: Guest) -> None:
+def test_fault_is_in_the_events(cloud: Any, vm: Guest) -> None:
     position = len(cloud.events)
     with cloud.fault(endpoint="metadata", kind="status", status=418):
         hostname(vm)
@@ -99,7 +99,7 @@ def test_a_fault_is_in_the_events(cloud: Any, vm: Guest) -> None:
     assert (event.server, event.detail["status"]) == (SPEC.id, 418)
 
 
-def test_unknown_kind_and_endpoint(cloud: Any) -> None:
+def test_unknown_kind_and_endpoint_are_refused(cloud: Any) -> None:
     with pytest.raises(UsageError, match="no fault of the kind"):
         cloud.fault(endpoint="cfn", kind="typo")
     with pytest.raises(UsageError, match="no endpoint"):

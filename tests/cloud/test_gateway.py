@@ -1,4 +1,4 @@
-"""The embedded services' HTTP: it can end while requests are still being answered."""
+"""The HTTP front of the services can end while requests are still being answered."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def answer(_environ, start_response):
     return []
 
 
-def test_a_worker_that_ends_after_its_server_wakes_nobody():
+def test_worker_that_outlives_its_server_wakes_nothing():
     serving = Serving(events=EventLog(), threads=1, connections=10)
     listener = socket.create_server(("127.0.0.1", 0))
     front = Front("cfn", answer, side=Side.HOST, server_id="", events=EventLog(), faults=Faults())
     end = serving.add(listener, front)
     (server,) = [each for each in serving._map.values() if isinstance(each, _Tcp)]
     end()
-    # Somebody opens files, whose numbers are those of the pipe that was closed.
+    # New files get the descriptors of the closed pipe.
     pairs = [each for _ in range(8) for each in socket.socketpair()]
-    # What a worker does last, whether or not its server is still there.
+    # A worker does this last, whether or not its server still exists.
     server.pull_trigger()
     for each in pairs:
         each.setblocking(False)
@@ -41,7 +41,7 @@ def test_a_worker_that_ends_after_its_server_wakes_nobody():
 
 @pytest.fixture
 def served():
-    """Return a function that serves an application and gives the address."""
+    """Return a function that serves an application and returns its address."""
     with contextlib.ExitStack() as ended:
 
         def serve(**options: bool) -> tuple[str, int]:
@@ -57,15 +57,15 @@ def served():
         yield serve
 
 
-def test_a_guests_connection_is_kept(served):
+def test_guest_connection_is_kept_alive(served):
     with socket.create_connection(served()) as client:
         for _ in range(3):
             client.sendall(b"GET / HTTP/1.1\r\nHost: heat\r\n\r\n")
             assert client.recv(1000).startswith(b"HTTP/1.1 200")
 
 
-def test_no_connection_of_the_hosts_own_is_kept(served):
-    """Heat's own clients kept 364 in a session of 20 minutes, and then none was left."""
+def test_host_connection_is_closed_after_each_request(served):
+    """Heat's own clients kept 364 in a session of 20 minutes, up to the limit."""
     with socket.create_connection(served(keep_alive=False)) as client, client.makefile("rb") as got:
         client.sendall(b"GET / HTTP/1.1\r\nHost: heat\r\n\r\n")
         answered = got.read()
@@ -73,6 +73,6 @@ def test_no_connection_of_the_hosts_own_is_kept(served):
     assert b"\r\nConnection: close\r\n" in answered
 
 
-def test_events_know_every_service_that_guests_have_no_way_to():
-    """Without it, what Heat asks them would look like a sign of life of a guest."""
+def test_events_list_every_service_out_of_reach_of_guests():
+    """Otherwise Heat's own requests to them would look like a sign of life of a guest."""
     assert set(HOST_SERVICES) == kinds.HOST_SERVICES

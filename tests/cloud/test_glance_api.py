@@ -53,7 +53,7 @@ def image_sdk(cloud: Any) -> Any:
 
 @pytest.fixture
 def made(glance: Any) -> Iterator[Callable[..., Any]]:
-    """Makes images, and removes those that are left."""
+    """Create images, and delete the remaining ones afterwards."""
     left: list[str] = []
 
     def make(**values: Any) -> Any:
@@ -77,7 +77,7 @@ def raw(cloud: Any, method: str, path: str, **fields: Any) -> requests.Response:
     return requests.request(method, url, headers=headers, timeout=10, **fields)
 
 
-def test_the_sessions_image_is_there(glance: Any, disk: Path) -> None:
+def test_session_image_is_listed(glance: Any, disk: Path) -> None:
     (image,) = glance.images.list()
     assert (image.name, image.status, image.visibility) == ("web", "active", "public")
     assert (image.size, image.virtual_size) == (len(DATA), 1 << 30)
@@ -86,11 +86,11 @@ def test_the_sessions_image_is_there(glance: Any, disk: Path) -> None:
     assert b"".join(glance.images.data(image.id)) == DATA
 
 
-def test_the_sessions_image_stays(cloud: Any, glance: Any, disk: Path) -> None:
+def test_session_image_cannot_be_changed(cloud: Any, glance: Any, disk: Path) -> None:
     (image,) = glance.images.list()
     with pytest.raises(exc.HTTPForbidden, match="is protected and cannot be deleted"):
         glance.images.delete(image.id)
-    # Clients show the text of the page as it is.
+    # Clients show the text of the error page as it is.
     with pytest.raises(exc.HTTPForbidden, match="is the session's and cannot be changed"):
         glance.images.update(image.id, name="mine")
     with pytest.raises(exc.HTTPForbidden, match="cannot be changed"):
@@ -98,7 +98,7 @@ def test_the_sessions_image_stays(cloud: Any, glance: Any, disk: Path) -> None:
     assert disk.read_bytes() == DATA
 
 
-def test_an_image_is_made_filled_read_and_removed(cloud: Any, glance: Any, made: Any) -> None:
+def test_image_is_created_uploaded_read_and_deleted(cloud: Any, glance: Any, made: Any) -> None:
     image = made(name="mine", min_disk=3, tags=["b", "a", "b"], colour="blue")
     assert (image.status, image.size, image.visibility) == ("queued", None, "shared")
     assert (image.tags, image.colour, image.min_disk) == (["a", "b"], "blue", 3)
@@ -118,7 +118,7 @@ def test_an_image_is_made_filled_read_and_removed(cloud: Any, glance: Any, made:
         glance.images.get(image.id)
 
 
-def test_changes(glance: Any, made: Any) -> None:
+def test_image_properties_and_tags_are_changed(glance: Any, made: Any) -> None:
     image = made(colour="blue", shape="round")
     changed = glance.images.update(
         image.id, remove_props=["shape"], name="renamed", colour="red", size_class="big"
@@ -135,7 +135,7 @@ def test_changes(glance: Any, made: Any) -> None:
         glance.images.delete(image.id)
 
 
-def test_deactivated_data_is_not_handed_out(glance: Any, made: Any) -> None:
+def test_deactivated_image_data_is_refused(glance: Any, made: Any) -> None:
     image = made()
     with pytest.raises(exc.HTTPForbidden, match="not allowed"):
         glance.images.deactivate(image.id)
@@ -163,7 +163,7 @@ def test_deactivated_data_is_not_handed_out(glance: Any, made: Any) -> None:
         ({f"p{number}": "" for number in range(129)}, 413, "properties"),
     ],
 )
-def test_images_refused(cloud: Any, values: Any, status: int, words: str) -> None:
+def test_bad_images_are_refused(cloud: Any, values: Any, status: int, words: str) -> None:
     answer = raw(cloud, "POST", "/v2/images", json=values)
     assert (answer.status_code, answer.headers["Content-Type"]) == (
         status, "text/html; charset=UTF-8",
@@ -187,7 +187,7 @@ def test_images_refused(cloud: Any, values: Any, status: int, words: str) -> Non
         ([{"op": "add", "path": f"/p{n}", "value": ""} for n in range(129)], 400),
     ],
 )
-def test_changes_refused(cloud: Any, made: Any, patch: Any, status: int) -> None:
+def test_bad_changes_are_refused(cloud: Any, made: Any, patch: Any, status: int) -> None:
     image = made()
     path = f"/v2/images/{image.id}"
     headers = {"Content-Type": PATCH}
@@ -195,7 +195,7 @@ def test_changes_refused(cloud: Any, made: Any, patch: Any, status: int) -> None
     assert raw(cloud, "PATCH", path, json=[]).status_code == 415
 
 
-def test_lists(glance: Any, made: Any) -> None:
+def test_image_lists_are_filtered_and_sorted(glance: Any, made: Any) -> None:
     first = made(name="first", tags=["t"], colour="blue")
     second = made(name="second", visibility="private", disk_format="qcow2")
     glance.images.upload(second.id, io.BytesIO(b"12345"))
@@ -219,7 +219,7 @@ def test_lists(glance: Any, made: Any) -> None:
     assert names(os_hidden=True) == ["first"]
 
 
-def test_what_is_stored_is_bounded(
+def test_uploads_and_downloads_are_limited_in_size(
     glance: Any, made: Any, cloud: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "IMAGES_STORED", 100)
@@ -234,7 +234,7 @@ def test_what_is_stored_is_bounded(
         b"".join(glance.images.data(image.id))
 
 
-def test_data_needs_formats_and_its_own_type(cloud: Any, glance: Any) -> None:
+def test_upload_needs_formats_and_content_type(cloud: Any, glance: Any) -> None:
     image = glance.images.create(name="bare")
     with pytest.raises(exc.HTTPBadRequest, match="must be set prior to saving data"):
         glance.images.upload(image.id, io.BytesIO(b"x"))
@@ -244,8 +244,8 @@ def test_data_needs_formats_and_its_own_type(cloud: Any, glance: Any) -> None:
     glance.images.delete(image.id)
 
 
-def test_data_that_is_lost_is_waited_for(tmp_path: Path) -> None:
-    """A copied database comes without the files."""
+def test_image_without_its_file_is_queued_again(tmp_path: Path) -> None:
+    """A database is copied without the files."""
     store = Store(tmp_path / "n.db")
 
     def opened(directory: Path) -> Images:
@@ -261,7 +261,7 @@ def test_data_that_is_lost_is_waited_for(tmp_path: Path) -> None:
     store.close()
 
 
-def test_upload_undoes_no_change_that_was_made_meanwhile(tmp_path: Path) -> None:
+def test_upload_keeps_concurrent_changes(tmp_path: Path) -> None:
     with contextlib.closing(Store(tmp_path / "neighbours.db")) as store:
         images = Images(store, tmp_path / "images", session=(), owner="me")
         made = images.create({"disk_format": "raw", "container_format": "bare"}, "me")
@@ -287,7 +287,7 @@ def test_versions_schemas_and_tokens(cloud: Any, glance: Any) -> None:
     assert requests.get(cloud.endpoints["glance"] + "/v2/images", timeout=10).status_code == 401
 
 
-def test_the_sdk(image_sdk: Any) -> None:
+def test_sdk_manages_images(image_sdk: Any) -> None:
     made = image_sdk.create_image(
         "by-sdk", data=DATA, disk_format="raw", container_format="bare", wait=True, colour="blue"
     )
@@ -303,8 +303,8 @@ def test_the_sdk(image_sdk: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["web", "another"])
-def test_a_template_names_an_image(cloud: Any, stacks: Any, disk: Path, name: str) -> None:
-    """The session's is there; for another name, that of the image under test is meant."""
+def test_template_image_names_are_accepted(cloud: Any, stacks: Any, disk: Path, name: str) -> None:
+    """The session's image exists; another name stands for the image under test."""
     server = {"type": "OS::Nova::Server", "properties": {"image": name, "flavor": "m1.small"}}
     template = {"heat_template_version": "2018-08-31", "resources": {"server": server}}
     stack_id = stacks.create(template)
@@ -318,7 +318,7 @@ def test_a_template_names_an_image(cloud: Any, stacks: Any, disk: Path, name: st
 
 
 @pytest.mark.slow
-def test_the_openstack_command(openstack: Any) -> None:
+def test_openstack_command_manages_images(openstack: Any) -> None:
     file = openstack.directory / "disk.raw"
     file.write_bytes(DATA)
     made = openstack("image", "create", "--disk-format", "raw", "--file", str(file),

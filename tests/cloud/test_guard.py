@@ -1,4 +1,4 @@
-"""Who is let in to an API: by the token's project, role and age."""
+"""Access to an API, by the token's project, role and age."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def token_of(identity: Identity, user_id: str, roles: tuple[str, ...] | None = N
     return identity.token(grant)
 
 
-def test_the_owner_is_let_in(identity: Identity) -> None:
+def test_owner_is_admitted(identity: Identity) -> None:
     token = token_of(identity, identity.owner.user_id)
     for method in ("GET", "POST", "DELETE"):
         assert check(identity, token, method).project == identity.owner.project_id
 
 
 @pytest.mark.parametrize("token", ["", "gAAAAAnonsense", "x" * 5000])
-def test_a_bad_token_is_401_as_keystonemiddleware_answers(identity: Identity, token: str) -> None:
+def test_bad_token_is_401_as_keystonemiddleware_answers(identity: Identity, token: str) -> None:
     with pytest.raises(HttpError) as refused:
         check(identity, token)
     assert refused.value.status == 401
@@ -54,7 +54,7 @@ def test_a_bad_token_is_401_as_keystonemiddleware_answers(identity: Identity, to
     assert refused.value.body["error"]["code"] == 401  # type: ignore[index]
 
 
-def test_an_old_token_is_refused(identity: Identity) -> None:
+def test_expired_token_is_refused(identity: Identity) -> None:
     token = token_of(identity, identity.owner.user_id)
     identity.skew = lambda: 61.0
     with pytest.raises(HttpError) as refused:
@@ -62,7 +62,7 @@ def test_an_old_token_is_refused(identity: Identity) -> None:
     assert refused.value.status == 401
 
 
-def test_a_reader_may_only_read(identity: Identity) -> None:
+def test_reader_may_only_read(identity: Identity) -> None:
     token = token_of(identity, identity.owner.user_id, ("reader",))
     assert check(identity, token, "GET").roles == ("reader",)
     with pytest.raises(HttpError) as refused:
@@ -70,8 +70,8 @@ def test_a_reader_may_only_read(identity: Identity) -> None:
     assert refused.value.status == 403
 
 
-def test_a_stack_user_is_turned_away(identity: Identity) -> None:
-    """What a server's user data or a deployment carries is good for Heat and the queues alone."""
+def test_stack_user_is_refused(identity: Identity) -> None:
+    """Credentials in a server's user data or a deployment are for Heat and the queues only."""
     user = identity.create_stack_user("web", identity.owner.project_id, "secret")
     with pytest.raises(HttpError) as refused:
         check(identity, token_of(identity, user))

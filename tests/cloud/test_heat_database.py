@@ -1,4 +1,4 @@
-"""Heat's own database: a new stack has nothing of a deleted one."""
+"""Heat's own database: a new stack inherits nothing from a deleted one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hotplate.timing.deadline import Deadline, retry
 
 
 def deleted(stacks: Any, stack: str) -> None:
-    """Delete a stack, and wait until Heat has."""
+    """Delete a stack, and wait for Heat to finish."""
     stacks.client.stacks.delete(stack)
 
     def look(last: bool) -> bool | None:
@@ -44,8 +44,8 @@ def software_servers(*names: str, **properties: Any) -> dict[str, Any]:
 
 
 def test_server_has_no_access_key_of_a_deleted_stack(stacks: Any) -> None:
-    # Heat leaves a resource's data to ON DELETE CASCADE (heat/db/models.py), and SQLite gives ids
-    # of deleted rows again.
+    # Heat leaves a resource's data to ON DELETE CASCADE (heat/db/models.py), and SQLite reuses ids
+    # of deleted rows.
     iam = hot(
         {
             "user": {"type": "AWS::IAM::User"},
@@ -86,14 +86,14 @@ def test_deployment_reaches_no_queue_of_a_deleted_stack(
     assert "queue_id" in stacks.outputs(before)["signal"]
     deleted(stacks, before)
 
-    # As many as may be given the row of the handle.
+    # Enough of them for one to get the row of the handle.
     names = ("one", "two", "three")
     stack = stacks.create(software_servers(*names, software_config_transport="ZAQAR_MESSAGE"))
     stacks.wait(stack, "CREATE_COMPLETE")
     config = stacks.client.software_configs.create(name="c", group="script", config="true")
     for name in names:
         server = stacks.client.resources.get(stack, name).physical_resource_id
-        # Heat posts the server's new metadata to its queue, and answers 500 where it cannot.
+        # Heat posts the server's new metadata to its queue, and answers 500 when it cannot.
         made = stacks.client.software_deployments.create(
             config_id=config.id, server_id=server, action="CREATE", status="COMPLETE"
         )
@@ -101,7 +101,7 @@ def test_deployment_reaches_no_queue_of_a_deleted_stack(
     stacks.client.software_configs.delete(config.id)
 
 
-def test_nothing_refers_to_a_deleted_row(cloud: Any, stacks: Any) -> None:
+def test_deleted_stack_leaves_no_dangling_foreign_key(cloud: Any, stacks: Any) -> None:
     stack = stacks.create({**TEMPLATE, "resources": {**TEMPLATE["resources"], "plain": SERVER}})
     stacks.wait_for_resource(stack, "server", "CREATE_COMPLETE")
     assert rows(cloud, "SELECT count(*) FROM resource_data")[0][0] > 0

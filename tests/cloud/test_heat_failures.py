@@ -1,4 +1,4 @@
-"""Failures of Heat's own: a run that fails for them says nothing about an image."""
+"""Failures of Heat itself, which make a run say nothing about an image."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from hotplate.events.log import EventLog
 
 @pytest.fixture
 def cloud(tmp_path: Any, compute: Any) -> Iterator[Cloud]:
-    """A cloud that no other test has made fail."""
+    """A cloud that no other test has broken."""
     with Cloud(directory=tmp_path, compute=compute, events=EventLog()) as running:
         yield running
 
 
-def test_answer_that_the_engine_gives_too_late_is_a_fault(cloud: Any) -> None:
+def test_late_answer_of_the_engine_is_a_fault(cloud: Any) -> None:
     assert cloud.events.fault is None
     cfg.CONF.set_override("rpc_response_timeout", 1)
     with (
@@ -36,7 +36,7 @@ def test_answer_that_the_engine_gives_too_late_is_a_fault(cloud: Any) -> None:
     assert outcome_of(cloud.events.fault) is Outcome.ERROR
 
 
-def test_database_that_cannot_be_asked_is_a_fault(cloud: Any) -> None:
+def test_unusable_database_is_a_fault(cloud: Any) -> None:
     heat = cloud.heat()
     heat.software_configs.create(name="c", group="script", config="true")
     assert cloud.events.fault is None

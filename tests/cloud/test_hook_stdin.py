@@ -1,4 +1,4 @@
-"""What a hook reads on stdin, of the real Heat and the real runner, is what the page shows."""
+"""A hook's stdin from the real Heat and the real runner is the same as on the docs page."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ CHANGES = {
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ": "2026-01-02T03:04:05Z",
     r"(?<![\w-])test-\d+(?=/)": "my-stack",
 }
-"""What is another each time, and what stands for the first, the second and so on of it."""
+"""Pattern of a varying value -> its placeholder, numbered by distinct value."""
 
 
 def same_each_time(text: str) -> str:
-    """Put something in order for whatever is another in each run."""
+    """Replace values that differ in each run."""
     for pattern, made in CHANGES.items():
         seen = dict.fromkeys(re.findall(pattern, text))
         for number, each in enumerate(seen, 1):
@@ -83,7 +83,7 @@ def same_each_time(text: str) -> str:
 
 @pytest.fixture
 def read_by_the_hook(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> str:
-    """What a hook reads of a deployment that Heat serves and the runner hands on."""
+    """Return a hook's stdin for a deployment that Heat serves and the runner passes on."""
     with guest(cloud, booted(stacks, compute, stacks.create(TEMPLATE))) as vm:
         cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
         deployment = poll_for_deployment(vm, cfn)
@@ -95,13 +95,13 @@ def read_by_the_hook(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> s
     places = {"DEPLOYED": "deployed", "LOGS": "log", "CONSOLE": "console", "HOOKS": "hooks"}
     environ = {f"HEAT_CONFIG_{name}": str(tmp_path / each) for name, each in places.items()}
     environ |= {"PATH": os.environ["PATH"], "HEAT_CONFIG_LIB": str(ROOT / "hooks")}
-    # Nobody is to be signalled: what does that is a program that does nothing.
+    # No signal is to be sent: the program for it does nothing.
     environ |= {"HEAT_CONFIG_NOTIFY": "/bin/true", "HEAT_SHELL_CONFIG": f"{tmp_path}/document"}
     runner = [sys.executable, "-IS", str(ROOT / "hooks" / "55-heat-config")]
     subprocess.run(runner, env=environ, check=True, timeout=60, capture_output=True)
     return (tmp_path / "stdin").read_text()
 
 
-def test_the_page_shows_all_of_it(read_by_the_hook: str) -> None:
+def test_docs_page_shows_the_whole_stdin(read_by_the_hook: str) -> None:
     shown = same_each_time(json.dumps(json.loads(read_by_the_hook), indent=2) + "\n")
     assert PAGE.read_text() == shown, f"{PAGE} has to be:\n{shown}"

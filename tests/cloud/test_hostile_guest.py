@@ -1,4 +1,4 @@
-"""A guest that asks for too much, or for nonsense, over the wire; and another one beside it."""
+"""A guest that sends too many or invalid requests over the wire, beside a well-behaved one."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def requests_of(cloud: Any, vm: Guest) -> list[dict[str, Any]]:
 
 
 def all_is_well(cloud: Any, good: Guest) -> None:
-    """The host's own calls and another guest's are answered."""
+    """Check that the host's own calls and another guest's are answered."""
     assert list(cloud.heat().stacks.list()) is not None
     assert good.get("/").status_code == 404
 
 
 def raw(vm: Guest, port: int, data: bytes) -> bytes:
-    """Everything that is answered to some bytes; b"" when the connection was reset."""
+    """Send bytes and return the whole answer; b"" when the connection was reset."""
     with socket.create_connection(("127.0.0.1", vm.ports[port]), timeout=20) as connection:
         with contextlib.suppress(OSError):
             connection.sendall(data)
@@ -76,7 +76,7 @@ def raw(vm: Guest, port: int, data: bytes) -> bytes:
         return answer
 
 
-def test_a_long_path_is_refused_and_is_no_long_event(cloud: Any, bad: Guest) -> None:
+def test_long_path_is_refused_and_clipped_in_its_event(cloud: Any, bad: Guest) -> None:
     for length, statuses in ((5_000, b"404"), (9_000, b"414"), (250_000, b"431")):
         line = b"GET /" + b"x" * length + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         assert statuses in raw(bad, 80, line)[:40]
@@ -85,27 +85,27 @@ def test_a_long_path_is_refused_and_is_no_long_event(cloud: Any, bad: Guest) -> 
 
 
 @pytest.mark.parametrize("size", [limits.KEYSTONE_BODY + 1, 30_000_000])
-def test_a_token_post_that_is_too_large_is_not_even_read(bad: Guest, size: int) -> None:
+def test_too_large_token_post_is_refused_unread(bad: Guest, size: int) -> None:
     head = f"POST /v3/auth/tokens HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", bad.ports[5000]), timeout=20) as connection:
         connection.sendall(head.encode())
         assert b"413" in connection.recv(1024)[:20]
 
 
-def test_a_token_post_of_the_largest_size_is_read(bad: Guest) -> None:
+def test_token_post_of_maximum_size_is_read(bad: Guest) -> None:
     body = json.dumps({"auth": {"x": ""}})
     body = body.replace('""', '"' + "x" * (limits.KEYSTONE_BODY - len(body)) + '"')
     assert len(body) == limits.KEYSTONE_BODY
     assert bad.request("POST", TOKENS, data=body).status_code == 400
 
 
-def test_a_chunked_body_is_bounded_too(bad: Guest) -> None:
+def test_chunked_body_is_limited_too(bad: Guest) -> None:
     chunks = b"".join(b"10000\r\n" + b"x" * 65536 + b"\r\n" for _ in range(4)) + b"0\r\n\r\n"
     head = b"POST /v3/auth/tokens HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert b"413" in raw(bad, 5000, head + chunks)[:20] or raw(bad, 5000, head + chunks) == b""
 
 
-def test_idle_connections_keep_nobody_else_waiting(cloud: Any, bad: Guest, good: Guest) -> None:
+def test_idle_connections_do_not_block_other_guests(cloud: Any, bad: Guest, good: Guest) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     with contextlib.ExitStack() as held:
         for number in range(300):
@@ -114,15 +114,15 @@ def test_idle_connections_keep_nobody_else_waiting(cloud: Any, bad: Guest, good:
             connection.connect_ex(("127.0.0.1", bad.ports[(8000, 8004, 5000)[number % 3]]))
         retry(lambda _: "connection-flood" in floods(cloud, bad) or None, Deadline(20, "the word"))
         all_is_well(cloud, good)
-        # Ours are 300, theirs no more than are let in.
+        # 300 are ours; the server accepts no more than the limit.
         assert len(list(Path("/proc/self/fd").iterdir())) < before + 300 + limits.CONNECTIONS + 20
     assert floods(cloud, bad) == ["connection-flood"]
     assert floods(cloud, good) == []
-    # Once they are gone it is answered as before.
+    # When they are closed, the guest is answered as before.
     retry(lambda _: bad.get("/").status_code == 404 or None, Deadline(20, "an answer"))
 
 
-def test_websockets_are_bounded(cloud: Any, bad: Guest, good: Guest) -> None:
+def test_websockets_are_limited(cloud: Any, bad: Guest, good: Guest) -> None:
     before = threading.active_count()
     with contextlib.ExitStack() as held:
         for _ in range(4 * limits.WEBSOCKETS):
@@ -137,7 +137,7 @@ def test_websockets_are_bounded(cloud: Any, bad: Guest, good: Guest) -> None:
     retry(lambda _: threading.active_count() < before + 10 or None, Deadline(30, "the threads"))
 
 
-def test_requests_without_end_are_a_flood_and_then_refused() -> None:
+def test_endless_requests_are_a_flood_and_then_refused() -> None:
     seen: list[tuple[str, str]] = []
     quota = Quota(lambda fault, text: seen.append((fault, text)), requests=5, per_second=0)
     assert [quota.request() for _ in range(8)] == [True] * 5 + [False] * 3
@@ -146,12 +146,12 @@ def test_requests_without_end_are_a_flood_and_then_refused() -> None:
     assert re.fullmatch(r"the guest made 6 requests in \d+ s", text)
 
 
-def test_an_agent_that_polls_all_day_is_no_flood() -> None:
+def test_agent_that_polls_all_day_is_no_flood() -> None:
     quota = Quota(lambda fault, text: pytest.fail(f"{fault}: {text}"), requests=5, per_second=1e9)
     assert all(quota.request() for _ in range(10_000))
 
 
-def test_beyond_the_quota_it_is_429_and_no_event(cloud: Any, bad: Guest, good: Guest) -> None:
+def test_request_beyond_the_quota_is_429_and_no_event(cloud: Any, bad: Guest, good: Guest) -> None:
     line = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 200
     last = line.replace(b"Host: x", b"Connection: close\r\nHost: x", 1)[:60].split(b"\r\n\r\n")[0]
     for _ in range(limits.REQUESTS // 200 + 2):
@@ -191,7 +191,7 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize(("method", "where", "headers", "body", "status"), NONSENSE)
-def test_nonsense_is_answered_and_nobody_reads_it(
+def test_invalid_request_is_answered_without_terminal_output(
     cloud: Any,
     bad: Guest,
     capfd: pytest.CaptureFixture[str],
@@ -211,7 +211,7 @@ def test_nonsense_is_answered_and_nobody_reads_it(
     assert "\x1b" not in (cloud.directory / "heat.log").read_text()
 
 
-def test_what_a_service_fails_at_is_in_the_log_without_the_path(
+def test_service_failure_is_logged_without_the_path(
     cloud: Any, bad: Guest, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: Any) -> None:
@@ -227,7 +227,7 @@ def test_what_a_service_fails_at_is_in_the_log_without_the_path(
 
 @given(st.sampled_from([80, 5000, 8000, 8004, 8080, 8888]), st.binary(max_size=300))
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_whatever_bytes_come_are_refused_or_answered(
+def test_random_bytes_are_refused_or_answered(
     cloud: Any, good: Guest, port: int, data: bytes
 ) -> None:
     answer = raw(good, port, b"POST /" + data)
@@ -235,7 +235,7 @@ def test_whatever_bytes_come_are_refused_or_answered(
     assert good.get("/").status_code == 404
 
 
-# -- what a real cloud refuses --------------------
+# -- refusals of a real cloud --------------------
 
 
 def deployment(
@@ -255,13 +255,13 @@ def result(size: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("how", "size", "status", "words"),
     [
-        # Nothing in the pipeline of Heat's cfn API makes an answer of what its parser raises.
+        # The pipeline of Heat's cfn API does not turn its parser's exceptions into answers.
         ("CFN_SIGNAL", limits.JSON_BODY, 500, "failed at the request"),
         ("HEAT_SIGNAL", limits.JSON_BODY, 400, "exceeds maximum allowed size"),
         ("ZAQAR_SIGNAL", limits.ZAQAR_POST, 400, "collection size is too large"),
     ],
 )
-def test_a_result_that_a_real_cloud_refuses_is_refused(
+def test_result_too_large_for_a_real_cloud_is_refused(
     cloud: Any,
     compute: Any,
     stacks: Any,
@@ -276,7 +276,7 @@ def test_a_result_that_a_real_cloud_refuses_is_refused(
         refused = signal(vm, inputs, result(size))
         assert refused is not None
         assert (refused.status_code, words in refused.text) == (status, True), refused.text
-        # One that is smaller by what stands around it is taken.
+        # One that is smaller by the size of its envelope is accepted.
         taken = signal(vm, inputs, result(size - 400))
         assert taken is not None
         assert taken.ok
@@ -290,7 +290,7 @@ def zaqar(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> Any:
     return held, vm, {"X-Auth-Token": made}, messages
 
 
-def test_zaqars_own_limits(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> None:
+def test_zaqar_limits_are_enforced(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> None:
     held, vm, headers, url = zaqar(cloud, compute, stacks, tmp_path)
     with held:
         for ttl in ("abc", 59, 1209601, -1):
@@ -306,7 +306,7 @@ def test_zaqars_own_limits(cloud: Any, compute: Any, stacks: Any, tmp_path: Path
         assert vm.request("PUT", f"{queue}2", headers=headers, json=[1]).status_code == 400
 
 
-def test_a_subscriber_that_does_not_read_keeps_nobody_waiting(
+def test_subscriber_that_does_not_read_blocks_nobody(
     cloud: Any, compute: Any, stacks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hotplate.cloud.zaqar.websocket.SEND_SECONDS", 1)
@@ -316,19 +316,19 @@ def test_a_subscriber_that_does_not_read_keeps_nobody_waiting(
         for action, body in (("authenticate", {}), ("subscription_create", {"queue_name": name})):
             connection.send(json.dumps({"action": action, "headers": headers, "body": body}))
             assert json.loads(connection.recv(timeout=20))["headers"]["status"] in (200, 201)
-        # Much more than the buffers of a socket take, and nobody reads it.
+        # Much more than the buffers of a socket hold, and nobody reads it.
         posted = {"messages": [{"ttl": 60, "body": "x" * 250_000}]}
         for _ in range(60):
             assert vm.request("POST", url, headers=headers, json=posted).status_code == 201
 
 
-def test_a_post_for_which_no_room_is_left_is_answered_and_the_websocket_stays(
+def test_post_without_room_is_answered_and_keeps_the_websocket(
     cloud: Any, compute: Any, stacks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, vm, headers, url = zaqar(cloud, compute, stacks, tmp_path)
     project = Project.of(cloud, headers)
     monkeypatch.setattr(limits, "STORED", project.stored("zaqar") + 600)
-    # A queue of its own: Heat looks into a deployment's now and then, and takes what is there.
+    # A queue of its own, because Heat polls a deployment's queue and removes its messages.
     body = {"queue_name": f"{url.split('/')[-2]}2", "messages": [{"ttl": 60, "body": "xxxx"}]}
 
     def status(action: str) -> int:
@@ -337,13 +337,13 @@ def test_a_post_for_which_no_room_is_left_is_answered_and_the_websocket_stays(
 
     with held, connect(f"ws://127.0.0.1:{vm.ports[9000]}/") as connection:
         assert status("authenticate") == 200
-        # The queue with its first message is more than 600 bytes, if not each of them.
+        # The queue with its first message exceeds 600 bytes, but one of them alone may not.
         assert [status("message_post") for _ in range(3)] == [201, 503, 503]
         assert status("message_list") == 200
 
 
 class Project:
-    """A guest's project, with a bound on what it keeps that a test reaches."""
+    """A guest's project, with a storage limit that a test can reach."""
 
     def __init__(self, cloud: Any, project_id: str) -> None:
         self._store = cloud.store
@@ -362,7 +362,7 @@ ROOM = 1 << 20
 
 
 class Writer:
-    """A guest that writes without end, until it is refused."""
+    """A guest that writes until it is refused."""
 
     def __init__(self, cloud: Any, vm: Guest, headers: dict[str, str], messages: str) -> None:
         self.cloud, self.vm, self.headers = cloud, vm, headers
@@ -378,24 +378,24 @@ class Writer:
         return self.vm.request("POST", url, headers={**self.headers, **headers}).status_code
 
     def queue(self, number: int) -> int:
-        """A queue with metadata, which the message of a result has none of."""
+        """Create a queue with metadata, without messages."""
         return self.put(f"{self.queues}/q{number}", json={"x": "y" * 65_000})
 
     def type(self, number: int) -> int:
-        """An empty object with a content type, as long as Swift takes a header."""
+        """Put an empty object with a content type of Swift's maximum length."""
         return self.put(f"{self.container}/{number}", headers={"Content-Type": "x" * 8000})
 
     def name(self, number: int) -> int:
-        """An empty object with a name, as long as Swift takes one."""
+        """Put an empty object with a name of Swift's maximum length."""
         return self.put(f"{self.container}/{number:01000}")
 
     def containers(self, number: int) -> int:
-        """A container with metadata, as much as Swift takes."""
+        """Create a container with the maximum metadata of Swift."""
         meta = {f"X-Container-Meta-K{each}": "v" * 256 for each in range(15)}
         return self.put(f"{self.container}{number}", headers=meta)
 
     def frame(self, number: int) -> int:
-        """A queue with metadata, over a websocket."""
+        """Create a queue with metadata, over a websocket."""
         with connect(f"ws://127.0.0.1:{self.vm.ports[9000]}/") as connection:
             return [
                 self.answer(connection, action, f"q{number}")
@@ -436,12 +436,12 @@ def test_guest_that_writes_without_end_is_refused_and_is_a_flood(
     most = 2000
     written = next(n for n in range(most) if getattr(writer, way)(n) == limits.FULL[service])
     assert written > 10
-    # The last one that was taken may have gone over it.
+    # The last accepted one may have exceeded the limit.
     assert ROOM < writer.project.stored(service) < ROOM + 70_000
     assert floods(cloud, writer.vm) == ["storage-flood"]
 
 
-def test_metadata_of_an_object_is_refused_where_no_room_is_left(
+def test_object_metadata_is_refused_when_no_room_is_left(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert writer.put(f"{writer.container}/o") == 201
@@ -449,7 +449,7 @@ def test_metadata_of_an_object_is_refused_where_no_room_is_left(
     assert writer.post(f"{writer.container}/o", {"X-Object-Meta-K": "v" * 256}) == 413
 
 
-def test_guest_whose_project_others_filled_is_no_flood(
+def test_guest_in_a_project_filled_by_others_is_no_flood(
     cloud: Any, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
@@ -460,7 +460,7 @@ def test_guest_whose_project_others_filled_is_no_flood(
     assert floods(cloud, writer.vm) == []
 
 
-def test_queue_name_is_zaqars_over_a_websocket_too(writer: Writer) -> None:
+def test_websocket_refuses_bad_queue_names_as_zaqar_does(writer: Writer) -> None:
     before = writer.project.stored("zaqar")
     with connect(f"ws://127.0.0.1:{writer.vm.ports[9000]}/") as connection:
         assert writer.answer(connection, "authenticate", "") == 200
@@ -470,22 +470,22 @@ def test_queue_name_is_zaqars_over_a_websocket_too(writer: Writer) -> None:
     assert writer.project.stored("zaqar") == before
 
 
-def test_metadata_of_a_container_is_bounded_as_a_whole(writer: Writer) -> None:
-    # MAX_META_COUNT; validate_metadata of swift/common/db.py looks at what is there already too.
+def test_container_metadata_is_limited_in_total(writer: Writer) -> None:
+    # MAX_META_COUNT; validate_metadata of swift/common/db.py includes the existing metadata.
     added = [
         writer.post(writer.container, {f"X-Container-Meta-{number}": "v"})
         for number in range(limits.SWIFT_META_COUNT + 1)
     ]
     assert added == [204] * limits.SWIFT_META_COUNT + [400]
     assert writer.post(writer.container, {"X-Container-Meta-0": "other"}) == 204
-    # What is no metadata of a container's is not kept at all.
+    # Headers that are not metadata of a container are not stored at all.
     before = writer.project.stored("swift")
     for name in ("X-Meta-A", "X-Evil-Meta-B", "X-My-Versions-C", "X-Object-Meta-D"):
         assert writer.post(writer.container, {name: "v" * 200}) == 204
     assert writer.project.stored("swift") == before
 
 
-def test_header_that_swift_takes_for_too_long_is_refused(writer: Writer) -> None:
+def test_header_too_long_for_swift_is_refused(writer: Writer) -> None:
     assert writer.put(f"{writer.container}/o", headers={"Content-Type": "x" * 50_000}) == 400
     assert writer.put(f"{writer.container}/o", headers={"Content-Type": "text/plain"}) == 201
 
@@ -501,7 +501,7 @@ def test_header_that_swift_takes_for_too_long_is_refused(writer: Writer) -> None
         '{"action":"x","body":[]}',
     ],
 )
-def test_a_frame_that_is_none_is_answered_with_400_or_403(bad: Guest, frame: str) -> None:
+def test_invalid_frame_is_answered_with_400_or_403(bad: Guest, frame: str) -> None:
     with connect(f"ws://127.0.0.1:{bad.ports[9000]}/") as connection:
         connection.send(frame)
         assert json.loads(connection.recv(timeout=20))["headers"]["status"] in (400, 403)
@@ -509,11 +509,11 @@ def test_a_frame_that_is_none_is_answered_with_400_or_403(bad: Guest, frame: str
         assert json.loads(connection.recv(timeout=20))["headers"]["status"] == 400
 
 
-def test_the_log_of_the_http_server_goes_to_the_file() -> None:
+def test_http_server_log_goes_to_the_file() -> None:
     assert not logging.getLogger("waitress").propagate
 
 
-def test_descriptors_are_raised_at_the_start() -> None:
+def test_descriptor_limit_is_raised_at_the_start() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
     try:

@@ -1,4 +1,4 @@
-"""What Nova notes of what is done to servers, asked by unmodified clients."""
+"""Nova's instance actions, read by unmodified clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hotplate.errors import MachineLostError
 
 @pytest.fixture(scope="module")
 def at(cloud: Cloud) -> Callable[[str], Any]:
-    """novaclient at a version."""
+    """Return a function for novaclient at a version."""
     return lambda version: nova_client.Client(version, session=owner_session(cloud))
 
 
@@ -34,7 +34,7 @@ def nova(at: Callable[[str], Any]) -> Any:
 
 @pytest.fixture
 def web(nova: Any) -> Iterator[Any]:
-    """A server that was made over the API."""
+    """Create a server over the API."""
     server = nova.servers.create(f"web-{uuid.uuid4()}", image="debian", flavor="1", nics="auto")
     yield server
     if server.id in {each.id for each in nova.servers.list()}:
@@ -42,18 +42,18 @@ def web(nova: Any) -> Iterator[Any]:
 
 
 def names(nova: Any, server: Any) -> list[str]:
-    """The actions on a server, the oldest first."""
+    """Return the actions on a server, oldest first."""
     return [each.action for each in nova.instance_action.list(server)][::-1]
 
 
-def test_the_first_action_is_who_made_it(cloud: Cloud, nova: Any, web: Any) -> None:
+def test_first_action_names_the_creator(cloud: Cloud, nova: Any, web: Any) -> None:
     (made,) = nova.instance_action.list(web)
     assert (made.action, made.instance_uuid, made.message) == ("create", web.id, None)
     assert (made.user_id, made.project_id) == (
         cloud.credentials.user_id,
         cloud.credentials.project_id,
     )
-    # The request's own name, which Nova answers with and clients log.
+    # The id of the request, which Nova returns and clients log.
     assert made.request_id == web.request_ids[0]
     (event,) = nova.instance_action.get(web, made.request_id).events
     assert (event["event"], event["result"]) == ("compute__do_build_and_run_instance", "Success")
@@ -61,7 +61,7 @@ def test_the_first_action_is_who_made_it(cloud: Cloud, nova: Any, web: Any) -> N
     assert began <= ended
 
 
-def test_each_action_by_its_name(nova: Any, web: Any) -> None:
+def test_actions_have_novas_names(nova: Any, web: Any) -> None:
     for act in ("stop", "start", "pause", "unpause", "suspend", "resume", "reboot"):
         getattr(web, act)()
     web.rebuild("debian")
@@ -84,7 +84,7 @@ def test_each_action_by_its_name(nova: Any, web: Any) -> None:
         assert event["event"] == instance_actions.EVENTS[each.action]
 
 
-def test_fields_come_with_their_versions(at: Callable[[str], Any], web: Any) -> None:
+def test_fields_depend_on_the_microversion(at: Callable[[str], Any], web: Any) -> None:
     def shown(version: str) -> tuple[dict[str, Any], dict[str, Any]]:
         actions = at(version).instance_action
         (listed,) = actions.list(web)
@@ -100,7 +100,7 @@ def test_fields_come_with_their_versions(at: Callable[[str], Any], web: Any) -> 
     assert shown("2.84")[1]["details"] is None
 
 
-def test_what_is_looked_at_or_refused_is_no_action(nova: Any, web: Any) -> None:
+def test_reads_and_refused_requests_are_no_actions(nova: Any, web: Any) -> None:
     web.get_console_output()
     for refused in (web.start, web.unpause, lambda: web.resize("1")):
         with pytest.raises((nova_exceptions.Conflict, nova_exceptions.BadRequest)):
@@ -108,7 +108,7 @@ def test_what_is_looked_at_or_refused_is_no_action(nova: Any, web: Any) -> None:
     assert names(nova, web) == ["create"]
 
 
-def test_an_action_that_failed_says_why(
+def test_failed_action_has_a_reason(
     nova: Any, compute: Any, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(_server_id: str) -> None:
@@ -124,7 +124,7 @@ def test_an_action_that_failed_says_why(
     assert "the machine is gone" in event["details"]
 
 
-def test_an_action_goes_on_while_the_server_does(nova: Any, compute: Any, web: Any) -> None:
+def test_action_is_unfinished_while_the_server_builds(nova: Any, compute: Any, web: Any) -> None:
     (made,) = nova.instance_action.list(web)
     compute.states[web.id] = ("BUILD", "")
     (event,) = nova.instance_action.get(web, made.request_id).events
@@ -134,7 +134,7 @@ def test_an_action_goes_on_while_the_server_does(nova: Any, compute: Any, web: A
     assert event["result"] == "Success"
 
 
-def test_of_a_server_that_is_deleted(nova: Any, at: Callable[[str], Any], web: Any) -> None:
+def test_actions_of_a_deleted_server_remain(nova: Any, at: Callable[[str], Any], web: Any) -> None:
     web.delete()
     assert names(nova, web) == ["create", "delete"]
     with pytest.raises(nova_exceptions.NotFound, match="could not be found"):
@@ -145,7 +145,7 @@ def test_of_a_server_that_is_deleted(nova: Any, at: Callable[[str], Any], web: A
         nova.instance_action.get(web, "req-none")
 
 
-def test_pages_and_times(cloud: Cloud, nova: Any, web: Any) -> None:
+def test_actions_are_paged_and_filtered_by_time(cloud: Cloud, nova: Any, web: Any) -> None:
     for _ in range(2):
         web.stop()
         web.start()
@@ -172,7 +172,7 @@ def test_pages_and_times(cloud: Cloud, nova: Any, web: Any) -> None:
         assert answer.status_code == 400, answer.text
 
 
-def test_the_newest_are_kept(nova: Any, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newest_actions_are_kept(nova: Any, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance_actions, "OF_A_SERVER", 2)
     web.stop()
     web.start()
@@ -184,7 +184,7 @@ def test_the_newest_are_kept(nova: Any, web: Any, monkeypatch: pytest.MonkeyPatc
     other.delete()
 
 
-def test_the_openstack_command(openstack: OpenStack, web: Any) -> None:
+def test_openstack_command_lists_actions(openstack: OpenStack, web: Any) -> None:
     web.stop()
     listed = openstack("server", "event", "list", web.name, "-f", "json")
     assert [each["Action"] for each in listed] == ["stop", "create"]

@@ -1,4 +1,4 @@
-"""A cloud that is told to lifts the limits of a real one's requests."""
+"""Option that lifts the limits of a real cloud's requests."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def cloud_options() -> CloudOptions:
     return CloudOptions(lift_limits=True)
 
 
-def test_a_token_post_that_a_real_cloud_refuses_is_read(cloud: Any) -> None:
+def test_token_post_too_large_for_a_real_cloud_is_read(cloud: Any) -> None:
     body = json.dumps({"auth": {"x": "x" * limits.KEYSTONE_BODY}})
     with guest(cloud, "large") as vm:
-        # Not 413: it was read, and makes no sense.
+        # Not 413: it was read, and is invalid.
         assert vm.request("POST", TOKENS, data=body).status_code == 400
 
 
@@ -35,7 +35,7 @@ def test_a_token_post_that_a_real_cloud_refuses_is_read(cloud: Any) -> None:
         ("ZAQAR_SIGNAL", limits.ZAQAR_POST),
     ],
 )
-def test_a_result_that_a_real_cloud_refuses_is_taken(
+def test_result_too_large_for_a_real_cloud_is_accepted(
     cloud: Any, compute: Any, stacks: Any, tmp_path: Path, how: str, size: int
 ) -> None:
     held, vm, inputs, stack_id = deployment(cloud, compute, stacks, tmp_path, how)

@@ -1,4 +1,4 @@
-"""Small rules of the cloud's parts, asked of a running one."""
+"""Small rules of the cloud's parts, tested on a running one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_user_data_limit(cloud: Any, size: int, fits: bool) -> None:
     assert str(len(base64.b64encode(spec.user_data))) in str(refused.value)
 
 
-def test_tampered_token(cloud: Any) -> None:
+def test_tampered_token_is_refused(cloud: Any) -> None:
     user = cloud.identity.user(cloud.credentials.user_id)
     token = cloud.identity.token(cloud.identity.grant(user))
     assert cloud.identity.read_token(token).user == user

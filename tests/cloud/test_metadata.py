@@ -44,7 +44,7 @@ def test_listings_have_no_trailing_newline(vm: Guest) -> None:
     assert vm.get("/2009-04-04/meta-data/hostname").text == "web-server-1.novalocal"
 
 
-def test_a_guest_is_answered_on_each_of_its_interfaces(cloud: Cloud, vm: Guest) -> None:
+def test_guest_is_answered_on_each_of_its_interfaces(cloud: Cloud, vm: Guest) -> None:
     sides = [{port: listen() for port in PORTS} for _ in range(8)]
     with cloud.serve(vm.server_id, *sides):
         for side in sides:
@@ -73,7 +73,7 @@ def test_openstack_tree(vm: Guest) -> None:
     "path",
     ["/latest/nothing", "/openstack/2000-01-01", "/nothing", "/ec2/x"],
 )
-def test_unknown_is_404(vm: Guest, path: str) -> None:
+def test_unknown_path_is_404(vm: Guest, path: str) -> None:
     assert vm.get(path).status_code == 404
 
 
@@ -110,7 +110,7 @@ def test_config_drive_tree(cloud: Any, vm: Guest) -> None:
     assert json.loads(tree["openstack/latest/meta_data.json"]) == served
 
 
-def test_two_guests_do_not_meet(cloud: Any, vm: Guest) -> None:
+def test_two_guests_get_their_own_metadata(cloud: Any, vm: Guest) -> None:
     other = ServerSpec(id="11111111-58e5-4a8c-9a15-0d2a6e1c7c11", name="other")
     cloud.servers.boot(other)
     try:
@@ -122,7 +122,7 @@ def test_two_guests_do_not_meet(cloud: Any, vm: Guest) -> None:
         cloud.servers.delete(other.id)
 
 
-def test_unix_socket(cloud: Any, vm: Guest, tmp_path: Path) -> None:
+def test_metadata_is_served_on_a_unix_socket(cloud: Any, vm: Guest, tmp_path: Path) -> None:
     path = tmp_path / "metadata.sock"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -137,7 +137,7 @@ def test_unix_socket(cloud: Any, vm: Guest, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def cloud_init(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The distribution's cloud-init, unpacked and not installed: it would take this host over."""
+    """Unpack the distribution's cloud-init without installing it, which would affect this host."""
     if shutil.which("apt-get") is None:
         pytest.skip("cloud-init is taken from a Debian or Ubuntu host's package source")
     directory = tmp_path_factory.mktemp("cloud-init")
@@ -150,12 +150,12 @@ def cloud_init(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.network
-def test_cloud_init_reads_it(vm: Guest, cloud_init: Path) -> None:
+def test_cloud_init_reads_the_metadata(vm: Guest, cloud_init: Path) -> None:
     """cloud-init's own reader of the OpenStack and EC2 trees, unmodified."""
     script = (
         "import json, sys\n"
         "from cloudinit.sources.helpers import ec2, openstack\n"
-        # The OpenStack reader asks for the EC2 tree at the real address only.
+        # The OpenStack reader reads the EC2 tree at the real address only.
         "ec2_found = ec2.get_instance_metadata(metadata_address=sys.argv[1])\n"
         "openstack.MetadataReader._read_ec2_metadata = lambda reader: {}\n"
         "found = openstack.MetadataReader(sys.argv[1]).read_v2()\n"

@@ -36,7 +36,7 @@ def network_sdk(cloud: Any) -> Any:
 
 @pytest.fixture
 def made(neutron: Any) -> Iterator[Callable[..., Any]]:
-    """Makes resources, and removes those that are left, the last one first."""
+    """Create resources, and delete the remaining ones afterwards, in reverse order."""
     left: list[tuple[str, str]] = []
 
     def make(single: str, **values: Any) -> Any:
@@ -62,7 +62,7 @@ def subnet(made: Any, net: Any) -> Any:
 
 @contextmanager
 def refused(kind: str, status: int, *words: str) -> Iterator[None]:
-    """Neutron's error of that type, with the words in its message."""
+    """Expect Neutron's error of that type, with the words in its message."""
     with pytest.raises(failures.NeutronClientException) as caught:
         yield
     error = caught.value
@@ -108,7 +108,7 @@ def test_networks(neutron: Any, made: Any) -> None:
         neutron.show_network(net["id"])
 
 
-def test_there_are_networks_from_the_start(neutron: Any) -> None:
+def test_initial_networks_exist(neutron: Any) -> None:
     (shared,) = neutron.list_networks(shared=True)["networks"]
     (external,) = neutron.list_networks(**{"router:external": True})["networks"]
     assert (shared["name"], external["name"]) == ("hotplate", "public")
@@ -122,7 +122,7 @@ def test_there_are_networks_from_the_start(neutron: Any) -> None:
     assert topology["id"] == shared["id"]
 
 
-def test_a_restart_keeps_the_networks(tmp_path: Any) -> None:
+def test_restart_keeps_the_networks(tmp_path: Any) -> None:
     ids = []
     for _ in range(2):
         store = Store(tmp_path / "n.db")
@@ -158,13 +158,13 @@ def networking_names(tmp_path: Any) -> Any:
         ({"networks": [{}] * 101}, "1 to 100"),
     ],
 )
-def test_a_bad_body_is_400_in_neutrons_form(cloud: Any, body: Any, words: str) -> None:
+def test_bad_body_is_400_in_neutrons_form(cloud: Any, body: Any, words: str) -> None:
     status, _, message = error_of(raw(cloud, "POST", "/v2.0/networks", body))
     assert status == 400
     assert words in message
 
 
-def test_many_at_once_or_none(cloud: Any, neutron: Any) -> None:
+def test_bulk_create_makes_all_or_none(cloud: Any, neutron: Any) -> None:
     body = {"networks": [{"name": "bulk-1"}, {"name": "bulk-2"}]}
     answer = raw(cloud, "POST", "/v2.0/networks", body)
     assert [each["name"] for each in answer.json()["networks"]] == ["bulk-1", "bulk-2"]
@@ -196,7 +196,7 @@ def test_subnets(neutron: Any, net: Any, made: Any) -> None:
         neutron.delete_subnet(subnet["id"])
 
 
-def test_a_subnets_defaults(subnet: Any) -> None:
+def test_subnet_has_defaults(subnet: Any) -> None:
     assert subnet["gateway_ip"] == "10.9.0.1"
     assert subnet["allocation_pools"] == [{"start": "10.9.0.2", "end": "10.9.0.254"}]
     assert subnet["enable_dhcp"] is True
@@ -228,7 +228,7 @@ def test_a_subnets_defaults(subnet: Any) -> None:
          "OverlappingAllocationPools", "10.8.0.9"),
     ],
 )  # fmt: skip
-def test_subnets_refused(
+def test_bad_subnets_are_refused(
     cloud: Any, subnet: Any, values: Any, status: int, kind: str, words: str
 ) -> None:
     body = {"network_id": subnet["network_id"], "ip_version": 4, "cidr": "10.8.0.0/24", **values}
@@ -237,7 +237,7 @@ def test_subnets_refused(
     assert words in error_of(answer)[2]
 
 
-def test_a_used_subnet_stays(neutron: Any, made: Any, subnet: Any) -> None:
+def test_used_subnet_cannot_be_deleted(neutron: Any, made: Any, subnet: Any) -> None:
     port = made("port", network_id=subnet["network_id"])
     with refused("SubnetInUse", 409, "IP allocation from this subnet"):
         neutron.delete_subnet(subnet["id"])
@@ -296,7 +296,7 @@ def test_ports(neutron: Any, made: Any, subnet: Any) -> None:
          "security_groups"),
     ],
 )  # fmt: skip
-def test_ports_refused(
+def test_bad_ports_are_refused(
     cloud: Any, made: Any, subnet: Any, values: Any, status: int, kind: str, words: str
 ) -> None:
     made("port", network_id=subnet["network_id"], mac_address="fa:16:3e:00:00:05",
@@ -307,7 +307,7 @@ def test_ports_refused(
     assert words in error_of(answer)[2]
 
 
-def test_a_subnet_runs_out(neutron: Any, made: Any, net: Any) -> None:
+def test_full_subnet_gives_no_address(neutron: Any, made: Any, net: Any) -> None:
     made("subnet", network_id=net["id"], ip_version=4, cidr="10.9.0.0/30")
     made("port", network_id=net["id"])
     with refused("IpAddressGenerationFailure", 409, "No more IP addresses available on network"):
@@ -316,7 +316,7 @@ def test_a_subnet_runs_out(neutron: Any, made: Any, net: Any) -> None:
     assert without["fixed_ips"] == []
 
 
-def test_a_port_keeps_its_address_over_a_change(neutron: Any, made: Any, subnet: Any) -> None:
+def test_changed_port_keeps_its_address(neutron: Any, made: Any, subnet: Any) -> None:
     port = made("port", network_id=subnet["network_id"])
     wanted = [*port["fixed_ips"], {"ip_address": "10.9.0.77"}]
     changed = neutron.update_port(port["id"], {"port": {"fixed_ips": wanted}})["port"]
@@ -327,7 +327,7 @@ def test_a_port_keeps_its_address_over_a_change(neutron: Any, made: Any, subnet:
     assert neutron.show_port(other["id"])["port"]["fixed_ips"] == other["fixed_ips"]
 
 
-def test_ipv6_beside_ipv4(made: Any, subnet: Any) -> None:
+def test_port_has_ipv4_and_ipv6_addresses(made: Any, subnet: Any) -> None:
     six = made("subnet", network_id=subnet["network_id"], ip_version=6, cidr="fd00:9::/64",
                ipv6_ra_mode="slaac", ipv6_address_mode="slaac")  # fmt: skip
     port = made("port", network_id=subnet["network_id"], mac_address="fa:16:3e:00:00:09")
@@ -337,7 +337,7 @@ def test_ipv6_beside_ipv4(made: Any, subnet: Any) -> None:
     assert six["gateway_ip"] == "fd00:9::1"
 
 
-def test_what_a_port_carries_besides(neutron: Any, made: Any, subnet: Any) -> None:
+def test_port_has_address_pairs_and_dhcp_options(neutron: Any, made: Any, subnet: Any) -> None:
     option = {"opt_name": "bootfile-name", "opt_value": "x", "ip_version": 4}
     port = made("port", network_id=subnet["network_id"], extra_dhcp_opts=[option],
                 allowed_address_pairs=[{"ip_address": "10.9.0.99"}])  # fmt: skip
@@ -358,7 +358,7 @@ def test_what_a_port_carries_besides(neutron: Any, made: Any, subnet: Any) -> No
         neutron.update_port(port["id"], {"port": body})
 
 
-def test_two_ports_at_once_get_two_addresses(cloud: Any, subnet: Any) -> None:
+def test_simultaneous_ports_get_different_addresses(cloud: Any, subnet: Any) -> None:
     addresses: list[str] = []
 
     def make() -> None:
@@ -381,7 +381,7 @@ def test_two_ports_at_once_get_two_addresses(cloud: Any, subnet: Any) -> None:
 # -- lists --------------------
 
 
-def test_filters_fields_and_order(neutron: Any, made: Any, net: Any) -> None:
+def test_lists_have_filters_fields_and_order(neutron: Any, made: Any, net: Any) -> None:
     for name in ("b", "a", "c"):
         made("port", network_id=net["id"], name=name, admin_state_up=name != "c")
     listed = neutron.list_ports(
@@ -400,7 +400,7 @@ def test_filters_fields_and_order(neutron: Any, made: Any, net: Any) -> None:
         neutron.list_ports(limit="many")
 
 
-def test_ports_by_address(neutron: Any, made: Any, subnet: Any) -> None:
+def test_ports_are_filtered_by_address(neutron: Any, made: Any, subnet: Any) -> None:
     first, second = (made("port", network_id=subnet["network_id"]) for _ in range(2))
     by_address = neutron.list_ports(fixed_ips=["ip_address=10.9.0.3", f"subnet_id={subnet['id']}"])
     assert [port["id"] for port in by_address["ports"]] == [second["id"]]
@@ -410,7 +410,7 @@ def test_ports_by_address(neutron: Any, made: Any, subnet: Any) -> None:
         neutron.list_ports(fixed_ips="mac=1")
 
 
-def test_pages(neutron: Any, made: Any, net: Any) -> None:
+def test_lists_are_paged(neutron: Any, made: Any, net: Any) -> None:
     ids = [made("port", network_id=net["id"])["id"] for _ in range(5)]
     pages = list(neutron.list_ports(retrieve_all=False, network_id=net["id"], limit=2))
     assert [[port["id"] for port in page["ports"]] for page in pages] == [
@@ -467,7 +467,7 @@ def test_security_groups(neutron: Any, made: Any) -> None:
         neutron.show_security_group_rule(rule["id"])
 
 
-def test_the_default_group_stays(neutron: Any) -> None:
+def test_default_group_cannot_be_changed(neutron: Any) -> None:
     (group,) = neutron.list_security_groups(name="default")["security_groups"]
     with refused("SecurityGroupCannotRemoveDefault", 409):
         neutron.delete_security_group(group["id"])
@@ -497,7 +497,7 @@ def test_the_default_group_stays(neutron: Any) -> None:
         ({"direction": "egress"}, 409, "SecurityGroupRuleExists"),
     ],
 )  # fmt: skip
-def test_rules_refused(cloud: Any, made: Any, values: Any, status: int, kind: str) -> None:
+def test_bad_rules_are_refused(cloud: Any, made: Any, values: Any, status: int, kind: str) -> None:
     group = made("security_group", name="g")
     body = {"security_group_id": group["id"], "direction": "ingress", **values}
     answer = raw(cloud, "POST", "/v2.0/security-group-rules", {"security_group_rule": body})
@@ -537,7 +537,7 @@ def test_routers(neutron: Any, made: Any, subnet: Any, external: str) -> None:
     assert neutron.list_ports(device_id=router["id"])["ports"] == []
 
 
-def test_a_router_by_a_port(neutron: Any, made: Any, subnet: Any) -> None:
+def test_router_interface_is_added_by_port(neutron: Any, made: Any, subnet: Any) -> None:
     router = made("router")
     port = made("port", network_id=subnet["network_id"])
     neutron.add_interface_router(router["id"], {"port_id": port["id"]})
@@ -602,7 +602,9 @@ def test_floating_addresses(neutron: Any, made: Any, subnet: Any, external: str)
     neutron.remove_interface_router(router["id"], {"subnet_id": subnet["id"]})
 
 
-def test_floating_addresses_refused(neutron: Any, made: Any, net: Any, external: str) -> None:
+def test_bad_floating_addresses_are_refused(
+    neutron: Any, made: Any, net: Any, external: str
+) -> None:
     with refused("BadRequest", 400, "is not a valid external network"):
         made("floatingip", floating_network_id=net["id"])
     asked = made("floatingip", floating_network_id=external, floating_ip_address="203.0.113.77")
@@ -643,7 +645,7 @@ def test_quotas(neutron: Any, made: Any, cloud: Any) -> None:
             neutron.update_quota(project, {"quota": bad})
 
 
-# -- who may, and what there is --------------------
+# -- access, versions and extensions --------------------
 
 
 def test_versions_and_extensions(cloud: Any, neutron: Any) -> None:
@@ -658,7 +660,7 @@ def test_versions_and_extensions(cloud: Any, neutron: Any) -> None:
     assert raw(cloud, "GET", "/v2.0").json()["resources"][0]["name"] == "network"
 
 
-def test_nothing_without_a_token(cloud: Any) -> None:
+def test_request_without_a_token_is_refused(cloud: Any) -> None:
     for token in ("", "gAAAAAnonsense"):
         answer = requests.get(
             cloud.endpoints["neutron"] + "/v2.0/networks",
@@ -668,7 +670,7 @@ def test_nothing_without_a_token(cloud: Any) -> None:
         assert answer.status_code == 401
 
 
-def test_no_such_path_and_no_such_method(cloud: Any) -> None:
+def test_unknown_path_and_method_are_refused(cloud: Any) -> None:
     assert error_of(raw(cloud, "GET", "/v2.0/unicorns"))[:2] == (404, "HTTPNotFound")
     assert raw(cloud, "DELETE", "/v2.0/networks").status_code == 405
     answer = requests.post(
@@ -689,7 +691,7 @@ def test_no_such_path_and_no_such_method(cloud: Any) -> None:
     {"port": {"network_id": NOWHERE, "device_owner": None}},
     {"port": {"network_id": NOWHERE, "project_id": {"a": []}}},
 ])  # fmt: skip
-def test_nonsense_is_4xx(cloud: Any, body: Any) -> None:
+def test_invalid_request_is_4xx(cloud: Any, body: Any) -> None:
     answer = raw(cloud, "POST", "/v2.0/ports", body)
     assert 400 <= answer.status_code < 500, answer.text
 
@@ -697,7 +699,7 @@ def test_nonsense_is_4xx(cloud: Any, body: Any) -> None:
 # -- other clients --------------------
 
 
-def test_the_sdk(network_sdk: Any) -> None:
+def test_sdk_manages_networks(network_sdk: Any) -> None:
     net = network_sdk.create_network(name="by-sdk")
     subnet = network_sdk.create_subnet(network_id=net.id, ip_version=4, cidr="10.66.0.0/24")
     port = network_sdk.create_port(network_id=net.id, name="by-sdk")
@@ -716,7 +718,7 @@ def test_the_sdk(network_sdk: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_openstack_command(openstack: Any) -> None:
+def test_openstack_command_manages_networks(openstack: Any) -> None:
     def run(line: str, *, shown: bool = True) -> Any:
         return openstack(*line.split(), *(("-f", "json") if shown else ()))
 

@@ -155,8 +155,8 @@ def template(**more: Any) -> dict[str, Any]:
 
 
 def registered() -> dict[str, type]:
-    """Return the classes of all types of Neutron that this Heat has, by type."""
-    # Once a cloud runs, which chooses how Heat's libraries run their threads.
+    """Return the classes of all types of Neutron in this Heat, by type."""
+    # Only in a running cloud, which chooses the threading of Heat's libraries.
     from heat.engine import resources
 
     from hotplate.cloud.heat.stand_ins import all_types
@@ -166,14 +166,14 @@ def registered() -> dict[str, type]:
     return {kind: environment.get_class(kind) for kind in kinds}
 
 
-def test_each_type_is_heats_own_and_in_the_template_or_a_stand_in_and_on_the_page(
+def test_each_type_is_real_and_tested_or_a_documented_stand_in(
     cloud: Any,
 ) -> None:
     from heat.engine.resources.openstack.heat.none_resource import NoneResource
 
     from hotplate.cloud.heat.stand_ins import StandIn
 
-    del cloud  # It registers them.
+    del cloud  # registers the types
     kinds = registered()
     stood_in = {kind for kind, each in kinds.items() if issubclass(each, (StandIn, NoneResource))}
     own = kinds.keys() - stood_in
@@ -188,11 +188,11 @@ def test_each_type_is_heats_own_and_in_the_template_or_a_stand_in_and_on_the_pag
     assert named == stood_in
 
 
-def test_a_type_that_stands_in_completes_and_is_named(cloud: Any, stacks: Any) -> None:
+def test_stand_in_type_completes_and_is_reported(cloud: Any, stacks: Any) -> None:
     resources = {
         "trunk": {"type": "OS::Neutron::Trunk", "properties": {"port": {"get_resource": "port"}}},
         "port": {"type": "OS::Neutron::Port", "properties": {"network": "hotplate"}},
-        # Heat hides it, because it is old.
+        # Heat hides it because it is old.
         "balancer": {
             "type": "OS::Neutron::LBaaS::LoadBalancer",
             "properties": {"vip_subnet": DEFAULT_SUBNET},
@@ -206,7 +206,7 @@ def test_a_type_that_stands_in_completes_and_is_named(cloud: Any, stacks: Any) -
     }
 
 
-def test_each_type_is_made_changed_and_removed(cloud: Any, stacks: Any, neutron: Any) -> None:
+def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutron: Any) -> None:
     stack_id = stacks.create(template())
     stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
     values = stacks.outputs(stack_id)
@@ -223,7 +223,7 @@ def test_each_type_is_made_changed_and_removed(cloud: Any, stacks: Any, neutron:
         ("way out by OS::Neutron::Router", "router"),
         ("IPv6 of OS::Neutron::Subnet", "six"),
     } <= stand_ins
-    # These are carried.
+    # These types carry packets.
     assert not stand_ins & {
         ("OS::Neutron::Router", "router"),
         ("OS::Neutron::RouterInterface", "leg"),
@@ -248,10 +248,8 @@ def test_each_type_is_made_changed_and_removed(cloud: Any, stacks: Any, neutron:
     assert neutron.list_floatingips()["floatingips"] == neutron.list_routers()["routers"] == []
 
 
-def test_neutronclient_does_not_say_that_it_is_deprecated(
-    stacks: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Heat makes a client for each request, and the line would be on the terminal each time."""
+def test_neutronclient_logs_no_deprecation(stacks: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Heat creates a client for each request, so the line would be on the terminal each time."""
     resources = {"net": {"type": "OS::Neutron::Net"}}
     stack_id = stacks.create({"heat_template_version": "2018-08-31", "resources": resources})
     stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
@@ -259,12 +257,12 @@ def test_neutronclient_does_not_say_that_it_is_deprecated(
     assert [each for each in caplog.records if each.name.startswith("neutronclient")] == []
 
 
-def test_an_elastic_ip_is_a_floating_ip(cloud: Any, stacks: Any, neutron: Any) -> None:
-    """As Heat's own plug-in has it (``heat/engine/resources/aws/ec2/eip.py``)."""
+def test_elastic_ip_is_a_floating_ip(cloud: Any, stacks: Any, neutron: Any) -> None:
+    """As in Heat's own plug-in (``heat/engine/resources/aws/ec2/eip.py``)."""
     server = {"type": "OS::Nova::Server", "properties": {"image": "i", "flavor": "m1.small"}}
     resources = {
         "one": server,
-        # A network that was made up is external as well; Heat wants one and no more.
+        # A made-up network is external as well; Heat fails if there is more than one.
         "two": {**server, "properties": {**server["properties"], "networks": [{"network": "lan"}]}},
         "eip": {"type": "AWS::EC2::EIP", "properties": {"InstanceId": {"get_resource": "one"}}},
         "loose": {"type": "AWS::EC2::EIP", "depends_on": "two"},
@@ -291,7 +289,7 @@ def test_an_elastic_ip_is_a_floating_ip(cloud: Any, stacks: Any, neutron: Any) -
     loose = neutron.show_floatingip(values["id"])["floatingip"]
     assert loose["floating_ip_address"] == values["loose"]
     assert loose["port_id"]
-    # Nobody enforces it: no packet comes by it.
+    # It is not enforced: no packet passes through it.
     stand_ins = {(each.kind, each.name) for each in cloud.stand_ins(stack_id)}
     assert {("AWS::EC2::EIP", "eip"), ("AWS::EC2::EIPAssociation", "association")} <= stand_ins
     stacks.client.stacks.delete(stack_id)
@@ -299,8 +297,8 @@ def test_an_elastic_ip_is_a_floating_ip(cloud: Any, stacks: Any, neutron: Any) -
     assert neutron.list_floatingips()["floatingips"] == []
 
 
-def test_allocation_pools_are_taken_from_a_subnet(stacks: Any, neutron: Any) -> None:
-    """Heat sends ``[]`` for a property that is gone; heat-tempest-plugin's UpdateSubnetTest."""
+def test_allocation_pools_are_removed_from_a_subnet(stacks: Any, neutron: Any) -> None:
+    """Heat sends ``[]`` for a removed property; heat-tempest-plugin's UpdateSubnetTest."""
     body = template()
     body["resources"] = {name: body["resources"][name] for name in ("net", "subnet")}
     body["outputs"] = {"subnet": {"value": {"get_resource": "subnet"}}}
@@ -315,7 +313,7 @@ def test_allocation_pools_are_taken_from_a_subnet(stacks: Any, neutron: Any) -> 
 
 
 @pytest.mark.parametrize("subnet", [DEFAULT_SUBNET, "subnet"])
-def test_an_instance_of_aws_is_on_a_subnet(stacks: Any, subnet: str) -> None:
+def test_aws_instance_is_on_its_subnet(stacks: Any, subnet: str) -> None:
     instance = {
         "type": "AWS::EC2::Instance",
         "properties": {"ImageId": "i", "InstanceType": "m1.small", "SubnetId": subnet},
@@ -345,7 +343,7 @@ def port(network: str, **fixed: str) -> dict[str, Any]:
     return {"type": "OS::Neutron::Port", "properties": properties}
 
 
-def test_what_a_template_takes_for_granted_is_made_once_and_named(
+def test_assumed_resources_are_created_once_and_reported(
     cloud: Any, stacks: Any, neutron: Any
 ) -> None:
     other = str(uuid.uuid4())
@@ -363,7 +361,7 @@ def test_what_a_template_takes_for_granted_is_made_once_and_named(
         neutron.show_subnet(str(uuid.uuid4()))
 
 
-def test_what_a_template_makes_itself_is_meant_before_what_was_made_up(
+def test_own_resource_of_a_template_precedes_a_made_up_one(
     cloud: Any, stacks: Any, neutron: Any
 ) -> None:
     stacks.wait(stacks.create(stack_of(port=port("twice"))), "CREATE_COMPLETE")
@@ -381,7 +379,7 @@ def test_what_a_template_makes_itself_is_meant_before_what_was_made_up(
     assert stacks.outputs(made)["ip"] == "10.77.0.2"
 
 
-def test_a_made_up_network_has_the_subnet_and_the_address_that_are_asked_for(
+def test_made_up_network_has_the_requested_subnet_and_address(
     cloud: Any, stacks: Any, neutron: Any
 ) -> None:
     template = stack_of(
@@ -404,7 +402,7 @@ def test_a_made_up_network_has_the_subnet_and_the_address_that_are_asked_for(
     assert (subnet["cidr"], subnet["gateway_ip"]) == ("172.20.1.0/24", "172.20.1.254")
 
 
-def test_a_subnet_of_a_pool_that_a_template_takes_for_granted(stacks: Any, neutron: Any) -> None:
+def test_subnet_comes_from_an_assumed_pool(stacks: Any, neutron: Any) -> None:
     subnet = {
         "type": "OS::Neutron::Subnet",
         "properties": {"network": {"get_resource": "net"}, "subnetpool": "shared-pool"},
@@ -424,13 +422,13 @@ def test_a_subnet_of_a_pool_that_a_template_takes_for_granted(stacks: Any, neutr
         ({"prefixes": ["10.0.0.0/8"], "min_prefixlen": 33}, "IllegalSubnetPoolPrefixBounds", 400),
     ],
 )
-def test_a_pool_that_is_none(neutron: Any, asked: Any, kind: str, status: int) -> None:
+def test_bad_subnet_pool_is_refused(neutron: Any, asked: Any, kind: str, status: int) -> None:
     with pytest.raises(failures.NeutronClientException) as caught:
         neutron.create_subnetpool({"subnetpool": {"name": "p", **asked}})
     assert caught.value.status_code == status
 
 
-def test_a_pool_gives_what_it_has(neutron: Any) -> None:
+def test_subnet_pool_gives_only_its_own_prefixes(neutron: Any) -> None:
     body = {"name": "small", "prefixes": ["10.90.0.0/30"], "min_prefixlen": 30}
     pool = neutron.create_subnetpool({"subnetpool": body})["subnetpool"]
     network = neutron.create_network({"network": {"name": "n"}})["network"]
@@ -460,7 +458,7 @@ def test_a_pool_gives_what_it_has(neutron: Any) -> None:
         ("10.0.0.50", "10.0.0.50 already allocated"),
     ],
 )
-def test_an_address_outside_or_taken_says_so(
+def test_address_outside_or_in_use_fails_with_a_reason(
     stacks: Any, neutron: Any, address: str, words: str
 ) -> None:
     network = neutron.list_networks(name="hotplate")["networks"][0]["id"]
@@ -474,7 +472,7 @@ def test_an_address_outside_or_taken_says_so(
     assert words in failed.stack_status_reason
 
 
-def test_a_port_that_asks_for_nothing_is_on_the_default_network(stacks: Any, neutron: Any) -> None:
+def test_port_without_network_is_on_the_default_one(stacks: Any, neutron: Any) -> None:
     stack_id = stacks.create(with_port())
     stacks.wait(stack_id, "CREATE_COMPLETE")
     port_id = stacks.client.resources.get(stack_id, "port").physical_resource_id

@@ -29,25 +29,25 @@ MINE = "169.254.169.15"
 
 @pytest.fixture(scope="module")
 def nova(cloud: Any) -> Any:
-    """novaclient at the newest version that it and the cloud speak."""
+    """Return novaclient at the newest version that it and the cloud support."""
     return nova_client.Client(f"2.{NEWEST}", session=owner_session(cloud))
 
 
 @pytest.fixture(scope="module")
 def at(cloud: Any) -> Callable[[str], Any]:
-    """novaclient at a version."""
+    """Return a function for novaclient at a version."""
     return lambda version: nova_client.Client(version, session=owner_session(cloud))
 
 
 @pytest.fixture(scope="module")
 def compute_sdk(cloud: Any) -> Any:
-    """The SDK's compute service."""
+    """Return the SDK's compute service."""
     return sdk.connection.Connection(session=owner_session(cloud)).compute
 
 
 @pytest.fixture
 def web(cloud: Any) -> Iterator[str]:
-    """The id of a server that somebody booted."""
+    """Return the id of a booted server."""
     spec = ServerSpec(
         id=str(uuid.uuid4()),
         name="web",
@@ -67,15 +67,15 @@ def url(cloud: Any, path: str) -> str:
 
 
 def ask(cloud: Any, method: str, path: str, **fields: Any) -> requests.Response:
-    """A request with the owner's token, as no client sends it."""
+    """Send a request with the owner's token, in a form that no client sends."""
     headers = {"X-Auth-Token": owner_session(cloud).get_token(), **fields.pop("headers", {})}
     return requests.request(method, url(cloud, path), headers=headers, timeout=20, **fields)
 
 
-# -- versions, and who may --------------------
+# -- versions and access --------------------
 
 
-def test_the_catalogue_leads_to_the_api(cloud: Any) -> None:
+def test_catalogue_leads_to_the_api(cloud: Any) -> None:
     session = owner_session(cloud)
     for interface in ("public", "internal", "admin"):
         endpoint = session.get_endpoint(service_type="compute", interface=interface)
@@ -108,7 +108,7 @@ def test_novaclient_finds_the_newest_version(at: Any) -> None:
         ({"X-OpenStack-Nova-API-Version": "2.3"}, "2.3"),
     ],
 )
-def test_an_answer_names_its_version(cloud: Any, headers: dict[str, str], version: str) -> None:
+def test_answer_names_its_version(cloud: Any, headers: dict[str, str], version: str) -> None:
     answer = ask(cloud, "GET", "/v2.1/servers", headers=headers)
     assert answer.status_code == 200
     assert answer.headers["OpenStack-API-Version"] == f"compute {version}"
@@ -126,21 +126,21 @@ def test_an_answer_names_its_version(cloud: Any, headers: dict[str, str], versio
         ("2." + "9" * 3000, 400, "badRequest"),
     ],
 )
-def test_a_version_that_is_not_there(cloud: Any, version: str, status: int, fault: str) -> None:
+def test_unknown_version_is_refused(cloud: Any, version: str, status: int, fault: str) -> None:
     headers = {"OpenStack-API-Version": f"compute {version}"}
     answer = ask(cloud, "GET", "/v2.1/servers", headers=headers)
     assert (answer.status_code, list(answer.json())) == (status, [fault])
 
 
-def test_a_bad_token_is_refused(cloud: Any) -> None:
+def test_bad_token_is_refused(cloud: Any) -> None:
     for headers in ({}, {"X-Auth-Token": "gAAAAAnonsense"}):
         answer = requests.get(url(cloud, "/v2.1/servers"), headers=headers, timeout=10)
         assert answer.status_code == 401
         assert answer.headers["WWW-Authenticate"].startswith("Keystone uri=")
 
 
-def test_a_stack_user_is_turned_away(cloud: Any, web: str) -> None:
-    """Its password is in a server's metadata, so it must be good for nothing here."""
+def test_stack_user_is_refused(cloud: Any, web: str) -> None:
+    """Its password is in a server's metadata, so it must give no access here."""
     user_id = cloud.identity.create_stack_user("in-a-guest", cloud.credentials.project_id, "p")
     token = cloud.identity.token(cloud.identity.grant(cloud.identity.user(user_id)))
     headers = {"X-Auth-Token": token}
@@ -148,8 +148,8 @@ def test_a_stack_user_is_turned_away(cloud: Any, web: str) -> None:
     assert (answer.status_code, list(answer.json())) == (403, ["forbidden"])
 
 
-def test_a_guest_has_no_way_to_it(cloud: Any, web: str) -> None:
-    """No listener of a guest's leads there, and its catalogue does not name it."""
+def test_guest_cannot_reach_the_api(cloud: Any, web: str) -> None:
+    """No listener for guests leads to it, and their catalogue does not list it."""
     assert "nova" in HOST_SERVICES
     assert not set(HOST_SERVICES) & set(PORTS.values())
     owner = cloud.credentials
@@ -164,22 +164,22 @@ def test_a_guest_has_no_way_to_it(cloud: Any, web: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v2.1/nothing", "/v2/servers", "/v2.1/servers/x/y/z"])
-def test_a_path_that_is_not_there(cloud: Any, path: str) -> None:
+def test_unknown_path_is_404(cloud: Any, path: str) -> None:
     answer = ask(cloud, "GET", path)
     assert (answer.status_code, list(answer.json())) == (404, ["itemNotFound"])
 
 
-def test_a_method_that_is_not_there(cloud: Any) -> None:
+def test_unknown_method_is_405(cloud: Any) -> None:
     answer = ask(cloud, "DELETE", "/v2.1/servers")
     assert (answer.status_code, list(answer.json())) == (405, ["badMethod"])
 
 
-def test_the_project_may_stand_in_the_path(cloud: Any, web: str) -> None:
+def test_path_may_contain_the_project(cloud: Any, web: str) -> None:
     answer = ask(cloud, "GET", f"/v2.1/{cloud.credentials.project_id}/servers/{web}")
     assert answer.json()["server"]["id"] == web
 
 
-def test_a_request_is_bounded(cloud: Any) -> None:
+def test_url_and_body_are_limited(cloud: Any) -> None:
     assert ask(cloud, "GET", "/v2.1/servers?name=" + "x" * 9000).status_code == 414
     assert ask(cloud, "POST", "/v2.1/servers", data=b"x" * (2 << 20)).status_code == 413
 
@@ -199,7 +199,7 @@ def test_novaclient_shows_a_server(nova: Any, cloud: Any, web: str) -> None:
     assert server.addresses["hotplate"][0]["OS-EXT-IPS-MAC:mac_addr"].startswith("52:54:00:")
 
 
-def test_fields_come_with_their_versions(at: Any, web: str) -> None:
+def test_fields_depend_on_the_microversion(at: Any, web: str) -> None:
     old = at("2.1").servers.get(web).to_dict()
     assert old["flavor"]["id"] == "m1.small"
     assert not {"tags", "description", "locked", "host_status"} & set(old)
@@ -209,22 +209,22 @@ def test_fields_come_with_their_versions(at: Any, web: str) -> None:
     assert at("2.71").servers.get(web).server_groups == []
 
 
-def test_a_server_in_error_says_why(nova: Any, compute: Any, web: str) -> None:
+def test_server_in_error_has_a_reason(nova: Any, compute: Any, web: str) -> None:
     compute.states[web] = ("ERROR", "QEMU could not start")
     server = nova.servers.get(web)
     assert (server.status, server.fault["message"]) == ("ERROR", "QEMU could not start")
 
 
-def test_no_such_server(nova: Any) -> None:
+def test_unknown_server_is_404(nova: Any) -> None:
     with pytest.raises(nova_exceptions.NotFound, match="Instance nobody could not be found"):
         nova.servers.get("nobody")
 
 
 @pytest.mark.parametrize("path", ["servers", "servers/detail", "limits"])
-def test_a_server_that_goes_while_all_are_read(
+def test_list_survives_a_concurrent_deletion(
     cloud: Any, web: str, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """Heat made a stack's server beside the end of another's, and got a 404 for that one."""
+    """Heat created a stack's server while another was deleted, and got a 404 for that one."""
     store = cloud.servers._store
     read = store.rows
 
@@ -243,7 +243,7 @@ def test_a_server_that_goes_while_all_are_read(
 
 @pytest.fixture(scope="module")
 def five(cloud: Any) -> Iterator[list[str]]:
-    """Five servers, the oldest first."""
+    """Five servers, oldest first."""
     made = [f"five-{number}-{uuid.uuid4()}" for number in range(5)]
     for number, each in enumerate(made):
         spec = ServerSpec(id=each, name=f"five-{number}", image=f"i{number % 2}", flavor="m1.tiny")
@@ -253,7 +253,7 @@ def five(cloud: Any) -> Iterator[list[str]]:
         cloud.servers.delete(each)
 
 
-def test_lists_have_pages(nova: Any, compute_sdk: Any, five: list[str]) -> None:
+def test_lists_are_paged(nova: Any, compute_sdk: Any, five: list[str]) -> None:
     whole = [each.id for each in nova.servers.list(search_opts={"name": "^five-"})]
     assert whole == five[::-1]
     first = nova.servers.list(search_opts={"name": "^five-"}, limit=2)
@@ -310,12 +310,12 @@ def test_lists_are_sorted(nova: Any, five: list[str]) -> None:
     assert [each.id for each in names] == five
 
 
-def test_a_pattern_that_is_none(nova: Any) -> None:
+def test_invalid_pattern_is_refused(nova: Any) -> None:
     with pytest.raises(nova_exceptions.BadRequest, match="Invalid filter field"):
         nova.servers.list(search_opts={"name": "("})
 
 
-def test_a_pattern_that_would_take_for_ever(nova: Any, cloud: Any, made: None) -> None:
+def test_slow_pattern_is_taken_as_text(nova: Any, cloud: Any, made: None) -> None:
     name = "a" * 200
     cloud.servers.boot(ServerSpec(id="long-name", name=name))
     assert nova.servers.list(search_opts={"name": "(a|aa)+b$"}) == []
@@ -347,12 +347,12 @@ def test_flavors(nova: Any, compute_sdk: Any) -> None:
         nova.flavors.get("x" * 300)
 
 
-# -- made, changed, deleted --------------------
+# -- create, change, delete --------------------
 
 
 @pytest.fixture
 def made(cloud: Any) -> Iterator[None]:
-    """What a test makes is deleted."""
+    """Delete the servers that a test creates."""
     before = {each.spec.id for each in cloud.servers.all()}
     yield
     for each in cloud.servers.all():
@@ -365,7 +365,7 @@ def spec_of(cloud: Any, server_id: str) -> ServerSpec:
     return spec
 
 
-def test_novaclient_makes_a_server(nova: Any, cloud: Any, compute: Any, made: None) -> None:
+def test_novaclient_creates_a_server(nova: Any, cloud: Any, compute: Any, made: None) -> None:
     server = nova.servers.create(
         "made",
         "debian",
@@ -392,7 +392,7 @@ def test_novaclient_makes_a_server(nova: Any, cloud: Any, compute: Any, made: No
     assert shown.user_id == cloud.credentials.user_id
 
 
-def test_the_sdk_makes_and_deletes_a_server(compute_sdk: Any, compute: Any, made: None) -> None:
+def test_sdk_creates_and_deletes_a_server(compute_sdk: Any, compute: Any, made: None) -> None:
     server = compute_sdk.create_server(
         name="by-sdk", image_id="debian", flavor_id="m1.tiny", networks="auto"
     )
@@ -403,13 +403,13 @@ def test_the_sdk_makes_and_deletes_a_server(compute_sdk: Any, compute: Any, made
     assert server.id not in compute.specs
 
 
-def test_several_at_once(nova: Any, cloud: Any, made: None) -> None:
+def test_one_request_creates_several_servers(nova: Any, cloud: Any, made: None) -> None:
     nova.servers.create("many", "i", "f", min_count=2, max_count=3, nics="auto")
     names = {each.spec.name for each in cloud.servers.all() if "many" in each.spec.name}
     assert names == {"many-1", "many-2", "many-3"}
 
 
-def test_a_server_that_boots_from_an_image_s_disk(at: Any, cloud: Any, made: None) -> None:
+def test_server_boots_from_a_volume_of_an_image(at: Any, cloud: Any, made: None) -> None:
     disk = {"uuid": "debian", "source_type": "image", "boot_index": "0"}
     server = at("2.1").servers.create("disk", None, "f", block_device_mapping_v2=[disk])
     assert spec_of(cloud, server.id).image == "debian"
@@ -433,7 +433,7 @@ def test_a_server_that_boots_from_an_image_s_disk(at: Any, cloud: Any, made: Non
         ({}, "2.37", "'networks' is a required property"),
     ],
 )
-def test_a_body_that_nova_refuses(
+def test_body_is_refused_as_nova_does(
     cloud: Any, change: dict[str, Any], version: str, message: str
 ) -> None:
     body = {"server": {"name": "n", "imageRef": "i", "flavorRef": "f", **change}}
@@ -447,12 +447,12 @@ def test_a_body_that_nova_refuses(
 
 
 @pytest.mark.parametrize("body", [{}, {"server": []}, [], "x", {"servers": {}}])
-def test_a_body_that_is_no_server(cloud: Any, body: Any) -> None:
+def test_body_without_a_server_is_refused(cloud: Any, body: Any) -> None:
     answer = ask(cloud, "POST", "/v2.1/servers", json=body)
     assert (answer.status_code, list(answer.json())) == (400, ["badRequest"])
 
 
-def test_more_than_a_cloud_holds(cloud: Any) -> None:
+def test_servers_and_metadata_beyond_the_quota_are_refused(cloud: Any) -> None:
     body = {"server": {"name": "n", "imageRef": "i", "flavorRef": "f", "max_count": 1001}}
     answer = ask(cloud, "POST", "/v2.1/servers", json=body)
     assert "Quota exceeded for instances" in answer.json()["forbidden"]["message"]
@@ -463,7 +463,7 @@ def test_more_than_a_cloud_holds(cloud: Any) -> None:
     assert "metadata items exceeds 128" in answer.json()["forbidden"]["message"]
 
 
-def test_a_server_that_the_host_cannot_start(nova: Any, cloud: Any, compute: Any) -> None:
+def test_server_that_cannot_start_is_500(nova: Any, cloud: Any, compute: Any) -> None:
     def refuse(spec: ServerSpec) -> None:
         raise HostError("the host has no memory left")
 
@@ -478,7 +478,7 @@ def test_a_server_that_the_host_cannot_start(nova: Any, cloud: Any, compute: Any
     assert len(cloud.servers.all()) == before
 
 
-def test_rename_and_describe(nova: Any, cloud: Any, web: str) -> None:
+def test_server_is_renamed_and_described(nova: Any, cloud: Any, web: str) -> None:
     nova.servers.update(web, name="front", description="new")
     shown = nova.servers.get(web)
     assert (shown.name, shown.description) == ("front", "new")
@@ -487,10 +487,10 @@ def test_rename_and_describe(nova: Any, cloud: Any, web: str) -> None:
         nova.servers.update(web, name=" ")
 
 
-def test_what_a_server_is_made_with_is_shown(
+def test_properties_of_a_new_server_are_shown(
     nova: Any, cloud: Any, openstack: Any, made: None
 ) -> None:
-    """The fields are Nova's, of its 2.96."""
+    """The fields are those of Nova 2.96."""
     at = {"access_ip_v4": "192.0.2.7", "access_ip_v6": "2001:db8::7"}
     server = nova.servers.create(
         "shown", "i", "f", nics="auto", userdata="words", hostname="front", disk_config="AUTO", **at
@@ -527,7 +527,7 @@ def test_what_a_server_is_made_with_is_shown(
         ({"host": "another"}, "Compute host another could not be found"),
     ],
 )
-def test_what_would_have_no_effect_is_refused(
+def test_properties_without_effect_are_refused(
     cloud: Any, fields: dict[str, Any], sentence: str
 ) -> None:
     body = {"server": {"name": "a", "imageRef": "i", "flavorRef": "f", **fields}}
@@ -544,7 +544,7 @@ def test_what_would_have_no_effect_is_refused(
         ("os-volume_attachments", {"volumeAttachment": {"volumeId": "v", "size": 1}}),
     ],
 )
-def test_a_field_that_an_attachment_has_not_is_refused(
+def test_unknown_field_of_an_attachment_is_refused(
     cloud: Any, web: str, path: str, body: dict[str, Any]
 ) -> None:
     answer = ask(cloud, "POST", f"/v2.1/servers/{web}/{path}", json=body)
@@ -552,7 +552,7 @@ def test_a_field_that_an_attachment_has_not_is_refused(
 
 
 def test_security_groups_of_a_server(nova: Any, cloud: Any, openstack: Any, made: None) -> None:
-    """Neutron's, by the server's ports (``nova/network/security_group_api.py``)."""
+    """They are Neutron's, of the server's ports (``nova/network/security_group_api.py``)."""
 
     def groups(server: Any) -> set[str]:
         return {each["name"] for each in nova.servers.get(server.id).security_groups}
@@ -613,7 +613,7 @@ def test_tags(nova: Any, at: Any, web: str) -> None:
         nova.servers.delete_tag(web, "none")
 
 
-def test_has_tag(cloud: Any, web: str) -> None:
+def test_tag_is_looked_up(cloud: Any, web: str) -> None:
     new = {"OpenStack-API-Version": "compute 2.26"}
     path = f"/v2.1/servers/{web}/tags"
     assert ask(cloud, "GET", f"{path}/blue", headers=new).status_code == 204
@@ -641,7 +641,7 @@ def test_has_tag(cloud: Any, web: str) -> None:
         ("HARD_REBOOT", "reboot", ("HARD",), "hard_reboot", "ACTIVE"),
     ],
 )
-def test_power(
+def test_power_actions_change_the_state(
     nova: Any,
     compute: Any,
     web: str,
@@ -672,7 +672,7 @@ def test_power(
         ("REBOOT", "start", "Cannot 'start' instance .* while it is in vm_state active "),
     ],
 )
-def test_what_a_state_does_not_allow(
+def test_action_in_a_wrong_state_is_refused(
     nova: Any, compute: Any, web: str, state: str, method: str, sentence: str
 ) -> None:
     compute.states[web] = (state, "")
@@ -682,7 +682,7 @@ def test_what_a_state_does_not_allow(
     assert len(compute.calls) == before
 
 
-def test_a_machine_that_is_not_there_yet(nova: Any, compute: Any, web: str) -> None:
+def test_action_without_a_machine_is_refused(nova: Any, compute: Any, web: str) -> None:
     def lost(server_id: str) -> None:
         raise MachineLostError(f'there is no server "{server_id}"')
 
@@ -694,7 +694,7 @@ def test_a_machine_that_is_not_there_yet(nova: Any, compute: Any, web: str) -> N
         del compute.stop
 
 
-def test_the_sdk_s_actions(compute_sdk: Any, compute: Any, web: str) -> None:
+def test_sdk_power_actions(compute_sdk: Any, compute: Any, web: str) -> None:
     compute_sdk.reboot_server(web, "HARD")
     compute_sdk.stop_server(web)
     compute_sdk.start_server(web)
@@ -719,7 +719,7 @@ def test_console_output(nova: Any, compute_sdk: Any, compute: Any, web: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["novnc", "serial", "spice-html5", "webmks"])
-def test_there_is_no_console_by_address(nova: Any, web: str, kind: str) -> None:
+def test_remote_console_is_refused(nova: Any, web: str, kind: str) -> None:
     with pytest.raises(nova_exceptions.BadRequest, match=f"Unavailable console type {kind}"):
         nova.servers.get_console_url(web, kind)
 
@@ -760,7 +760,7 @@ def test_resize_is_confirmed_or_reverted(nova: Any, cloud: Any, web: str) -> Non
         nova.servers.resize(web, "m1.large")
 
 
-def test_locks_are_noted(nova: Any, web: str) -> None:
+def test_locks_are_recorded(nova: Any, web: str) -> None:
     nova.servers.lock(web, reason="mine")
     assert (nova.servers.get(web).locked, nova.servers.get(web).locked_reason) == (True, "mine")
     nova.servers.unlock(web)
@@ -775,7 +775,7 @@ def test_delete(nova: Any, compute: Any, web: str) -> None:
             delete(web)
 
 
-def test_actions_that_are_none(nova: Any, cloud: Any, web: str) -> None:
+def test_invalid_actions_are_refused(nova: Any, cloud: Any, web: str) -> None:
     with pytest.raises(nova_exceptions.BadRequest, match="does not support the action shelve"):
         nova.servers.shelve(web)
     path = f"/v2.1/servers/{web}/action"
@@ -787,7 +787,7 @@ def test_actions_that_are_none(nova: Any, cloud: Any, web: str) -> None:
     nova.servers.change_password(web, "secret")
 
 
-def test_what_is_attached_is_accepted(nova: Any, web: str) -> None:
+def test_attachments_are_accepted(nova: Any, web: str) -> None:
     assert nova.servers.interface_attach(web, "a-port", None, None).port_id == "a-port"
     nova.servers.interface_detach(web, "a-port")
     volume = nova.volumes.create_server_volume(web, "a-volume")
@@ -798,7 +798,7 @@ def test_what_is_attached_is_accepted(nova: Any, web: str) -> None:
         nova.volumes.get_server_volume(web, "a-volume")
 
 
-def test_the_password_that_a_guest_posted(nova: Any, cloud: Any, web: str) -> None:
+def test_guest_password_is_shown(nova: Any, cloud: Any, web: str) -> None:
     with guest(cloud, web) as vm:
         answer = vm.request("POST", "http://169.254.169.254/openstack/latest/password", data="c2Vj")
         assert answer.status_code == 200
@@ -826,7 +826,7 @@ def test_key_pairs(nova: Any, at: Any, compute_sdk: Any) -> None:
         nova.keypairs.delete("imported")
 
 
-def test_a_key_pair_is_generated_before_2_92(at: Any, cloud: Any) -> None:
+def test_key_pair_is_generated_before_2_92(at: Any, cloud: Any) -> None:
     old = at("2.91").keypairs
     made = old.create("generated")
     key = serialization.load_pem_private_key(made.private_key.encode(), None)
@@ -848,12 +848,12 @@ def test_a_key_pair_is_generated_before_2_92(at: Any, cloud: Any) -> None:
         old.create("certificate", key_type="x509")
 
 
-def test_a_key_pair_that_nobody_made_is_the_harness_s(nova: Any) -> None:
+def test_unknown_key_pair_has_the_harness_key(nova: Any) -> None:
     assert nova.keypairs.get("of.another.cloud").name == "of.another.cloud"
     assert "of.another.cloud" not in {each.name for each in nova.keypairs.list()}
 
 
-def test_key_pairs_have_pages(nova: Any) -> None:
+def test_key_pairs_are_paged(nova: Any) -> None:
     names = [f"page-{number}" for number in range(3)]
     for name in names:
         nova.keypairs.create(name, public_key=ED25519)
@@ -937,6 +937,6 @@ def test_openstack_keypair_commands(openstack: Any) -> None:
     path.write_text(ED25519)
     made = openstack("keypair", "create", "--public-key", str(path), "typed", "-f", "json")
     assert made["name"] == "typed"
-    # From 2.92 on the command makes the key itself.
+    # From 2.92 on the command itself generates the key.
     private = openstack("--os-compute-api-version", "2.92", "keypair", "create", "by-command")
     assert "PRIVATE KEY" in private

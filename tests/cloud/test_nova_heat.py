@@ -54,18 +54,18 @@ def changed(**properties: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def web(cloud: Any, stacks: Any) -> Iterator[tuple[str, str]]:
-    """The ids of a stack and of its server."""
+    """Return the ids of a stack and of its server."""
     stack = stacks.create(TEMPLATE)
     stacks.wait(stack, "CREATE_COMPLETE")
     yield stack, stacks.client.resources.get(stack, "web").physical_resource_id
     stacks.clean()
-    # The next test's stack makes one of that name.
+    # The next test's stack creates one with that name.
     gone = Deadline(30, "the key pair to be deleted")
     retry(lambda _: not cloud.servers.has_keypair("made-by-heat") or None, gone, every=0.05)
 
 
 def asked(cloud: Any, method: str, part: str) -> int:
-    """How many requests Nova had."""
+    """Return the number of requests to Nova."""
     return sum(
         1
         for each in cloud.events
@@ -75,7 +75,7 @@ def asked(cloud: Any, method: str, part: str) -> int:
     )
 
 
-def test_a_stack_is_made_over_http(
+def test_stack_is_created_over_http(
     cloud: Any, stacks: Any, compute: Any, web: tuple[str, str]
 ) -> None:
     stack, server_id = web
@@ -98,7 +98,7 @@ def test_a_stack_is_made_over_http(
         assert asked(cloud, "POST", f"/v2.1{path}")
 
 
-def test_a_stack_is_changed_over_http(
+def test_stack_is_changed_over_http(
     cloud: Any, stacks: Any, compute: Any, web: tuple[str, str]
 ) -> None:
     stack, server_id = web
@@ -116,7 +116,7 @@ def test_a_stack_is_changed_over_http(
     assert cloud.servers.get(server_id).notes.tags == ["red", "green"]
 
 
-def test_a_stack_sleeps_wakes_and_goes_over_http(
+def test_stack_is_suspended_resumed_and_deleted_over_http(
     cloud: Any, stacks: Any, compute: Any, web: tuple[str, str]
 ) -> None:
     stack, server_id = web
@@ -135,7 +135,7 @@ def test_a_stack_sleeps_wakes_and_goes_over_http(
 @pytest.mark.parametrize(
     "network", [None, [{"allocate_network": "auto"}], [{"network": "hotplate"}]]
 )
-def test_a_server_with_or_without_networks(
+def test_server_with_or_without_networks(
     stacks: Any, compute: Any, network: list[dict[str, str]] | None
 ) -> None:
     server = {"image": "i", "flavor": "f", **({"networks": network} if network else {})}
@@ -148,7 +148,7 @@ def test_a_server_with_or_without_networks(
     assert stacks.client.resources.get(stack, "web").physical_resource_id in compute.specs
 
 
-def test_what_nova_refuses_is_the_stack_s_reason(stacks: Any) -> None:
+def test_refusal_by_nova_is_the_reason_of_the_stack(stacks: Any) -> None:
     server = {"image": "i", "flavor": "f", "user_data": "x" * 60_000, "user_data_format": "RAW"}
     template = {
         "heat_template_version": "2018-08-31",

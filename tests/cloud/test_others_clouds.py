@@ -1,7 +1,7 @@
-"""Templates name what is in their own cloud, and pass here as they are.
+"""Templates name resources of their own cloud, and run here unchanged.
 
-The seeds' own has a network "test-net" and a flavor "m1.tiny"; a template cannot say which of its
-names are the cloud's.
+The seeds' own cloud has a network "test-net" and a flavor "m1.tiny"; a template cannot say which
+of its names are the cloud's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ RESOURCES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("resources", RESOURCES.values(), ids=list(RESOURCES))
-def test_what_a_template_takes_from_its_own_cloud_is_there(
+def test_names_of_the_template_s_own_cloud_are_accepted(
     stacks: Any, resources: dict[str, Any]
 ) -> None:
     stacks.wait(stacks.create(hot(resources)), "CREATE_COMPLETE")

@@ -1,4 +1,4 @@
-"""Signals by hand: curl and the real clients on the host, at the addresses that Heat hands out."""
+"""Signals by hand: curl and the real clients on the host, with the addresses from Heat."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Curl = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def proxied(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the proxy in the environment, as ``hotplate up`` says, and no other."""
+    """Set the proxy in the environment, as ``hotplate up`` prints it, and no other."""
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
@@ -36,7 +36,7 @@ def proxied(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def curl(proxied: None) -> Curl:
-    """Runs curl, which writes the status below the body."""
+    """Run curl, which prints the status below the body."""
 
     def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = ["curl", "-sS", "-m", "20", "-w", "\n%{http_code}", *arguments]
@@ -52,7 +52,7 @@ def template(how: str) -> dict[str, Any]:
 
 
 def by_curl(inputs: dict[str, Any]) -> None:
-    """Signal to the address in the deployment's inputs."""
+    """Send a signal to the address in the deployment's inputs."""
     subprocess.run(
         [
             *("curl", "-sSf", "-m", "20", "-X", inputs["deploy_signal_verb"]),
@@ -65,7 +65,7 @@ def by_curl(inputs: dict[str, Any]) -> None:
 
 
 def with_credentials(inputs: dict[str, Any]) -> session.Session:
-    """Log in where the deployment's inputs say, with what they say."""
+    """Log in with the address and the credentials in the deployment's inputs."""
     auth = v3.Password(
         auth_url=inputs["deploy_auth_url"],
         user_id=inputs["deploy_user_id"],
@@ -96,7 +96,9 @@ BY_HAND = {
 
 @pytest.mark.usefixtures("proxied")
 @pytest.mark.parametrize("how", BY_HAND)
-def test_somebody_answers_for_a_server(cloud: Cloud, compute: Any, stacks: Any, how: str) -> None:
+def test_signal_by_hand_completes_a_deployment(
+    cloud: Cloud, compute: Any, stacks: Any, how: str
+) -> None:
     stack_id = stacks.create(template(how))
     server_id = booted(stacks, compute, stack_id)
     deployments = cloud.heat().software_deployments
@@ -116,7 +118,7 @@ def test_somebody_answers_for_a_server(cloud: Cloud, compute: Any, stacks: Any, 
 @pytest.mark.parametrize(
     ("status", "ended"), [("SUCCESS", "CREATE_COMPLETE"), ("FAILURE", "CREATE_FAILED")]
 )
-def test_the_curl_cli_of_a_wait_condition(stacks: Any, status: str, ended: str) -> None:
+def test_curl_cli_of_a_wait_condition(stacks: Any, status: str, ended: str) -> None:
     stack_id = stacks.create(
         {
             "heat_template_version": "2018-08-31",
@@ -136,7 +138,7 @@ def test_the_curl_cli_of_a_wait_condition(stacks: Any, status: str, ended: str) 
     stacks.wait_for_resource(stack_id, "handle", "CREATE_COMPLETE")
     command = stacks.outputs(stack_id)["curl_cli"]
     body = json.dumps({"status": status, "reason": "by hand", "data": "done", "id": "1"})
-    # As it is pasted into a shell.
+    # As pasted into a shell.
     answered = subprocess.run(
         ["sh", "-c", f"{command} -sSf --data-binary '{body}'"],
         capture_output=True,
@@ -151,7 +153,7 @@ def test_the_curl_cli_of_a_wait_condition(stacks: Any, status: str, ended: str) 
         assert "by hand" in stacks.wait(stack_id, ended).stack_status_reason
 
 
-def test_a_handle_of_cloudformation(curl: Curl, stacks: Any) -> None:
+def test_cloudformation_handle_is_signalled(curl: Curl, stacks: Any) -> None:
     stack_id = stacks.create(
         {
             "HeatTemplateFormatVersion": "2012-12-12",
@@ -177,7 +179,7 @@ def test_a_handle_of_cloudformation(curl: Curl, stacks: Any) -> None:
 
 
 @pytest.mark.usefixtures("proxied")
-def test_the_clients_of_the_host_work_on(cloud: Cloud) -> None:
+def test_host_clients_work_with_the_proxy(cloud: Cloud) -> None:
     assert cloud.heat().stacks.get is not None
     assert isinstance(list(cloud.heat().stacks.list()), list)
 
@@ -191,20 +193,20 @@ def test_the_clients_of_the_host_work_on(cloud: Cloud) -> None:
         ("http://127.0.0.1:1/", 'not to "127.0.0.1:1"'),
     ],
 )
-def test_it_leads_nowhere_else(curl: Curl, url: str, sentence: str) -> None:
+def test_proxy_refuses_other_addresses(curl: Curl, url: str, sentence: str) -> None:
     answer = curl(url)
     assert answer.stdout.endswith("403"), answer
     assert sentence in answer.stdout
 
 
-def test_it_makes_no_tunnel(curl: Curl, cloud: Cloud) -> None:
+def test_proxy_refuses_tunnels(curl: Curl, cloud: Cloud) -> None:
     answer = curl("--proxytunnel", "http://169.254.169.254:8004/")
     assert (answer.returncode, answer.stdout.strip()) == (56, "000"), answer
     straight = curl("--noproxy", "*", cloud.proxy + "/v1/")
     assert straight.stdout.endswith("403")
 
 
-def test_a_body_is_as_large_as_the_service_takes(curl: Curl) -> None:
+def test_body_limit_is_that_of_the_service(curl: Curl) -> None:
     url = "http://169.254.169.254:5000/v3/auth/tokens"
     body = json.dumps({"auth": "x" * limits.KEYSTONE_BODY})
     answer = curl("-H", "Expect:", "-X", "POST", "--data-binary", "@-", url, stdin=body)

@@ -1,4 +1,4 @@
-"""The router and the answers that the JSON APIs share, asked as WSGI asks."""
+"""The router and the answers of the JSON APIs, called through WSGI."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUTES.add(
 
 
 def ask(method: str, path: str, *, query: str = "", body: bytes = b"") -> tuple[str, Any, Any]:
-    """The status, the headers and the body of an answer."""
+    """Return the status, the headers and the body of an answer."""
     environ: dict[str, Any] = {
         "REQUEST_METHOD": method,
         "PATH_INFO": path.encode().decode("latin-1"),
@@ -46,7 +46,7 @@ def ask(method: str, path: str, *, query: str = "", body: bytes = b"") -> tuple[
     return started.status, dict(started.headers), b"".join(parts)
 
 
-def test_a_route_answers_as_json() -> None:
+def test_route_answers_as_json() -> None:
     status, headers, body = ask("GET", "/things/")
     assert (status, json.loads(body)) == ("200 OK", {"caller": "me"})
     assert headers["Content-Type"] == "application/json"
@@ -54,20 +54,20 @@ def test_a_route_answers_as_json() -> None:
     assert headers["X-Always"] == "1"
 
 
-def test_parts_of_a_path() -> None:
+def test_path_parts_are_decoded() -> None:
     assert json.loads(ask("GET", "/things/é %/a.b")[2]) == "é %"
     assert ask("GET", "/things/x/aXb")[0] == "404 Not Found"
     assert ask("GET", "/things/x/y/a.b")[0] == "404 Not Found"
 
 
-def test_no_body_and_raw_body() -> None:
+def test_empty_and_raw_bodies_are_sent() -> None:
     status, headers, body = ask("DELETE", "/things/1")
     assert (status, body, "Content-Type" in headers) == ("204 No Content", b"", False)
     status, headers, body = ask("GET", "/raw")
     assert (headers["Content-Type"], body) == ("application/octet-stream", b"\x00raw")
 
 
-def test_no_such_path_and_method() -> None:
+def test_unknown_path_and_method_are_refused() -> None:
     status, headers, body = ask("GET", "/none")
     assert (status, headers["X-Always"]) == ("404 Not Found", "1")
     assert json.loads(body)["oops"]["message"] == "The resource could not be found."
@@ -76,11 +76,11 @@ def test_no_such_path_and_method() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_object(body: bytes) -> None:
+def test_body_that_is_no_json_object_is_refused(body: bytes) -> None:
     assert ask("POST", "/things", body=body)[0] == "400 Bad Request"
 
 
-def test_a_json_object() -> None:
+def test_json_object_is_read() -> None:
     assert json.loads(ask("POST", "/things", body=b'{"a": 1}')[2]) == {"a": 1}
 
 
@@ -96,13 +96,13 @@ def test_a_json_object() -> None:
         ("limit=" + "9" * 5000, 400, None),
     ],
 )
-def test_a_number_is_bounded(query: str, status: int, number: int | None) -> None:
+def test_number_in_a_query_is_limited(query: str, status: int, number: int | None) -> None:
     answer, _, body = ask("GET", "/count", query=query)
     assert int(answer.split()[0]) == status
     assert number is None or json.loads(body) == number
 
 
-def test_an_error_with_a_body_of_its_own() -> None:
+def test_error_may_have_its_own_body() -> None:
     def refuse(request: Request) -> Answer:
         raise HttpError(409, "no", headers=(("X-Why", "x"),), body={"mine": request.method})
 
@@ -114,7 +114,7 @@ def test_an_error_with_a_body_of_its_own() -> None:
     assert dict(started.headers)["X-Why"] == "x"
 
 
-def test_pages() -> None:
+def test_rows_are_paged() -> None:
     rows = ["a", "b", "c"]
     assert page(rows, str, limit=2) == (["a", "b"], True)
     assert page(rows, str, limit=2, marker="b") == (["c"], False)

@@ -1,4 +1,4 @@
-"""Whoever runs the servers is told of Neutron's routers; their packets: tests/testbed."""
+"""Neutron's routers are reported to the compute; tests/testbed tests their packets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def neutron(cloud: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def subnets(neutron: Any) -> list[Any]:
-    """Of two networks: 10.6.0.0/24, with IPv6 beside it, and 10.6.1.0/24."""
+    """Create subnets of two networks: 10.6.0.0/24 and an IPv6 one, and 10.6.1.0/24."""
     made = []
     for number in (0, 1):
         network = neutron.create_network({"network": {"name": f"n{number}"}})["network"]
@@ -28,7 +28,7 @@ def subnets(neutron: Any) -> list[Any]:
     return [*made, neutron.create_subnet({"subnet": six})["subnet"]]
 
 
-def test_each_change_of_a_router_is_told(neutron: Any, compute: Any, subnets: list[Any]) -> None:
+def test_router_changes_are_reported(neutron: Any, compute: Any, subnets: list[Any]) -> None:
     router = neutron.create_router({"router": {"name": "between"}})["router"]
     for subnet in subnets:
         neutron.add_interface_router(router["id"], {"subnet_id": subnet["id"]})
@@ -56,7 +56,7 @@ def test_each_change_of_a_router_is_told(neutron: Any, compute: Any, subnets: li
     assert compute.routers == ()
 
 
-def test_nobody_is_told_of_what_is_as_it_was(neutron: Any, compute: Any) -> None:
+def test_unchanged_routing_is_not_reported(neutron: Any, compute: Any) -> None:
     router = neutron.create_router({"router": {}})["router"]
     compute.routers = None
     neutron.update_router(router["id"], {"router": {"description": "another"}})

@@ -1,4 +1,4 @@
-"""Servers have ports of Neutron: by Nova's API, by Heat's plug-ins, and as a guest is served."""
+"""Ports of servers: in Nova's API, in Heat's plug-ins, and in a guest's metadata."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def nova(cloud: Any) -> Any:
 
 @pytest.fixture
 def lan(neutron: Any) -> Iterator[Any]:
-    """A network of its own with a subnet, as Neutron shows it."""
+    """Return a network of its own with a subnet, as Neutron shows it."""
     network = neutron.create_network({"network": {"name": "lan"}})["network"]
     subnet = {
         "network_id": network["id"],
@@ -61,7 +61,7 @@ def lan(neutron: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def boot(nova: Any) -> Iterator[Callable[..., Any]]:
-    """Makes servers, and removes those that are left."""
+    """Create servers, and delete the remaining ones afterwards."""
     left: list[str] = []
 
     def make(nics: Any = "auto", **fields: Any) -> Any:
@@ -87,7 +87,7 @@ def spec_of(cloud: Any, server: Any) -> ServerSpec:
     return spec
 
 
-def test_a_server_without_networks_is_on_the_default_one(
+def test_server_without_networks_is_on_the_default_one(
     cloud: Any, neutron: Any, nova: Any, boot: Any, compute: Any
 ) -> None:
     server = boot(name="My web")
@@ -107,7 +107,7 @@ def test_a_server_without_networks_is_on_the_default_one(
     assert ports_of(neutron, server) == []
 
 
-def test_several_networks_a_port_and_an_address(
+def test_server_has_several_networks_a_port_and_an_address(
     cloud: Any, neutron: Any, nova: Any, boot: Any, lan: Any
 ) -> None:
     body = {"network_id": lan["id"], "name": "own", "fixed_ips": [{"ip_address": "10.5.0.20"}]}
@@ -150,7 +150,7 @@ def external(neutron: Any) -> str:
     return str(neutron.list_networks(name="public")["networks"][0]["id"])
 
 
-def test_a_server_with_none(cloud: Any, neutron: Any, boot: Any) -> None:
+def test_server_with_no_network_has_no_port(cloud: Any, neutron: Any, boot: Any) -> None:
     server = boot("none")
     assert (server.addresses, ports_of(neutron, server)) == ({}, [])
     assert spec_of(cloud, server).ports == ()
@@ -166,7 +166,7 @@ def test_a_server_with_none(cloud: Any, neutron: Any, boot: Any) -> None:
         ({"port-id": "own"}, 409, "is still in use"),
     ],
 )
-def test_what_neutron_refuses_is_one_sentence_of_nova_s(
+def test_refusal_by_neutron_is_reported_by_nova(
     neutron: Any, boot: Any, lan: Any, nic: dict[str, str], status: int, words: str
 ) -> None:
     body = {"network_id": lan["id"], "fixed_ips": [{"ip_address": "10.5.0.20"}]}
@@ -180,7 +180,7 @@ def test_what_neutron_refuses_is_one_sentence_of_nova_s(
     assert len(neutron.list_ports()["ports"]) == before
 
 
-def test_a_network_without_a_subnet_takes_no_server(neutron: Any, boot: Any) -> None:
+def test_network_without_a_subnet_is_refused(neutron: Any, boot: Any) -> None:
     network = neutron.create_network({"network": {"name": "bare"}})["network"]
     try:
         with pytest.raises(nova_failures.BadRequest, match="requires a subnet"):
@@ -189,7 +189,7 @@ def test_a_network_without_a_subnet_takes_no_server(neutron: Any, boot: Any) -> 
         neutron.delete_network(network["id"])
 
 
-def test_several_servers_of_one_request(nova: Any, boot: Any, lan: Any) -> None:
+def test_servers_of_one_request_have_their_own_ports(nova: Any, boot: Any, lan: Any) -> None:
     boot([{"net-id": lan["id"]}], name="many", min_count=3)
     many = [each for each in nova.servers.list() if each.name.startswith("many-")]
     try:
@@ -202,9 +202,7 @@ def test_several_servers_of_one_request(nova: Any, boot: Any, lan: Any) -> None:
             nova.servers.delete(each)
 
 
-def test_a_server_that_cannot_be_started_leaves_no_port(
-    neutron: Any, boot: Any, compute: Any
-) -> None:
+def test_server_that_cannot_start_leaves_no_port(neutron: Any, boot: Any, compute: Any) -> None:
     before = len(neutron.list_ports()["ports"])
 
     def refuse(spec: ServerSpec) -> None:
@@ -220,7 +218,7 @@ def test_a_server_that_cannot_be_started_leaves_no_port(
 
 
 @pytest.mark.parametrize("state", ["ACTIVE", "SHUTOFF"])
-def test_interfaces_come_and_go(
+def test_interfaces_are_attached_and_detached(
     cloud: Any, neutron: Any, nova: Any, boot: Any, lan: Any, state: str
 ) -> None:
     server = boot()
@@ -243,7 +241,7 @@ def test_interfaces_come_and_go(
         nova.servers.interface_detach(server, made.port_id)
 
 
-def test_interfaces_in_a_state_that_allows_no_change(
+def test_interface_change_in_a_wrong_state_is_refused(
     cloud: Any, neutron: Any, nova: Any, boot: Any, lan: Any
 ) -> None:
     server = boot()
@@ -258,7 +256,7 @@ def test_interfaces_in_a_state_that_allows_no_change(
 
 
 def detached(nova: Any, server: Any, *, among: str = "") -> str:
-    """The result of a server's newest action but for those ``among``, once it has one."""
+    """Return the result of a server's newest action not ``among`` the given ones."""
 
     def result(_: bool) -> str | None:
         actions = nova.instance_action.list(server)
@@ -271,9 +269,9 @@ def detached(nova: Any, server: Any, *, among: str = "") -> str:
 
 
 class Keeper:
-    """A guest that is asked to let go of an interface: it answers when it is let, and keeps it.
+    """A guest that is asked to release an interface; it answers on command, and keeps it.
 
-    :ivar keeps: set to False, it lets go.
+    :ivar keeps: set it to False, and the guest releases the interface.
     """
 
     def __init__(self) -> None:
@@ -296,10 +294,10 @@ def keeper(compute: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
     keeper.answers.set()
 
 
-def test_an_interface_that_the_guest_keeps_stays(
+def test_interface_stays_when_the_guest_keeps_it(
     cloud: Any, neutron: Any, nova: Any, boot: Any, keeper: Keeper
 ) -> None:
-    """Who asks is answered before the guest is (Nova: 202, and a cast to the compute host)."""
+    """The caller is answered before the guest is (Nova: 202, and a cast to the compute host)."""
     server = boot()
     (port,) = spec_of(cloud, server).ports
     nova.servers.interface_detach(server, port.id)
@@ -314,10 +312,8 @@ def test_an_interface_that_the_guest_keeps_stays(
     assert neutron.show_port(port.id)["port"]["device_id"] == server.id
 
 
-def test_detach_undoes_no_change_that_was_made_meanwhile(
-    nova: Any, boot: Any, keeper: Keeper
-) -> None:
-    """As in Nova, whose detach_interface writes the network information alone."""
+def test_detach_keeps_concurrent_changes(nova: Any, boot: Any, keeper: Keeper) -> None:
+    """As in Nova, whose detach_interface writes only the network information."""
     server = boot(meta={"before": "1"})
     (port_id,) = (each.port_id for each in nova.servers.interface_list(server))
     keeper.keeps = False
@@ -335,15 +331,15 @@ def test_detach_undoes_no_change_that_was_made_meanwhile(
     assert nova.servers.interface_list(server) == []
 
 
-def test_server_is_given_no_instance_name_of_a_deleted_one(nova: Any, boot: Any) -> None:
-    """Nova's is of a row id of MySQL (``instance_name_template``), which gives none again."""
+def test_instance_name_of_a_deleted_server_is_not_reused(nova: Any, boot: Any) -> None:
+    """Nova derives it from a row id of MySQL (``instance_name_template``), which reuses none."""
     attribute = "OS-EXT-SRV-ATTR:instance_name"
     first = boot()
     nova.servers.delete(first)
     assert getattr(boot(), attribute) > getattr(first, attribute)
 
 
-def test_the_ports_groups_are_the_server_s(neutron: Any, boot: Any) -> None:
+def test_server_has_the_groups_of_its_ports(neutron: Any, boot: Any) -> None:
     group = neutron.create_security_group({"security_group": {"name": "web"}})["security_group"]
     server = boot(security_groups=["web", "default"])
     assert {each["name"] for each in server.security_groups} == {"web", "default"}
@@ -353,7 +349,7 @@ def test_the_ports_groups_are_the_server_s(neutron: Any, boot: Any) -> None:
     neutron.delete_security_group(group["id"])
 
 
-def test_what_a_guest_is_told(cloud: Any, neutron: Any, boot: Any, lan: Any) -> None:
+def test_guest_metadata_describes_its_ports(cloud: Any, neutron: Any, boot: Any, lan: Any) -> None:
     subnet = {
         "network_id": lan["id"],
         "ip_version": 4,
@@ -414,7 +410,7 @@ SUBNET = {
 ON_NET = [{"network": {"get_resource": "net"}}]
 
 
-def test_one_server_s_address_is_another_s_input(cloud: Any, stacks: Any, compute: Any) -> None:
+def test_address_of_a_server_is_input_of_another(cloud: Any, stacks: Any, compute: Any) -> None:
     address = {
         "str_replace": {
             "template": "db=ADDRESS",
@@ -485,14 +481,14 @@ def test_five_servers_of_a_group_have_five_addresses(stacks: Any) -> None:
     ],
     ids=["outside", "twice"],
 )
-def test_what_nova_refuses_is_the_stack_s_reason(
+def test_refusal_by_nova_is_the_reason_of_the_stack(
     stacks: Any, resources: dict[str, Any], words: str
 ) -> None:
     made = stacks.create(stack_of(net=NET, subnet=SUBNET, **resources))
     assert words in stacks.wait(made, "CREATE_FAILED", seconds=60).stack_status_reason
 
 
-def test_a_server_s_networks_are_changed(
+def test_networks_of_a_server_are_changed(
     stacks: Any,
 ) -> None:
     template = stack_of(
@@ -509,7 +505,7 @@ def test_a_server_s_networks_are_changed(
 
 
 def moved(stacks: Any) -> str:
-    """Begin to move the one server of a stack to another network."""
+    """Begin to move the only server of a stack to another network."""
     template = stack_of(net=NET, subnet=SUBNET, web=server(networks=ON_NET))
     made: str = stacks.create(template)
     stacks.wait(made, "CREATE_COMPLETE", seconds=60)
@@ -523,7 +519,7 @@ def networks_of(cloud: Any, stacks: Any, made: str) -> list[str]:
     return [each.network_name for each in cloud.servers.get(web).spec.ports]
 
 
-def test_an_update_whose_interface_the_guest_keeps_fails(
+def test_update_fails_when_the_guest_keeps_the_interface(
     cloud: Any, stacks: Any, keeper: Keeper
 ) -> None:
     keeper.answers.set()
@@ -533,10 +529,10 @@ def test_an_update_whose_interface_the_guest_keeps_fails(
     assert networks_of(cloud, stacks, made) == ["private"]
 
 
-def test_an_update_waits_as_long_as_nova_asks_the_guest(
+def test_update_waits_while_nova_asks_the_guest(
     cloud: Any, stacks: Any, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Heat itself asks ten times, for a minute (``max_interface_check_attempts``)."""
+    """Heat itself asks ten times in a minute (``max_interface_check_attempts``)."""
     once = tenacity.stop_after_attempt(1)
     monkeypatch.setattr(NovaClientPlugin.check_interface_detach.retry, "stop", once)  # type: ignore[attr-defined]
     keeper.keeps = False
@@ -550,7 +546,7 @@ def test_an_update_waits_as_long_as_nova_asks_the_guest(
     made = moved(stacks)
     keeper.asked.wait()
     unsubscribe = cloud.events.subscribe(see)
-    # Heat looks whether the port is free.
+    # Heat polls until the port is free.
     assert [looks.acquire(timeout=60) for _ in range(3)] == [True] * 3
     unsubscribe()
     assert stacks.client.stacks.get(made).stack_status == "UPDATE_IN_PROGRESS"

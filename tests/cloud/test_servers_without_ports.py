@@ -1,4 +1,4 @@
-"""Where guests have no ports, Heat tells no address that a guest does not have."""
+"""When guests have no ports, Heat reports only addresses that a guest really has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def compute(recording_compute: Any) -> Any:
     return recording_compute
 
 
-def test_a_server_has_the_one_address_of_its_machine(cloud: Any, stacks: Any, compute: Any) -> None:
+def test_server_has_the_one_address_of_its_machine(cloud: Any, stacks: Any, compute: Any) -> None:
     networks = [{"port": {"get_resource": "port"}}]
     resources = {
         "port": {"type": "OS::Neutron::Port", "properties": {"network": "test-net"}},
@@ -43,8 +43,10 @@ def test_a_server_has_the_one_address_of_its_machine(cloud: Any, stacks: Any, co
 
 
 @pytest.mark.parametrize("network", ["outside", {"get_resource": "network"}])
-def test_a_floating_address_may_be_led_to_it(cloud: Any, stacks: Any, network: object) -> None:
-    """Heat's own scenario of a signal does that, by the network of its template."""
+def test_floating_address_is_accepted_without_ports(
+    cloud: Any, stacks: Any, network: object
+) -> None:
+    """Heat's own scenario of a signal maps one, by the network of its template."""
     resources = {
         "network": {"type": "OS::Neutron::Net", "properties": {"name": "outside"}},
         "subnet": {
@@ -87,10 +89,10 @@ def test_a_floating_address_may_be_led_to_it(cloud: Any, stacks: Any, network: o
     stacks.wait(made, "CREATE_COMPLETE", seconds=90)
 
 
-def test_server_attributes_are_by_the_networks_of_its_template(
+def test_server_attributes_use_the_networks_of_its_template(
     cloud: Any, stacks: Any, compute: Any
 ) -> None:
-    """Heat asks Neutron for the ports of a server, and has each under its network's name and id."""
+    """Heat lists the ports of a server in Neutron, under the names and ids of their networks."""
     network = {"get_resource": "net"}
     resources = {
         "net": {"type": "OS::Neutron::Net", "properties": {"name": "inside"}},
@@ -102,7 +104,7 @@ def test_server_attributes_are_by_the_networks_of_its_template(
             "type": "OS::Neutron::Router",
             "properties": {"external_gateway_info": {"network": "public"}},
         },
-        # Both of the router's ports are without a name: "" is the name of several.
+        # Both ports of the router have no name, so several match "".
         "leg": {
             "type": "OS::Neutron::RouterInterface",
             "properties": {

@@ -66,7 +66,7 @@ def inputs_of(deployment: dict[str, Any]) -> dict[str, Any]:
 
 
 def booted(stacks: Any, compute: Any, stack_id: str) -> str:
-    """The id of the server that the stack booted."""
+    """Return the id of the server that the stack booted."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
         name = stacks.client.stacks.get(stack_id).stack_name
@@ -158,7 +158,7 @@ def test_describe_errors(
         assert ET.fromstring(response.text).findtext("Error/Code") == code
 
 
-def test_nothing_secret_in_the_events(cloud: Any, compute: Any, stacks: Any) -> None:
+def test_events_contain_no_secrets(cloud: Any, compute: Any, stacks: Any) -> None:
     stack_id = stacks.create(TEMPLATE)
     with guest(cloud, booted(stacks, compute, stack_id)) as vm:
         cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]

@@ -31,13 +31,13 @@ def swift(cloud: Any) -> swift_client.Connection:
 
 @pytest.fixture(scope="module")
 def store(cloud: Any) -> Any:
-    """The SDK's object store service."""
+    """Return the SDK's object store service."""
     return sdk.connection.Connection(session=owner_session(cloud)).object_store
 
 
 @pytest.fixture
 def box(swift: swift_client.Connection) -> Iterator[str]:
-    """An empty container; what a test puts into it is deleted."""
+    """Create an empty container, and delete its objects after the test."""
     name = f"box-{uuid.uuid4().hex[:8]}"
     swift.put_container(name)
     yield name
@@ -60,7 +60,7 @@ def status_of(error: pytest.ExceptionInfo[swift_client.ClientException]) -> int:
 # -- accounts and containers --------------------
 
 
-def test_every_answer_has_a_transaction_and_what_is_there_a_timestamp(cloud: Any, box: str) -> None:
+def test_answers_have_transaction_ids_and_timestamps(cloud: Any, box: str) -> None:
     ask(cloud, "PUT", f"/{box}/o", data=b"1")
     for method, path in (("GET", ""), ("HEAD", f"/{box}"), ("GET", f"/{box}/o")):
         headers = ask(cloud, method, path).headers
@@ -70,8 +70,8 @@ def test_every_answer_has_a_transaction_and_what_is_there_a_timestamp(cloud: Any
     assert ask(cloud, "GET", f"/{box}/none").headers["X-Trans-Id"]
 
 
-def test_the_sdk_lists_containers_and_objects(store: Any, box: str) -> None:
-    """It asks by ``Accept``, and not by ``format=json``."""
+def test_sdk_lists_containers_and_objects(store: Any, box: str) -> None:
+    """The SDK sends ``Accept`` instead of ``format=json``."""
     store.upload_object(box, "o", data="four")
     (mine,) = [each for each in store.containers() if each.name == box]
     assert (mine.count, mine.bytes) == (1, 4)
@@ -90,7 +90,7 @@ def test_the_sdk_lists_containers_and_objects(store: Any, box: str) -> None:
         ({"Accept": "application/xml"}, "", ""),
     ],
 )
-def test_listings_have_the_type_that_is_asked_for(
+def test_listings_have_the_requested_type(
     cloud: Any, box: str, headers: dict[str, str], query: str, kind: str
 ) -> None:
     ask(cloud, "PUT", f"/{box}/o", data=b"1")
@@ -103,13 +103,15 @@ def test_listings_have_the_type_that_is_asked_for(
         assert answer.json() if "json" in kind else answer.text.endswith("\n")
 
 
-def test_an_empty_listing(cloud: Any, box: str) -> None:
+def test_empty_listing(cloud: Any, box: str) -> None:
     assert ask(cloud, "GET", f"/{box}").status_code == 204
     answer = ask(cloud, "GET", f"/{box}?format=json")
     assert (answer.status_code, answer.json()) == (200, [])
 
 
-def test_listings_have_parts(cloud: Any, swift: swift_client.Connection, box: str) -> None:
+def test_listings_are_paged_and_filtered(
+    cloud: Any, swift: swift_client.Connection, box: str
+) -> None:
     for name in ("a", "b/1", "b/2", "c"):
         swift.put_object(box, name, b"")
 
@@ -128,7 +130,7 @@ def test_listings_have_parts(cloud: Any, swift: swift_client.Connection, box: st
     assert [each["name"] for each in whole] == ["a", "b/1", "b/2", "c"]
 
 
-def test_metadata_of_containers_and_accounts_is_taken_away(
+def test_metadata_of_containers_and_accounts_is_removed(
     swift: swift_client.Connection, openstack: Any, box: str
 ) -> None:
     openstack("container", "set", "--property", "a=1", "--property", "b=2", box)
@@ -142,7 +144,7 @@ def test_metadata_of_containers_and_accounts_is_taken_away(
     assert "x-account-meta-c" not in swift.head_account()
 
 
-def test_a_public_container_is_read_without_a_token(cloud: Any, box: str) -> None:
+def test_public_container_is_read_without_a_token(cloud: Any, box: str) -> None:
     ask(cloud, "PUT", f"/{box}/o", data=b"for all")
     url = f"{cloud.endpoints['swift']}/v1/AUTH_{cloud.credentials.project_id}/{box}"
     assert requests.get(f"{url}/o", timeout=20).status_code == 401
@@ -154,7 +156,7 @@ def test_a_public_container_is_read_without_a_token(cloud: Any, box: str) -> Non
     assert requests.get(f"{url}/o", timeout=20).status_code == 401
 
 
-def test_a_container_s_quota(swift: swift_client.Connection, box: str) -> None:
+def test_container_quota_is_enforced(swift: swift_client.Connection, box: str) -> None:
     swift.post_container(box, {"X-Container-Meta-Quota-Bytes": "4"})
     swift.put_object(box, "o", b"1234")
     with pytest.raises(swift_client.ClientException) as refused:
@@ -178,7 +180,7 @@ def test_a_container_s_quota(swift: swift_client.Connection, box: str) -> None:
         ("PUT", "/{box}?extract-archive=tar", {}),
     ],
 )
-def test_what_would_have_no_effect_is_refused(
+def test_headers_without_effect_are_refused(
     cloud: Any, swift: swift_client.Connection, box: str, method: str, path: str, headers: Any
 ) -> None:
     answer = ask(cloud, method, path.format(box=box), headers=headers)
@@ -204,7 +206,7 @@ def test_what_would_have_no_effect_is_refused(
         ("bytes=0-0,2-2", 200, b"0123456789"),
     ],
 )
-def test_a_range_of_an_object(
+def test_range_of_an_object_is_read(
     cloud: Any, box: str, asked: str, status: int, body: bytes | None
 ) -> None:
     ask(cloud, "PUT", f"/{box}/o", data=b"0123456789")
@@ -220,7 +222,7 @@ def test_a_range_of_an_object(
         assert answer.headers["Content-Range"] == f"bytes {start}-{start + len(body) - 1}/10"
 
 
-def test_an_object_s_metadata_is_kept_and_replaced(
+def test_object_metadata_is_stored_and_replaced(
     swift: swift_client.Connection, openstack: Any, store: Any, box: str
 ) -> None:
     given = {"X-Object-Meta-Color": "blue", "Content-Encoding": "gzip", "Cache-Control": "no-store"}
@@ -229,7 +231,7 @@ def test_an_object_s_metadata_is_kept_and_replaced(
     assert {name.lower(): shown[name.lower()] for name in given} == {
         name.lower(): value for name, value in given.items()
     }
-    # A POST replaces all of it, but for the type.
+    # A POST replaces all of it, except the type.
     swift.post_object(box, "o", {"X-Object-Meta-Size": "small"})
     shown = swift.head_object(box, "o")
     assert (shown["x-object-meta-size"], shown["content-type"]) == ("small", "text/x")
@@ -243,7 +245,7 @@ def test_an_object_s_metadata_is_kept_and_replaced(
     assert status_of(missing) == 404
 
 
-def test_an_object_whose_time_is_over_is_gone(
+def test_expired_object_is_gone(
     cloud: Any, swift: swift_client.Connection, box: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swift.put_object(box, "o", b"1", headers={"X-Delete-After": "60"})
@@ -255,8 +257,8 @@ def test_an_object_whose_time_is_over_is_gone(
     assert ask(cloud, "GET", f"/{box}/o").status_code == 404
 
 
-def test_a_manifest_is_read_as_its_segments(swift: swift_client.Connection, box: str) -> None:
-    """``swift upload -S``: a dynamic large object."""
+def test_manifest_is_read_as_its_segments(swift: swift_client.Connection, box: str) -> None:
+    """``swift upload -S`` makes a dynamic large object."""
     for number, data in enumerate((b"one ", b"two ", b"three")):
         swift.put_object(box, f"big/{number}", data)
     manifest = f"{box}/big/"
@@ -270,7 +272,7 @@ def test_a_manifest_is_read_as_its_segments(swift: swift_client.Connection, box:
     assert swift.get_object(box, "big", query_string="multipart-manifest=get")[1] == b""
 
 
-def test_the_swift_command_uploads_in_segments(cloud: Any, box: str, tmp_path: Path) -> None:
+def test_swift_command_uploads_in_segments(cloud: Any, box: str, tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(bytes(range(100)))
     owner = cloud.credentials
     environ = {
@@ -306,7 +308,7 @@ def test_the_swift_command_uploads_in_segments(cloud: Any, box: str, tmp_path: P
     run("delete", f"{box}_segments")
 
 
-def test_copies(swift: swift_client.Connection, box: str) -> None:
+def test_objects_are_copied(swift: swift_client.Connection, box: str) -> None:
     given = {"X-Object-Meta-Color": "blue"}
     swift.put_object(box, "from é", b"text", content_type="text/x", headers=given)
     swift.copy_object(box, "from é", f"/{box}/to é", {"X-Object-Meta-Size": "small"})
@@ -321,7 +323,7 @@ def test_copies(swift: swift_client.Connection, box: str) -> None:
         assert status_of(refused) == status
 
 
-def test_conditions(cloud: Any, swift: swift_client.Connection, box: str) -> None:
+def test_conditional_requests(cloud: Any, swift: swift_client.Connection, box: str) -> None:
     etag = swift.put_object(box, "o", b"1")
     last = swift.head_object(box, "o")["last-modified"]
 
@@ -356,7 +358,7 @@ def signed(
 
 
 @pytest.mark.parametrize("level", ["account", "container"])
-def test_a_temp_url_by_each_key(
+def test_temp_url_is_signed_by_each_key(
     cloud: Any, swift: swift_client.Connection, box: str, level: str
 ) -> None:
     private = {"X-Object-Meta-Secret": "1", "X-Object-Meta-Public-Color": "blue"}
@@ -374,7 +376,7 @@ def test_a_temp_url_by_each_key(
 
 
 @pytest.mark.parametrize("header", ["X-Object-Manifest", "X-Copy-From"])
-def test_a_temp_url_leads_to_no_other_object(
+def test_temp_url_leads_to_no_other_object(
     cloud: Any, swift: swift_client.Connection, box: str, header: str
 ) -> None:
     swift.put_object(box, "secret", b"1")

@@ -1,4 +1,4 @@
-"""Whole templates: HOT and CFN, nested, grouped, conditional, updated, suspended, stood in for."""
+"""Whole templates: HOT and CFN, nested, grouped, conditional, updated, suspended, stand-ins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(path: Path, template: dict[str, Any]) -> Path:
     return path
 
 
-def test_what_is_not_run_is_stood_in_for(cloud: Any, stacks: Any) -> None:
+def test_missing_services_have_stand_ins(cloud: Any, stacks: Any) -> None:
     resources = {
         "net": {"type": "OS::Neutron::Net"},
         "subnet": {
@@ -112,8 +112,8 @@ def by_name(kind: str, **properties: Any) -> dict[str, Any]:
     return {"type": kind, "properties": properties}
 
 
-def test_stand_ins_name_each_other(cloud: Any, stacks: Any) -> None:
-    """Heat asks a service about what a resource names, and there is none here to ask."""
+def test_stand_ins_may_name_each_other(cloud: Any, stacks: Any) -> None:
+    """Heat asks a service about names in a resource, and here there is none to ask."""
     resources = {
         "lb": by_name("OS::Octavia::LoadBalancer", vip_subnet="hotplate"),
         "listener": by_name(
@@ -166,13 +166,13 @@ def test_stand_ins_name_each_other(cloud: Any, stacks: Any) -> None:
     assert {each.name for each in cloud.stand_ins(stack_id)} == set(resources)
 
 
-def test_no_constraint_asks_a_service_that_does_not_run_here(cloud: Any) -> None:
+def test_constraints_ask_no_missing_service(cloud: Any) -> None:
     from heat.engine import resources
     from heat.engine.resources import _get_mapping
 
     from hotplate.cloud.heat.stand_ins import ASKED, CONSTRAINTS, _Accept
 
-    del cloud  # It registers them.
+    del cloud  # registers the constraints
     environment = resources.global_env()
     names = [name for name, _ in _get_mapping("heat.constraints") if "." in name]
     accepted = {name for name in names if environment.get_constraint(name) is _Accept}
@@ -182,8 +182,8 @@ def test_no_constraint_asks_a_service_that_does_not_run_here(cloud: Any) -> None
     assert "nova.server" in asked
 
 
-def test_a_stack_in_a_region_that_is_not_there_is_refused(stacks: Any) -> None:
-    """As heat-tempest-plugin's RemoteStackTest wants it of a real Heat."""
+def test_stack_in_an_unknown_region_is_refused(stacks: Any) -> None:
+    """As heat-tempest-plugin's RemoteStackTest expects of a real Heat."""
     inner = {"heat_template_version": "2018-08-31"}
 
     def outer(region: str) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def test_a_stack_in_a_region_that_is_not_there_is_refused(stacks: Any) -> None:
     stacks.wait(stacks.create(outer("RegionOne")), "CREATE_COMPLETE", seconds=60)
 
 
-def test_nested_by_registry_and_path(stacks: Any, tmp_path: Path) -> None:
+def test_nested_stacks_by_registry_and_path(stacks: Any, tmp_path: Path) -> None:
     write(
         tmp_path / "inner.yaml",
         hot(
@@ -390,7 +390,7 @@ def test_update_suspend_resume_delete(cloud: Any, compute: Any, stacks: Any) -> 
         stacks.wait(stack_id, "RESUME_COMPLETE")
         assert ("resume", server_id) in compute.calls
 
-        # Heat shuts a stack user out by disabling him; the next poll already meets that.
+        # Heat disables the stack user on shutdown, so the next poll is already refused.
         key = cloud.identity.key(access=cfn["access_key_id"])
         cloud.identity.enable_user(key.user, enabled=False)
         assert describe(vm, cfn).status_code == 403
@@ -403,7 +403,7 @@ def test_update_suspend_resume_delete(cloud: Any, compute: Any, stacks: Any) -> 
     assert server_id not in compute.specs
 
 
-def test_a_server_that_does_not_come_up(compute: Any, stacks: Any) -> None:
+def test_server_that_does_not_come_up_fails_the_stack(compute: Any, stacks: Any) -> None:
     compute.boot_state = ("ERROR", "there is no kernel in the image")
     try:
         stack = stacks.wait(stacks.create(hot({"server": SERVER})), "CREATE_FAILED")
@@ -412,7 +412,7 @@ def test_a_server_that_does_not_come_up(compute: Any, stacks: Any) -> None:
     assert "there is no kernel in the image" in stack.stack_status_reason
 
 
-def test_user_data_that_nova_would_refuse(compute: Any, stacks: Any) -> None:
+def test_user_data_that_nova_would_refuse_fails_the_stack(compute: Any, stacks: Any) -> None:
     big = {**SERVER, "properties": {**SERVER["properties"], "user_data": "x" * 49153}}
     stack = stacks.wait(stacks.create(hot({"server": big}), name="too-big"), "CREATE_FAILED")
     assert "User data must be no larger than 65535 bytes once base64 encoded" in (
@@ -456,7 +456,7 @@ def test_deployment_group_and_dependent_inputs(cloud: Any, compute: Any, stacks:
         assert poll_for_deployment(vm, cfn)["config"] == {"key": "first"}
 
 
-def test_events_tell_the_resources(cloud: Any, stacks: Any) -> None:
+def test_events_list_the_resources(cloud: Any, stacks: Any) -> None:
     stack_id = stacks.create(hot({"word": {"type": "OS::Heat::RandomString"}}))
     stacks.wait(stack_id, "CREATE_COMPLETE")
     resources = [

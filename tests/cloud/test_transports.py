@@ -1,7 +1,7 @@
-"""The matrix: each way to poll with each way to signal.
+"""The matrix of poll and signal transports.
 
-Polls are the unmodified agent's own collectors, signals the notifier that our images carry; that
-each is understood is also shown without it.
+Polls use the unmodified agent's own collectors, signals the notifier in our images; each transport
+is also tested without them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RESULT = {"deploy_stdout": "out", "deploy_stderr": "", "deploy_status_code": 0, 
 
 
 def token(vm: Guest, inputs: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """A token with a deployment's own credentials, and the catalogue's public URLs."""
+    """Return a token with a deployment's own credentials, and the catalogue's public URLs."""
     response = vm.request(
         "POST",
         inputs["deploy_auth_url"] + "/auth/tokens",
@@ -58,7 +58,7 @@ def token(vm: Guest, inputs: dict[str, Any]) -> tuple[str, dict[str, str]]:
 
 
 def signal(vm: Guest, inputs: dict[str, Any], result: dict[str, Any]) -> requests.Response | None:
-    """Send ``result`` as the deployment's inputs tell."""
+    """Send ``result`` according to the deployment's inputs."""
     transport = inputs["deploy_signal_transport"]
     if transport == "NO_SIGNAL":
         return None
@@ -99,7 +99,7 @@ def template(poll: str, how: str) -> dict[str, Any]:
 def collect_deployment(
     vm: Guest, state: Path, section: dict[str, Any], kind: str
 ) -> dict[str, Any]:
-    """Poll as the agent does until a deployment is there."""
+    """Poll as the agent does until there is a deployment."""
     end = time.monotonic() + 30
     collected = None
     while time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""What a server's user data says of it."""
+"""The description of a server's user data."""
 
 import json
 from email.mime.multipart import MIMEMultipart
@@ -11,7 +11,7 @@ from hotplate.cloud.nova import user_data
 from hotplate.events.kinds import UserDataParts
 
 
-def test_the_parts_of_user_data():
+def test_user_data_parts_are_listed():
     message = MIMEMultipart()
     for name in ("cloud-config", "cfn-init-data"):
         part = MIMEText("x")
@@ -38,24 +38,24 @@ def whole(**parts):
     ("section", "sources"),
     [
         ({"cfn": {"metadata_url": "http://169.254.169.254:8000/v1/"}}, ["cfn"]),
-        # Heat leaves the keys of a transport that is not used any more, without values.
+        # Heat leaves the keys of a transport that is no longer used, without values.
         ({"cfn": {"metadata_url": None}, "request": {"metadata_url": "http://x/"}}, ["request"]),
         ({"collectors": ["ec2", "local"]}, []),
         ({"heat": {"user_id": "u"}}, ["heat"]),
         ({"zaqar": {"queue_id": "q"}}, ["zaqar"]),
     ],
 )
-def test_where_the_agent_is_to_poll(section, sources):
+def test_poll_sources_are_read(section, sources):
     data = whole(cfn_init_data=json.dumps({"os-collect-config": section, "deployments": []}))
     assert user_data.describe(data).sources == sources
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"os-collect-config": []}', "x"])
-def test_an_odd_init_data_has_no_source(text):
+def test_odd_init_data_has_no_source(text):
     assert user_data.describe(whole(cfn_init_data=text)).sources == []
 
 
-def test_the_handles_whose_addresses_it_has():
+def test_handles_are_found_in_user_data():
     stack = "1f3a5d0e-77aa-4b6e-9d0a-3a1d6c1f0b11"
     arn = f"arn%3Aopenstack%3Aheat%3A%3At1%3Astacks/web/{stack}/resources/handle"
     url = f"http://169.254.169.254:8004/v1/t1/stacks/web/{stack}/resources/other/signal"
@@ -66,6 +66,6 @@ def test_the_handles_whose_addresses_it_has():
 
 
 @given(strategies.binary(max_size=300), strategies.text(max_size=200))
-def test_whatever_user_data_is_it_can_be_described(data, text):
+def test_any_user_data_can_be_described(data, text):
     for each in (data, whole(cfn_init_data=text), b"MIME-Version: 1.0\n" + data):
         assert set(user_data.describe(each).detail()) == {"parts", "sources", "handles"}

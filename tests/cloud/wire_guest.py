@@ -1,7 +1,7 @@
-"""A guest that speaks the real wire, without an image: what the tests of the cloud boot.
+"""A guest that speaks the real wire protocols, without an image, for the tests of the cloud.
 
-It reads its user data where a guest does, runs the unmodified os-collect-config once for each poll,
-and signals as a deployment's inputs tell.
+It reads its user data as a guest does, runs the unmodified os-collect-config once for each poll,
+and signals according to a deployment's inputs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def listen() -> socket.socket:
 
 
 class Guest:
-    """One guest's network: the address 169.254.169.254 leads to listeners of its own."""
+    """One guest's network: the address 169.254.169.254 leads to its own listeners."""
 
     def __init__(self, cloud: Cloud, server_id: str, served: ExitStack) -> None:
         listeners = {port: listen() for port in PORTS}
@@ -45,7 +45,7 @@ class Guest:
         served.enter_context(cloud.serve(server_id, listeners))
 
     def url(self, url: str) -> str:
-        """``url`` as this process reaches it."""
+        """Return ``url`` as this process reaches it."""
         for port, actual in self.ports.items():
             netloc = GUEST_ADDRESS if port == 80 else f"{GUEST_ADDRESS}:{port}"
             for scheme in ("http", "ws"):
@@ -54,7 +54,7 @@ class Guest:
         return url
 
     def request(self, method: str, url: str, **fields: Any) -> requests.Response:
-        """A request as the guest sends it: to our listener, with the guest's Host header."""
+        """Send a request as the guest does: to our listener, with the guest's Host header."""
         headers = dict(fields.pop("headers", {}))
         headers["Host"] = urllib.parse.urlsplit(url).netloc
         return requests.request(
@@ -62,7 +62,7 @@ class Guest:
         )
 
     def get(self, path: str) -> requests.Response:
-        """GET from the metadata service."""
+        """GET a path from the metadata service."""
         return self.request("GET", f"http://{GUEST_ADDRESS}{path}")
 
     def user_data(self) -> bytes:
@@ -71,7 +71,7 @@ class Guest:
         return response.content
 
     def cfn_init_data(self) -> dict[str, Any]:
-        """The part of the user data that tells the agent where to poll."""
+        """Return the part of the user data that configures the agent's polls."""
         for part in email.message_from_bytes(self.user_data()).walk():
             if part.get_filename() == "cfn-init-data":
                 document: dict[str, Any] = json.loads(part.get_payload(decode=True))
@@ -86,7 +86,7 @@ def guest(cloud: Cloud, server_id: str) -> Iterator[Guest]:
 
 
 def sign(secret: str, verb: str, url: str, params: dict[str, str]) -> dict[str, str]:
-    """``params`` with an EC2 signature (version 2), made here from the specification."""
+    """Return ``params`` with an EC2 signature (version 2), computed from the specification."""
     parts = urllib.parse.urlsplit(url)
     params = {"SignatureVersion": "2", "SignatureMethod": "HmacSHA256", **params}
     query = "&".join(
@@ -99,7 +99,7 @@ def sign(secret: str, verb: str, url: str, params: dict[str, str]) -> dict[str, 
 
 
 def signed_poll(cfn: dict[str, str], **changes: str) -> dict[str, str]:
-    """The signed query of one poll of the cfn API, with the credentials in ``cfn``."""
+    """Return the signed query of a poll of the cfn API, with the credentials in ``cfn``."""
     params = {
         "Action": "DescribeStackResource",
         "StackName": cfn["stack_name"],
@@ -111,13 +111,13 @@ def signed_poll(cfn: dict[str, str], **changes: str) -> dict[str, str]:
 
 
 def describe(guest: Guest, cfn: dict[str, str], **changes: str) -> requests.Response:
-    """One poll of the cfn API, signed with the credentials in ``cfn``."""
+    """Poll the cfn API once, signed with the credentials in ``cfn``."""
     return guest.request("GET", cfn["metadata_url"], params=signed_poll(cfn, **changes))
 
 
 @dataclass
 class Collected:
-    """What one run of os-collect-config gave."""
+    """The output of one run of os-collect-config."""
 
     status: int
     documents: dict[str, Any]
@@ -128,7 +128,7 @@ class Collected:
         return deployments
 
 
-#: Turns the guest's address into the listeners of one guest, below everything the agent uses.
+#: Redirects the guest's address to the listeners of one guest, below everything the agent uses.
 _SITE = """
 import json, os, socket
 _ports = {int(k): v for k, v in json.loads(os.environ["HOTPLATE_TEST_PORTS"]).items()}
@@ -185,7 +185,7 @@ NOTIFIER = Path(__file__).parents[2] / "hooks" / "heat-config-notify"
 def notify(
     guest: Guest, state: Path, deployment: dict[str, Any], result: dict[str, Any]
 ) -> subprocess.CompletedProcess[str]:
-    """Signal ``result`` by the notifier that our images carry, as the guest would."""
+    """Signal ``result`` by the notifier in our images, as the guest would."""
     state.mkdir(parents=True, exist_ok=True)
     config = state / f"{deployment['id']}.json"
     config.write_text(json.dumps(deployment))
