@@ -1,4 +1,4 @@
-"""Children of the harness: they die with it, whatever kills it.
+"""Children of the harness: they die with it, however it is killed.
 
 :class:`Keeper` is the harness's end of :mod:`hotplate.children.reaper`.
 """
@@ -38,8 +38,9 @@ def environment(directory: Path) -> dict[str, str]:
 class Child:
     """A running program that belongs to a :class:`Keeper`.
 
-    :param on_exit: called with the exit status, in a thread of its own, once it has ended.
-    :ivar pid: its process id, for people; signals go through a pidfd and never hit a stranger.
+    :param on_exit: called with the exit status, in a thread of its own, after the end.
+    :ivar pid: the process id, for messages; signals go through a pidfd and never hit another
+        process.
     """
 
     def __init__(
@@ -65,7 +66,8 @@ class Child:
         with os.fdopen(exit_pipe, "rb") as stream:
             text = stream.read()
         with self._lock:
-            # Nothing was said: the keeper was killed, and the kernel then kills the child as well.
+            # No status was sent: the keeper was killed, and the kernel then kills the child as
+            # well.
             self.status = int(text or b"-9")
             os.close(self._pidfd)
         try:
@@ -74,7 +76,7 @@ class Child:
             self._ended.set()
 
     def wait(self, deadline: Deadline) -> int:
-        """Wait for the end; returns the exit status, or minus the signal that ended it.
+        """Wait for the end; return the exit status, or minus the signal that ended it.
 
         :raises DeadlineExceeded: when it still runs then.
         """
@@ -85,18 +87,18 @@ class Child:
         return self.status
 
     def send_signal(self, number: int) -> None:
-        """Send a signal; nothing happens when it has ended."""
+        """Send a signal; do nothing when the program has ended."""
         with self._lock, contextlib.suppress(ProcessLookupError):
             if self.status is None:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def kill(self, *, seconds: float = 10.0) -> int:
-        """End it at once and wait until it is gone."""
+        """Kill the program and wait until it is gone."""
         self.send_signal(signal.SIGKILL)
         return self.wait(Deadline(seconds, f"process {self.pid} to die of SIGKILL"))
 
     def complaint(self) -> str:
-        """Return the last lines of its standard error, for an error sentence."""
+        """Return the last lines of its standard error, for an error message."""
         with contextlib.suppress(OSError):
             lines = self.stderr.read_text(errors="replace").strip().splitlines()
             return "; ".join(line.strip() for line in lines[-3:])
@@ -107,7 +109,7 @@ _RUN_MODULE = (
     "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 )
-"""A program of the package, for a Python that looks for modules nowhere."""
+"""Runs a program of the package in a Python with an empty module path."""
 
 
 class Keeper:
@@ -115,9 +117,9 @@ class Keeper:
 
     A context manager: leaving it ends the helper and its children.
 
-    :param module: a module of this package that is run instead of the plain helper and answers
-        more requests than that; it may import the standard library and its like.
-    :param on_exit: called in a thread of its own should the helper end before it is closed.
+    :param module: a module of this package to run instead of the plain helper, which answers
+        further requests; it may import only the standard library and modules like itself.
+    :param on_exit: called in a thread of its own if the helper ends before it is closed.
     """
 
     def __init__(self, module: str = "", *, on_exit: Callable[[], None] | None = None) -> None:
@@ -170,7 +172,7 @@ class Keeper:
         self.close()
 
     def close(self) -> None:
-        """End the helper and what it started."""
+        """End the helper and its children."""
         control, self._control = self._control, None
         process, self._process = self._process, None
         if control is not None:
@@ -184,7 +186,7 @@ class Keeper:
 
     @property
     def pid(self) -> int:
-        """The process id of the helper."""
+        """Return the process id of the helper."""
         if self._process is None:
             raise RuntimeError("the keeper is not running")
         return self._process.pid
@@ -192,9 +194,9 @@ class Keeper:
     def request(
         self, do: str, fds: Sequence[int] = (), **arguments: object
     ) -> tuple[Any, list[int]]:
-        """Ask the helper for something; returns its answer and the descriptors it handed out.
+        """Send a request to the helper; return its answer and the descriptors that came with it.
 
-        :raises OSError: when it could not be done; the text says what.
+        :raises OSError: when the request failed; the text says why.
         :raises MachineLostError: when the helper is gone.
         """
         message = json.dumps({"do": do, **arguments}).encode()
@@ -231,8 +233,8 @@ class Keeper:
         :param stderr: the file that its standard output and error are appended to.
         :param fds: descriptors it gets, numbered from :data:`FIRST_CHILD_FD` on.
         :param on_exit: see :class:`Child`.
-        :param confine: where we are root, run it as a user that owns nothing.
-        :param spawns: it starts programs itself, of which there may be only so many.
+        :param confine: as root, run it as a user that owns nothing.
+        :param spawns: it starts programs itself, whose number is limited.
         :raises HostError: when it cannot be started.
         """
         read_end, write_end = os.pipe()

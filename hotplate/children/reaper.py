@@ -1,13 +1,13 @@
-"""The small program that stands between the harness and QEMU, so that QEMU never outlives it.
+"""Helper process between the harness and QEMU, so that QEMU never outlives the harness.
 
-It is run as a file (``python -I -S reaper.py FD PID``) and uses the standard library only.  It is
-the parent of all that it starts, single-threaded and long-lived, which makes
-``PR_SET_PDEATHSIG`` dependable (the signal fires when the parent *thread* ends).  Two more things
-tell it that the harness is gone, whatever killed that: end of file on the control socket, and a
-pidfd of the harness, because a forked copy of the harness could keep the socket open.
+It is run as a file (``python -I -S reaper.py FD PID``) and uses the standard library only. It is
+the parent of all that it starts, single-threaded and long-lived, which makes ``PR_SET_PDEATHSIG``
+dependable (the signal fires when the parent *thread* ends). Two more signs tell it that the
+harness is gone: end of file on the control socket, and a pidfd of the harness, because a forked
+copy of the harness could keep the socket open.
 
-Where it is asked to, it enters a network namespace of its own, binds the listeners there and
-hands them out: a socket stays in the namespace in which it was made, whoever holds it.
+On request it enters a network namespace of its own, binds the listeners there and hands them out:
+a socket stays in the namespace in which it was made, even in another process.
 
 Requests and answers are single JSON messages on a ``SOCK_SEQPACKET`` socket, descriptors go
 along as ``SCM_RIGHTS``.  An answer is ``{"ok": ...}`` or ``{"error": sentence, "errno": n}``.
@@ -41,13 +41,16 @@ IFF_UP = 0x1
 MESSAGE_BYTES = 1 << 17
 MAX_DESCRIPTORS = 32
 FIRST_USER, LAST_USER = 61184, 65519
-"""The users that systemd gives to services that need none of their own (``DynamicUser``): nobody
-logs in as one, and no file belongs to one.  Each machine of root's gets another of them."""
+"""The users that systemd reserves for services without a user of their own (``DynamicUser``):
+nobody logs in as one, and none owns a file. As root, each machine gets another of them.
+"""
 NOBODY = 65534
 MOST_PROCESSES = 512
-"""As many more may a QEMU start that has to, one for each connection of its guest."""
+"""Limit of additional processes and threads of a QEMU that starts one per connection of its
+guest.
+"""
 FIRST_CHILD_FD = 10
-"""Descriptors that come with a ``spawn`` request are numbered from here in the child."""
+"""First number in the child of the descriptors that come with a ``spawn`` request."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -60,9 +63,9 @@ def checked(status: int, what: str) -> None:
 
 
 def receive(control: socket.socket) -> tuple[bytes, list[int]]:
-    """Take one message and the descriptors that came along, which are closed at an exec.
+    """Receive one message and its descriptors, which are closed on exec.
 
-    ``socket.recv_fds`` of Python before 3.12 drops its flags, so that they would be inherited.
+    ``socket.recv_fds`` of Python before 3.12 ignores its flags, so that they would be inherited.
     """
     size = struct.calcsize("i")
     message, ancillary, _, _ = control.recvmsg(
@@ -79,7 +82,7 @@ def receive(control: socket.socket) -> tuple[bytes, list[int]]:
 def enter_namespace() -> str:
     """Enter a network namespace with ``lo`` up; as an ordinary user also a user namespace.
 
-    :return: which namespaces these are, for people.
+    :return: the namespaces entered, for messages.
     """
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
@@ -87,7 +90,7 @@ def enter_namespace() -> str:
         kind = "network namespace"
     else:
         checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNET), "unshare of user and network")
-        # The ids stay what they are: QEMU, once executed, has no capability left.
+        # The ids stay the same: QEMU, once executed, has no capability left.
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
@@ -109,9 +112,9 @@ def is_mapped(user: int) -> bool:
 
 
 def choose_user() -> int:
-    """Return the user that a child of root's runs as; -1 where we are not root.
+    """Return the user that a child of root runs as; -1 when we are not root.
 
-    Neither are we where there is no user but us, as in the namespace of an ordinary user.
+    In a namespace with a single user, such as an ordinary user's, we do not count as root.
     """
     if os.geteuid() != 0:
         return -1
@@ -140,7 +143,7 @@ def become_user(user: int) -> None:
 
 
 def processes_of(user: int) -> int:
-    """How many processes and threads a user has now, as RLIMIT_NPROC counts them."""
+    """Return how many processes and threads a user has now, as RLIMIT_NPROC counts them."""
     count = 0
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit():
@@ -153,10 +156,10 @@ def processes_of(user: int) -> int:
 class Reaper:
     """Answers the harness and looks after the children.
 
-    A request ``{"do": "spawn", ...}`` calls :meth:`do_spawn` with the descriptors that came along,
-    a list for those to hand out, and the other fields as keyword arguments.
+    A request ``{"do": "spawn", ...}`` calls :meth:`do_spawn` with the received descriptors, a list
+    for the descriptors to hand out, and the other fields as keyword arguments.
 
-    :ivar handlers: by descriptor, what is called when something is to be read from it.
+    :ivar handlers: the callable for each descriptor that becomes readable.
     """
 
     def __init__(self, control: socket.socket, harness: int) -> None:
@@ -176,42 +179,42 @@ class Reaper:
         self.watch(self.wakeup, self.reap)
 
     def watch(self, descriptor: int, handler: Callable[[], None]) -> None:
-        """Call ``handler`` whenever something is to be read from ``descriptor``."""
+        """Call ``handler`` whenever ``descriptor`` is readable."""
         self.handlers[descriptor] = handler
         self.watched.register(descriptor, select.POLLIN)
 
     def unwatch(self, descriptor: int) -> None:
-        """Look at a descriptor no more."""
+        """Stop watching a descriptor."""
         self.watched.unregister(descriptor)
         del self.handlers[descriptor]
 
     def run(self) -> None:
-        """Serve until the harness is gone; then nothing is left behind."""
+        """Serve until the harness is gone, then end the children."""
         try:
             while self.alive:
                 for descriptor, _ in self.watched.poll(self.milliseconds()):
-                    # One before it may have ended this one.
+                    # An earlier handler may have removed this one.
                     self.handlers.get(descriptor, self.nothing)()
                 self.tick()
         finally:
             self.end_children()
 
     def milliseconds(self) -> float | None:
-        """How long to wait for something to be read; None for as long as it takes."""
+        """Return how long to wait for input; None for no limit."""
         return None
 
     def tick(self) -> None:
-        """Do what is due by time alone."""
+        """Run timed work that is due."""
 
     def nothing(self) -> None:
         """Do nothing."""
 
     def stop(self) -> None:
-        """End, and the children with us."""
+        """End, and end the children."""
         self.alive = False
 
     def answer(self) -> None:
-        """Take one request; the end at end of file."""
+        """Take one request; stop at end of file."""
         try:
             message, descriptors = receive(self.control)
         except OSError:
@@ -235,11 +238,11 @@ class Reaper:
                 os.close(descriptor)
 
     def do_namespace(self, _: list[int], __: list[int]) -> str:
-        """Enter namespaces of our own; say why not where that fails."""
+        """Enter new namespaces; return the reason when that fails."""
         return enter_namespace()
 
     def do_own(self, _: list[int], __: list[int], *, paths: list[str]) -> None:
-        """Let the child use files of ours that it has to open by name."""
+        """Let the child use our files that it has to open by name."""
         if self.user >= 0:
             for path in paths:
                 os.chown(path, self.user, -1)
@@ -303,9 +306,9 @@ class Reaper:
         return child
 
     def give_up(self, *, confine: bool, processes: int) -> None:
-        """In the forked child: give up what the program is not to have.
+        """In the forked child: give up privileges that the program must not have.
 
-        :param processes: how many its user may have in all then; 0 for any number.
+        :param processes: how many processes its user may then have in all; 0 for no limit.
         """
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if confine and self.user >= 0:
@@ -330,7 +333,7 @@ class Reaper:
     ) -> None:
         """In the forked child: turn into ``argv``; never returns."""
         try:
-            # After the user was changed, which makes the kernel forget it.
+            # Set it after the change of user, which makes the kernel forget it.
             checked(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "prctl")
             if os.getppid() != parent:
                 os._exit(127)
@@ -338,7 +341,7 @@ class Reaper:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             null = os.open(os.devnull, os.O_RDWR)
-            # First out of the way of those that they become: a child may have few in all.
+            # Move them first out of the way of their final numbers: a child may have few in all.
             free = FIRST_CHILD_FD + len(channels)
             high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, free) for fd in [*channels, error_pipe]]
             error_pipe = high.pop()
@@ -353,7 +356,7 @@ class Reaper:
             os._exit(127)
 
     def reap(self) -> None:
-        """Note which children ended: their exit statuses go down their exit pipes."""
+        """Send the exit statuses of ended children down their exit pipes."""
         os.read(self.wakeup, 64)
         for child in tuple(self.exit_pipes):
             pid, status = os.waitpid(child, os.WNOHANG)
@@ -364,7 +367,7 @@ class Reaper:
                 os.close(exit_pipe)
 
     def end_children(self) -> None:
-        """Kill the children that there are, and take their exit statuses."""
+        """Kill all children and collect their exit statuses."""
         for child in self.exit_pipes:
             os.kill(child, signal.SIGKILL)
         for child in self.exit_pipes:
@@ -379,7 +382,7 @@ def main(arguments: list[str], kind: type[Reaper] = Reaper) -> None:
     try:
         reaper = kind(control, harness)
     except ProcessLookupError:
-        # The harness was gone before we had looked at it: there is nobody to serve.
+        # The harness was gone before we had opened its pidfd: there is nobody to serve.
         return
     reaper.run()
 

@@ -1,4 +1,4 @@
-"""Waiting: deadlines on the monotonic clock, stretched by what this host was measured to do.
+"""Waiting: deadlines on the monotonic clock, scaled by the measured speed of this host.
 
-The one room that sleeps.  It knows nothing of what is waited for.
+Only this room sleeps. It knows nothing about the events it waits for.
 """

@@ -1,7 +1,7 @@
 """The one module that waits: deadlines on the monotonic clock, and a bounded retry.
 
-Nothing else in the harness sleeps; only the program that runs a build as root, which imports
-nothing of it (hotplate/image/supervise.py), has a short wait of its own.
+Nothing else in the harness sleeps, except hotplate/image/supervise.py, which runs a build as root
+and imports nothing from the harness.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class DeadlineExceeded(WaitedTooLong):
 
 
 class HostTooSlow(DeadlineExceeded):
-    """A deadline for what no guest has a part in, such as QEMU's own answers."""
+    """A deadline for work without a guest's part in it, such as QEMU's own answers."""
 
 
 class Deadline:
     """A point in time that is passed down a call chain, so that waits do not add up.
 
     :param seconds: from now until the deadline.
-    :param what: what is being waited for, as it reads after "waiting for".
+    :param what: the awaited event, as it reads after "waiting for".
     """
 
     def __init__(self, seconds: float, what: str) -> None:
@@ -38,20 +38,20 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline, never negative."""
+        """Return the seconds until the deadline, never negative."""
         return max(0.0, self._end - time.monotonic())
 
     @property
     def passed(self) -> bool:
-        """Whether no time is left."""
+        """Return True when no time is left."""
         return self.left == 0.0
 
     def extend(self, seconds: float) -> None:
-        """Progress was seen: the deadline is now at least ``seconds`` away."""
+        """Move the deadline to at least ``seconds`` from now, after progress was seen."""
         self._end = max(self._end, time.monotonic() + seconds)
 
     def end(self) -> None:
-        """Let the deadline pass now: what was waited for is not wanted any more."""
+        """Let the deadline pass now, because the caller no longer waits."""
         self._end = time.monotonic()
 
     def check(self) -> None:
@@ -61,12 +61,12 @@ class Deadline:
 
 
 class GuestDeadline(Deadline):
-    """A deadline for what a guest does, which takes the longer the slower this host is.
+    """A deadline for a guest's work, stretched when this host is slow.
 
-    When it would have passed, the host is measured, and the seconds are taken that many times; so
-    a host that became slow on the way is known to be, and one that is not costs nothing.
+    The host is measured when the deadline would pass, and the seconds are multiplied by the
+    result. A host that became slow meanwhile is thus noticed, and a fast one costs nothing.
 
-    :param seconds: from now until the deadline, on a host that is not slow.
+    :param seconds: from now until the deadline, on a host of normal speed.
     :param measure: how much slower this host is now, 1.0 or more; see
         :func:`hotplate.timing.host_speed.factor`.
     """
@@ -82,7 +82,7 @@ class GuestDeadline(Deadline):
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline, never negative."""
+        """Return the seconds until the deadline, never negative."""
         left = super().left
         if left > 0 or self._final:
             return left
@@ -93,14 +93,14 @@ class GuestDeadline(Deadline):
         return super().left
 
     def extend(self, seconds: float) -> None:
-        """Progress was seen: the deadline is now at least ``seconds`` away."""
+        """Move the deadline to at least ``seconds`` from now, after progress was seen."""
         super().extend(seconds)
         if self._end <= time.monotonic() + seconds:
             self._begun, self._span, self._final = time.monotonic(), seconds, seconds <= 0
             self.seconds = seconds
 
     def end(self) -> None:
-        """Let the deadline pass now: what was waited for is not wanted any more."""
+        """Let the deadline pass now, because the caller no longer waits."""
         super().end()
         self._final = True
 
@@ -108,8 +108,8 @@ class GuestDeadline(Deadline):
 def retry(attempt: Callable[[bool], T | None], deadline: Deadline, *, every: float = 0.1) -> T:
     """Call ``attempt(last_try)`` until it returns something other than None.
 
-    For the few things that tell nobody when they change.  The last call gets ``True``, so that it
-    can say in full why it is not content.
+    For the few things that send no event when they change. The last call gets ``True``, so that it
+    can report in full why it is not content.
 
     :param every: seconds between two calls.
     :raises DeadlineExceeded: when the last call returned None too.
@@ -125,10 +125,10 @@ def retry(attempt: Callable[[bool], T | None], deadline: Deadline, *, every: flo
 
 
 class Pauses:
-    """Pauses between questions to somebody who tells nothing by himself.
+    """Pauses between polls of something that sends no events.
 
-    Each is longer than the one before, up to a longest one, and short again when something has
-    happened.
+    Each pause is longer than the one before, up to ``longest``; :meth:`reset` makes them short
+    again.
 
     >>> pauses = Pauses(1.0, longest=3.0)
     >>> [pauses.next() for _ in range(4)]
@@ -143,10 +143,10 @@ class Pauses:
         self._longest = longest
 
     def next(self) -> float:
-        """Return the seconds until the next question."""
+        """Return the seconds until the next poll."""
         seconds, self._next = self._next, min(self._longest, self._next * 1.5)
         return seconds
 
     def reset(self) -> None:
-        """Ask more often again: something has happened."""
+        """Poll more often again, because something has happened."""
         self._next = self._first

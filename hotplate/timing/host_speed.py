@@ -1,4 +1,4 @@
-"""How slow this host is at the moment, beside the one on which the defaults were chosen."""
+"""How slow this host is now, compared with the one on which the defaults were chosen."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import threading
 import time
 
 REFERENCE_SECONDS = 0.04
-"""What :func:`_work` takes on a host where an image boots in about 50 s under TCG."""
+"""Duration of :func:`_work` on a host where an image boots in about 50 s under TCG."""
 
 MOST = 4.0
-"""However slow a host is, a deadline is to come."""
+"""Upper bound of the factor, so that a deadline passes even on a very slow host."""
 
 KEPT_SECONDS = 5.0
 
@@ -18,10 +18,10 @@ _measured: tuple[float, float] = (float("-inf"), 1.0)
 
 
 def factor() -> float:
-    """How many times longer than on the reference host a computation takes now, at least 1.0.
+    """Return how much slower a computation is than on the reference host, at least 1.0.
 
-    It takes part of a second, longer on a slow host; the answer is kept for some seconds.
-    Both a slow processor and one that others use as well make it larger.
+    It takes part of a second, longer on a slow host; the answer is kept for some seconds. A slow
+    processor and a shared one both raise it.
     """
     global _measured
     with _lock:
@@ -35,7 +35,7 @@ def factor() -> float:
 
 
 def _work() -> None:
-    """Compute with integers, as an emulator has to; the same amount each time."""
+    """Compute with integers, as an emulator does; always the same amount."""
     value = 1
     for number in range(400_000):
         value = (value * 1103515245 + number) & 0x7FFFFFFF

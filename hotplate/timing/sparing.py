@@ -1,4 +1,4 @@
-"""When to do again what takes the longer the more there is of it."""
+"""Throttle work whose cost grows with the number of cases."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 SHARE = 20
-"""After each time it is left alone for so many times as long as it took."""
+"""Pause after each run, as a multiple of the run's duration."""
 
 
 class Sparing:
-    """Keeps what is done again and again to a small part of the time, however long it takes.
+    """Keeps repeated work to a small part of the time, however long one run takes.
 
-    So writing all verdicts after each one costs little in a command of ten cases and no more, in
-    proportion, in one of ten thousand.
+    Writing all verdicts after each case then costs as small a part of ten thousand cases as of
+    ten.
 
     ::
 
@@ -34,12 +34,12 @@ class Sparing:
 
     @property
     def due(self) -> bool:
-        """Whether it may be done now."""
+        """Return True when the work may be done now."""
         return self._clock() >= self._next
 
     @contextmanager
     def doing(self) -> Iterator[None]:
-        """Do it, and see how long it takes."""
+        """Do the work, and measure how long it takes."""
         began = self._clock()
         try:
             yield

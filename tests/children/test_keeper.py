@@ -1,4 +1,4 @@
-"""The keeper: what it starts dies with the harness, whatever kills that."""
+"""The keeper: its children die with the harness, however that is killed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ time.sleep(1000)
 
 
 def gone(pidfd: int, seconds: float = 10.0) -> bool:
-    """Whether a process ends in time."""
+    """Return True when a process ends in time."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     return bool(poller.poll(seconds * 1000))
@@ -42,7 +42,7 @@ def gone(pidfd: int, seconds: float = 10.0) -> bool:
     ("how", "victim"),
     [("plain", "harness"), ("fork", "harness"), ("plain", "keeper")],
 )
-def test_sigkill_leaves_no_child(tmp_path: Path, how: str, victim: str) -> None:
+def test_children_die_when_the_harness_is_killed(tmp_path: Path, how: str, victim: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HARNESS, tmp_path / "log", how],
         stdout=subprocess.PIPE,
@@ -83,19 +83,19 @@ def test_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
         assert children[0].kill() == -signal.SIGKILL
 
 
-def test_exit_status_and_last_words(tmp_path: Path) -> None:
+def test_child_reports_its_exit_status_and_last_words(tmp_path: Path) -> None:
     statuses: list[int] = []
     with Keeper() as keeper:
         child = spawn(keeper, tmp_path, "echo no disk >&2; exit 7", on_exit=statuses.append)
         assert child.wait(Deadline(10, "the child")) == 7
         assert child.complaint() == "no disk"
-        child.send_signal(signal.SIGKILL)  # nothing is hit
-        # One child after the other is what a restart of the machine is.
+        child.send_signal(signal.SIGKILL)  # must hit no other process
+        # A restart of the machine spawns one child after the other.
         assert spawn(keeper, tmp_path, "exit 0").wait(Deadline(10, "the child")) == 0
     assert statuses == [7]
 
 
-def test_each_of_several_children_ends_by_itself_and_all_with_the_keeper(tmp_path: Path) -> None:
+def test_children_end_separately_and_all_with_the_keeper(tmp_path: Path) -> None:
     with Keeper() as keeper:
         first, second, third = (
             spawn(keeper, tmp_path, script) for script in ("sleep 1000", "exit 3", "sleep 1000")
@@ -106,12 +106,12 @@ def test_each_of_several_children_ends_by_itself_and_all_with_the_keeper(tmp_pat
     assert third.wait(Deadline(10, "the third child")) == -signal.SIGKILL
 
 
-def test_a_module_of_the_package_is_run_as_the_helper(tmp_path: Path) -> None:
+def test_keeper_runs_a_module_of_the_package_as_helper(tmp_path: Path) -> None:
     with Keeper("hotplate.children.reaper") as keeper:
         assert spawn(keeper, tmp_path, "exit 4").wait(Deadline(10, "the child")) == 4
 
 
-def test_environment_and_descriptors_are_built(
+def test_child_gets_only_the_given_environment_and_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_THE_HARNESS", "x")
@@ -133,12 +133,12 @@ def test_environment_and_descriptors_are_built(
     words = (tmp_path / "log").read_text().split()
     assert not any(word.startswith("SECRET") for word in words)
     assert f"HOME={tmp_path}" in words
-    # 3 is ls's own look at the directory.
+    # 3 is the descriptor with which ls reads the directory.
     numbers = {int(word) for word in words if word.isdigit()}
     assert numbers == {0, 1, 2, 3, FIRST_CHILD_FD}
 
 
-def test_missing_program_is_a_sentence(tmp_path: Path) -> None:
+def test_missing_program_raises_an_error_that_names_it(tmp_path: Path) -> None:
     with Keeper() as keeper, pytest.raises(HostError, match=r'"/nowhere/qemu" cannot be started'):
         keeper.spawn(["/nowhere/qemu"], directory=tmp_path, stderr=tmp_path / "log")
 
@@ -151,13 +151,13 @@ def test_closed_keeper_refuses(tmp_path: Path) -> None:
         spawn(keeper, tmp_path, "true")
 
 
-def test_interrupt_of_the_terminal_does_not_reach_the_child(tmp_path: Path) -> None:
+def test_terminal_interrupt_does_not_reach_the_child(tmp_path: Path) -> None:
     with Keeper() as keeper:
         child = spawn(keeper, tmp_path, "sleep 1000")
         assert os.getpgid(child.pid) != os.getpgrp()
 
 
-def test_a_helper_that_starts_after_its_harness_has_gone_says_nothing() -> None:
+def test_helper_that_starts_after_its_harness_has_gone_is_silent() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

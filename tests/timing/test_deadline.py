@@ -1,4 +1,4 @@
-"""hotplate.timing.deadline: waits end, and say what they waited for."""
+"""hotplate.timing.deadline: waits end, and report the awaited event."""
 
 import time
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ def test_retry_returns_the_first_result():
     assert retry(lambda last: next(answers), Deadline(30, "an answer"), every=0.001) == "ready"
 
 
-def test_the_last_try_knows_that_it_is_and_the_sentence_names_what_was_awaited():
+def test_retry_marks_the_last_try_and_names_the_awaited_event():
     tries = []
     with pytest.raises(DeadlineExceeded, match="gave up waiting for the moon"):
         retry(lambda last: tries.append(last), Deadline(0.01, "the moon"), every=0.001)
@@ -22,7 +22,7 @@ def test_the_last_try_knows_that_it_is_and_the_sentence_names_what_was_awaited()
     assert not any(tries[:-1])
 
 
-def test_progress_extends_and_never_shortens():
+def test_extend_never_shortens_the_deadline():
     deadline = Deadline(100, "x")
     deadline.extend(1)
     assert deadline.left > 90
@@ -31,7 +31,7 @@ def test_progress_extends_and_never_shortens():
 
 
 class Host:
-    """A host that is as slow as it is told to be, and counts how often it was asked."""
+    """A host of a given slowness that counts its measurements."""
 
     def __init__(self, *factors: float) -> None:
         self.factors = list(factors)
@@ -42,7 +42,7 @@ class Host:
         return self.factors.pop(0) if len(self.factors) > 1 else self.factors[0]
 
 
-def test_a_host_that_is_not_slow_gets_no_more_time_and_is_asked_once():
+def test_guest_deadline_measures_a_fast_host_once_and_is_not_stretched():
     host = Host(1.0)
     deadline = GuestDeadline(0.02, "x", measure=host)
     assert deadline.left > 0
@@ -52,7 +52,7 @@ def test_a_host_that_is_not_slow_gets_no_more_time_and_is_asked_once():
     assert host.asked == 1
 
 
-def test_a_slow_host_gets_that_many_times_as_much():
+def test_guest_deadline_is_stretched_by_the_factor_of_a_slow_host():
     deadline = GuestDeadline(0.02, "the guest", measure=Host(1000.0))
     time.sleep(0.03)
     assert not deadline.passed
@@ -60,7 +60,7 @@ def test_a_slow_host_gets_that_many_times_as_much():
     assert deadline.seconds == pytest.approx(20)
 
 
-def test_a_host_that_became_faster_is_waited_for_no_longer():
+def test_guest_deadline_is_not_stretched_when_the_host_became_faster():
     deadline = GuestDeadline(0.02, "x", measure=Host(2.0, 1.0))
     began = time.monotonic()
     with pytest.raises(DeadlineExceeded):
@@ -69,7 +69,7 @@ def test_a_host_that_became_faster_is_waited_for_no_longer():
     assert deadline.passed
 
 
-def test_progress_begins_the_stretch_anew():
+def test_guest_deadline_stretches_from_the_last_progress():
     host = Host(1.0)
     deadline = GuestDeadline(0.01, "x", measure=host)
     time.sleep(0.02)
@@ -81,7 +81,7 @@ def test_progress_begins_the_stretch_anew():
     assert host.asked == 2
 
 
-def test_one_that_was_ended_or_only_looks_does_not_ask_the_host():
+def test_guest_deadline_does_not_measure_when_ended_or_only_read():
     host = Host(1000.0)
     ended, looks = GuestDeadline(10, "x", measure=host), GuestDeadline(0, "y", measure=host)
     ended.end()
@@ -94,8 +94,8 @@ def test_one_that_was_ended_or_only_looks_does_not_ask_the_host():
     ("seconds", "factor"),
     [(0.001, 1.0), (2.5 * host_speed.REFERENCE_SECONDS, 2.5), (0.6, host_speed.MOST)],
 )
-def test_the_host_is_measured_by_what_work_takes_now(monkeypatch, seconds, factor):
-    # By a clock of its own: this host may be busy.
+def test_host_speed_factor_is_the_current_duration_of_work(monkeypatch, seconds, factor):
+    # Use a fake clock: this host may be busy.
     now = [100.0]
 
     def work():
@@ -105,6 +105,6 @@ def test_the_host_is_measured_by_what_work_takes_now(monkeypatch, seconds, facto
     monkeypatch.setattr(host_speed, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(host_speed, "_work", work)
     assert host_speed.factor() == pytest.approx(factor)
-    # Many who wait at once do not slow the host down further.
+    # Concurrent callers share one measurement and do not slow the host down further.
     host_speed.factor()
     assert now == [100.0 + seconds]
