@@ -1,7 +1,7 @@
-"""dnsmasq's command line and files: what it serves on one segment.
+"""dnsmasq's command line and files for one segment.
 
-It hands out fixed addresses by MAC address only, knows the names of the segment and asks nobody
-else.  Source of the options: dnsmasq(8) of dnsmasq 2.90.
+It hands out fixed addresses by MAC address only, resolves the names of the segment and has no
+upstream server. Source of the options: dnsmasq(8) of dnsmasq 2.90.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ ETHERNET_MTU = 1500
 
 @dataclass(frozen=True)
 class Lease:
-    """What one port is given.
+    """The addresses and names of one port.
 
-    :param names: the host name first; none for a port without one.
+    :param names: the host name first; empty for a port without a name.
     """
 
     mac: str
@@ -31,17 +31,17 @@ class Lease:
 
 @dataclass(frozen=True)
 class Subnet:
-    """A range of a segment's addresses and what its DHCP server says of them.
+    """A range of a segment's addresses and the settings that its DHCP server hands out.
 
-    :param network: where the ports' addresses are.
+    :param network: the range of the ports' addresses.
     :param server: the address of the segment's own services; the route to the metadata address
         leads there.
-    :param gateway: the default route that is handed out; None for none.
-    :param routes: more routes that are handed out (Neutron's ``host_routes``).
-    :param name_servers: what is handed out in the place of the segment's own.
+    :param gateway: the default route to hand out; None for none.
+    :param routes: further routes to hand out (Neutron's ``host_routes``).
+    :param name_servers: name servers to hand out instead of the segment's own.
     :param domain: the search domain, and that of the ports' names.
-    :param dhcp: whether addresses are handed out at all.
-    :param mtu: bytes of a packet; handed out where it is less than Ethernet's.
+    :param dhcp: whether addresses are handed out.
+    :param mtu: bytes of a packet; handed out when it is less than Ethernet's.
     """
 
     network: IPv4Network
@@ -59,10 +59,10 @@ def command(
 ) -> list[str]:
     """Return dnsmasq's command line.
 
-    :param subnets: one or more, which do not overlap; the domain is the first's.
-    :param interfaces: where it serves, with ``*`` for any rest of a name.
-    :param hosts: the file with :func:`hosts`, read again at a SIGHUP.
-    :param names: the same with :func:`names`.
+    :param subnets: one or more, which do not overlap; the domain is that of the first.
+    :param interfaces: interfaces to serve, with ``*`` as a wildcard at the end of a name.
+    :param hosts: the file written by :func:`hosts`, read again at a SIGHUP.
+    :param names: the file written by :func:`names`, read again at a SIGHUP.
     """
     domain = subnets[0].domain
     handed_out = [
@@ -99,11 +99,11 @@ _WITH_DHCP = ("--dhcp-authoritative", "--leasefile-ro")
 def _handing_out(subnet: Subnet, tag: str) -> list[str]:
     """Return the options of a subnet that has DHCP.
 
-    :param tag: marks who is given an address of this subnet; the options are for them alone.
+    :param tag: marks the clients with an address of this subnet; the options are for them alone.
     """
     routes = [(IPv4Network((METADATA_ADDRESS, 32)), subnet.server), *subnet.routes]
     if subnet.gateway is not None:
-        # Who takes this option does not look at the one for the router (RFC 3442).
+        # A client that takes this option ignores the router option (RFC 3442).
         routes.append((IPv4Network("0.0.0.0/0"), subnet.gateway))
     static = ",".join(f"{network},{hop}" for network, hop in routes)
     servers = ",".join(str(each) for each in subnet.name_servers or (subnet.server,))
@@ -122,7 +122,7 @@ def _handing_out(subnet: Subnet, tag: str) -> list[str]:
 
 
 def hosts(leases: Iterable[Lease]) -> str:
-    """Return the file that says who gets which address and host name (``--dhcp-hostsfile``)."""
+    """Return the file of MAC addresses, addresses and host names (``--dhcp-hostsfile``)."""
     lines = (
         ",".join([lease.mac, str(lease.addresses[0]), *lease.names[:1]])
         for lease in leases
@@ -145,7 +145,7 @@ def names(leases: Iterable[Lease], domain: str) -> str:
 def release(mac: bytes, address: IPv4Address, server: IPv4Address) -> bytes:
     """Return the message by which a machine gives its address back (RFC 2131, DHCPRELEASE).
 
-    dnsmasq keeps a lease, and the name with it, until then or for a day.
+    Without it dnsmasq keeps a lease, and its name, for a day.
     """
     fields = struct.pack("!4BIHH4s12x", 1, 1, len(mac), 0, 0, 0, 0, address.packed)
     magic, options = b"\x63\x82\x53\x63", b"\x35\x01\x07\x36\x04" + server.packed + b"\xff"

@@ -1,8 +1,8 @@
 """The helper process of one router: a namespace of its own that forwards between segments.
 
-Run by :class:`~hotplate.children.keeper.Keeper`; uses the standard library only, and goes when the
-harness goes.  The kernel answers at the router's addresses and forwards; this process carries the
-frames between its interfaces and the cables to the segments.
+Run by :class:`~hotplate.children.keeper.Keeper`; uses the standard library only, and ends with the
+harness. The kernel answers at the router's addresses and forwards; this process carries the frames
+between its interfaces and the cables to the segments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Forwarder(reaper.Reaper):
         self.ends: dict[int, tuple[socket.socket, socket.socket]] = {}
 
     def do_open(self, _: list[int], __: list[int], *, ip: str) -> None:
-        """Enter namespaces of our own, in which packets are forwarded."""
+        """Enter new namespaces in which packets are forwarded."""
         enter_namespaces(self.user)
         self.user = -1
         self.ip = ip
@@ -36,7 +36,7 @@ class Forwarder(reaper.Reaper):
     def do_attach(
         self, fds: list[int], _: list[int], *, number: int, mac: str, at: str, mtu: int
     ) -> None:
-        """Make an interface on the cable that comes along.
+        """Make an interface on the cable that was sent with the request.
 
         :param at: its address with the length of the network's prefix.
         """
@@ -61,10 +61,10 @@ class Forwarder(reaper.Reaper):
     def do_routes(
         self, _: list[int], __: list[int], *, old: list[str], new: list[tuple[str, str]]
     ) -> None:
-        """Set the routes that are not an interface's own.
+        """Set the routes beyond the interfaces' own.
 
-        :param old: destinations that are no longer one's.
-        :param new: destination and next hop of each.
+        :param old: destinations whose routes are removed.
+        :param new: destination and next hop of each route.
         """
         for to in old:
             links.run(self.ip, [f"route flush exact {to}"])
@@ -80,7 +80,7 @@ def _carry(source: socket.socket, sink: socket.socket) -> None:
         try:
             sink.send(frame, socket.MSG_DONTWAIT)
         except OSError:
-            # Full, or nobody is there: as on a real wire.
+            # A full or unplugged cable loses frames, as a real wire does.
             continue
 
 

@@ -1,8 +1,9 @@
-"""What a port may send: nothing in another's name, and nothing that is not looked at.
+"""Checks of the frames that a port sends: no spoofed sender, no unchecked protocol.
 
-As Neutron's port security has it: the port's own MAC address, and its own addresses as the sender
-in IPv4 and in ARP; no answers of a DHCP server.  Other protocols, IPv6 and VLANs among them, are
-not carried.  A router's port sends what comes from elsewhere, too (:class:`Beyond`).
+As in Neutron's port security: the port's own MAC address, and its own addresses as the sender in
+IPv4 and in ARP; no answers of a DHCP server. Other protocols, IPv6 and VLANs among them, are not
+carried. A router's port may also send packets that come from outside the segment
+(:class:`Beyond`).
 
 Source of the formats: IEEE 802.3, RFC 826 (ARP), RFC 791 (IPv4), RFC 2131 (DHCP).
 """
@@ -14,7 +15,7 @@ from collections.abc import Container
 from ipaddress import IPv4Address, IPv4Network
 
 LONGEST = 1514
-"""Bytes of a frame whose packet has Ethernet's 1500, without a checksum."""
+"""Bytes of a frame with a packet of 1500 bytes, without a checksum."""
 IPV4 = b"\x08\x00"
 ARP = b"\x08\x06"
 _ARP_FOR_IPV4 = b"\x00\x01\x08\x00\x06\x04"
@@ -25,7 +26,7 @@ _DHCP_REQUEST = b"\x00\x44\x00\x43"
 
 
 class Beyond(Container[bytes]):
-    """The IPv4 addresses outside of a network, which a router's packets may come from.
+    """The IPv4 addresses outside of a network, from which a router may forward packets.
 
     >>> IPv4Address("10.0.1.5").packed in Beyond(IPv4Network("10.0.0.0/24"))
     True
@@ -51,7 +52,7 @@ def datagram(
     """Return a frame with a UDP datagram; the pairs are sender and receiver."""
     length = 8 + len(payload)
     ends = addresses[0].packed + addresses[1].packed
-    # No UDP checksum, which IPv4 allows (RFC 768).
+    # Leave out the UDP checksum, which IPv4 allows (RFC 768).
     udp = struct.pack("!4H", *ports, length, 0) + payload
     fields = (0x45, 0, 20 + length, 0, 0, 64, _UDP)
     total = sum(struct.unpack("!10H", struct.pack("!BBHHHBBH", *fields, 0) + ends))
@@ -62,15 +63,15 @@ def datagram(
 
 
 def arp_request(mac: bytes, sender: bytes, target: bytes) -> bytes:
-    """Return a frame that asks everybody who has an address (RFC 826).
+    """Return a broadcast frame that asks for the owner of an address (RFC 826).
 
-    :param mac: the asker's, with its address ``sender``.
+    :param mac: MAC address of the asker, whose IPv4 address is ``sender``.
     """
     return b"\xff" * 6 + mac + ARP + _ARP_FOR_IPV4 + b"\0\1" + mac + sender + bytes(6) + target
 
 
 def arp_answer(frame: bytes) -> bytes:
-    """Return whose address a frame says to have that answers a question by ARP, b"" for others."""
+    """Return the sender's address of a frame that answers an ARP request, b"" for other frames."""
     is_answer = frame[12:14] == ARP and frame[14:22] == _ARP_FOR_IPV4 + b"\0\2"
     return frame[28:32] if is_answer else b""
 
@@ -78,12 +79,12 @@ def arp_answer(frame: bytes) -> bytes:
 def refusal(
     frame: bytes, mac: bytes, addresses: frozenset[bytes], *, routed: Container[bytes] = ()
 ) -> str:
-    """Return why a port may not send a frame, one word; "" when it may.
+    """Return the reason why a port may not send a frame, one word; "" when it may.
 
-    :param frame: from the destination's MAC address on.
+    :param frame: the frame, starting at the destination's MAC address.
     :param mac: the port's MAC address, six bytes.
     :param addresses: the port's IPv4 addresses, four bytes each.
-    :param routed: the addresses from which it hands packets on, a router's.
+    :param routed: the addresses from which a router's port may forward packets.
     """
     if not 14 <= len(frame) <= LONGEST:
         return "size"
@@ -102,7 +103,7 @@ def _refusal_of_arp(frame: bytes, mac: bytes, addresses: frozenset[bytes]) -> st
         return "protocol"
     if frame[22:28] != mac:
         return "mac"
-    # Who looks whether an address is free asks from none (RFC 5227).
+    # A probe for a free address has no sender address (RFC 5227).
     sender = frame[28:32]
     return "" if sender in addresses or sender == _NOBODY else "address"
 

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 HOST = "h"
-"""An interface of the services is called this and the number of the port."""
+"""Name prefix of the services' interfaces, followed by the number of the port."""
 SWITCH = "s"
-"""Its other end, from which the switch takes the frames."""
+"""Name prefix of the other end, from which the switch takes the frames."""
 _SETTINGS = {
-    # What is not set is the host's, in a new namespace too.
+    # Set all values, because a new namespace inherits the others from the host.
     "net/ipv4/ip_forward": "0",
     "net/ipv4/conf/all/rp_filter": "0",
     "net/ipv4/conf/default/rp_filter": "0",
@@ -30,7 +30,7 @@ _SETTINGS = {
     "net/ipv4/conf/default/send_redirects": "0",
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv6/conf/default/disable_ipv6": "1",
-    # As many frames may wait for a machine to take them; QEMU's end is a datagram socket.
+    # Limit of the frames that wait for a machine to take them; QEMU's end is a datagram socket.
     "net/unix/max_dgram_qlen": "512",
 }
 _SIOCETHTOOL = 0x8946
@@ -44,7 +44,7 @@ SECONDS = 20.0
 
 _FORWARDING = {
     "net/ipv4/ip_forward": "1",
-    # Who is answered elsewhere than where a packet came from did not send it (RFC 3704).
+    # Drop packets whose answer would leave by another interface: the sender is spoofed (RFC 3704).
     "net/ipv4/conf/all/rp_filter": "1",
     "net/ipv4/conf/default/rp_filter": "1",
     "net/ipv4/conf/default/accept_redirects": "0",
@@ -54,13 +54,13 @@ _FORWARDING = {
 
 
 def prepare(program: str, metadata_address: str) -> None:
-    """Make a new network namespace fit for a segment's services."""
+    """Set up a new network namespace for a segment's services."""
     _set(_SETTINGS)
     run(program, ["link set dev lo up", f"address add {metadata_address}/32 dev lo"])
 
 
 def prepare_router(program: str) -> None:
-    """Make a new network namespace forward packets between its interfaces."""
+    """Set up a new network namespace to forward packets between its interfaces."""
     _set({**_SETTINGS, **_FORWARDING})
     run(program, ["link set dev lo up"])
 
@@ -74,9 +74,9 @@ def _set(settings: Mapping[str, str]) -> None:
 
 
 def run(program: str, commands: Iterable[str]) -> None:
-    """Have ``ip`` do something.
+    """Run commands of ``ip``.
 
-    :raises OSError: with its last words when it could not.
+    :raises OSError: with its last words when it failed.
     """
     try:
         done = subprocess.run(
@@ -101,8 +101,8 @@ def add(
 
     :param services: the MAC address of the segment's services.
     :param guest: the MAC address of the port.
-    :param owns: the addresses of the port, each with that of the services of its subnet, which has
-        the length of its prefix.
+    :param owns: the addresses of the port, each with the services' address on its subnet, which
+        includes the length of the prefix.
     """
     host, switch = f"{HOST}{number}", f"{SWITCH}{number}"
     commands = [
@@ -121,7 +121,7 @@ def add(
 
 
 def serve(number: int, at: str) -> str:
-    """Return what makes the services be at an address, with the length of its prefix, on a port."""
+    """Return the command that gives the services an address, with its prefix, on a port."""
     return f"address add {at} dev {HOST}{number} noprefixroute"
 
 
@@ -148,9 +148,9 @@ def remove(program: str, number: int) -> None:
 
 
 def finish_frames(interface: str) -> None:
-    """Let the kernel cut frames to size and sum them up before they leave an interface.
+    """Let the kernel segment frames and compute their checksums before they leave an interface.
 
-    Between interfaces of one kernel that is left to whoever takes the frames off.
+    Between interfaces of one kernel these steps are left to the receiver.
     """
     for feature in (_ETHTOOL_STSO, _ETHTOOL_STXCSUM):
         value = array.array("I", [feature, 0])
@@ -160,7 +160,7 @@ def finish_frames(interface: str) -> None:
 
 
 def tap(interface: str) -> socket.socket:
-    """Return a socket that takes whole frames from an interface, and sends them there."""
+    """Return a socket that receives and sends whole frames on an interface."""
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     try:
         packets.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)

@@ -1,7 +1,7 @@
-"""Namespaces of our own without any right on the host, for root as for everybody else.
+"""Namespaces of our own without any right on the host, for root and for ordinary users.
 
-Who is root stops being it on the way: what serves a segment has the right to configure that
-segment's network and no other right, and the same code runs for everybody.
+Root gives up its user id on the way: the processes of a segment may configure that segment's
+network and nothing else, and the same code runs for all users.
 
 Source: user_namespaces(7), capabilities(7).
 """
@@ -28,8 +28,8 @@ FOR_CHILDREN = (CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW)
 def enter_namespaces(user: int) -> None:
     """Enter a user and a network namespace, in which the children may configure the network.
 
-    :param user: who is root becomes this one for good; -1 where we stay who we are.
-    :raises OSError: when the host does not let us.
+    :param user: the user that root becomes for good; -1 to stay the same user.
+    :raises OSError: when the host does not allow it.
     """
     if user < 0:
         uid, gid = os.geteuid(), os.getegid()
@@ -46,9 +46,10 @@ def enter_namespaces(user: int) -> None:
 
 
 def _unshare_mapped(user: int) -> None:
-    """Leave root's namespaces for ones in which there is that user alone.
+    """Leave root's namespaces for ones in which only that user exists.
 
-    Only who is still root outside may say so: a child of ours, which waits until we are inside.
+    Only a process that is still root outside may write the map: a child of ours, which waits until
+    we are inside.
     """
     os.setgroups([])
     inside, entered = os.pipe()
@@ -76,7 +77,7 @@ def _unshare_mapped(user: int) -> None:
 
 
 def _keep_for_children() -> None:
-    """Let programs that we start keep the rights on the network, and no others."""
+    """Let our child programs keep the rights on the network, and no others."""
     wanted = sum(1 << each for each in FOR_CHILDREN)
     low, high = wanted & 0xFFFFFFFF, wanted >> 32
     everything = 0xFFFFFFFF

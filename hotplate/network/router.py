@@ -1,9 +1,9 @@
-"""A router between segments: packets pass between them, and to nowhere else.
+"""A router between segments, without a way to any other network.
 
 It is a network namespace with an interface on each segment and forwarding switched on; the kernel
-there does what a router does (RFC 1812).  Nothing else is in it, so that there is no way out.  Each
-segment lets its own machines send in their own name only, and its router's port in nobody's of that
-segment, so that a sender beyond the router is who it says.
+there does the work of a router (RFC 1812). It has no other interface, so there is no way out. Each
+segment lets its own machines send with their own addresses only, and its router's port with no
+address of that segment, so that senders beyond the router cannot spoof either.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Route = tuple[IPv4Network, IPv4Address]
 
 
 class Router:
-    """A router between segments; a context manager that leaves nothing behind.
+    """A router between segments; a context manager that removes all it made.
 
-    :param name: for people.
-    :param on_loss: called with the error should it end by itself.
+    :param name: for messages.
+    :param on_loss: called with the error if the router ends by itself.
 
     >>> with Router("gateway") as router:  # doctest: +SKIP
     ...     router.attach(private, mac="fa:16:3e:00:00:01", address=IPv4Address("10.0.0.1"))
@@ -61,10 +61,10 @@ class Router:
             port.close()
 
     def attach(self, segment: Segment, *, mac: str, address: IPv4Address) -> int:
-        """Give the router an interface on a segment; returns its number.
+        """Give the router an interface on a segment; return its number.
 
-        :raises UsageError: for an address that cannot be on that segment, or is taken.
-        :raises HostError: when the host cannot do it.
+        :raises UsageError: for an address that is taken or impossible on that segment.
+        :raises HostError: when the host cannot make it.
         """
         port = segment.router_port(mac=mac, address=address)
         subnet = segment.subnet_with(address) or segment.subnets[0]
@@ -86,7 +86,7 @@ class Router:
         return self._last
 
     def detach(self, number: int) -> None:
-        """Remove an interface; nothing happens when it is gone."""
+        """Remove an interface; do nothing when it is gone."""
         port = self._ports.pop(number, None)
         if port is None:
             return
@@ -96,9 +96,9 @@ class Router:
             self._ask("detach", number=number)
 
     def set_routes(self, routes: Iterable[Route]) -> None:
-        """Set the routes beyond the segments that it is on.
+        """Set the routes to networks beyond its segments.
 
-        :raises HostError: for a next hop that is on none of them.
+        :raises HostError: for a next hop on none of its segments.
         """
         wanted = tuple(routes)
         if wanted == self.routes:

@@ -1,11 +1,11 @@
-"""A private link segment: machines with addresses of their own on it, DHCP, names, metadata.
+"""A private link segment: machines with their own addresses, DHCP, names, metadata.
 
-What is on a segment reaches the other ports of the segment and the segment's services: DHCP and
-names by dnsmasq, and listeners of the harness at the metadata address.  There is no way to
-anything else: the services are in a network namespace in which nothing else is.
+A machine on a segment reaches the other ports of the segment and the segment's services: DHCP and
+names by dnsmasq, and listeners of the harness at the metadata address. Nothing else can be
+reached: the services are alone in their network namespace.
 
-A port is known by the link that its frames come on.  Its listeners take connections from that link
-alone, and frames in another's name are dropped before anybody sees them
+A port is identified by the link on which its frames arrive. Its listeners take connections from
+that link alone, and frames with a spoofed sender are dropped at the switch
 (:mod:`~hotplate.network.frames`).
 """
 
@@ -30,31 +30,32 @@ from hotplate.network import dhcp, links, warden
 from hotplate.network.dhcp import METADATA_ADDRESS, Lease, Subnet
 
 MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
-"""A MAC address of one machine, in lower case; the lowest bit of its first byte is that of
-groups (IEEE 802)."""
+"""A MAC address of one machine, in lower case; the lowest bit of the first byte marks a group
+address (IEEE 802).
+"""
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """A host name (RFC 1123), in lower case."""
 DOMAIN = re.compile(rf"{NAME.pattern}(\.{NAME.pattern})*")
 NO_SEGMENT = (IPv4Network("169.254.0.0/16"), IPv4Network("127.0.0.0/8"), IPv4Network("224.0.0.0/3"))
-"""Addresses that are not a private network's: link-local, the host's own, groups."""
+"""Addresses that no private network may use: link-local, loopback, multicast."""
 TOOLS = ("ip", "dnsmasq")
 """The programs that a segment needs."""
 SYSTEM_PROGRAMS = "/usr/sbin:/sbin"
-"""Where these are on Debian, which an ordinary user's PATH is without."""
+"""Their directories on Debian, which are not in an ordinary user's PATH."""
 MOST_PORTS = 250
-"""As many ports may a segment have; each is two interfaces."""
+"""Limit of the ports of a segment; each port is two interfaces."""
 MOST_OF_A_PORT = 16
-"""As many addresses, and as many names, may a port have."""
+"""Limit of the addresses, and of the names, of a port."""
 
 
 class Port:
-    """Where one machine is attached to a segment; a context manager that removes it.
+    """Attachment of one machine to a segment; a context manager that removes it.
 
     Made by :meth:`Segment.port`.
 
-    :ivar listeners: by TCP port, a listening socket at the metadata address on which that machine's
-        connections arrive, and nobody else's.
-    :ivar router: whether it is a router's, which has no listeners.
+    :ivar listeners: by TCP port, a listening socket at the metadata address for the connections of
+        that machine alone.
+    :ivar router: whether it is a router's port, which has no listeners.
     """
 
     def __init__(
@@ -87,26 +88,26 @@ class Port:
 
     @property
     def mac(self) -> str:
-        """The MAC address that the machine's interface must have."""
+        """Return the MAC address that the machine's interface must have."""
         return self.lease.mac
 
     @property
     def addresses(self) -> tuple[IPv4Address, ...]:
-        """The port's addresses; DHCP hands out the first."""
+        """Return the port's addresses; DHCP hands out the first."""
         return self.lease.addresses
 
     def plug(self) -> socket.socket:
-        """Return the machine's end of a new cable, a frame a datagram; QEMU's ``dgram`` takes it.
+        """Return the machine's end of a new cable, for QEMU's ``dgram``: each datagram is a frame.
 
-        What was plugged in before is unplugged, so that each start of a machine has a cable in
-        which no old frame waits.
+        The cable before is unplugged, so that each start of a machine has a cable without old
+        frames.
         """
         return socket.socket(fileno=self.segment.request("plug", number=self.number)[0])
 
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
         """Connect to a TCP port of the machine, at its first address, as the segment's services do.
 
-        :raises ConnectionError: when nobody answers.
+        :raises ConnectionError: when nothing answers.
         """
         connection = socket.socket(fileno=self.segment.request("socket")[0])
         connection.settimeout(seconds)
@@ -120,7 +121,7 @@ class Port:
         return connection
 
     def block(self) -> None:
-        """Cut the link: no frame comes or goes, and the machine does not notice by itself."""
+        """Cut the link: no frame passes, and the machine gets no notice."""
         self.blocked = True
         self._set_link()
 
@@ -132,9 +133,9 @@ class Port:
     def shape(self, *, delay: float = 0.0, loss: float = 0.0) -> None:
         """Make the link slow or lossy; without arguments, good again.
 
-        :param delay: seconds that each frame takes longer, each way.
+        :param delay: additional seconds for each frame, each way.
         :param loss: the share of frames that are lost each way, 0 to 1.
-        :raises UsageError: for what is no time or no share.
+        :raises UsageError: for an invalid time or share.
         """
         if not 0 <= delay <= 60:
             raise UsageError(f"a delay is 0 to 60 seconds, not {delay}")
@@ -144,7 +145,7 @@ class Port:
         self._set_link()
 
     def part(self, *others: Port) -> None:
-        """Let no frame pass between this port and these others of the segment, either way."""
+        """Stop all frames between this port and these other ports of the segment, both ways."""
         for other in others:
             self._mark_parted(other)
             other._mark_parted(self)
@@ -157,19 +158,19 @@ class Port:
                 one._set_link()
 
     def counts(self) -> dict[str, int]:
-        """Return what became of the port's frames: ``sent``, ``refused: address`` and so on."""
+        """Return the counts of the port's frames by fate: ``sent``, ``refused: address``, ..."""
         return dict(self.segment.request_answer("counts", number=self.number))
 
     def ask(self) -> set[IPv4Address]:
-        """Return for which of its addresses the machine has answered by ARP, and ask again.
+        """Return the port's addresses for which the machine has answered by ARP, and ask again.
 
-        Answers since the last call count, so that the first says nothing of what is there now.
+        Answers since the last call count, so the first call does not tell the present state.
         """
         answers = self.segment.request_answer("ask", number=self.number)
         return {IPv4Address(each) for each in answers}
 
     def close(self) -> None:
-        """Remove the port; nothing happens when it was removed."""
+        """Remove the port; do nothing when it was removed."""
         for listener in self.listeners.values():
             listener.close()
         self.listeners = {}
@@ -193,13 +194,13 @@ class Port:
 
 
 class Segment:
-    """A private network between machines; a context manager that leaves nothing behind.
+    """A private network between machines; a context manager that removes all it made.
 
-    :param name: for people.
-    :param subnet: its addresses, and what DHCP says of them; :meth:`add_subnet` adds more.
-    :param directory: for ``dhcp.log``, what dnsmasq has to complain of.
+    :param name: for messages.
+    :param subnet: its addresses and DHCP settings; :meth:`add_subnet` adds more.
+    :param directory: for ``dhcp.log``, dnsmasq's messages.
     :param services: the TCP ports at 169.254.169.254 that the harness answers on.
-    :param on_exit: called with dnsmasq's exit status and last words should it end by itself.
+    :param on_exit: called with dnsmasq's exit status and last words if it ends by itself.
 
     >>> with Segment("private", subnet, directory=folder) as segment:  # doctest: +SKIP
     ...     web = segment.port(mac="fa:16:3e:00:00:05", addresses=[IPv4Address("10.0.0.5")])
@@ -252,14 +253,14 @@ class Segment:
                 listener.close()
         self.ports = {}
         self._keeper.close()
-        # It removes its directory itself, unless somebody killed it.
+        # The helper removes its directory itself, unless it was killed.
         if self._files.name:
             shutil.rmtree(self._files, ignore_errors=True)
 
     def add_subnet(self, subnet: Subnet) -> None:
-        """Have one more range of addresses; who waits for DHCP meanwhile asks again by itself.
+        """Add a range of addresses; clients that wait for DHCP meanwhile retry by themselves.
 
-        :raises UsageError: for one that cannot be, or overlaps another.
+        :raises UsageError: for a subnet that is invalid or overlaps another.
         """
         _check_subnet(self.name, subnet)
         with self._lock:
@@ -278,7 +279,7 @@ class Segment:
             self._server = self._serve()
 
     def subnet_with(self, address: IPv4Address) -> Subnet | None:
-        """Return the subnet that an address is of."""
+        """Return the subnet of an address."""
         return next((each for each in self.subnets if address in each.network), None)
 
     def port(
@@ -289,8 +290,8 @@ class Segment:
         :param mac: its MAC address; frames with another are dropped.
         :param addresses: its addresses; DHCP hands out the first, and packets from others are
             dropped.
-        :param names: what the other machines find it by; DHCP hands out the first as host name.
-        :raises UsageError: for what is malformed, outside of the subnet or taken.
+        :param names: its names for the other machines; DHCP hands out the first as host name.
+        :raises UsageError: for values that are malformed, outside of the subnet or taken.
         """
         lease = Lease(mac.lower(), tuple(addresses), tuple(name.lower() for name in names))
         with self._lock:
@@ -310,9 +311,9 @@ class Segment:
     def router_port(self, *, mac: str, address: IPv4Address) -> Port:
         """Make a port for a router, whose packets may come from outside of the subnet.
 
-        Neither DHCP nor anything else of the segment's own is behind it.
+        The segment's DHCP and other services are not reachable from it.
 
-        :param address: the router's own; that may be the gateway's.
+        :param address: the router's own; it may be the gateway's.
         :raises UsageError: see :meth:`port`.
         """
         lease = Lease(mac.lower(), (address,))
@@ -324,7 +325,7 @@ class Segment:
         return port
 
     def remove(self, port: Port) -> None:
-        """Forget a port; nothing happens when it is gone.  See :meth:`Port.close`."""
+        """Remove a port; do nothing when it is gone. See :meth:`Port.close`."""
         with self._lock:
             if self.ports.pop(port.number, None) is None:
                 return
@@ -336,9 +337,9 @@ class Segment:
                 self._write_tables()
 
     def request(self, do: str, **arguments: object) -> list[int]:
-        """Ask the helper process for something; returns the descriptors that it hands out.
+        """Send a request to the helper process; return the descriptors that it hands out.
 
-        :raises HostError: when it cannot be done.
+        :raises HostError: when the request failed.
         :raises MachineLostError: when the helper is gone.
         """
         return self._ask(do, **arguments)[1]
@@ -401,7 +402,7 @@ class Segment:
             self._on_exit(status, self._server.complaint())
 
     def _check(self, lease: Lease, *, reserved: set[IPv4Address | None]) -> None:
-        """Refuse a port that cannot be.
+        """Check a port's names and addresses, and refuse invalid ones.
 
         :param reserved: addresses that only a router may have.
         """
@@ -432,7 +433,7 @@ class Segment:
 
 @contextlib.contextmanager
 def trial(directory: Path) -> Iterator[Port]:
-    """Open a segment with one port, which is what a host has to be able to do."""
+    """Open a segment with one port, as a test of this host."""
     subnet = Subnet(IPv4Network("10.0.0.0/24"), IPv4Address("10.0.0.2"))
     with Segment("trial", subnet, directory=directory) as segment:
         mac, address = "fa:16:3e:00:00:05", IPv4Address("10.0.0.5")
@@ -441,9 +442,9 @@ def trial(directory: Path) -> Iterator[Port]:
 
 
 def refusal() -> str:
-    """Return why this host can have no networks between servers, a sentence; "" when it can.
+    """Return the reason why this host cannot have networks between servers; "" when it can.
 
-    Found out by making one, which takes a fraction of a second.
+    It makes a segment to find out, which takes a fraction of a second.
     """
     with tempfile.TemporaryDirectory(prefix="hotplate-network-") as directory:
         try:
@@ -466,11 +467,11 @@ def _check_subnet(name: str, subnet: Subnet) -> None:
 
 
 def _at(subnet: Subnet) -> str:
-    """Return where the services are on a subnet, with the length of its prefix."""
+    """Return the services' address on a subnet, with the length of its prefix."""
     return f"{subnet.server}/{subnet.network.prefixlen}"
 
 
 def _is_of(network: IPv4Network, address: IPv4Address) -> bool:
-    """Return whether a machine of a network may have an address."""
+    """Return whether a machine may have an address of a network."""
     ends = (network.network_address, network.broadcast_address)
     return address in network and address not in ends

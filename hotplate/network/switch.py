@@ -1,9 +1,9 @@
-"""The switch of a segment: from each port to where its frames go, and nowhere else.
+"""The switch of a segment, which sends each frame to its receivers only.
 
-Addresses are not learned: each port's MAC address is fixed, so that a frame for nobody goes nowhere
-and a guest that was restored is reached before it has sent anything.  Each port has the segment's
-services behind a link of its own (``host``), by which they know it; but a router's port has none,
-so that nobody asks them from elsewhere.
+Addresses are not learned: each port's MAC address is fixed, so that frames for unknown addresses
+are dropped and a restored guest is reached before it has sent anything. Each port reaches the
+segment's services over a link of its own (``host``), which identifies it. A router's port has
+none, so that the services cannot be reached from other networks.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from dataclasses import dataclass, field
 from hotplate.network import frames
 
 BURST = 64
-"""As many frames of a port are taken before the others' turn."""
+"""Limit of the frames taken from a port before the others' turn."""
 MOST_DELAYED = 4096
-"""As many frames may be on slow links at once; what comes on top is lost."""
+"""Limit of the frames on slow links at once; further ones are lost."""
 
 
 @dataclass
 class Outlet:
-    """A port, as the switch has it.
+    """A port, as seen by the switch.
 
     :param mac: six bytes.
     :param addresses: its IPv4 addresses, four bytes each.
-    :param host: where frames for the segment's services go and come from; None for a router's.
-    :param routed: the addresses from which a router hands packets on.
-    :param guest: the same for the machine's; None while none is plugged in.
-    :param delay: seconds that a frame takes longer, each way.
+    :param host: socket for frames to and from the segment's services; None for a router's.
+    :param routed: the addresses from which a router forwards packets.
+    :param guest: socket for frames to and from the machine; None while none is plugged in.
+    :param delay: additional seconds for each frame, each way.
     :param loss: the share of frames that are lost, each way.
     :param parted: the numbers of the ports that it does not reach.
-    :param counts: frames by what became of them.
-    :param answered: of its addresses, those for which it has answered by ARP.
+    :param counts: number of frames by their fate.
+    :param answered: its addresses for which it has answered by ARP.
     """
 
     number: int
@@ -57,7 +57,7 @@ class Outlet:
 class Switch:
     """Carries frames between ports, and between each port and the services.
 
-    :param mac: that of the services, on every port.
+    :param mac: MAC address of the services, the same on every port.
     :param clock: seconds, for the slow links.
     """
 
@@ -69,7 +69,7 @@ class Switch:
         self._sequence = 0
 
     def from_guest(self, outlet: Outlet) -> None:
-        """Carry what a port's machine has sent."""
+        """Forward the frames that a port's machine has sent."""
         for _ in range(BURST):
             frame = _receive(outlet.guest)
             if not frame:
@@ -81,7 +81,7 @@ class Switch:
                 self._forward(outlet, frame)
 
     def from_host(self, outlet: Outlet) -> None:
-        """Carry what the services have sent to a port; a router's has none."""
+        """Forward the frames that the services have sent to a port; a router's has none."""
         for _ in range(BURST):
             frame = _receive(outlet.host)
             if not frame:
@@ -89,7 +89,7 @@ class Switch:
             self._send(frame, outlet, [outlet])
 
     def ask(self, outlet: Outlet, address: bytes, *, sender: bytes) -> None:
-        """Ask a port's machine by ARP for an address, in the services' name."""
+        """Ask a port's machine for an address by ARP, on behalf of the services."""
         self._send(frames.arp_request(self.mac, sender, address), outlet, [outlet])
 
     def seconds(self) -> float | None:
@@ -97,7 +97,7 @@ class Switch:
         return max(0.0, self._delayed[0][0] - self._clock()) if self._delayed else None
 
     def deliver_due(self) -> None:
-        """Deliver the frames that have been on a slow link for long enough."""
+        """Deliver the frames whose delay is over."""
         now = self._clock()
         while self._delayed and self._delayed[0][0] <= now:
             _, _, outlet, to_host, frame = heapq.heappop(self._delayed)
@@ -118,7 +118,7 @@ class Switch:
         """Send to a port's machine or its services, over the links of these ports."""
         if any(link.blocked for link in links) or outlet.number in links[0].parted:
             outlet.counts["cut off"] += 1
-        # A game of chance that nobody wins anything by.
+        # A simulated loss needs no secure random numbers.
         elif any(link.loss and random.random() < link.loss for link in links):  # noqa: S311
             outlet.counts["lost"] += 1
         elif delay := sum(link.delay for link in links):
@@ -140,12 +140,12 @@ class Switch:
             if sink is not None:
                 sink.send(frame, socket.MSG_DONTWAIT)
         except OSError:
-            # Full, or nobody is there: as on a real wire.
+            # A full or unplugged cable loses frames, as a real wire does.
             outlet.counts["dropped"] += 1
 
 
 def _receive(source: socket.socket | None) -> bytes:
-    """Return a frame, cut off where it is too long; nothing when there is none."""
+    """Return a frame, truncated when it is too long; b"" when there is none."""
     try:
         return source.recv(frames.LONGEST + 1, socket.MSG_DONTWAIT) if source is not None else b""
     except OSError:

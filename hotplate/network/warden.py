@@ -1,7 +1,7 @@
 """The helper process of one segment: its namespaces, its switch, and the parent of its dnsmasq.
 
-Run by :class:`~hotplate.children.keeper.Keeper`; uses the standard library only, and goes when the
-harness goes.  What it makes is in namespaces that nobody else is in, so that it goes with it.
+Run by :class:`~hotplate.children.keeper.Keeper`; uses the standard library only, and ends with the
+harness. Nobody else is in its namespaces, so everything in them ends with it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ HOSTS, NAMES = "hosts", "names"
 
 
 def packed(mac: str) -> bytes:
-    """Return a MAC address as it stands in a frame."""
+    """Return the six bytes of a MAC address."""
     return bytes.fromhex(mac.replace(":", ""))
 
 
 class Warden(reaper.Reaper):
-    """Answers a :class:`~hotplate.network.segment.Segment`, and carries its frames between."""
+    """Answers a :class:`~hotplate.network.segment.Segment`, and carries its frames."""
 
     def __init__(self, control: socket.socket, harness: int) -> None:
         super().__init__(control, harness)
-        # Inherited by dnsmasq, which would die of the signal before it knows what to do with it.
+        # Ignored for dnsmasq, which inherits this and would die of a signal before its handler is
+        # set.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self.switch = Switch(b"")
         self.directory = Path()
@@ -47,7 +48,7 @@ class Warden(reaper.Reaper):
         self.own: socket.socket
 
     def run(self) -> None:
-        """Serve until the harness is gone; then nothing is left behind."""
+        """Serve until the harness is gone, then end all."""
         try:
             super().run()
         finally:
@@ -60,23 +61,23 @@ class Warden(reaper.Reaper):
         return None if seconds is None else math.ceil(seconds * 1000)
 
     def tick(self) -> None:
-        """Deliver what was on a slow link for long enough."""
+        """Deliver the frames whose delay on a slow link is over."""
         self.switch.deliver_due()
 
     def do_open(
         self, _: list[int], __: list[int], *, ip: str, mac: str, at: str, metadata: str, base: str
     ) -> str:
-        """Enter namespaces of our own; return the directory of dnsmasq's files.
+        """Enter new namespaces; return the directory of dnsmasq's files.
 
         :param at: the services' address with the length of its prefix.
-        :param base: where that directory is made, unless who we become may not write there.
+        :param base: parent of that directory, unless the new user may not write there.
         """
         enter_namespaces(self.user)
         self.user = -1
         self.ip, self.services = ip, mac
         self.switch.mac = packed(mac)
         links.prepare(ip, metadata)
-        # The services' own link, on which no machine is.
+        # The services' own link, without a machine.
         links.add(ip, 0, services=mac, guest=mac, owns=[])
         self.do_subnet(_, __, at=at)
         self.own = links.tap(f"{links.SWITCH}0")
@@ -85,12 +86,12 @@ class Warden(reaper.Reaper):
         return str(self.directory)
 
     def do_subnet(self, _: list[int], __: list[int], *, at: str) -> None:
-        """Have the services on one more subnet; ``at`` is as for :meth:`do_open`."""
+        """Give the services an address on one more subnet; ``at`` is as for :meth:`do_open`."""
         links.run(self.ip, [links.serve(0, at)])
         self.subnets[IPv4Interface(at).network] = at
 
     def _at(self, address: IPv4Address) -> str:
-        """Return where the services are on the subnet of an address."""
+        """Return the services' address on the subnet of an address."""
         return next(at for network, at in self.subnets.items() if address in network)
 
     def do_tables(
@@ -117,7 +118,7 @@ class Warden(reaper.Reaper):
         addresses: list[str],
         listen: list[tuple[str, int]],
     ) -> None:
-        """Make a port; hands out listeners at these addresses and ports for what it sends."""
+        """Make a port; hand out listeners for its connections to these addresses and ports."""
         owns = [(each, self._at(IPv4Address(each))) for each in addresses]
         links.add(self.ip, number, services=self.services, guest=mac, owns=owns)
         owned = frozenset(IPv4Address(each).packed for each in addresses)
@@ -135,13 +136,13 @@ class Warden(reaper.Reaper):
     def do_router_port(
         self, _: list[int], __: list[int], *, number: int, mac: str, address: str
     ) -> None:
-        """Make a router's port, which no services are behind."""
+        """Make a router's port, without services behind it."""
         own = frozenset({IPv4Address(address).packed})
         beyond = frames.Beyond(IPv4Interface(self._at(IPv4Address(address))).network)
         self.switch.outlets[number] = Outlet(number, packed(mac), own, None, routed=beyond)
 
     def do_remove(self, _: list[int], __: list[int], *, number: int) -> None:
-        """Remove a port, with whatever is plugged into it."""
+        """Remove a port, and the cable plugged into it."""
         outlet = self.switch.outlets.pop(number)
         self._unplug(outlet)
         if outlet.host is None:
@@ -152,7 +153,7 @@ class Warden(reaper.Reaper):
         self._release(outlet)
 
     def _release(self, outlet: Outlet) -> None:
-        """Give back what a port's machine may have been given."""
+        """Release the leases of a port's machine."""
         for packed_address in outlet.addresses:
             address = IPv4Address(packed_address)
             server = IPv4Interface(self._at(address)).ip
@@ -165,7 +166,7 @@ class Warden(reaper.Reaper):
             self.own.send(frame)
 
     def do_plug(self, _: list[int], out: list[int], *, number: int) -> None:
-        """Hand out a socket for a machine, a frame a datagram; the one before is unplugged."""
+        """Hand out a socket for a machine, one frame a datagram; unplug the one before."""
         outlet = self.switch.outlets[number]
         self._unplug(outlet)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -190,15 +191,15 @@ class Warden(reaper.Reaper):
         loss: float,
         parted: list[int],
     ) -> None:
-        """Set how good a port's link is, and which ports it does not reach."""
+        """Set the quality of a port's link, and the ports it does not reach."""
         outlet = self.switch.outlets[number]
         outlet.blocked, outlet.delay, outlet.loss = blocked, delay, loss
         outlet.parted = set(parted)
 
     def do_ask(self, _: list[int], __: list[int], *, number: int) -> dict[str, int]:
-        """Say for which of its addresses a port has answered since it was asked, and ask again."""
+        """Return the addresses answered for since the last request, and ask again."""
         if (outlet := self.switch.outlets.get(number)) is None:
-            # It was removed meanwhile.
+            # The port was removed meanwhile.
             return {}
         answered = {str(IPv4Address(each)): 1 for each in outlet.answered}
         outlet.answered.clear()
@@ -208,7 +209,7 @@ class Warden(reaper.Reaper):
         return answered
 
     def do_counts(self, _: list[int], __: list[int], *, number: int) -> dict[str, int]:
-        """Say what became of a port's frames."""
+        """Return the counts of a port's frames by fate."""
         return dict(self.switch.outlets[number].counts)
 
     def do_socket(self, _: list[int], out: list[int]) -> None:
@@ -218,7 +219,7 @@ class Warden(reaper.Reaper):
 
 
 def _directory(base: str) -> Path:
-    """Make a directory for dnsmasq's files where we may."""
+    """Make a directory for dnsmasq's files where this user may write."""
     for place in (base, "/tmp"):  # noqa: S108
         with contextlib.suppress(PermissionError, FileNotFoundError):
             return Path(tempfile.mkdtemp(prefix="hotplate-dhcp-", dir=place))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-# The helpers beside the tests, and the tiny guest.
+# Make the helpers beside the tests, and the tiny guest, importable.
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "machine"))
 

@@ -1,7 +1,7 @@
 """A machine without QEMU: a network namespace on a port's cable, in which programs run.
 
-Run as ``unshare -rn python station.py FD MAC``: a line of JSON in is a command for sh, a line of
-JSON out its exit status and what it wrote.
+Run as ``unshare -rn python station.py FD MAC``: each line of JSON in is a command for sh, each
+line out its exit status and output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECONDS = 20
 
 
 def carry(source: socket.socket, sink: socket.socket) -> None:
-    """Carry frames one way for as long as there is a cable."""
+    """Carry frames one way until the cable is gone."""
     while frame := source.recv(4096):
         try:
             sink.send(frame)

@@ -1,4 +1,4 @@
-"""What the tests of segments put on them: addresses, stations, and who answers."""
+"""Fixtures for tests of segments: addresses, stations, and servers that answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mac(port: int, segment: int = 0) -> str:
 
 
 class Station:
-    """A namespace on a port's cable, which does what it is told."""
+    """A namespace on a port's cable, which runs commands."""
 
     def __init__(self, port: Port, mac: str = "") -> None:
         with port.plug() as cable:
@@ -48,14 +48,14 @@ class Station:
         return status, text
 
     def run(self, command: str) -> tuple[int, str]:
-        """The exit status of a shell command there, and what it wrote."""
+        """Run a shell command there; return its exit status and output."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(command) + "\n")
         self.process.stdin.flush()
         return self._answer()
 
     def configure(self, address: str, *commands: str) -> None:
-        """Take an address without DHCP, and the route to the metadata address."""
+        """Set an address without DHCP, and the route to the metadata address."""
         services = address.rpartition(".")[0] + ".2"
         lines = [
             "ip address flush dev eth0",
@@ -67,7 +67,7 @@ class Station:
         assert status == 0, text
 
     def ask(self, address: str, port: int = 80, *, seconds: float = 2.0) -> str:
-        """What a server there answers; "" when there is none."""
+        """Return the answer of a server there; "" when there is none."""
         return self.run(f"python3 -c '{ASK}' {address} {port} {seconds}")[1].strip()
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ except OSError:
 
 
 class Answerer:
-    """Answers every connection on a port's listeners with a name, and notes the senders."""
+    """Answers every connection on a port's listeners with a name, and records the senders."""
 
     def __init__(self, port: Port, name: str) -> None:
         self.senders: list[str] = []

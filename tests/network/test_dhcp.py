@@ -1,4 +1,4 @@
-"""What dnsmasq is given: its options, and its files."""
+"""dnsmasq's options and files."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ LEASES = [
 ]
 
 
-def test_only_those_of_the_table_get_an_address() -> None:
+def test_dhcp_serves_only_the_listed_ports() -> None:
     assert "--dhcp-range=set:subnet0,10.1.0.0,static,255.255.240.0,86400s" in dhcp.command(
         "dnsmasq", [SUBNET], **FILES
     )
 
 
-def test_without_a_gateway_there_is_no_default_route() -> None:
+def test_subnet_without_a_gateway_has_no_default_route() -> None:
     options = dhcp.command("dnsmasq", [SUBNET], **FILES)
-    # Empty, or dnsmasq would name itself.
+    # An empty option, or dnsmasq would hand out its own address.
     assert "--dhcp-option=tag:subnet0,option:router" in options
     assert (
         "--dhcp-option=tag:subnet0,option:classless-static-route,169.254.169.254/32,10.1.0.2"
@@ -37,20 +37,20 @@ def test_without_a_gateway_there_is_no_default_route() -> None:
     )
 
 
-def test_name_servers_of_the_subnet_take_the_place_of_the_segments() -> None:
+def test_name_servers_of_the_subnet_replace_the_segments() -> None:
     servers = (IPv4Address("10.1.0.8"), IPv4Address("10.1.0.9"))
     subnet = Subnet(SUBNET.network, SUBNET.server, name_servers=servers)
     options = dhcp.command("dnsmasq", [subnet], **FILES)
     assert "--dhcp-option=tag:subnet0,option:dns-server,10.1.0.8,10.1.0.9" in options
 
 
-def test_a_subnet_without_dhcp_has_names_alone() -> None:
+def test_subnet_without_dhcp_has_only_names() -> None:
     options = dhcp.command("dnsmasq", [replace(SUBNET, dhcp=False)], **FILES)
     assert not [each for each in options if each.startswith("--dhcp")]
     assert "--addn-hosts=/names" in options
 
 
-def test_each_subnet_has_options_of_its_own() -> None:
+def test_each_subnet_has_its_own_options() -> None:
     options = dhcp.command("dnsmasq", [SUBNET, OTHER], **FILES)
     assert "--dhcp-option=tag:subnet0,option:dns-server,10.1.0.2" in options
     assert "--dhcp-option=tag:subnet1,option:dns-server,10.2.0.2" in options
@@ -64,7 +64,7 @@ def test_each_subnet_has_options_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("mtu", "wanted"), [(1400, ["--dhcp-option=tag:subnet0,option:mtu,1400"]), (9000, [])]
 )
-def test_an_mtu_below_ethernets_is_handed_out(mtu: int, wanted: list[str]) -> None:
+def test_mtu_below_ethernets_is_handed_out(mtu: int, wanted: list[str]) -> None:
     options = dhcp.command("dnsmasq", [replace(SUBNET, mtu=mtu)], **FILES)
     assert [each for each in options if "mtu" in each] == wanted
 
@@ -79,13 +79,13 @@ def test_an_mtu_below_ethernets_is_handed_out(mtu: int, wanted: list[str]) -> No
         [SUBNET, OTHER],
     ],
 )
-def test_dnsmasq_knows_the_options(subnets: list[Subnet]) -> None:
+def test_dnsmasq_accepts_the_options(subnets: list[Subnet]) -> None:
     command = dhcp.command(find_tool("dnsmasq"), subnets, **FILES)
     done = subprocess.run([*command, "--test"], capture_output=True, text=True)
     assert (done.returncode, "OK" in done.stderr) == (0, True), done.stderr
 
 
-def test_files() -> None:
+def test_hosts_and_names_files() -> None:
     assert dhcp.hosts(LEASES) == ("fa:16:3e:00:00:05,10.1.0.5,web\nfa:16:3e:00:00:06,10.1.0.6\n")
     assert dhcp.names(LEASES, "novalocal") == (
         "10.1.0.5 web.novalocal web www.novalocal www\n"
@@ -93,7 +93,7 @@ def test_files() -> None:
     )
 
 
-def test_a_release_is_a_message_of_dhcp() -> None:
+def test_release_is_a_dhcp_message() -> None:
     message = dhcp.release(b"\xfa\x16\x3e\0\0\5", IPv4Address("10.1.0.5"), SUBNET.server)
     assert len(message) == 240 + 10
     assert message[12:16] == b"\x0a\x01\x00\x05"

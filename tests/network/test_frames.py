@@ -1,4 +1,4 @@
-"""What a port may send, byte by byte."""
+"""Checks of a port's frames, byte by byte."""
 
 from __future__ import annotations
 
@@ -64,24 +64,24 @@ def changed(frame: bytes, at: int, value: int) -> bytes:
         (changed(arp(), 17, 1), "protocol"),
         (udp()[:33], "protocol"),
         (changed(udp(), 14, 0x65), "protocol"),
-        # A header that is shorter than headers are would move the ports to where they are not.
+        # A header length below the minimum would move the ports to a wrong offset.
         (changed(udp(ports=(67, 68)), 14, 0x41), "protocol"),
         (changed(udp(), 14, 0x4F), "protocol"),
         (changed(changed(udp(), 12, 0x86), 13, 0xDD), "protocol"),
         (changed(udp(), 12, 0x81), "protocol"),
     ],
 )
-def test_refusal(frame: bytes, reason: str) -> None:
+def test_refusal_of_frames(frame: bytes, reason: str) -> None:
     assert refusal(frame, MAC, OWNED) == reason
 
 
-def test_a_later_fragment_has_no_ports() -> None:
+def test_later_fragment_has_no_ports() -> None:
     assert refusal(changed(udp(ports=(67, 68)), 21, 8), MAC, OWNED) == ""
 
 
 @given(st.binary(max_size=80), st.sampled_from([frames.IPV4, frames.ARP, b"\x86\xdd"]))
-def test_nothing_passes_in_anothers_name(data: bytes, kind: bytes) -> None:
-    """Whatever the bytes: what passes has this sender, and each refusal is a word."""
+def test_frames_with_a_spoofed_sender_are_refused(data: bytes, kind: bytes) -> None:
+    """Random bytes: accepted frames have this sender, and each refusal is one word."""
     frame = OTHER + MAC + kind + data
     if not refusal(frame, MAC, OWNED):
         sender = frame[26:30] if kind == frames.IPV4 else frame[28:32]
@@ -105,11 +105,11 @@ BEYOND = frames.Beyond(IPv4Network("10.0.0.0/24"))
         (arp(sender=IPv4Address("10.0.1.6")), "address"),
     ],
 )
-def test_a_router_hands_on_what_comes_from_elsewhere(frame: bytes, reason: str) -> None:
+def test_router_port_forwards_packets_from_outside(frame: bytes, reason: str) -> None:
     assert refusal(frame, MAC, OWNED, routed=BEYOND) == reason
 
 
-def test_a_datagram_is_one_of_ipv4() -> None:
+def test_datagram_is_a_valid_ipv4_frame() -> None:
     frame = udp(payload=b"abc")
     words = struct.unpack("!10H", frame[14:34])
     total = sum(words)

@@ -1,7 +1,7 @@
-"""Tiny guests on segments: the whole way, through QEMU.
+"""Tiny guests on segments, end to end through QEMU.
 
 Three are booted once for all of these tests: ``web`` and ``db`` are on the network ``private``,
-``db`` and ``log`` on ``backend``.  What needs no guest is in test_segment.py.
+``db`` and ``log`` on ``backend``. Tests that need no guest are in test_segment.py.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def guests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Guest
         yield made
 
 
-def test_addresses_and_names_come_by_dhcp(guests: dict[str, Guest]) -> None:
+def test_guests_get_addresses_and_names_by_dhcp(guests: dict[str, Guest]) -> None:
     shown = {name: guest.run("hostname; ip -4 -o address") for name, guest in guests.items()}
     for name, address in (("web", "10.0.0.5/24"), ("log", "10.0.1.7/24")):
         assert shown[name].startswith(f"{name}\n")
@@ -127,11 +127,11 @@ def test_guests_reach_each_other_by_address_and_by_name(guests: dict[str, Guest]
     assert db.pings("10.0.1.7")
 
 
-def test_the_metadata_service_knows_who_asks(guests: dict[str, Guest]) -> None:
+def test_metadata_service_identifies_the_guest(guests: dict[str, Guest]) -> None:
     assert {name: guest.ask() for name, guest in guests.items()} == {name: name for name in guests}
 
 
-def test_a_segment_that_a_guest_is_not_on_is_not_reached(guests: dict[str, Guest]) -> None:
+def test_guest_does_not_reach_other_segments(guests: dict[str, Guest]) -> None:
     web = guests["web"]
     web.run("ip route add 10.0.1.0/24 via 10.0.0.2; ip route add default via 10.0.0.6")
     for target in ("10.0.1.7", "10.0.1.6", "10.0.1.2", "192.0.2.1"):
@@ -139,7 +139,7 @@ def test_a_segment_that_a_guest_is_not_on_is_not_reached(guests: dict[str, Guest
     web.run("ip route del 10.0.1.0/24; ip route del default")
 
 
-def test_a_guest_in_anothers_name_is_nobody(guests: dict[str, Guest]) -> None:
+def test_guest_with_a_spoofed_address_reaches_no_metadata(guests: dict[str, Guest]) -> None:
     web, db = guests["web"], guests["db"]
     seen = len(web.answerer.senders)
     db.run(
@@ -161,17 +161,17 @@ def test_a_guest_in_anothers_name_is_nobody(guests: dict[str, Guest]) -> None:
     assert db.ask() == "db"
 
 
-def test_a_cut_link_and_back(guests: dict[str, Guest]) -> None:
+def test_guests_link_is_cut_and_restored(guests: dict[str, Guest]) -> None:
     web, db, log = guests.values()
     db.ports[0].block()
     assert "0 packets received" in web.run("ping -c 1 -W 1 10.0.0.6")
-    # The other network of the same guest is as it was.
+    # The guest's other network is unaffected.
     assert log.pings("10.0.1.6")
     db.ports[0].unblock()
     assert web.pings("10.0.0.6")
 
 
-def test_the_harness_connects_to_a_guest(guests: dict[str, Guest]) -> None:
+def test_harness_connects_to_a_guest(guests: dict[str, Guest]) -> None:
     web = guests["web"]
     web.run("(while :; do echo from the guest | nc -l -p 2200; done) >/dev/null 2>&1 &")
     web.run("sleep 1")
@@ -180,8 +180,8 @@ def test_the_harness_connects_to_a_guest(guests: dict[str, Guest]) -> None:
         assert connection.recv(100) == b"from the guest\n"
 
 
-def test_a_saved_guest_is_on_its_network_again(guests: dict[str, Guest], tmp_path: Path) -> None:
-    """The cable is a new one, and nothing has to be learned."""
+def test_saved_guest_is_on_its_network_again(guests: dict[str, Guest], tmp_path: Path) -> None:
+    """It gets a new cable, and nothing has to be learned."""
     web, db = guests["web"], guests["db"]
     state = tmp_path / "state"
     web.machine.save_state(state)
@@ -193,7 +193,7 @@ def test_a_saved_guest_is_on_its_network_again(guests: dict[str, Guest], tmp_pat
     assert web.ask() == "web"
 
 
-def test_one_that_crashes_leaves_the_others(guests: dict[str, Guest]) -> None:
+def test_crashed_guest_does_not_affect_the_others(guests: dict[str, Guest]) -> None:
     web, db, log = guests.values()
     log.machine.kill()
     assert web.pings("10.0.0.6")

@@ -63,7 +63,7 @@ def pings(station: Station, address: str, *, options: str = "-c 2 -W 2") -> bool
 
 
 def messages(station: Station) -> int:
-    """How many messages of ICMP have come to a station."""
+    """Return how many ICMP messages have arrived at a station."""
     return int(station.run("busybox awk '/^Icmp: [0-9]/ {print $2}' /proc/net/snmp")[1])
 
 
@@ -76,19 +76,19 @@ def test_packets_pass_between_the_segments_and_the_gateways_answer(lab: Lab) -> 
     # One hop, and whole packets of Ethernet's size.
     assert not pings(one, "10.0.1.5", options="-c 1 -W 1 -t 1")
     assert pings(one, "10.0.1.5", options="-c 1 -W 2 -t 2 -s 1472")
-    # Who asks the metadata service is still known by its own link.
+    # The metadata service still identifies each machine by its own link.
     answerers = [Answerer(port, port.segment.name) for port in lab.ports]
     assert [each.ask("169.254.169.254") for each in lab.stations] == ["net0", "net1"]
     assert [each.senders for each in answerers] == [["10.0.0.5"], ["10.0.1.5"]]
 
 
-def test_a_server_beyond_the_router_is_used(lab: Lab) -> None:
+def test_server_beyond_the_router_is_reached(lab: Lab) -> None:
     one, two = lab.stations
     two.run("(echo beyond | busybox nc -l -p 2300 >/dev/null 2>&1 &) ; sleep 0.3")
     assert one.ask("10.0.1.5", 2300) == "beyond"
 
 
-def test_an_interface_goes_and_comes(lab: Lab) -> None:
+def test_interfaces_are_detached_and_attached_again(lab: Lab) -> None:
     one = lab.stations[0]
     lab.router.detach(2)
     lab.router.detach(2)
@@ -98,8 +98,8 @@ def test_an_interface_goes_and_comes(lab: Lab) -> None:
     assert pings(one, "10.0.1.5")
 
 
-def test_nobody_is_another_across_the_router(lab: Lab) -> None:
-    """Not one of the far segment, not one of the near, not the router itself."""
+def test_spoofed_sender_does_not_cross_the_router(lab: Lab) -> None:
+    """Neither addresses of the far or near segment nor the router's can be spoofed."""
     one, two = lab.stations
     assert pings(one, "10.0.1.5")
     seen = messages(two)
@@ -109,17 +109,17 @@ def test_nobody_is_another_across_the_router(lab: Lab) -> None:
         one.run(f"ip address del {sender}/32 dev eth0")
     assert lab.ports[0].counts()["refused: address"] >= 4
     assert messages(two) == seen
-    # The services of a segment are its own machines' alone.
+    # The services of a segment answer its own machines only.
     assert not pings(one, "10.0.1.2", options="-c 1 -W 1")
 
 
-def test_there_is_no_way_out(lab: Lab) -> None:
+def test_router_has_no_way_out(lab: Lab) -> None:
     one = lab.stations[0]
     with (
         socket.create_server(("", 0)) as bystander,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
     ):
-        # Says which address the host would send from; nothing is sent.
+        # Find the address that the host would send from; no packet is sent.
         probe.connect(("192.0.2.1", 9))
         port = bystander.getsockname()[1]
         one.run("ip route del 169.254.169.254; ip route add 127.0.0.0/8 via 10.0.0.1")
@@ -127,7 +127,7 @@ def test_there_is_no_way_out(lab: Lab) -> None:
             assert one.ask(address, port, seconds=1) == ""
 
 
-def test_routes_beyond(lab: Lab) -> None:
+def test_routes_beyond_the_segments(lab: Lab) -> None:
     one, two = lab.stations
     far, by = IPv4Network("10.9.0.0/24"), IPv4Address("10.0.1.5")
     two.run("ip address add 10.9.0.9/32 dev lo; ip link set lo up")
@@ -142,7 +142,7 @@ def test_routes_beyond(lab: Lab) -> None:
         lab.router.set_routes([(far, IPv4Address("10.7.0.1"))])
 
 
-def test_addresses_that_cannot_be_are_refused(lab: Lab) -> None:
+def test_invalid_addresses_are_refused(lab: Lab) -> None:
     for address, sentence in (
         ("10.0.0.5", "is taken"),
         ("10.0.0.2", "is taken"),
@@ -154,7 +154,7 @@ def test_addresses_that_cannot_be_are_refused(lab: Lab) -> None:
         lab.segments[0].port(mac=mac(9), addresses=[IPv4Address("10.0.0.1")])
 
 
-def test_a_router_that_is_gone_leaves_its_segments(lab: Lab) -> None:
+def test_killed_router_leaves_its_segments_working(lab: Lab) -> None:
     helper = lab.router._keeper._process
     assert helper is not None
     helper.send_signal(signal.SIGKILL)
@@ -169,7 +169,7 @@ def test_a_router_that_is_gone_leaves_its_segments(lab: Lab) -> None:
     assert lab.stations[0].ask("169.254.169.254") == "harness"
 
 
-def test_one_leads_from_a_subnet_to_another_of_the_same_segment(tmp_path, station) -> None:
+def test_router_connects_two_subnets_of_one_segment(tmp_path, station) -> None:
     gateways = [IPv4Address(f"10.0.{number}.1") for number in (0, 1)]
     first, second = (subnet(number, gateway=gateways[number]) for number in (0, 1))
     with Router("gateway") as router, Segment("net", first, directory=tmp_path) as segment:
@@ -184,6 +184,6 @@ def test_one_leads_from_a_subnet_to_another_of_the_same_segment(tmp_path, statio
         router.attach(segment, mac=mac(1, 1), address=gateways[1])
         assert pings(there[0], "10.0.1.5")
         assert pings(there[1], "10.0.0.5")
-        # The other's address is not to be had by the router either.
+        # The router does not help to spoof the other's address either.
         there[0].run("ip address add 10.0.1.5/32 dev eth0")
         assert not pings(there[0], "10.0.1.1", options="-c 1 -W 1 -I 10.0.1.5")

@@ -40,7 +40,7 @@ LOOK_UP = "busybox nslookup -type=a db.novalocal 10.0.0.2"
 
 
 def lease(station: Station) -> dict[str, str]:
-    """What the DHCP client hands to its script."""
+    """Return the variables that the DHCP client passes to its script."""
     status, text = station.run(LEASE)
     assert status == 0, text
     pairs = (line.partition("=") for line in text.splitlines())
@@ -62,7 +62,7 @@ def test_dhcp_hands_out_address_names_and_the_route_to_the_metadata_address(atta
     assert "router" not in seen
 
 
-def test_a_gateway_and_routes_are_handed_out(tmp_path, station):
+def test_gateway_and_routes_are_handed_out(tmp_path, station):
     routes = ((IPv4Network("10.9.0.0/16"), IPv4Address("10.0.0.9")),)
     with Segment(
         "routed",
@@ -80,7 +80,7 @@ def test_a_gateway_and_routes_are_handed_out(tmp_path, station):
 
 @pytest.fixture
 def second_subnet(segment):
-    """The segment has 10.0.1.0/24 too, with a gateway."""
+    """Add 10.0.1.0/24 with a gateway to the segment."""
     segment.add_subnet(subnet(1, gateway=IPv4Address("10.0.1.1")))
     return segment
 
@@ -102,12 +102,12 @@ def test_each_subnet_of_a_segment_has_dhcp_names_and_the_metadata(second_subnet,
     assert [each.ask("169.254.169.254") for each in there] == ["port 0", "port 1"]
     assert [each.senders for each in answerers] == [["10.0.0.5"], ["10.0.1.5"]]
     assert "10.0.1.5" in there[0].run(LOOK_UP)[1]
-    # One wire: who has a route there, and back, needs no router.
+    # Both are on one wire: with routes both ways, no router is needed.
     there[0].run("ip route add 10.0.1.0/24 dev eth0")
     assert there[0].run("busybox ping -c 5 -W 5 10.0.1.5")[0] == 0
 
 
-def test_a_port_of_two_subnets_is_given_its_first_address(second_subnet, station):
+def test_port_of_two_subnets_gets_its_first_address(second_subnet, station):
     addresses = [IPv4Address("10.0.1.5"), IPv4Address("10.0.0.5")]
     with second_subnet.port(mac=mac(5), addresses=addresses) as port:
         Answerer(port, "harness")
@@ -120,7 +120,7 @@ def test_a_port_of_two_subnets_is_given_its_first_address(second_subnet, station
     assert lease(station(again))["ip"] == "10.0.1.5"
 
 
-def test_a_subnet_that_cannot_be_is_refused_and_changes_nothing(segment, attach, station):
+def test_invalid_second_subnet_is_refused_and_changes_nothing(segment, attach, station):
     for wanted, sentence in (
         (subnet(), "has the addresses 10.0.0.0/24 already, which 10.0.0.0/24 overlaps"),
         (Subnet(IPv4Network("10.5.0.0/31"), IPv4Address("10.5.0.0")), "has no room for machines"),
@@ -131,7 +131,7 @@ def test_a_subnet_that_cannot_be_is_refused_and_changes_nothing(segment, attach,
     assert lease(station(attach(5)))["ip"] == "10.0.0.5"
 
 
-def test_stations_reach_each_other_by_address_and_find_each_other_by_name(attach, station):
+def test_stations_reach_each_other_by_address_and_by_name(attach, station):
     one, two = station(attach(5, "web")), station(attach(6, "db", "primary"))
     one.configure("10.0.0.5")
     two.configure("10.0.0.6")
@@ -145,7 +145,7 @@ def test_stations_reach_each_other_by_address_and_find_each_other_by_name(attach
     assert one.run("busybox nslookup -type=a example.org 10.0.0.2")[0] != 0
 
 
-def test_each_port_has_listeners_of_its_own(attach, station):
+def test_each_port_has_its_own_listeners(attach, station):
     ports = {number: attach(number) for number in (5, 6)}
     answerers = {number: Answerer(port, f"port {number}") for number, port in ports.items()}
     for number, port in ports.items():
@@ -156,13 +156,13 @@ def test_each_port_has_listeners_of_its_own(attach, station):
     assert answerers[5].senders == ["10.0.0.5"] * 2
 
 
-def test_a_port_that_comes_later_is_served_and_one_that_goes_is_not(segment, attach, station):
+def test_port_is_served_once_added_and_no_longer_when_removed(segment, attach, station):
     first = attach(5, "web")
     there = station(first)
     there.configure("10.0.0.5")
 
     def resolves(wanted: bool) -> None:
-        # dnsmasq reads its files when its turn comes.
+        # dnsmasq reads its files asynchronously.
         retry(
             lambda _: (there.run(LOOK_UP)[0] == 0) is wanted or None,
             Deadline(10, "dnsmasq to read its files"),
@@ -178,18 +178,18 @@ def test_a_port_that_comes_later_is_served_and_one_that_goes_is_not(segment, att
 
 @pytest.fixture
 def bystander():
-    """A server on every address of the host; its port."""
+    """Serve every address of the host; return the port."""
     with socket.create_server(("", 0)) as listener:
         yield listener.getsockname()[1]
 
 
-def test_nothing_else_is_reached(attach, station, bystander):
+def test_station_reaches_nothing_beyond_its_segment(attach, station, bystander):
     port = attach(5)
     there = station(port)
     there.configure("10.0.0.5", "ip route add default via 10.0.0.2")
     Answerer(port, "harness")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Says which address the host would send from; nothing is sent.
+        # Find the address that the host would send from; no packet is sent.
         probe.connect(("192.0.2.1", 9))
         host = probe.getsockname()[0]
     assert there.ask("169.254.169.254") == "harness"
@@ -198,9 +198,7 @@ def test_nothing_else_is_reached(attach, station, bystander):
     assert there.run("busybox ping -c 1 -W 1 192.0.2.1")[0] != 0
 
 
-def test_two_segments_with_the_same_addresses_have_nothing_to_do_with_each_other(
-    segment, attach, station, tmp_path
-):
+def test_two_segments_with_the_same_addresses_are_isolated(segment, attach, station, tmp_path):
     with Segment("other", subnet(), directory=tmp_path / "other") as other:
         ours = attach(5, "web")
         theirs = other.port(mac=mac(6, 1), addresses=[IPv4Address("10.0.0.6")], names=["db"])
@@ -211,12 +209,13 @@ def test_two_segments_with_the_same_addresses_have_nothing_to_do_with_each_other
         assert one.run("busybox nslookup -type=a db.novalocal 10.0.0.2")[0] != 0
 
 
-# -- in another's name ------------------------------------------------------------------------
+# -- spoofed senders
+# ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def three(attach, station):
-    """A victim, a thief and a witness, and what their listeners saw."""
+    """A victim, a thief and a witness, and the connections to their listeners."""
     ports = {number: attach(number) for number in (5, 6, 7)}
     seen = {number: Answerer(port, f"port {number}") for number, port in ports.items()}
     stations = {number: station(port) for number, port in ports.items()}
@@ -225,7 +224,7 @@ def three(attach, station):
     return ports, stations, seen
 
 
-def test_anothers_address_is_dropped(three):
+def test_spoofed_address_is_dropped(three):
     ports, stations, seen = three
     stations[6].configure("10.0.0.5")
     assert stations[6].ask("169.254.169.254") == ""
@@ -234,7 +233,7 @@ def test_anothers_address_is_dropped(three):
     assert ports[6].counts()["refused: address"] > 0
 
 
-def test_anothers_mac_and_address_are_dropped(three):
+def test_spoofed_mac_and_address_are_dropped(three):
     ports, stations, seen = three
     stations[6].run(f"ip link set eth0 down; ip link set eth0 address {mac(5)} up")
     stations[6].configure("10.0.0.5")
@@ -244,7 +243,7 @@ def test_anothers_mac_and_address_are_dropped(three):
     assert stations[5].ask("169.254.169.254") == "port 5"
 
 
-def test_arp_in_anothers_name_moves_nobody(three):
+def test_spoofed_arp_does_not_redirect_traffic(three):
     ports, stations, _ = three
     for victim in ("10.0.0.5", "10.0.0.2"):
         stations[6].run(f"ip address add {victim}/32 dev eth0")
@@ -258,19 +257,19 @@ def test_arp_in_anothers_name_moves_nobody(three):
     assert mac(6) not in neighbours
 
 
-def test_no_other_dhcp_server_is_heard(three):
+def test_other_dhcp_servers_are_not_heard(three):
     ports, stations, _ = three
     stations[6].run(
         "python3 -c 'import socket; s = socket.socket(type=socket.SOCK_DGRAM);"
         ' s.setsockopt(1, 6, 1); s.bind(("10.0.0.6", 67));'
         ' s.sendto(b"lease", ("255.255.255.255", 68))\''
     )
-    # The switch may not have come to it yet.
+    # The switch may not have handled it yet.
     refused = retry(lambda _: ports[6].counts().get("refused: dhcp"), Deadline(20, "the refusal"))
     assert refused == 1
 
 
-def test_one_that_floods_everybody_keeps_nobody_from_the_services(three):
+def test_flooding_port_does_not_block_the_services(three):
     ports, stations, _ = three
     stations[6].run(
         "timeout 60 python3 -c 'import socket; s = socket.socket(type=socket.SOCK_DGRAM);"
@@ -292,7 +291,7 @@ def test_one_that_floods_everybody_keeps_nobody_from_the_services(three):
 # -- the links --------------------------------------------------------------------------------
 
 
-def test_a_cut_link_and_back(three):
+def test_link_is_cut_and_restored(three):
     ports, stations, _ = three
     ports[5].block()
     assert stations[7].run("busybox ping -c 1 -W 1 10.0.0.5")[0] != 0
@@ -302,7 +301,7 @@ def test_a_cut_link_and_back(three):
     assert stations[7].run("busybox ping -c 5 -W 5 10.0.0.5")[0] == 0
 
 
-def test_a_partition_parts_two_and_leaves_the_third(three):
+def test_partition_separates_two_ports_and_not_the_third(three):
     ports, stations, _ = three
     ports[5].part(ports[6])
     for one, other in ((5, 6), (6, 5)):
@@ -313,7 +312,7 @@ def test_a_partition_parts_two_and_leaves_the_third(three):
     assert stations[5].run("busybox ping -c 5 -W 5 10.0.0.6")[0] == 0
 
 
-def test_a_slow_link_delays_both_ways(three):
+def test_slow_link_delays_both_ways(three):
     ports, stations, _ = three
     stations[7].run("busybox ping -c 5 -W 5 10.0.0.5")
     ports[5].shape(delay=0.2)
@@ -322,7 +321,7 @@ def test_a_slow_link_delays_both_ways(three):
     assert fastest >= 400
 
 
-def test_a_lossy_link_loses(three):
+def test_lossy_link_drops_frames(three):
     ports, stations, _ = three
     ports[5].shape(loss=1)
     assert stations[7].run("busybox ping -c 1 -W 1 10.0.0.5")[0] != 0
@@ -330,7 +329,7 @@ def test_a_lossy_link_loses(three):
     assert stations[7].run("busybox ping -c 5 -W 5 10.0.0.5")[0] == 0
 
 
-def test_the_harness_connects_to_a_port_and_large_answers_come_whole(three):
+def test_harness_connects_to_a_port_and_receives_large_answers(three):
     ports, stations, _ = three
     size = 300_000
     stations[5].run(
@@ -372,7 +371,7 @@ def test_the_harness_connects_to_a_port_and_large_answers_come_whole(three):
         ({"names": [f"name-{n}" for n in range(17)]}, "at most 16 addresses"),
     ],
 )
-def test_a_port_that_cannot_be_is_refused(segment, attach, options, sentence):
+def test_invalid_port_is_refused(segment, attach, options, sentence):
     attach(5)
     wanted = {"mac": mac(9), "addresses": [IPv4Address("10.0.0.9")]} | options
     with pytest.raises(UsageError, match=sentence):
@@ -390,7 +389,7 @@ def test_a_port_that_cannot_be_is_refused(segment, attach, options, sentence):
         ("10.0.0.0/24", {"gateway": IPv4Address("10.1.0.1")}, "is not one of"),
     ],
 )
-def test_a_subnet_that_cannot_be_is_refused(tmp_path, network, options, sentence):
+def test_invalid_subnet_is_refused(tmp_path, network, options, sentence):
     with pytest.raises(UsageError, match=sentence):
         Segment(
             "odd",
@@ -400,7 +399,7 @@ def test_a_subnet_that_cannot_be_is_refused(tmp_path, network, options, sentence
 
 
 @pytest.mark.parametrize("options", [{"delay": -1}, {"delay": 61}, {"loss": 1.1}])
-def test_a_link_that_cannot_be_is_refused(attach, options):
+def test_invalid_link_is_refused(attach, options):
     with pytest.raises(UsageError):
         attach(5).shape(**options)
 
@@ -419,7 +418,7 @@ with trial(Path(sys.argv[1])) as port:
 
 @pytest.fixture
 def own_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A TMPDIR where no other test makes anything, and which each user may write to, as /tmp."""
+    """A TMPDIR for this test alone, writable for every user as /tmp is."""
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o1777)
         monkeypatch.setenv("TMPDIR", place)
@@ -436,7 +435,7 @@ def inode(process: int) -> str:
 
 
 def namespaces() -> set[str]:
-    """The network namespaces that some process is in."""
+    """Return the network namespaces of all processes."""
     seen = set()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -447,7 +446,7 @@ def namespaces() -> set[str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_harness_leaves_nothing(tmp_path, own_tmp, how):
+def test_killed_harness_leaves_nothing(tmp_path, own_tmp, how):
     with subprocess.Popen(
         [sys.executable, "-c", HARNESS, tmp_path], stdout=subprocess.PIPE, text=True
     ) as harness:
@@ -466,7 +465,7 @@ def test_a_killed_harness_leaves_nothing(tmp_path, own_tmp, how):
     assert directories(own_tmp) == []
 
 
-def test_a_closed_segment_leaves_nothing(tmp_path, own_tmp):
+def test_closed_segment_leaves_nothing(tmp_path, own_tmp):
     with module.trial(tmp_path) as port:
         assert len(directories(own_tmp)) == 1
         pid = port.segment._keeper.pid
@@ -475,7 +474,7 @@ def test_a_closed_segment_leaves_nothing(tmp_path, own_tmp):
     assert directories(own_tmp) == []
 
 
-def test_a_port_that_goes_is_parted_from_nobody(segment, attach):
+def test_closed_port_is_in_no_partition(segment, attach):
     first, second = attach(5), attach(6)
     first.part(second)
     second.close()
@@ -485,7 +484,7 @@ def test_a_port_that_goes_is_parted_from_nobody(segment, attach):
     first.close()
 
 
-def test_a_killed_helper_leaves_nothing_either(tmp_path, own_tmp):
+def test_killed_helper_leaves_nothing(tmp_path, own_tmp):
     with module.trial(tmp_path) as port:
         os.kill(port.segment._keeper.pid, signal.SIGKILL)
         with pytest.raises(MachineLostError):
@@ -493,7 +492,7 @@ def test_a_killed_helper_leaves_nothing_either(tmp_path, own_tmp):
     assert directories(own_tmp) == []
 
 
-def test_a_dnsmasq_that_ends_is_noticed(tmp_path):
+def test_end_of_dnsmasq_is_noticed(tmp_path):
     seen: list[int] = []
     ended = select.poll()
     with Segment(
@@ -509,11 +508,11 @@ def test_a_dnsmasq_that_ends_is_noticed(tmp_path):
     assert seen == [-signal.SIGKILL]
 
 
-def test_this_host_can():
+def test_refusal_is_empty_on_this_host():
     assert refusal() == ""
 
 
-def test_a_host_that_cannot_is_a_sentence():
+def test_host_without_namespaces_is_refused_with_the_reason():
     shown = subprocess.run(
         [
             *("unshare", "-Ur", "sh", "-c", 'echo 0 >/proc/sys/user/max_net_namespaces; exec "$@"'),
@@ -527,7 +526,7 @@ def test_a_host_that_cannot_is_a_sentence():
     assert shown.stdout.count("\n") == 1
 
 
-def test_without_dnsmasq_the_package_is_named(monkeypatch, tmp_path):
+def test_missing_dnsmasq_error_names_its_package(monkeypatch, tmp_path):
     (tmp_path / "ip").symlink_to(shutil.which("ip") or "")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(module, "SYSTEM_PROGRAMS", str(tmp_path))
@@ -537,13 +536,13 @@ def test_without_dnsmasq_the_package_is_named(monkeypatch, tmp_path):
     assert raised.value.hint.endswith("dnsmasq-base")
 
 
-def test_the_programs_are_where_an_ordinary_user_does_not_look(monkeypatch, tmp_path):
+def test_programs_outside_an_ordinary_users_path_are_used(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert refusal() == ""
 
 
 @pytest.mark.root
-def test_who_serves_a_segment_is_not_root(tmp_path):
+def test_processes_of_a_segment_do_not_run_as_root(tmp_path):
     with module.trial(tmp_path) as port:
         assert port.segment._server is not None
         for pid in (port.segment._keeper.pid, port.segment._server.pid):
@@ -554,10 +553,10 @@ def test_who_serves_a_segment_is_not_root(tmp_path):
 
 
 @pytest.mark.root
-def test_an_ordinary_user_has_networks_too():
+def test_ordinary_user_has_networks():
     system = "/usr/bin/python3"
     with tempfile.TemporaryDirectory() as name:
-        # A place that this user may read, unlike perhaps this checkout and this Python.
+        # This user can read it, unlike perhaps this checkout and this Python.
         directory = Path(name)
         directory.chmod(0o755)
         shutil.copytree(Path(hotplate.__file__).parent, directory / "hotplate")
@@ -572,7 +571,7 @@ def test_an_ordinary_user_has_networks_too():
 
 
 def answers(port: Port, *, wanted: bool) -> bool:
-    """Whether a port answers by ARP; waits for an answer that is wanted, and else for three."""
+    """Return whether a port answers by ARP; wait longer when an answer is wanted."""
     port.ask()
     with contextlib.suppress(DeadlineExceeded):
         return retry(
@@ -584,7 +583,7 @@ def answers(port: Port, *, wanted: bool) -> bool:
 
 
 def test_port_answers_while_its_machine_has_the_address_and_the_link_is_up(attach, station):
-    """What a guest's kernel does by itself, whatever runs in it (arp(7))."""
+    """A guest's kernel answers ARP by itself, independent of its programs (arp(7))."""
     port = attach(5)
     machine = station(port)
     assert not answers(port, wanted=False)

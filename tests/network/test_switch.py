@@ -16,7 +16,7 @@ EVERYBODY = b"\xff" * 6
 
 
 class Wired:
-    """A port, and what is at its two ends."""
+    """A port and the sockets at its two ends."""
 
     def __init__(self, number: int) -> None:
         ours, self.machine = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -37,7 +37,7 @@ class Wired:
         )
 
     def got(self) -> tuple[list[bytes], list[bytes]]:
-        """What came to the machine and to the services."""
+        """Return the frames that arrived at the machine and at the services."""
         return _all(self.machine), _all(self.services)
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class Lab:
         self.switch.from_guest(self.ports[number].outlet)
 
     def got(self) -> dict[str, list[bytes]]:
-        """Who got what; nobody who got nothing."""
+        """Return the frames by receiver, without receivers of none."""
         seen = {}
         for number, port in self.ports.items():
             machine, services = port.got()
@@ -85,7 +85,7 @@ def lab() -> Iterator[Lab]:
         port.close()
 
 
-def test_a_frame_goes_to_whom_it_is_for_and_to_nobody_else(lab: Lab) -> None:
+def test_frame_goes_only_to_its_receiver(lab: Lab) -> None:
     frame = lab.ports[1].frame(lab.ports[2].mac)
     lab.send(1, frame)
     assert lab.got() == {"machine 2": [frame]}
@@ -97,37 +97,37 @@ def test_services_are_reached_on_the_senders_own_link(lab: Lab) -> None:
     assert lab.got() == {"services 1": [frame]}
 
 
-def test_what_is_for_everybody_comes_to_everybody_but_the_sender(lab: Lab) -> None:
+def test_broadcast_reaches_all_ports_except_the_sender(lab: Lab) -> None:
     frame = lab.ports[1].frame(EVERYBODY)
     lab.send(1, frame)
     assert lab.got() == {who: [frame] for who in ("services 1", "machine 2", "machine 3")}
 
 
-def test_what_is_for_nobody_goes_nowhere(lab: Lab) -> None:
+def test_frame_for_an_unknown_address_is_dropped(lab: Lab) -> None:
     lab.send(1, lab.ports[1].frame(bytes.fromhex("fa163e000009")))
     assert lab.got() == {}
 
 
-def test_what_the_services_say_comes_to_that_port_alone(lab: Lab) -> None:
+def test_frame_of_the_services_goes_to_that_port_only(lab: Lab) -> None:
     lab.ports[2].services.send(lab.ports[1].frame(EVERYBODY))
     lab.switch.from_host(lab.ports[2].outlet)
     assert list(lab.got()) == ["machine 2"]
 
 
-def test_what_is_refused_is_counted_and_carried_nowhere(lab: Lab) -> None:
+def test_refused_frame_is_counted_and_dropped(lab: Lab) -> None:
     lab.send(1, lab.ports[2].frame(EVERYBODY))
     assert lab.got() == {}
     assert lab.ports[1].outlet.counts == {"refused: mac": 1}
 
 
 @pytest.mark.parametrize("which", [1, 2])
-def test_a_cut_link_carries_nothing(lab: Lab, which: int) -> None:
+def test_cut_link_carries_no_frames(lab: Lab, which: int) -> None:
     lab.ports[which].outlet.blocked = True
     lab.send(1, lab.ports[1].frame(lab.ports[2].mac))
     assert lab.got() == {}
 
 
-def test_a_cut_link_has_no_services_either(lab: Lab) -> None:
+def test_cut_link_does_not_reach_the_services(lab: Lab) -> None:
     lab.ports[1].outlet.blocked = True
     lab.send(1, lab.ports[1].frame(SERVICES))
     lab.ports[1].services.send(lab.ports[2].frame(EVERYBODY))
@@ -135,14 +135,14 @@ def test_a_cut_link_has_no_services_either(lab: Lab) -> None:
     assert lab.got() == {}
 
 
-def test_parted_ports(lab: Lab) -> None:
+def test_parted_ports_do_not_reach_each_other(lab: Lab) -> None:
     lab.ports[1].outlet.parted = {2}
     frame = lab.ports[1].frame(EVERYBODY)
     lab.send(1, frame)
     assert lab.got() == {"services 1": [frame], "machine 3": [frame]}
 
 
-def test_a_frame_waits_on_every_slow_link_of_its_way(lab: Lab) -> None:
+def test_frame_is_delayed_by_every_slow_link_on_its_way(lab: Lab) -> None:
     lab.ports[1].outlet.delay, lab.ports[2].outlet.delay = 1.0, 0.5
     frame = lab.ports[1].frame(lab.ports[2].mac)
     lab.send(1, frame)
@@ -166,7 +166,9 @@ def test_frames_on_a_slow_link_keep_their_order(lab: Lab) -> None:
     assert lab.got() == {"machine 2": sent}
 
 
-def test_a_slow_link_holds_only_so_many(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_link_holds_a_limited_number_of_frames(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(switch, "MOST_DELAYED", 2)
     lab.ports[2].outlet.delay = 1.0
     for _ in range(3):
@@ -174,7 +176,7 @@ def test_a_slow_link_holds_only_so_many(lab: Lab, monkeypatch: pytest.MonkeyPatc
     assert lab.ports[2].outlet.counts["dropped"] == 1
 
 
-def test_a_share_is_lost(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lossy_link_drops_its_share_of_frames(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     draws = iter([0.1, 0.3, 0.2, 0.4])
     monkeypatch.setattr(switch.random, "random", lambda: next(draws))
     lab.ports[2].outlet.loss = 0.25
@@ -184,7 +186,7 @@ def test_a_share_is_lost(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lab.ports[2].outlet.counts["lost"] == 2
 
 
-def test_a_machine_that_is_off_or_takes_nothing_stops_nobody(lab: Lab) -> None:
+def test_unplugged_or_full_machine_does_not_block_others(lab: Lab) -> None:
     frame = lab.ports[1].frame(EVERYBODY)
     lab.ports[3].machine.close()
     lab.ports[3].machine = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0]
@@ -199,7 +201,7 @@ def test_a_machine_that_is_off_or_takes_nothing_stops_nobody(lab: Lab) -> None:
     assert lab.ports[2].got()[0] == [frame]
 
 
-def test_one_that_floods_keeps_nobody_waiting(lab: Lab) -> None:
+def test_flooding_port_does_not_block_others(lab: Lab) -> None:
     lab.ports[1].machine.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     sent = 0
     try:
