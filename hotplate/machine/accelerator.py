@@ -1,4 +1,4 @@
-"""What executes the guest's instructions: KVM where it is proved to work, TCG otherwise."""
+"""Choice of the accelerator: KVM where a probe proves that it works, TCG otherwise."""
 
 from __future__ import annotations
 
@@ -22,26 +22,30 @@ from hotplate.machine.config import ARCHITECTURES
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 PROBE_SECONDS = 2.0
-"""The probe takes 0.2 s under TCG; what needs ten times that is no acceleration."""
+"""Limit of the probe, which takes 0.2 s under TCG; ten times that is no acceleration."""
 
 KVM_CPUS = ("host", "qemu64")
 """CPU models that are tried under KVM, best first."""
 
 TCG_CPUS = {"x86_64": "qemu64", "aarch64": "cortex-a57"}
-"""CPU models under TCG.  A boot takes 18 % longer with ``max``, whose features are emulated; an
-image for x86-64-v2 or later needs another than ``qemu64``, given as the machine's own ``cpu``."""
+"""CPU models under TCG. A boot takes 18 % longer with ``max``, whose features are emulated; an
+image for x86-64-v2 or later needs a better model than ``qemu64``, set as the machine's own
+``cpu``.
+"""
 
 CPUS = 2
 """Processors of a guest."""
 
 SAFE_EMULATION = (8, 1)
-"""The first version of QEMU that emulates several processors of a PC faithfully.  Before, one may
-execute a breakpoint that another has just taken back from the kernel's code, which panics: once in
-some thousand boots (https://bugzilla.redhat.com/show_bug.cgi?id=2216496)."""
+"""The first version of QEMU that emulates several processors of a PC faithfully. Earlier ones may
+execute a breakpoint that another processor has just removed from the kernel's code, which panics:
+once in some thousand boots (https://bugzilla.redhat.com/show_bug.cgi?id=2216496).
+"""
 
 TRANSLATED_MIB = 256
-"""What TCG may keep of translated code.  QEMU's own default is 1,024 MiB for each machine, which a
-boot fills: its resident memory is then twice as large, and the boot no faster."""
+"""Limit of TCG's cache of translated code. QEMU's default is 1,024 MiB for each machine, which a
+boot fills: its resident memory is then twice as large, and the boot no faster.
+"""
 
 NAMES = ("auto", "kvm", "tcg")
 
@@ -52,9 +56,9 @@ class Accelerator:
 
     :param name: ``kvm`` or ``tcg``.
     :param cpu: the CPU model that goes with it.
-    :param cpus: the processors that a guest gets when nothing else is wanted.
+    :param cpus: the default number of a guest's processors.
     :param options: QEMU's arguments.
-    :param reason: why, as a sentence for people.
+    :param reason: the reason for the choice, as a sentence.
     """
 
     name: str
@@ -66,10 +70,10 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class KvmResult:
-    """What a probe of KVM with one CPU model showed.
+    """Result of a probe of KVM with one CPU model.
 
-    :param works: it did its work in time.
-    :param seen: what was seen, as a sentence for people.
+    :param works: the probe did its work in time.
+    :param seen: the observation, as a sentence.
     """
 
     works: bool
@@ -79,13 +83,12 @@ class KvmResult:
 def choose(wanted: str = "auto", *, arch: str = "x86_64", cache: Path | None = None) -> Accelerator:
     """Return the accelerator to use.
 
-    KVM is taken when a small program has really run on it in time.  That is tried once for
-    each start of the host, version of QEMU and CPU model, and remembered.
+    KVM is chosen when a small program has really run on it in time. The probe runs once for each
+    boot of the host, version of QEMU and CPU model, and its result is cached.
 
     :param wanted: one of :data:`NAMES`; ``auto`` takes TCG where KVM does not work.
     :param arch: the guest's architecture.
-    :param cache: the cache directory, whose ``kvm.json`` has what was seen before; None tries it
-        again.
+    :param cache: the cache directory, whose ``kvm.json`` has earlier results; None probes again.
     :raises HostError: when ``kvm`` is wanted and does not work here, or QEMU is missing.
     """
     if wanted not in NAMES:
@@ -125,7 +128,7 @@ def emulation(reason: str, *, arch: str = "x86_64") -> Accelerator:
 
 
 def cpus_emulated(version: str, *, arch: str = "x86_64") -> int:
-    """Return how many processors of a guest are emulated when nothing else is wanted.
+    """Return the default number of a guest's processors under TCG.
 
     :param version: QEMU's, such as ``7.2.22``.
     """
@@ -136,7 +139,7 @@ def cpus_emulated(version: str, *, arch: str = "x86_64") -> int:
 def qemu_version(program: str) -> str:
     """Return QEMU's version, such as ``7.2.22``, with the distribution's suffix.
 
-    :raises HostError: when it cannot even say that.
+    :raises HostError: when QEMU does not run.
     """
     done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30)
     match = re.search(r"version (.+)", done.stdout)
@@ -146,7 +149,7 @@ def qemu_version(program: str) -> str:
 
 
 def _refusal(arch: str) -> str | None:
-    """Say why KVM need not be tried, or None when it should be."""
+    """Return the reason not to try KVM, or None when it should be tried."""
     if platform.machine() != arch:
         return f"this host is {platform.machine()} and the guest is {arch}"
     if arch != "x86_64":
@@ -203,7 +206,7 @@ def _remembered(
     cache: Path,
     ask: Callable[..., KvmResult] = probe,
 ) -> KvmResult:
-    """Return the verdict on a CPU model under KVM, from the cache or by trying."""
+    """Return the result for a CPU model under KVM, from the cache or by a probe."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     key = f"{boot} {qemu_version(program)} {cpu}"
     verdicts: dict[str, list[object]] = {}
@@ -213,10 +216,10 @@ def _remembered(
         works, seen = verdicts[key]
         return KvmResult(bool(works), str(seen))
     verdict = ask(program, accelerator="kvm", cpu=cpu)
-    # Other boots of the host, and other versions, are of no more use.
+    # Results of other boots of the host and other versions are useless.
     kept = {k: v for k, v in verdicts.items() if k.rsplit(" ", 1)[0] == key.rsplit(" ", 1)[0]}
     kept[key] = [verdict.works, verdict.seen]
-    # Without a cache that can be written it is tried again the next time.
+    # Without a writable cache the probe runs again the next time.
     with contextlib.suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=cache.parent, delete=False) as stream:

@@ -1,9 +1,8 @@
-"""How many machines may run at once on this host: by memory, across processes.
+"""Limit of the machines that run at once on this host: by memory, across processes.
 
-Every machine reserves what it will use; who finds too little left waits for another to end.
-A reservation is a locked file, so that the kernel gives it back whatever ends its owner, and
-nothing is ever stale.  Those who wait stand in a queue: a large machine is not starved by
-small ones.
+Every machine reserves the memory that it will use, and waits when too little is left. A
+reservation is a locked file, so that the kernel releases it however its owner ends, and none is
+ever stale. Waiting processes form a queue, so that small machines do not starve a large one.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ SHARE = 0.8
 """The part of the host's memory that all machines together may use."""
 
 OVERHEAD_MIB = 400
-"""What QEMU needs beside the guest's memory: under TCG mostly translated code, as measured."""
+"""QEMU's memory in addition to the guest's: under TCG mostly translated code, as measured."""
 
 POLL_SECONDS = 0.2
 
 QUEUE = "queue"
-"""The file that is locked by the one who is served next."""
+"""The file that is locked by the process served next."""
 
 
 def host_mib(*, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the memory in MiB that this host, or the container that we are in, has in all."""
+    """Return the total memory in MiB of this host, or of the container around us."""
     kib = 0
     for line in (proc / "meminfo").read_text().splitlines():
         if line.startswith("MemTotal:"):
@@ -43,9 +42,9 @@ def host_mib(*, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"
 
 
 def most_mib(*, proc: Path = Path("/proc")) -> int | None:
-    """Return the MiB that one process can ask this host for; None where that is not known.
+    """Return the MiB that one process can ask this host for; None when unknown.
 
-    Linux lets it have any where it is to overcommit always, and a sandbox may not say.
+    With overcommit set to always, Linux grants any amount, and a sandbox may hide the setting.
     Source: Linux' Documentation/mm/overcommit-accounting.rst.
     """
     try:
@@ -67,15 +66,15 @@ def reserve(
     budget_mib: int | None = None,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
-    """Hold memory for one machine as long as the context lasts; waits until there is enough.
+    """Reserve memory for one machine as long as the context lasts; wait until there is enough.
 
-    A machine that is alone is admitted if the host can have it at all: it may swap, but nothing
-    waits for ever.  One that the host cannot have is refused at once, as all others would wait
-    behind it.
+    A machine that is alone is admitted if the host can grant its memory at all: it may swap, but
+    nothing waits for ever. A machine too large for the host is refused at once, as all others
+    would wait behind it.
 
     :param memory_mib: the guest's memory.
     :param directory: shared by all processes on this host that count each other's machines.
-    :param budget_mib: what all may use together; :data:`SHARE` of the host's memory.
+    :param budget_mib: limit of all machines together; :data:`SHARE` of the host's memory.
     :param waiting: called once, with a sentence, when there is not enough.
     :raises HostTooSlow: when there is not enough in time.
     :raises HostError: when the host has less than that, or the directory cannot be used.
@@ -138,7 +137,7 @@ def reserve(
 
 
 def held(directory: Path) -> list[int]:
-    """Return the MiB of each reservation that is alive, and remove the others' files."""
+    """Return the MiB of each live reservation, and remove the files of the others."""
     alive = []
     for path in directory.glob("*.mib"):
         with contextlib.suppress(OSError, ValueError), path.open("r+") as stream:
@@ -152,10 +151,10 @@ def held(directory: Path) -> list[int]:
 
 
 def _hold(directory: Path, mib: int) -> int:
-    """Make and lock a reservation; returns the descriptor that keeps it."""
+    """Make and lock a reservation; return the descriptor that keeps it."""
     descriptor, name = tempfile.mkstemp(dir=directory, suffix=".new")
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.write(descriptor, str(mib).encode())
-    # Only now, locked and written, may others see it.
+    # Others may see it only now that it is locked and written.
     Path(name).rename(Path(name).with_suffix(".mib"))
     return descriptor

@@ -1,4 +1,4 @@
-"""What a virtual machine is, and the QEMU command line that makes it.
+"""Configuration of a virtual machine, and the QEMU command line made from it.
 
 Source of the options: qemu(1) of QEMU 7.2 and later.
 """
@@ -19,21 +19,22 @@ SHELL_PORT = "org.hotplate.shell"
 
 
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
-"""What QEMU's seccomp filter denies (qemu(1), ``-sandbox``): all that can be."""
+"""Denials of QEMU's seccomp filter (qemu(1), ``-sandbox``): all that exist."""
 
 SANDBOX_THAT_SPAWNS = "on,obsolete=deny,resourcecontrol=deny"
-"""The same where the wiring starts programs, which QEMU lets begin with setsid(2), one of the calls
-that ``elevateprivileges`` denies; what they could become ``no_new_privs`` denies them."""
+"""The same for a wiring that starts programs. QEMU calls setsid(2) before it starts one, which
+``elevateprivileges`` would deny; ``no_new_privs`` still keeps programs from gaining rights.
+"""
 
 OPENSTACK_SMBIOS: Mapping[str, str] = {
     "manufacturer": "OpenStack Foundation",
     "product": "OpenStack Nova",
 }
-"""By these cloud-init's ``ds-identify`` and its OpenStack data source know where they are."""
+"""cloud-init's ``ds-identify`` and its OpenStack data source detect OpenStack by these."""
 
 
 class Firmware(enum.Enum):
-    """What starts the machine."""
+    """The firmware that starts the machine."""
 
     BIOS = "bios"
     UEFI = "uefi"
@@ -59,7 +60,7 @@ class Architecture:
 ARCHITECTURES: Mapping[str, Architecture] = {
     "x86_64": Architecture(
         program="qemu-system-x86_64",
-        # graphics=off makes SeaBIOS and GRUB speak on the serial console as well.
+        # graphics=off makes SeaBIOS and GRUB write to the serial console as well.
         machines={Firmware.BIOS: "pc,graphics=off", Firmware.UEFI: "q35,graphics=off"},
         console="ttyS0",
         uefi=(
@@ -80,14 +81,14 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         package="qemu-efi-aarch64",
     ),
 }
-"""What differs between the processors that guests may have."""
+"""Differences between the supported processors of guests."""
 
 
 @dataclass(frozen=True)
 class NetworkCard:
     """A network interface of the machine.
 
-    :param netdev: what is behind it, the value of ``-netdev`` without the id.
+    :param netdev: its backend, the value of ``-netdev`` without the id.
     :cvar ROM: without its option ROM the firmware does not try to boot from the network.
     """
 
@@ -98,7 +99,7 @@ class NetworkCard:
     mac: str
 
     def arguments(self, number: int) -> list[str]:
-        """Return QEMU's options for the card, which is called ``nic`` and its number."""
+        """Return QEMU's options for the card, whose id is ``nic`` and its number."""
         kind, _, options = self.netdev.partition(",")
         backend = ",".join(part for part in (kind, f"id=net{number}", options) if part)
         device = (
@@ -109,24 +110,23 @@ class NetworkCard:
 
 @dataclass(frozen=True)
 class MachineConfig:
-    """What one virtual machine is made of.
+    """Configuration of one virtual machine.
 
-    :param name: a short name, for people.
+    :param name: a short name, for messages.
     :param uuid: the SMBIOS UUID; for a guest of Nova, the server's id.
-    :param disk: the disk that is written to, so usually an overlay; None for a diskless machine.
+    :param disk: the writable disk, usually an overlay; None for a diskless machine.
     :param disk_format: ``qcow2`` or ``raw``.
-    :param backing: the files behind the disk and their formats, the next one first; what the
-        headers say of them is not looked at.
+    :param backing: the backing files of the disk and their formats, the next one first; the
+        headers' own references are ignored.
     :param kernel: for a direct kernel boot, with ``initrd`` and the kernel's command line
         ``append``; None boots from the disk through the firmware.
     :param memory_mib: the guest's memory in MiB.
-    :param mac: of the network interface, unless the wiring says otherwise.
+    :param mac: of the network interface, unless the wiring sets another.
     :param cpu: QEMU's CPU model; "" takes the accelerator's choice.
-    :param config_drive: an image with a file system that is attached as a second disk.
+    :param config_drive: a file system image that is attached as a second disk.
     :param smbios: fields of SMBIOS type 1 beside the UUID and the serial number.
-    :param display: a VGA adapter, whose picture
-        :meth:`~hotplate.machine.machine.Machine.screenshot` takes.
-    :param reboot: False turns a reboot of the guest into the machine's end.
+    :param display: add a VGA adapter, for :meth:`~hotplate.machine.machine.Machine.screenshot`.
+    :param reboot: False ends the machine when the guest reboots.
     :param extra: arguments for QEMU that are appended as they are.
     """
 
@@ -157,7 +157,7 @@ class MachineConfig:
 def architecture(config: MachineConfig) -> Architecture:
     """Return the row for a machine.
 
-    :raises HostError: for a processor that this harness does not know.
+    :raises HostError: for a processor without a row.
     """
     try:
         return ARCHITECTURES[config.arch]
@@ -168,7 +168,7 @@ def architecture(config: MachineConfig) -> Architecture:
 
 
 def uefi_files(config: MachineConfig) -> tuple[Path, Path]:
-    """Return the UEFI code and the pristine variable store that this host has.
+    """Return the UEFI code and the pristine variable store of this host.
 
     :raises HostError: when there is none.
     """
@@ -183,15 +183,15 @@ def uefi_files(config: MachineConfig) -> tuple[Path, Path]:
 
 
 def _quoted(value: object) -> str:
-    """Return a value as it stands in a QEMU option list, where a comma is doubled."""
+    """Return a value for a QEMU option list, with commas doubled."""
     return str(value).replace(",", ",,")
 
 
 class Names:
-    """What files are called on QEMU's command line: by their paths."""
+    """Names of files on QEMU's command line: their paths."""
 
     def block(self, path: Path, *, write: bool) -> str:  # noqa: ARG002
-        """Return the name of what is behind a block device."""
+        """Return the name of the file of a block device."""
         return _quoted(path)
 
     def blob(self, path: Path) -> str:
@@ -212,15 +212,15 @@ def command_line(
 ) -> list[str]:
     """Return QEMU's arguments, without the program itself.
 
-    :param names: what files are called.
+    :param names: the names of files.
     :param accelerator: the options that choose the accelerator.
     :param cpu: the CPU model, unless ``config.cpu`` names one.
     :param cards: its network interfaces, in the guest's order.
     :param channels: a character device backend, such as ``socket,fd=10``, for each of
         ``console``, ``qmp`` and ``shell``.
     :param variables: the machine's own copy of the UEFI variable store.
-    :param memory: the file that the guest's memory is in, as options of QEMU's
-        ``memory-backend-file``; "" for QEMU's own.
+    :param memory: the file of the guest's memory, as options of QEMU's ``memory-backend-file``; ""
+        for QEMU's own.
     """
     row = architecture(config)
     virt = config.arch != "x86_64"
@@ -250,7 +250,7 @@ def command_line(
         ),
         "-rtc",
         "base=utc",
-        # A guest that panics stays as it is, for the screenshot and the console's last words.
+        # A guest that panics stays as it is, for the screenshot and the console's last lines.
         "-action",
         "panic=pause" if config.reboot else "panic=pause,reboot=shutdown",
     ]
@@ -275,9 +275,9 @@ def command_line(
         "-device",
         "virtio-rng-pci,rng=rng0",
     ]
-    # A restored guest is where it was before, and is not asked to announce itself there: Linux
-    # 6.12.118 waits for ever if its link is put down at that moment, as virtnet_close() has the
-    # lock that the announcement takes.  Cards that are plugged in later have it too.
+    # A restored guest has not moved, so QEMU must not ask it to announce itself: Linux 6.12.118
+    # waits for ever if its link is put down at that moment, as virtnet_close() holds the lock that
+    # the announcement takes. The setting covers cards that are plugged in later.
     arguments += ["-global", "virtio-net-device.guest_announce=off"]
     for number, card in enumerate(cards):
         arguments += card.arguments(number)
@@ -306,7 +306,7 @@ def command_line(
 
 
 def _chardev(backend: str, name: str) -> str:
-    """Put the id into a character device's options, behind the name of the backend."""
+    """Insert the id into a character device's options, after the name of the backend."""
     kind, _, options = backend.partition(",")
     return ",".join(part for part in (kind, f"id={name}", options) if part)
 
@@ -316,11 +316,11 @@ def _drive(
 ) -> list[str]:
     """Return the options of one virtio disk.
 
-    :param file: its name, as it stands in an option list.
+    :param file: its name, quoted for an option list.
     :param behind: see :func:`hotplate.machine.files.backing_options`.
 
-    The cache mode is ``unsafe``: the disk is thrown away, and a guest's flush still writes what
-    QEMU holds to the host's page cache, so a killed QEMU loses what a power cut would lose.
+    The cache mode is ``unsafe``: the disk is temporary, and a guest's flush still writes QEMU's
+    data to the host's page cache, so killing QEMU loses the same data as a power cut.
     """
     options = f"if=none,id={name},file={file},format={kind},cache=unsafe,discard=unmap"
     options += backing_options(behind)

@@ -1,4 +1,4 @@
-"""What a guest writes on its serial console: live, as events, and to be waited for."""
+"""Serial console of a guest: recorded live, sent as events, and awaited."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ _LINE_END = re.compile(r"\n|(?<=[^\n])\x1bc")
 
 FLOOD_LINES = 30_000
 FLOOD_BYTES = 8 << 20
-"""What a guest may write until it is a flood: forty times the boot of a Debian.  From then on its
-lines are no events any more."""
+"""Output of one power-on above which it is a flood: forty times the boot of a Debian. Later lines
+are no longer events.
+"""
 
 FILE_BYTES = 16 << 20
 END_BYTES = 1 << 20
-"""As much of the beginning is in the file; the end of a longer console is added when it ends."""
+"""Bytes kept of the beginning and of the end; the end is appended when the machine ends."""
 
 FIRST_LINES = 5_000
 LAST_LINES = 5_000
 LINE_BYTES = 4 << 20
-"""How many lines, and how many characters of the last ones, are kept in memory."""
+"""Limits of the lines, and of the characters of the last ones, that are kept in memory."""
 
 
 class Lines:
-    """The lines of a console: the first and the last ones of them, each with its number."""
+    """The first and last lines of a console, addressed by their number."""
 
     def __init__(self) -> None:
         self._first: list[str] = []
@@ -50,7 +51,7 @@ class Lines:
         self.count = 0
 
     def add(self, line: str) -> None:
-        """Append a line; one from the middle may go for it."""
+        """Append a line; when full, drop the oldest of the last ones."""
         self.count += 1
         if not self._last and len(self._first) < FIRST_LINES and self._first_size < LINE_BYTES:
             self._first.append(line)
@@ -63,11 +64,11 @@ class Lines:
 
     @property
     def dropped(self) -> int:
-        """How many lines are not kept any more."""
+        """Return how many lines were dropped."""
         return self.count - len(self._first) - len(self._last)
 
     def since(self, number: int) -> list[str]:
-        """Return the lines of that number and after, as far as they are kept."""
+        """Return the lines from a number on, as far as they are kept."""
         if number < len(self._first):
             return [*self._first[number:], *self._last]
         skipped = max(0, number - len(self._first) - self.dropped)
@@ -75,7 +76,7 @@ class Lines:
 
 
 class File:
-    """The file of a console: its beginning, and at the end of the machine its end."""
+    """The file of a console: the beginning, and at the end of the machine the last output."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -85,7 +86,7 @@ class File:
         self._left_out = 0
 
     def open(self) -> None:
-        """Go on with the file, which is made when it is not there; the owner alone reads it."""
+        """Continue the file, or make it; only the owner may read it."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         with contextlib.suppress(OSError):
             self._file = os.open(self._path, flags, 0o600)
@@ -93,7 +94,7 @@ class File:
         self._left_out = 0
 
     def write(self, data: bytes) -> None:
-        """Append what still fits; of the rest the last :data:`END_BYTES` are kept for the end."""
+        """Append up to the limit; keep the last :data:`END_BYTES` of the rest for the end."""
         if self._room > 0:
             fits = data[: self._room]
             self._room -= len(fits)
@@ -106,7 +107,7 @@ class File:
                 del self._end[:-END_BYTES]
 
     def close(self) -> None:
-        """Append the end of what did not fit, and close."""
+        """Append the kept end, and close."""
         if self._file < 0:
             return
         if self._left_out:
@@ -119,7 +120,7 @@ class File:
         self._file = -1
 
     def _put(self, data: bytes) -> None:
-        # That the host's disk is full must not stop the guest's console.
+        # A full disk of the host must not stop the guest's console.
         with contextlib.suppress(OSError):
             while data and self._file >= 0:
                 data = data[os.write(self._file, data) :]
@@ -130,7 +131,7 @@ class Console:
 
     Every byte that QEMU hands over is written to ``path``, up to :data:`FILE_BYTES` and the end;
     each line becomes an event ``console/line`` with the text, without terminal control sequences.
-    A guest that writes without end is an event ``harness/flood`` of the fault ``console-flood``.
+    Endless output of a guest is an event ``harness/flood`` of the fault ``console-flood``.
 
     :param on_line: called with each line that becomes an event.
     """
@@ -150,7 +151,7 @@ class Console:
         self._changed = threading.Condition()
         self._lines = Lines()
         self._partial = ""
-        # Since the machine was switched on.
+        # Counted since the machine was switched on.
         self._bytes = 0
         self._begun = 0
         self._flooded = False
@@ -168,7 +169,7 @@ class Console:
         self._thread.start()
 
     def detach(self, *, seconds: float = 5.0) -> None:
-        """Take what is still there after QEMU's end, then close."""
+        """Read the remaining output after QEMU's end, then close."""
         if self._thread is not None:
             self._thread.join(seconds)
             self._thread = None
@@ -178,19 +179,19 @@ class Console:
 
     @property
     def lines(self) -> list[str]:
-        """The lines so far, the unfinished last one included; of very many the first and last."""
+        """Return the lines so far, the unfinished last one too; of very many the first and last."""
         with self._changed:
             partial = clean(self._partial)
             kept = self._lines.since(0)
             return [*kept, partial] if partial else kept
 
     def text(self) -> str:
-        """Return everything so far, without terminal control sequences."""
+        """Return all output so far, without terminal control sequences."""
         return "\n".join(self.lines)
 
     @property
     def position(self) -> int:
-        """The number of complete lines so far: a mark for ``since``."""
+        """Return the number of complete lines so far: a mark for ``since``."""
         with self._changed:
             return self._lines.count
 
@@ -204,8 +205,8 @@ class Console:
         """Wait until a line matches a regular expression, also an unfinished one (a prompt).
 
         :param since: the line to begin with, from :attr:`position`.
-        :raises DeadlineExceeded: when none came; the last line is part of the text.
-        :raises ThreadFault: when nobody reads the console any more, by a fault of hotplate's own.
+        :raises DeadlineExceeded: when none came; the text contains the last line.
+        :raises ThreadFault: when the reader thread has failed, by a fault of hotplate's own.
         """
         expression = re.compile(pattern)
         position = since
@@ -221,7 +222,7 @@ class Console:
             for line in (*fresh, partial):
                 if match := expression.search(line):
                     return match
-            # Also while lines come: a guest that writes without end is not waited for longer.
+            # Check it also while lines come, as a guest may write without end.
             if deadline.passed:
                 last = next(iter(self.lines[-1:]), "")
                 raise DeadlineExceeded(
@@ -278,7 +279,7 @@ class Console:
 
 
 def _pieces(line: str) -> list[str]:
-    """Return a line, or what it is cut into when it is too long."""
+    """Return a line, cut into pieces when it is too long."""
     if len(line) <= LONGEST_LINE:
         return [line]
     return [line[at : at + LONGEST_LINE] for at in range(0, len(line), LONGEST_LINE)]

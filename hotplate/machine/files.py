@@ -1,7 +1,7 @@
 """The files of one machine, opened here and handed to QEMU as descriptors.
 
-QEMU runs as a user that can open none of them by name, and need not: whatever a guest talks it
-into, it reaches what it was given.  Source: qemu(1), ``-add-fd`` and ``/dev/fdset``.
+QEMU runs as a user that can open none of them by name, and need not: even a compromised QEMU
+reaches only its own files. Source: qemu(1), ``-add-fd`` and ``/dev/fdset``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hotplate.errors import HostError
 
 
 class HandedFiles:
-    """Collects descriptors for one start of QEMU; a context manager that closes ours.
+    """Collects descriptors for one start of QEMU; a context manager that closes our copies.
 
-    :param first: the number that the first of them has in QEMU.
-    :param directory: for copies of files that QEMU has to open again and could not.
+    :param first: the number of the first of them in QEMU.
+    :param directory: for copies of files that QEMU has to reopen but could not.
     """
 
     def __init__(self, *, first: int, directory: Path) -> None:
@@ -39,10 +39,10 @@ class HandedFiles:
         self.descriptors = []
 
     def block(self, path: Path, *, write: bool) -> str:
-        """Hand over what is behind a block device; returns the name that QEMU knows it by.
+        """Hand over the file of a block device; return its name for QEMU.
 
         :param write: also for writing: QEMU opens a disk for reading first, and again when it
-            writes, and wants a descriptor of either kind.
+            writes, and needs a descriptor of either kind.
         :raises HostError: when it cannot be opened.
         """
         self._sets += 1
@@ -52,18 +52,18 @@ class HandedFiles:
         return f"/dev/fdset/{self._sets}"
 
     def blob(self, path: Path) -> str:
-        """Hand over a file that QEMU reads whole, such as a kernel; returns its name for QEMU.
+        """Hand over a file that QEMU reads whole, such as a kernel; return its name for QEMU.
 
         :raises HostError: when it cannot be opened.
         """
         descriptor = _open(path, os.O_RDONLY)
-        # By this name the file is opened once more, with QEMU's own rights.
+        # This name makes QEMU reopen the file with its own rights.
         if os.geteuid() == 0 and not os.fstat(descriptor).st_mode & stat.S_IROTH:
             descriptor = self._readable_copy(descriptor)
         return f"/proc/self/fd/{self._hand(descriptor)}"
 
     def memory(self, descriptor: int) -> str:
-        """Hand over a guest's memory, which QEMU opens once more; returns its name for QEMU."""
+        """Hand over a guest's memory, which QEMU reopens; return its name for QEMU."""
         return f"/proc/self/fd/{self._hand(os.dup(descriptor))}"
 
     def _hand(self, descriptor: int) -> int:
@@ -71,7 +71,7 @@ class HandedFiles:
         return self._first + len(self.descriptors) - 1
 
     def _readable_copy(self, descriptor: int) -> int:
-        """Return a copy without a name that anybody who has its descriptor may open again."""
+        """Return an unnamed copy that a process with its descriptor may reopen."""
         with (
             os.fdopen(descriptor, "rb") as source,
             tempfile.TemporaryFile(dir=self._directory) as copy,
@@ -93,9 +93,9 @@ def _open(path: Path, mode: int) -> int:
 
 
 def backing_options(names: Sequence[tuple[str, str]]) -> str:
-    """Return the options of a drive that say what lies behind it, whatever its header says.
+    """Return the options of a drive that set its backing files, independent of its header.
 
-    :param names: (name, format) of each file behind it, the next one first.
+    :param names: (name, format) of each backing file, the next one first.
     """
     options = ""
     prefix = ""

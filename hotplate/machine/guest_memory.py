@@ -1,7 +1,7 @@
-"""A guest's memory in a file without a name: saved from a running QEMU, and lent to others.
+"""Memory of a guest in a file without a name: saved from a running QEMU, and lent to others.
 
-What is lent is sealed (memfd_create(2), fcntl(2) ``F_ADD_SEALS``): QEMU maps it privately, and
-whatever a guest talks its QEMU into, no other guest sees it.  Source of the way: QEMU's
+Lent memory is sealed (memfd_create(2), fcntl(2) ``F_ADD_SEALS``): QEMU maps it privately, and even
+a compromised QEMU cannot change it for another guest. Source of the method: QEMU's
 ``memory-backend-file`` and its migration capability ``x-ignore-shared``.
 """
 
@@ -21,7 +21,7 @@ MOST_AT_ONCE = 1 << 30
 
 
 class GuestMemory:
-    """The memory of a guest; a context manager that gives it back.
+    """The memory of a guest; a context manager that releases it.
 
     :ivar shared: whether QEMU writes into it; otherwise each QEMU keeps its changes to itself.
     """
@@ -32,7 +32,7 @@ class GuestMemory:
 
     @classmethod
     def empty(cls, mib: int) -> Self:
-        """Return memory for a guest that is going to be saved.
+        """Return memory for a guest that will be saved.
 
         :param mib: its size in MiB.
         """
@@ -42,7 +42,7 @@ class GuestMemory:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Return what :meth:`save` wrote, to be lent to any number of guests.
+        """Return memory from a file of :meth:`save`, which any number of guests may borrow.
 
         :raises MachineLostError: when it cannot be read.
         """
@@ -61,7 +61,7 @@ class GuestMemory:
         return cls(descriptor, shared=False)
 
     def save(self, path: Path) -> None:
-        """Write it to a file, whole or not at all; what the guest never used is a hole there.
+        """Write it to a file, whole or not at all; unused memory is a hole there.
 
         :raises HostError: when the file cannot be written.
         """
@@ -81,11 +81,11 @@ class GuestMemory:
 
     @property
     def used_mib(self) -> int:
-        """Return how much of the host's memory it takes, in MiB."""
+        """Return how much of the host's memory it uses, in MiB."""
         return os.fstat(self.descriptor).st_blocks * 512 >> 20
 
     def close(self) -> None:
-        """Give it back; a QEMU that has it keeps it."""
+        """Release it; a QEMU that has mapped it keeps it."""
         os.close(self.descriptor)
 
     def __enter__(self) -> Self:
@@ -109,14 +109,14 @@ def _for_us_alone(path: str, flags: int) -> int:
 
 
 def _copy(source: int, target: int) -> None:
-    """Copy the parts of a file that are no holes into another, which is as long and has none."""
+    """Copy the parts of a file that are no holes into an empty file of the same length."""
     for begin, end in _parts(source):
         os.lseek(target, begin, os.SEEK_SET)
         at = begin
         while at < end:
             sent = os.sendfile(target, source, at, min(end - at, MOST_AT_ONCE))
             if sent == 0:
-                # Somebody has cut the file meanwhile; what is missing are zeros.
+                # The file was truncated meanwhile; the missing parts are zeros.
                 return
             at += sent
 

@@ -1,10 +1,10 @@
-"""A firmware image that does the work of a guest in miniature and then says so.
+"""Firmware image that does the work of a guest in miniature and then reports success.
 
-It is run on an accelerator to learn whether that really executes code.  Some hosts offer
-``/dev/kvm``, answer every question about it, and then hang or crawl: only a machine that has
-done something in time is proof.  The ROM enters 64-bit mode with paging, touches 14 MiB, leaves to
-the hypervisor 1000 times, and runs a loop of 20 million rounds; then QEMU's ``isa-debug-exit``
-device ends QEMU with the status :data:`SUCCESS`.
+It is run on an accelerator to check that it really executes code. Some hosts offer ``/dev/kvm``,
+answer every question about it, and then hang or crawl: only work done in time is proof. The ROM
+enters 64-bit mode with paging, touches 14 MiB, exits to the hypervisor 1000 times, and runs a loop
+of 20 million rounds; then QEMU's ``isa-debug-exit`` device ends QEMU with the status
+:data:`SUCCESS`.
 
 The program is a table: offset, machine code, and the same in AT&T syntax.
 """
@@ -65,24 +65,24 @@ CODE: tuple[tuple[int, str, str], ...] = (
     (0x9A, "81c700100000", "add $0x1000,%edi"),
     (0xA0, "81ff00000001", "cmp $0x1000000,%edi"),
     (0xA6, "72f0", "jb 0x98"),
-    # leave to the hypervisor 1000 times
+    # exit to the hypervisor 1000 times
     (0xA8, "bee8030000", "mov $0x3e8,%esi"),
     (0xAD, "31c0", "xor %eax,%eax"),
     (0xAF, "0fa2", "cpuid"),
     (0xB1, "ffce", "dec %esi"),
     (0xB3, "75f8", "jne 0xad"),
-    # 20 million rounds of a loop: an emulated instruction each would take minutes
+    # 20 million rounds of a loop, which would take minutes if each instruction were emulated
     (0xB5, "b9002d3101", "mov $0x1312d00,%ecx"),
     (0xBA, "ffc9", "dec %ecx"),
     (0xBC, "75fc", "jne 0xba"),
-    # what was written must still be there
+    # the words written must still be there
     (0xBE, "bf00002000", "mov $0x200000,%edi"),
     (0xC3, "393f", "cmp %edi,(%rdi)"),
     (0xC5, "7515", "jne 0xdc"),
     (0xC7, "81c700100000", "add $0x1000,%edi"),
     (0xCD, "81ff00000001", "cmp $0x1000000,%edi"),
     (0xD3, "72ee", "jb 0xc3"),
-    # tell isa-debug-exit 49, which becomes exit status 99; else halt for ever
+    # write 49 to isa-debug-exit, which becomes exit status 99; else halt for ever
     (0xD5, "b031", "mov $0x31,%al"),
     (0xD7, "66baf400", "mov $0xf4,%dx"),
     (0xDB, "ee", "out %al,(%dx)"),

@@ -43,7 +43,7 @@ from hotplate.timing.deadline import Deadline
 CHANNELS = ("console", "qmp", "shell")
 GREETING_SECONDS = 30.0
 UNPLUGGING = "already in the process of unplug"
-"""What QEMU says of a device that it was asked to take out before."""
+"""QEMU's message for a device whose removal was requested before."""
 _NO_SANDBOX = "sandbox support is not enabled"
 
 
@@ -54,7 +54,7 @@ class Exit:
     :param status: QEMU's exit status, or minus the signal that ended it.
     :param reason: ``guest-shutdown``, ``guest-reset``, ``guest-panic``, ``host-qmp-quit``,
         ``power-cut`` (:meth:`Machine.kill`), ``not-started`` when QEMU ended before it answered,
-        ``lost`` when it failed later or was killed by others.
+        ``lost`` when it failed later or another process killed it.
     """
 
     status: int
@@ -66,15 +66,15 @@ class Machine:
 
     A context manager: leaving it cuts the power.
 
-    :param config: what it is.
-    :param wiring: what it is connected to, already open; one for each machine.
+    :param config: its configuration.
+    :param wiring: its connections, already open; one wiring for each machine.
     :param accelerator: see :func:`hotplate.machine.accelerator.choose`.
     :param directory: for the console, QEMU's messages, the UEFI variables and ``qemu.sh``.
     :param events: gets ``machine/power-on``, ``power-off``, ``exit``, ``panic``, ``reset`` and
         the console's lines.
     :param server_id: goes into these events.
-    :param memory: where its memory is when its state is saved or continued apart from that; it
-        stays the caller's. None: in QEMU, and in the state.
+    :param memory: its memory, when its state is saved or continued apart from it; it stays the
+        caller's. None keeps it in QEMU, and in the state.
     """
 
     def __init__(
@@ -132,9 +132,9 @@ class Machine:
     # -- power ---------------------------------------------------------------------------------
 
     def start(self, *, incoming: Path | None = None) -> None:
-        """Switch on.
+        """Switch the machine on.
 
-        :param incoming: a state that :meth:`save_state` wrote, which is continued.
+        :param incoming: a state written by :meth:`save_state`, to continue from.
         :raises HostError: when QEMU refuses its command line or the host lacks something.
         :raises MachineLostError: when QEMU ended before it answered, or the state does not fit.
         """
@@ -207,7 +207,7 @@ class Machine:
             if isinstance(error, MachineLostError):
                 complaint = child.complaint()
                 if _NO_SANDBOX in complaint and self._confined:
-                    # A QEMU that was built without seccomp.
+                    # This QEMU was built without seccomp.
                     self._confined = False
                     self.start(incoming=incoming)
                     return
@@ -222,7 +222,7 @@ class Machine:
             raise
 
     def kill(self) -> None:
-        """Cut the power; nothing happens when the machine is off."""
+        """Cut the power; do nothing when the machine is off."""
         child = self._child
         if child is None:
             return
@@ -233,7 +233,7 @@ class Machine:
     def shutdown(self, deadline: Deadline) -> Exit:
         """Press the power button and wait for the guest to switch itself off.
 
-        :raises DeadlineExceeded: when it did not; it still runs then.
+        :raises DeadlineExceeded: when it still runs then.
         """
         self.qmp.execute("system_powerdown")
         return self.wait(deadline)
@@ -252,12 +252,12 @@ class Machine:
 
     @property
     def running(self) -> bool:
-        """Whether QEMU runs."""
+        """Return whether QEMU runs."""
         return self._child is not None and self._child.status is None
 
     @property
     def pid(self) -> int | None:
-        """QEMU's process id, or None when the machine is off."""
+        """Return QEMU's process id, or None when the machine is off."""
         return self._child.pid if self._child is not None and self.running else None
 
     def resident_mib(self) -> float:
@@ -268,11 +268,11 @@ class Machine:
                     return int(line.split()[1]) / 1024
         return 0.0
 
-    # -- ways in ---------------------------------------------------------------------------------
+    # -- connections -----------------------------------------------------------------------------
 
     @property
     def qmp(self) -> Qmp:
-        """The monitor.
+        """Return the monitor.
 
         :raises MachineLostError: when the machine is off.
         """
@@ -302,18 +302,18 @@ class Machine:
         self._emit(kinds.LinkChange(up=not self._pulled))
 
     def attach(self, cable: Cable) -> None:
-        """Give the running machine one more network interface, its last.
+        """Add a network interface to the running machine, after the others.
 
-        The guest sees a new PCI device; what it makes of it is its own affair.
+        The guest sees a new PCI device; whether it uses it is up to the guest.
 
-        :raises UsageError: when this kind of machine takes none while it runs.
+        :raises UsageError: when this kind of machine cannot add one while it runs.
         :raises MachineLostError: when it is off.
         """
         number = max(self._cards, default=-1) + 1
         nic, net = f"nic{number}", f"net{number}"
         with cable.plug() as end:
             self.qmp.execute("getfd", descriptor=end.fileno(), fdname=net)
-        # QEMU takes the descriptor, whatever comes of it.
+        # QEMU takes the descriptor even when the command fails.
         self.qmp.execute("netdev_add", type="dgram", id=net, local={"type": "fd", "str": net})
         try:
             self.qmp.execute(
@@ -330,11 +330,11 @@ class Machine:
         self._cards.append(number)
 
     def detach(self, place: int, deadline: Deadline) -> None:
-        """Take a network interface out of the running machine, for which its guest is asked.
+        """Remove a network interface from the running machine, which needs the guest's consent.
 
-        :param place: which one, from 0, in the guest's order.
-        :raises UsageError: when this kind of machine gives none back while it runs.
-        :raises DeadlineExceeded: when the guest does not let go of it; it may yet do that later.
+        :param place: number of the interface, from 0, in the guest's order.
+        :raises UsageError: when this kind of machine cannot remove one while it runs.
+        :raises DeadlineExceeded: when the guest has not released it; it may still do so later.
         :raises MachineLostError: when the machine is off.
         """
         number = self._cards[place]
@@ -342,7 +342,7 @@ class Machine:
         try:
             self.qmp.execute("device_del", id=nic)
         except QmpError as error:
-            # One that was asked for before may be on its way out, or gone.
+            # A device requested before may be on its way out, or gone.
             if error.kind != "DeviceNotFound" and UNPLUGGING not in error.message:
                 raise self._hot_plug_refused(error) from error
         with self._unplugging:
@@ -363,8 +363,8 @@ class Machine:
         )
 
     def screenshot(self, path: Path) -> None:
-        """Write a PNG of what the guest's screen shows; the machine needs ``display``."""
-        # QEMU can write to no file of ours by its name.
+        """Write a PNG of the guest's screen; the machine needs ``display``."""
+        # QEMU cannot open our files by name.
         with path.open("wb") as stream:
             handed = self.qmp.execute("add-fd", descriptor=stream.fileno())
             number = int(handed["fdset-id"])
@@ -378,14 +378,14 @@ class Machine:
         self.qmp.execute("stop")
 
     def resume(self) -> None:
-        """Let the guest's processors run on."""
+        """Let the guest's processors run again."""
         self.qmp.execute("cont")
 
     def save_state(self, path: Path) -> None:
-        """Write memory and devices to a file; the guest stands still after that.
+        """Write memory and devices to a file; the guest is stopped after that.
 
-        Where the machine was given its :class:`GuestMemory`, that is not in the file.
-        The disk and the UEFI variables belong to it and must be copied before the guest runs on.
+        A :class:`GuestMemory` given to the machine is not in the file. The disk and the UEFI
+        variables belong to the state and must be copied before the guest runs on.
 
         :raises HostError: when the file cannot be written.
         """
@@ -414,12 +414,12 @@ class Machine:
         """Return QEMU's arguments for these character devices.
 
         :param cards: its network interfaces.
-        :param names: what its files are called; by default by their paths.
+        :param names: the names of its files; by default their paths.
         :param memory: see :func:`hotplate.machine.config.command_line`.
         """
         config = self.config
         if names is None:
-            # By hand QEMU finds what is behind the disk in its header.
+            # Started by hand, QEMU finds the backing files in the disk's header.
             names, config = Names(), replace(config, backing=())
         return command_line(
             config,
@@ -433,7 +433,7 @@ class Machine:
         )
 
     def write_script(self) -> Path:
-        """Write ``qemu.sh``, which starts the same machine by hand; returns its path.
+        """Write ``qemu.sh``, which starts the same machine by hand; return its path.
 
         The console is the terminal, the network is closed, and the disks are not written to.
         """
@@ -474,7 +474,7 @@ class Machine:
     # -- inside ----------------------------------------------------------------------------------
 
     def _handed_memory(self, files: HandedFiles, *, restored: bool) -> str:
-        """Return the options of the guest's memory; after a power cut it begins with none."""
+        """Return the options of the guest's memory, which is empty again after a power cut."""
         memory = self.memory
         if memory is None or not (restored or memory.shared):
             return ""
@@ -512,7 +512,7 @@ class Machine:
         elif name == "GUEST_PANICKED":
             self._emit(kinds.GuestPanic(str(data.get("action", ""))))
         elif name == "BLOCK_IO_ERROR":
-            # A guest that cannot write because the host's disk is full is stopped, not informed.
+            # When the host's disk is full, QEMU stops the guest, which sees no error.
             self._emit(
                 kinds.DiskError(
                     full=bool(data.get("nospace")),
@@ -522,7 +522,7 @@ class Machine:
             )
         elif name == "DEVICE_DELETED":
             with self._unplugging:
-                # Its parts have no id, and come with it.
+                # Its parts have no id, and are unplugged with it.
                 self._unplugged.add(str(data.get("device", "")))
                 self._unplugging.notify_all()
         elif name == "MIGRATION":
@@ -531,7 +531,7 @@ class Machine:
                 self._migration.notify_all()
 
     def _on_exit(self, status: int) -> None:
-        # What is still in the monitor's socket comes first: the reason for the end.
+        # Read the rest of the monitor's socket first: it has the reason for the end.
         if self._qmp is not None:
             self._qmp.drain()
         expected = status == 0 or self._reason == "power-cut"
@@ -541,8 +541,8 @@ class Machine:
         self._emit(kinds.MachineExit(status, self._exit.reason, complaint))
 
     def _release(self) -> None:
-        """Forget a QEMU that has ended."""
-        # One may wait for its end, and another bring it about.
+        """Release the resources of a QEMU that has ended."""
+        # A thread that waits for the end and one that causes it may both come here.
         with self._releasing:
             self.console.detach()
             if self._qmp is not None:
@@ -556,7 +556,7 @@ class Machine:
 
     def _close_channels(self) -> None:
         for channel in self._channels.values():
-            # Whoever waits on it is woken by this, and not by closing.
+            # This wakes a thread that waits on the socket; closing does not.
             with contextlib.suppress(OSError):
                 channel.shutdown(socket.SHUT_RDWR)
             channel.close()
@@ -564,7 +564,7 @@ class Machine:
 
 
 def _folded(words: Sequence[str]) -> str:
-    """Return a command for sh, an option with its value on each line."""
+    """Return a command for sh, with each option and its value on a line of its own."""
     text = ""
     for word in words:
         text += (" \\\n    " if word.startswith("-") else " ") + shlex.quote(word)

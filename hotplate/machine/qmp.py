@@ -1,8 +1,8 @@
 """A small client of the QEMU Machine Protocol over an already connected socket.
 
-Source of the format: QEMU's ``docs/interop/qmp-spec.txt``.  The package ``qemu.qmp`` wants an
-event loop of its own and a path to connect to; this is one thread, and a socket that was there
-before QEMU was.
+Source of the format: QEMU's ``docs/interop/qmp-spec.txt``. The package ``qemu.qmp`` needs an event
+loop of its own and a path to connect to; this client uses one thread, and a socket that existed
+before QEMU started.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Qmp:
     """The monitor of one running QEMU.
 
     :param channel: the connected socket; it is closed by :meth:`close`.
-    :param events: where a fault of the reader's is kept.
+    :param events: log for faults of the reader.
     :param on_event: called in the reader thread with the name and the data of each event.
     """
 
@@ -55,7 +55,7 @@ class Qmp:
         self._thread.start()
 
     def negotiate(self, *, seconds: float) -> dict[str, Any]:
-        """Leave the negotiation mode; returns QEMU's version as it tells it.
+        """Leave the negotiation mode; return QEMU's version string.
 
         :raises MachineLostError: when QEMU ended instead of greeting.
         """
@@ -72,9 +72,9 @@ class Qmp:
         descriptor: int | None = None,
         **arguments: object,
     ) -> Any:
-        """Run one command and return what it returns; ``_`` in argument names stands for ``-``.
+        """Run one command and return its result; ``_`` in argument names stands for ``-``.
 
-        :param descriptor: a file descriptor that goes along, for ``getfd``.
+        :param descriptor: a file descriptor to send along, for ``getfd``.
         :raises QmpError: when QEMU refuses.
         :raises MachineLostError: when QEMU has ended.
         :raises HostTooSlow: when it does not answer in time.
@@ -104,7 +104,7 @@ class Qmp:
         try:
             reply = self._replies.get(timeout=deadline.left)
         except queue.Empty:
-            # A late answer must not be taken for the next command's: this monitor is done with.
+            # Close this monitor: a late answer must not be taken for that of the next command.
             self._channel.shutdown(socket.SHUT_RDWR)
             raise HostTooSlow(
                 f"gave up waiting for {deadline.what} after {deadline.seconds:.0f} s"
@@ -129,11 +129,11 @@ class Qmp:
             self._replies.put(None)
 
     def drain(self, *, seconds: float = 5.0) -> None:
-        """Wait until everything that an ended QEMU said has been read."""
+        """Wait until all output of an ended QEMU has been read."""
         self._thread.join(seconds)
 
     def close(self) -> None:
-        """End the connection; QEMU runs on."""
+        """Close the connection; QEMU runs on."""
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
         self._thread.join(5)

@@ -1,7 +1,7 @@
 """The state of a machine in a file: save it, and continue from it.
 
-The state goes through a descriptor that QEMU is handed over its monitor, so that no path is
-quoted and QEMU starts no program.  Source: QEMU's ``docs/devel/migration.rst``.
+The state is passed through a descriptor that QEMU gets over its monitor, so that no path is quoted
+and QEMU starts no program. Source: QEMU's ``docs/devel/migration.rst``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Wait = Callable[[Deadline], str]
 def save(qmp: Qmp, path: Path, wait: Wait, *, apart: bool = False) -> None:
     """Stop the guest and write its memory and devices to ``path``, whole or not at all.
 
-    :param apart: leave out its memory, which is in a file that QEMU shares.
+    :param apart: leave out its memory, which is in a file shared with QEMU.
     :raises HostError: when the file cannot be written.
     """
     qmp.execute("stop")
@@ -50,7 +50,7 @@ def save(qmp: Qmp, path: Path, wait: Wait, *, apart: bool = False) -> None:
 def restore(qmp: Qmp, path: Path, wait: Wait, *, apart: bool = False) -> None:
     """Load a state into a QEMU that was started with ``-incoming defer``, and let it run.
 
-    :param apart: the memory is not in it: QEMU was given that in a file.
+    :param apart: the state has no memory: QEMU got that as a file.
     :raises MachineLostError: when the state does not fit this machine.
     """
     try:

@@ -1,4 +1,4 @@
-"""How late the timers of an emulated machine may be."""
+"""Timer slack of an emulated machine."""
 
 from __future__ import annotations
 
@@ -8,44 +8,46 @@ import re
 import threading
 
 SLACK = 60_000_000
-"""Nanoseconds.  A Debian's kernel asks for 250 ticks a second, each of which costs the emulator
-up to 0.8 ms; with this there are some 25.  A boot takes no longer: it waits for few timers."""
+"""Nanoseconds. Debian's kernel asks for 250 ticks a second, each of which costs the emulator up to
+0.8 ms; this value leaves some 25. A boot takes no longer, as it waits for few timers.
+"""
 
 EXACT = 1
-"""Nanoseconds: what QEMU sets for itself."""
+"""Nanoseconds: QEMU's own setting."""
 
 TIMERS_CHECKED = 2.0
-"""Seconds of the kernel's own clock after which it has checked its timers.  It does so in the first
-half of a second, counts five ticks in some 60 ms, and panics where they do not come."""
+"""Seconds of the kernel's own clock after which it has checked its timers. It does so in the first
+half of a second, counts five ticks in some 60 ms, and panics when they do not come.
+"""
 
 _KERNEL_LINE = re.compile(r"\[ *(\d+\.\d{6})\] ")
-"""What the kernel begins its lines with (printk.time)."""
+"""The prefix of the kernel's lines (printk.time)."""
 
 
 class TimerSlack:
     """Lets the timers of one QEMU be late once its guest's kernel has checked them.
 
-    What ticks cost goes by the clock and not by what a guest does: a fifth of a processor while it
-    works, also when others have the processors most of that time.
+    The cost of ticks depends on time and not on the guest's work: a fifth of a processor while the
+    guest works, also when other processes use the processors most of that time.
 
-    Linux gives this right to who has CAP_SYS_NICE in QEMU's user namespace (``timerslack_ns`` in
-    proc(5)).  Where it refuses, and in a guest whose kernel does not write on the console from its
-    beginning, timers stay exact.
+    Linux requires CAP_SYS_NICE in QEMU's user namespace (``timerslack_ns`` in proc(5)). Where it
+    refuses, and in a guest whose kernel does not write on the console from its beginning, timers
+    stay exact.
 
-    :param pid: of QEMU, whose first thread runs the timers.
+    :param pid: process id of QEMU, whose first thread runs the timers.
     """
 
     def __init__(self, pid: int) -> None:
         self._lock = threading.Lock()
         self._nanoseconds = EXACT
         self._kernel_began = False
-        # Opened once: it never becomes another process's.
+        # Opened once, so that it never becomes another process's.
         self._file = -1
         with contextlib.suppress(OSError):
             self._file = os.open(f"/proc/{pid}/timerslack_ns", os.O_WRONLY | os.O_CLOEXEC)
 
     def read(self, line: str) -> None:
-        """Take a line of the console: it says how long the guest's kernel runs."""
+        """Read a line of the console, whose prefix tells how long the guest's kernel has run."""
         if match := _KERNEL_LINE.match(line):
             with self._lock:
                 if float(match[1]) < TIMERS_CHECKED:
@@ -55,18 +57,18 @@ class TimerSlack:
                     self._set(SLACK)
 
     def reset(self) -> None:
-        """Be exact until the next kernel begins: the last lines of the one before may come late."""
+        """Be exact until the next kernel begins; last lines of the one before may come late."""
         with self._lock:
             self._kernel_began = False
             self._set(EXACT)
 
     def restored(self) -> None:
-        """Let them be late at once: the guest's kernel runs already."""
+        """Be late at once, as the guest's kernel already runs."""
         with self._lock:
             self._set(SLACK)
 
     def close(self) -> None:
-        """Forget QEMU; its timers stay as they are."""
+        """Close the file of QEMU's slack; its timers stay as they are."""
         with self._lock:
             if self._file >= 0:
                 os.close(self._file)

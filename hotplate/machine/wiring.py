@@ -1,6 +1,6 @@
-"""What one machine is connected to: the metadata address and nothing else, or networks.
+"""Connections of one machine: the metadata address and nothing else, or networks.
 
-Two ways for a machine that needs no other machine, chosen by trying (:func:`choose`):
+Two kinds for a machine that needs no other machine, chosen by trying (:func:`choose`):
 
 :class:`Namespace`
     QEMU runs in a network namespace of its own, in which only ``lo`` exists.  QEMU's user-mode
@@ -13,7 +13,7 @@ Two ways for a machine that needs no other machine, chosen by trying (:func:`cho
     For hosts without namespaces for ordinary users: QEMU's ``guestfwd`` starts one ``socat`` for
     each connection, which relays to a unix socket; ``restrict=on`` closes everything else.
 
-And one for machines that reach each other:
+One kind for machines that reach each other:
 
 :class:`Cables`
     Each network interface is a cable into something else that carries its frames, such as a port
@@ -50,16 +50,17 @@ FORWARDED_FROM = 20000
 
 
 class Wiring(ABC):
-    """What one machine is connected to; a context manager.
+    """Connections of one machine; a context manager.
 
     :param ports: the ports at 169.254.169.254 that the guest can reach.
-    :param guest_ports: the guest's ports that :meth:`connect` can reach, usually ssh's.
-    :ivar name: the way it is done, one word.
-    :ivar reason: why this way was chosen, a sentence.
+    :param guest_ports: the guest's ports that :meth:`connect` can reach, usually that of ssh.
+    :ivar name: the kind of wiring, one word.
+    :ivar reason: the reason for this choice, a sentence.
     :ivar listeners: by port, a listening socket on which that machine's connections arrive.
     :ivar keeper: the process that QEMU must be started by.
     :cvar spawns: whether QEMU starts programs for it.
-    :ivar macs: the MAC address of each interface; none where the machine has one, with its own.
+    :ivar macs: the MAC address of each interface; empty for a machine that has a single one with
+    its own.
     """
 
     name = ""
@@ -86,24 +87,24 @@ class Wiring(ABC):
         self.close()
 
     def close(self) -> None:
-        """End the helper process, close the listeners that are still ours, remove the files."""
+        """End the helper process, close the listeners that we still own, remove the files."""
         self.keeper.close()
         for listener in self.listeners.values():
             listener.close()
 
     @property
     def interface_listeners(self) -> list[dict[int, socket.socket]]:
-        """The listeners of each of the machine's interfaces."""
+        """Return the listeners of each of the machine's interfaces."""
         return [self.listeners]
 
     @abstractmethod
     def _open(self) -> None:
-        """Make the listeners; what fails is closed by the caller."""
+        """Make the listeners; on failure the caller closes them."""
 
     def plug(self, mac: str, *, first: int) -> tuple[list[NetworkCard], list[socket.socket]]:  # noqa: ARG002
-        """Return a machine's network interfaces, and the sockets that QEMU is handed for them.
+        """Return a machine's network interfaces, and the sockets for them to hand to QEMU.
 
-        :param mac: that of a machine with one interface.
+        :param mac: the MAC address of a machine with one interface.
         :param first: the number of the first of these sockets in QEMU.
         """
         return [NetworkCard(self.netdev(), mac)], []
@@ -116,10 +117,10 @@ class Wiring(ABC):
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
         """Connect to a port of the guest.
 
-        User-mode networking accepts for the guest: that this succeeds does not say that anything
-        listens there.
+        User-mode networking accepts for the guest: success does not mean that anything listens
+        there.
 
-        :raises HostError: when this way of wiring cannot.
+        :raises HostError: when this kind of wiring has no such connection.
         """
 
 
@@ -168,7 +169,7 @@ class Namespace(Wiring):
 
 
 class Cable(Protocol):
-    """What an interface is plugged into; see :class:`hotplate.network.segment.Port`.
+    """The other end of an interface; see :class:`hotplate.network.segment.Port`.
 
     :ivar listeners: by port, a socket on which connections through this cable arrive.
     """
@@ -177,21 +178,21 @@ class Cable(Protocol):
 
     @property
     def mac(self) -> str:
-        """The MAC address of the interface."""
+        """Return the MAC address of the interface."""
 
     def plug(self) -> socket.socket:
-        """Return the machine's end of a new cable, a datagram socket with a frame a datagram."""
+        """Return the machine's end of a new cable, a datagram socket for frames."""
 
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
         """Connect to a port of the machine."""
 
 
 class Cables(Wiring):
-    """Interfaces that are plugged into something else, which outlives the machine's wiring.
+    """Interfaces plugged into something else, which outlives the machine's wiring.
 
     :param cables: one for each interface, in the guest's order.
-    :param reason: which networks these are, a sentence.
-    :ivar cables: those that are there now; see :meth:`add` and :meth:`remove`.
+    :param reason: names of these networks, a sentence.
+    :ivar cables: the present cables; see :meth:`add` and :meth:`remove`.
     """
 
     name = "networks"
@@ -209,13 +210,13 @@ class Cables(Wiring):
         return tuple(cable.mac for cable in self.cables)
 
     def add(self, cable: Cable) -> None:
-        """Have one more interface, the last, from the machine's next start on."""
+        """Add an interface, after the others, from the machine's next start on."""
         self.cables = (*self.cables, cable)
 
     def remove(self, place: int) -> None:
-        """Have an interface no longer, from the machine's next start on.
+        """Remove an interface from the machine's next start on.
 
-        :param place: which one, from 0.
+        :param place: number of the interface, from 0.
         """
         self.cables = (*self.cables[:place], *self.cables[place + 1 :])
 
@@ -243,22 +244,22 @@ class Cables(Wiring):
         return cards, ends
 
     def netdev(self) -> str:
-        """See :meth:`Wiring.netdev`; what is plugged in nowhere."""
+        """See :meth:`Wiring.netdev`; an unplugged interface."""
         return "user,restrict=on"
 
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
-        """See :meth:`Wiring.connect`; goes through the first cable."""
+        """See :meth:`Wiring.connect`; uses the first cable."""
         if not self.cables:
             raise ConnectionError("the machine is on no network")
         return self.cables[0].connect(port, seconds=seconds)
 
 
 SOCKETS = "hotplate-guestfwd-"
-"""How the directories of its sockets are called; each is held by the harness that made it."""
+"""Name prefix of its socket directories; each is locked by the harness that made it."""
 
 
 class GuestForward(Wiring):
-    """QEMU's guest forwarding to unix sockets through one relay process a connection."""
+    """QEMU's guest forwarding to unix sockets, with one relay process per connection."""
 
     name = "guestfwd"
     spawns = True
@@ -271,7 +272,7 @@ class GuestForward(Wiring):
 
     def _open(self) -> None:
         self._socat = find_tool("socat")
-        # A path of its own: an AF_UNIX address has 108 bytes, and QEMU splits the command.
+        # A short path: an AF_UNIX address has 108 bytes, and QEMU splits the command at spaces.
         base = tempfile.gettempdir()
         if len(base) > 80 or set(base) & set(" ,'\"\\"):
             raise HostError(
@@ -298,9 +299,9 @@ class GuestForward(Wiring):
 
     def netdev(self) -> str:
         """See :meth:`Wiring.netdev`."""
-        # "shut-down" hands the server's end of file on at once, so that the client closes and the
-        # relay ends, and -t lets a client that has said all wait that long for its answer.  QEMU
-        # gives the relay one socket for both directions.  In QEMU's options a comma is doubled.
+        # "shut-down" passes the server's end of file on at once, so that the client closes and the
+        # relay ends; -t is how long a client that has sent everything waits for its answer. QEMU
+        # gives the relay one socket for both directions. In QEMU's options a comma is doubled.
         forwards = "".join(
             f",guestfwd=tcp:{METADATA_ADDRESS}:{port}-cmd:"
             + f"{self._socat} -t 60 FD:0,,shut-down UNIX-CONNECT:{self._path(port)}"
@@ -330,7 +331,7 @@ class GuestForward(Wiring):
 
 
 def _sweep(base: Path) -> None:
-    """Remove the directories of sockets that a harness left which was killed."""
+    """Remove the socket directories of harnesses that were killed."""
     for directory in base.glob(f"{SOCKETS}*"):
         with contextlib.suppress(OSError, locks.InUse):
             if _is_ours(directory.stat().st_uid):
@@ -339,21 +340,21 @@ def _sweep(base: Path) -> None:
 
 
 def _is_ours(user: int) -> bool:
-    """Return True for what belongs to us, or to a user that root runs QEMU as."""
+    """Return True when a file belongs to us, or to a user that root runs QEMU as."""
     return user == os.geteuid() or (os.geteuid() == 0 and FIRST_USER <= user <= LAST_USER)
 
 
 WIRINGS: dict[str, type[Wiring]] = {kind.name: kind for kind in (Namespace, GuestForward)}
-"""The ways of wiring by name, in the order in which they are tried."""
+"""The kinds of wiring by name, in the order in which they are tried."""
 
 
 @contextlib.contextmanager
 def choose(ports: Iterable[int], *, wanted: str = "") -> Iterator[Wiring]:
-    """Open the first wiring that this host can do, as a context manager.
+    """Open the first wiring that works on this host, as a context manager.
 
-    :param ports: the ports at the metadata address that the guest shall reach.
+    :param ports: the ports at the metadata address for the guest to reach.
     :param wanted: a name out of :data:`WIRINGS` to try only that one.
-    :raises HostError: when none works; says why for each.
+    :raises HostError: when none works; the text has the reason for each.
 
     >>> with choose([80]) as wiring:  # doctest: +SKIP
     ...     wiring.listeners[80].accept()
@@ -377,6 +378,6 @@ def choose(ports: Iterable[int], *, wanted: str = "") -> Iterator[Wiring]:
             return
     raise HostError(
         f"no way to wire a guest works on this host: {'; '.join(refused)}",
-        # Either would do; the last one asks least of the host.
+        # Either would help; the last hint demands the least of the host.
         hint=next((each for each in reversed(hints) if each), ""),
     )

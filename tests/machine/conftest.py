@@ -1,4 +1,4 @@
-"""The tiny guest and machines made of it."""
+"""Fixtures for the tiny guest and machines made from it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tiny() -> tiny_guest.TinyGuest:
 
 
 def attached(machine: Machine, seconds: float = BOOT_SECONDS) -> Shell:
-    """A shell in the tiny guest, once it answers."""
+    """Return a shell in the tiny guest, once it answers."""
     shell = Shell(machine.shell_channel, nonce=tiny_guest.NONCE)
     shell.attach(Deadline(seconds, "the tiny guest's shell"))
     return shell
@@ -63,7 +63,7 @@ class Answerer:
 
 @dataclass
 class Made:
-    """What the factory fixture gives."""
+    """A machine from the factory fixture."""
 
     machine: Machine
     wiring: wiring.Wiring
@@ -95,7 +95,7 @@ def make(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> Iterator[Callable[..., M
                 "initrd": tiny.initrd,
                 "append": tiny.append,
                 "memory_mib": 192,
-                # Two emulated processors lock each other up now and then on a busy host.
+                # Two emulated processors sometimes lock each other up on a busy host.
                 "cpus": 1,
             } | options
             machine = Machine(

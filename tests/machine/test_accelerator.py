@@ -1,4 +1,4 @@
-"""The probe really tells an accelerator that works from one that does not, and is remembered."""
+"""The probe tells a working accelerator from a broken one, and its result is cached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QEMU = "qemu-system-x86_64"
 pytestmark = pytest.mark.tool(QEMU)
 
 
-def test_probe_succeeds_on_an_accelerator_that_works() -> None:
+def test_probe_succeeds_on_a_working_accelerator() -> None:
     verdict = accelerator.probe(QEMU, accelerator="tcg", cpu="qemu64")
     assert verdict.works, verdict.seen
 
@@ -37,13 +37,13 @@ def patched(offset: int, code: str) -> bytes:
         pytest.param(patched(0xD5, "b000"), "status 1", id="says something else"),
     ],
 )
-def test_probe_fails_on_what_does_not_do_the_work(rom: bytes, seen: str) -> None:
+def test_probe_fails_when_the_work_is_not_done(rom: bytes, seen: str) -> None:
     verdict = accelerator.probe(QEMU, accelerator="tcg", cpu="qemu64", rom=rom)
     assert not verdict.works
     assert seen in verdict.seen
 
 
-def test_probe_reports_what_qemu_says() -> None:
+def test_probe_reports_the_error_of_qemu() -> None:
     verdict = accelerator.probe(QEMU, accelerator="tcg", cpu="no-such-cpu")
     assert not verdict.works
     assert "no-such-cpu" in verdict.seen
@@ -60,7 +60,7 @@ def test_table_covers_the_code_without_gaps() -> None:
 @pytest.mark.parametrize(
     ("mode", "first", "end"), [("i8086", 0, 0x89), ("i386:x86-64", 0x89, 0xDF)]
 )
-def test_table_says_what_the_bytes_are(tmp_path: Path, mode: str, first: int, end: int) -> None:
+def test_table_matches_the_disassembly(tmp_path: Path, mode: str, first: int, end: int) -> None:
     if shutil.which("objdump") is None:
         pytest.skip("this host has no disassembler: apt-get install binutils")
     (tmp_path / "rom").write_bytes(kvm_probe.rom())
@@ -84,20 +84,20 @@ def test_table_says_what_the_bytes_are(tmp_path: Path, mode: str, first: int, en
             )
 
 
-def test_choice_is_made_and_remembered(tmp_path: Path) -> None:
+def test_choice_is_made_and_cached(tmp_path: Path) -> None:
     cache = tmp_path / "new" / "kvm.json"
     chosen = accelerator.choose(cache=cache.parent)
     assert chosen.name in ("kvm", "tcg")
     assert chosen.reason
     if cache.exists():
         cached = json.loads(cache.read_text())
-        # What is remembered is believed: the verdicts are turned round, and so is the choice.
+        # The cache is trusted: inverted results invert the choice.
         turned = {key: [not works, "turned round"] for key, (works, _) in cached.items()}
         cache.write_text(json.dumps(turned))
         assert accelerator.choose(cache=cache.parent).name != chosen.name
 
 
-def test_damaged_cache_is_no_matter(tmp_path: Path) -> None:
+def test_damaged_cache_is_ignored(tmp_path: Path) -> None:
     cache = tmp_path / "kvm.json"
     cache.write_text('{"half')
     assert accelerator.choose(cache=tmp_path).name in ("kvm", "tcg")
@@ -106,14 +106,14 @@ def test_damaged_cache_is_no_matter(tmp_path: Path) -> None:
     assert accelerator.choose(cache=tmp_path).name in ("kvm", "tcg")
 
 
-def test_another_architecture_is_emulated_and_says_why() -> None:
+def test_another_architecture_is_emulated_with_a_reason() -> None:
     assert accelerator.emulation("x", arch="aarch64").cpu == "cortex-a57"
     reason = accelerator._refusal("riscv64")
     assert reason is not None
     assert "the guest is riscv64" in reason
 
 
-def test_a_kvm_guest_and_one_of_a_good_emulator_have_two_processors() -> None:
+def test_default_is_two_processors_with_a_safe_emulator() -> None:
     ours = accelerator.choose("tcg")
     assert ours.cpus == accelerator.cpus_emulated(accelerator.qemu_version(QEMU))
     assert accelerator.cpus_emulated("8.0.5") == 1
@@ -121,19 +121,19 @@ def test_a_kvm_guest_and_one_of_a_good_emulator_have_two_processors() -> None:
     assert accelerator.cpus_emulated("7.2.22", arch="aarch64") == 2
 
 
-def test_what_an_emulator_keeps_of_translated_code_is_limited() -> None:
-    # QEMU's default of 1,024 MiB is filled by a boot: twice the memory that it needs else.
+def test_cache_of_translated_code_is_limited() -> None:
+    # A boot fills QEMU's default of 1,024 MiB: twice the memory that it needs otherwise.
     options = accelerator.emulation("a test").options
     assert options == ("-accel", "tcg,thread=multi,tb-size=256")
 
 
-def test_wishes() -> None:
+def test_accelerator_asked_for_is_used_or_refused() -> None:
     assert accelerator.choose("tcg").reason == "it was asked for"
     with pytest.raises(HostError, match='"hvf" is not one of'):
         accelerator.choose("hvf")
 
 
-def test_kvm_that_does_not_work_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_broken_kvm_is_refused_with_the_reason(tmp_path: Path) -> None:
     if accelerator.choose(cache=tmp_path).name == "kvm":
         assert accelerator.choose("kvm", cache=tmp_path).name == "kvm"
     else:

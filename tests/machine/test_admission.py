@@ -37,7 +37,7 @@ def ask(directory: Path, mib: int = 500, *, seconds: float = 0.5, **options: obj
     )
 
 
-def test_two_fit_and_the_third_waits_and_says_so(tmp_path: Path) -> None:
+def test_third_machine_waits_with_a_message_when_two_fit(tmp_path: Path) -> None:
     messages: list[str] = []
     with ask(tmp_path), ask(tmp_path):
         assert held(tmp_path) == [500 + OVERHEAD_MIB] * 2
@@ -53,7 +53,7 @@ def test_two_fit_and_the_third_waits_and_says_so(tmp_path: Path) -> None:
     assert held(tmp_path) == []
 
 
-def test_the_third_goes_on_when_one_ends(tmp_path: Path) -> None:
+def test_third_machine_is_admitted_when_one_ends(tmp_path: Path) -> None:
     waits, done = threading.Event(), threading.Event()
 
     def third() -> None:
@@ -70,7 +70,7 @@ def test_the_third_goes_on_when_one_ends(tmp_path: Path) -> None:
     thread.join()
 
 
-def test_one_that_is_behind_another_in_the_queue_says_so_too(tmp_path: Path) -> None:
+def test_machine_behind_another_in_the_queue_has_a_message_too(tmp_path: Path) -> None:
     first, second = threading.Event(), threading.Event()
     messages: list[str] = []
 
@@ -92,12 +92,12 @@ def test_one_that_is_behind_another_in_the_queue_says_so_too(tmp_path: Path) -> 
     assert "come before this one" in messages[1]
 
 
-def test_a_machine_alone_is_always_let_in(tmp_path: Path) -> None:
+def test_machine_alone_is_always_admitted(tmp_path: Path) -> None:
     with ask(tmp_path, BUDGET):
         assert held(tmp_path) == [BUDGET + OVERHEAD_MIB]
 
 
-def test_one_that_the_host_cannot_have_is_refused_and_nobody_waits_behind_it(
+def test_machine_too_large_for_the_host_is_refused_without_blocking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admission, "most_mib", lambda: 500)
@@ -121,13 +121,13 @@ def test_killed_owner_holds_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.mib")) == []
 
 
-def test_unusable_directory(tmp_path: Path) -> None:
+def test_unusable_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="cannot be reserved"), ask(tmp_path / "file"):
         pass
 
 
-def test_the_smaller_of_host_and_container(tmp_path: Path) -> None:
+def test_host_memory_is_the_smaller_of_host_and_container(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:       8388608 kB\nMemFree: 1 kB\n")
     assert host_mib(proc=tmp_path, cgroup=tmp_path) == 8192
     (tmp_path / "memory.max").write_text("max\n")
@@ -137,7 +137,9 @@ def test_the_smaller_of_host_and_container(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "most"), [("0", 9216), ("1", None), ("2", 9216), ("", None)])
-def test_what_linux_lets_one_process_have(tmp_path: Path, mode: str, most: int | None) -> None:
+def test_limit_of_one_process_depends_on_overcommit(
+    tmp_path: Path, mode: str, most: int | None
+) -> None:
     (tmp_path / "meminfo").write_text(
         "MemTotal: 8388608 kB\nMemFree: 1 kB\nSwapTotal: 1048576 kB\n"
     )

@@ -1,4 +1,4 @@
-"""The command line that a configuration makes; what QEMU thinks of it is in test_machine.py."""
+"""The command line made from a configuration; test_machine.py runs QEMU with it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def values(line: list[str], option: str) -> list[str]:
     return [value for name, value in itertools.pairwise(line) if name == option]
 
 
-def test_smbios_says_openstack() -> None:
+def test_smbios_names_openstack() -> None:
     assert values(arguments(), "-smbios") == [
         "type=1,manufacturer=OpenStack Foundation,product=OpenStack Nova,"
         "uuid=6f1ed002-ab39-4e77-8b3b-0c5e9bfc9a5e,serial=6f1ed002-ab39-4e77-8b3b-0c5e9bfc9a5e"
@@ -61,7 +61,7 @@ def test_kernel_is_booted_with_its_command_line() -> None:
     assert "-kernel" not in arguments()
 
 
-def test_each_network_card_has_what_is_behind_it() -> None:
+def test_each_network_card_has_its_backend() -> None:
     macs = ("fa:16:3e:00:00:05", "fa:16:3e:00:00:06")
     options = ("user,ipv6=off", "dgram,local.type=fd,local.str=13")
     cards = [NetworkCard(netdev, mac) for netdev, mac in zip(options, macs, strict=True)]
@@ -75,12 +75,12 @@ def test_each_network_card_has_what_is_behind_it() -> None:
     assert values(line, "-device")[1].endswith(f"id=nic1,netdev=net1,mac={macs[1]},romfile=")
 
 
-def test_machines_own_cpu_wins() -> None:
+def test_cpu_of_the_machine_overrides_the_accelerators() -> None:
     assert values(arguments(cpu="Nehalem"), "-cpu") == ["Nehalem"]
     assert values(arguments(), "-cpu") == ["qemu64"]
 
 
-def test_only_the_disk_is_written() -> None:
+def test_only_the_disk_is_writable() -> None:
     line = arguments(disk=Path("/disk"), config_drive=Path("/drive"))
     disk, drive = values(line, "-drive")
     assert "readonly" not in disk
@@ -96,7 +96,7 @@ def test_every_architecture_has_a_machine(name: str, firmware: Firmware) -> None
     assert "pvpanic" not in " ".join(arguments(arch=name)) or name == "x86_64"
 
 
-def test_unknown_architecture_and_missing_firmware_are_sentences(
+def test_unknown_architecture_and_missing_firmware_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(HostError, match='"vax" is not one of x86_64'):

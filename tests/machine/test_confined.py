@@ -1,4 +1,4 @@
-"""What QEMU may do on the host: next to nothing."""
+"""Confinement of QEMU on the host."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_qemu_is_confined_and_works(make: Make, tmp_path: Path, wanted: str) -> 
     assert int(about["CapEff"], 16) == 0
     opened = [os.readlink(each) for each in Path(f"/proc/{made.machine.pid}/fd").iterdir()]  # noqa: PTH115
     assert str(disk) in opened
-    # What is behind the disk is read, and the disk is written to.
+    # The backing file is read, and the disk is written to.
     assert shell.run("dd if=/dev/vda bs=6 count=1").stdout == b"behind"
     shell.run("echo written | dd of=/dev/vda bs=512 seek=4 conv=fsync,notrunc").check()
     assert shell.run("dd if=/dev/vda bs=512 skip=4 count=1").stdout.startswith(b"written")
@@ -61,7 +61,7 @@ def test_qemu_is_confined_and_works(make: Make, tmp_path: Path, wanted: str) -> 
 
 
 @marked
-def test_a_picture_is_taken_by_a_qemu_that_can_write_to_no_file(make: Make, tmp_path: Path) -> None:
+def test_screenshot_works_with_a_confined_qemu(make: Make, tmp_path: Path) -> None:
     made = make(display=True)
     picture = tmp_path / "screen.png"
     made.machine.screenshot(picture)
@@ -69,7 +69,7 @@ def test_a_picture_is_taken_by_a_qemu_that_can_write_to_no_file(make: Make, tmp_
 
 
 @marked
-def test_a_qemu_without_seccomp_is_started_all_the_same(
+def test_qemu_without_seccomp_is_started_unconfined(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make(start=False)
@@ -78,7 +78,7 @@ def test_a_qemu_without_seccomp_is_started_all_the_same(
 
     def sandbox() -> list[str]:
         tries.append(asked())
-        # As such a QEMU says it, for the tests' own has it.
+        # The error of a QEMU built without seccomp; the one of the tests has it.
         return ["-sandbox support is not enabled in this QEMU binary"] if tries[-1] else []
 
     monkeypatch.setattr(made.machine, "_sandbox", sandbox)
@@ -86,7 +86,7 @@ def test_a_qemu_without_seccomp_is_started_all_the_same(
     assert [bool(each) for each in tries] == [True, False]
 
 
-def test_what_is_behind_a_disk_is_named_link_by_link() -> None:
+def test_backing_files_are_named_one_by_one() -> None:
     assert backing_options([("/dev/fdset/2", "qcow2"), ("/dev/fdset/3", "raw")]) == (
         ",backing.driver=qcow2,backing.file.driver=file,backing.file.filename=/dev/fdset/2"
         ",backing.backing.driver=raw,backing.backing.file.driver=file"
@@ -94,7 +94,7 @@ def test_what_is_behind_a_disk_is_named_link_by_link() -> None:
     )
 
 
-def test_a_kernel_that_only_root_reads_is_handed_over_as_a_copy(tmp_path: Path) -> None:
+def test_kernel_readable_by_root_only_is_handed_over_as_a_copy(tmp_path: Path) -> None:
     secret = tmp_path / "vmlinuz"
     secret.write_bytes(b"kernel")
     secret.chmod(0o600)

@@ -1,4 +1,4 @@
-"""What a guest may do to its console, over a socket pair, which is what it is to QEMU."""
+"""Console output of a guest, over a socket pair in the place of QEMU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 
 class Guest:
-    """The console of a machine that a test plays."""
+    """The console of a machine, with the test as the guest."""
 
     def __init__(self, path: Path) -> None:
         self.events = EventLog()
@@ -45,7 +45,7 @@ def floods(events: EventLog) -> list[str]:
     return [str(each.detail["fault"]) for each in events if each.kind == "flood"]
 
 
-def test_lines_are_in_memory_in_the_file_and_events(guest: Guest):
+def test_lines_are_kept_in_memory_in_the_file_and_as_events(guest: Guest):
     guest.write(b"one\r\n\x1b[1mtwo\x1b[0m\r\nthr")
     guest.console.wait_for("^thr$", Deadline(10, "the prompt"))
     guest.write("ee \u00e4\n".encode())
@@ -56,7 +56,7 @@ def test_lines_are_in_memory_in_the_file_and_events(guest: Guest):
     assert guest.console.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_reader_that_fails_fails_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_failed_reader_fails_the_waiting_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object) -> None:
         raise KeyError("boom")
 
@@ -70,8 +70,8 @@ def test_a_reader_that_fails_fails_who_waits(tmp_path: Path, monkeypatch: pytest
     played.end()
 
 
-def test_a_reset_of_the_terminal_ends_a_line(guest: Guest):
-    """As SeaBIOS hands over to a kernel that is quiet until it panics, and begins itself."""
+def test_terminal_reset_ends_a_line(guest: Guest):
+    """SeaBIOS does so when it hands over to a kernel that is silent until it panics."""
     guest.write(b"\x1bcSeaBIOS\r\nBooting from ROM..\x1b")
     guest.write(b"c[    1.396986] Kernel panic - not syncing: Attempted to kill init!\n")
     guest.end()
@@ -80,7 +80,7 @@ def test_a_reset_of_the_terminal_ends_a_line(guest: Guest):
     assert kernel.startswith("[    1.396986] Kernel panic")
 
 
-def test_a_flood_is_an_event_and_not_memory(guest: Guest):
+def test_flood_is_an_event_and_does_not_fill_memory(guest: Guest):
     guest.write(b"first\n" + b"\n" * (20 * FLOOD_LINES) + b"last\n")
     guest.end()
     assert floods(guest.events) == ["console-flood"]
@@ -91,7 +91,7 @@ def test_a_flood_is_an_event_and_not_memory(guest: Guest):
     assert len(list(guest.events)) < 10_000
 
 
-def test_long_lines_are_a_flood_too_and_are_cut(guest: Guest):
+def test_long_lines_are_cut_and_count_as_a_flood(guest: Guest):
     guest.write(b"x" * (module.FLOOD_BYTES + 2 * LONGEST_LINE))
     guest.end()
     assert floods(guest.events) == ["console-flood"]
@@ -99,7 +99,7 @@ def test_long_lines_are_a_flood_too_and_are_cut(guest: Guest):
     assert sum(len(line) for line in guest.console.lines) < 3 * module.LINE_BYTES
 
 
-def test_the_file_has_the_beginning_and_the_end(guest: Guest):
+def test_file_has_the_beginning_and_the_end(guest: Guest):
     guest.write(b"begin\n" + b"middle\n" * (3 * FILE_BYTES // 7) + b"end\n")
     guest.end()
     size = guest.console.path.stat().st_size
@@ -110,7 +110,7 @@ def test_the_file_has_the_beginning_and_the_end(guest: Guest):
     assert b"... hotplate left out " in whole
 
 
-def test_a_boot_after_many_is_no_flood(tmp_path: Path):
+def test_output_of_many_boots_is_no_flood(tmp_path: Path):
     console = Console(tmp_path / "console.log", events=(events := EventLog()))
     for _ in range(3):
         theirs, ours = socket.socketpair()
@@ -122,7 +122,7 @@ def test_a_boot_after_many_is_no_flood(tmp_path: Path):
     assert console.position == 3 * (FLOOD_LINES // 2)
 
 
-def test_what_is_waited_for_is_given_up_while_lines_come(guest: Guest):
+def test_wait_ends_at_its_deadline_while_lines_come(guest: Guest):
     stop = threading.Event()
 
     def flood() -> None:
@@ -140,13 +140,13 @@ def test_what_is_waited_for_is_given_up_while_lines_come(guest: Guest):
         writer.join()
 
 
-def test_the_last_line_cannot_write_on_the_terminal(guest: Guest):
+def test_last_line_in_an_error_has_no_control_characters(guest: Guest):
     guest.write(b"\x08\x08\x07last \x1b]52;c;ZXZpbA==\x07\xc2\x9b2J\xe2\x80\xaewords")
     with pytest.raises(DeadlineExceeded, match='was "last 2Jwords"'):
         guest.console.wait_for("never", Deadline(0.5, "it"))
 
 
-def test_since_counts_lines_that_are_not_kept_any_more(guest: Guest):
+def test_since_counts_dropped_lines(guest: Guest):
     many = module.FIRST_LINES + 3 * module.LAST_LINES
     guest.write(b"".join(b"%d\n" % number for number in range(many)))
     guest.console.wait_for(f"^{many - 1}$", Deadline(30, "the last number"))

@@ -25,7 +25,7 @@ def digest(memory: GuestMemory) -> str:
 
 
 def saved(make: Make, tmp_path: Path, command: str) -> tuple[Path, Path]:
-    """The devices and the memory of a guest that has run a command."""
+    """Return the devices and the memory of a guest that has run a command."""
     with GuestMemory.empty(MIB) as memory:
         made = make(memory=memory)
         attached(made.machine).run(command).check()
@@ -35,9 +35,9 @@ def saved(make: Make, tmp_path: Path, command: str) -> tuple[Path, Path]:
     return tmp_path / "devices", tmp_path / "memory"
 
 
-def test_memory_that_is_lent_is_never_changed(make: Make, tmp_path: Path) -> None:
+def test_lent_memory_is_never_changed(make: Make, tmp_path: Path) -> None:
     devices, path = saved(make, tmp_path, "echo before >/tmp/mark")
-    # The devices alone: what the guest remembers is not in this file.
+    # The file has the devices alone, without the guest's memory.
     assert devices.stat().st_size < 4 << 20
     assert path.stat().st_mode & 0o777 == devices.stat().st_mode & 0o777 == 0o600
     on_disk = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -54,20 +54,20 @@ def test_memory_that_is_lent_is_never_changed(make: Make, tmp_path: Path) -> Non
             shell.run(f"echo {number} >/tmp/mark; head -c 20000000 /dev/zero >/tmp/more").check()
         assert [shell.run("cat /tmp/mark").text for shell in shells] == ["0", "1"]
         assert digest(lent) == before
-        # A power cut forgets all of it.
+        # A power cut drops all changes.
         guests[0].machine.kill()
         guests[0].machine.start()
         assert attached(guests[0].machine).run("test -e /tmp/mark").rc == 1
     assert hashlib.sha256(path.read_bytes()).hexdigest() == on_disk
 
 
-def test_nobody_can_write_to_what_is_lent(tmp_path: Path) -> None:
+def test_lent_memory_is_not_writable(tmp_path: Path) -> None:
     path = tmp_path / "memory"
     with GuestMemory.empty(1) as memory:
         os.pwrite(memory.descriptor, b"before", 5000)
         memory.save(path)
     with GuestMemory.load(path) as lent:
-        # As QEMU opens it, which is handed a descriptor.
+        # QEMU opens it in this way from the descriptor it is handed.
         again = os.open(f"/proc/self/fd/{lent.descriptor}", os.O_RDWR)
         try:
             for change in (
@@ -82,7 +82,7 @@ def test_nobody_can_write_to_what_is_lent(tmp_path: Path) -> None:
             os.close(again)
 
 
-def test_what_was_never_used_takes_no_place(tmp_path: Path) -> None:
+def test_unused_memory_takes_no_space(tmp_path: Path) -> None:
     path = tmp_path / "memory"
     with GuestMemory.empty(64) as memory:
         os.pwrite(memory.descriptor, b"a", 0)
@@ -95,7 +95,7 @@ def test_what_was_never_used_takes_no_place(tmp_path: Path) -> None:
         assert os.pread(lent.descriptor, 1, (40 << 20) + 7) == b"b"
 
 
-def test_a_memory_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+def test_unreadable_memory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MachineLostError, match="cannot be read"):
         GuestMemory.load(tmp_path / "memory")
 
@@ -116,7 +116,7 @@ def test_memory_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "another machine's"])
-def test_devices_that_do_not_fit_are_reported(make: Make, tmp_path: Path, damage: str) -> None:
+def test_devices_of_another_machine_are_reported(make: Make, tmp_path: Path, damage: str) -> None:
     devices, path = saved(make, tmp_path, "true")
     if damage == "truncated":
         devices.write_bytes(devices.read_bytes()[:10_000])

@@ -1,6 +1,6 @@
-"""A hostile guest, really booted: what it does to its console, its ports and its network.
+"""A hostile guest, really booted: floods of its console, its ports and its network.
 
-Of the tiny guest, which boots in seconds; ``tests/booted`` does the same with a whole image.
+It is the tiny guest, which boots in seconds; ``tests/booted`` does the same with a whole image.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-sys
 
 Make = Callable[..., Made]
 GROWTH = 64 << 20
-"""Bytes: how much the harness may grow, whatever a guest does."""
+"""Bytes: limit of the harness's growth under a hostile guest."""
 
 
 def resident(field: str) -> int:
@@ -43,7 +43,7 @@ def resident(field: str) -> int:
 
 @contextlib.contextmanager
 def bounded(what: str) -> Iterator[None]:
-    """Inside, this process grows by no more than a guest may make it grow."""
+    """Check that this process grows within the limit."""
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
     yield
@@ -56,7 +56,7 @@ def floods(made: Made) -> list[str]:
     return [str(each.detail["fault"]) for each in made.events if each.kind == "flood"]
 
 
-def test_a_console_without_end(make: Make) -> None:
+def test_endless_console_output_is_bounded(make: Make) -> None:
     bad, good = make(name="bad"), make(name="good")
     shells = [attached(made.machine) for made in (bad, good)]
     with bounded("console"):
@@ -69,16 +69,16 @@ def test_a_console_without_end(make: Make) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "hotplate-reply 0 0 99999999999 0", "hotplate-hello"])
-def test_a_shell_port_without_end(make: Make, text: str) -> None:
+def test_endless_shell_output_is_bounded(make: Make, text: str) -> None:
     made = make(name="bad")
     shell = attached(made.machine)
-    # What the guest's shell writes goes to the port.
+    # Output of the guest's shell goes to the port.
     shell._send(f"exec yes '{text}'\n".encode(), Deadline(10, "the shell"))
     with bounded(f"shell port, {text}"), pytest.raises((DeadlineExceeded, MachineLostError)):
         shell.attach(Deadline(10, "the shell"))
 
 
-def test_connections_that_say_nothing(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> None:
+def test_silent_connections_are_bounded(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> None:
     events = EventLog()
     seen: list[str] = []
 

@@ -30,12 +30,12 @@ Make = Callable[..., Made]
 
 
 def ask(shell: Shell, address: str, port: int, *, seconds: int = 4) -> str:
-    """What the guest is told when it asks at an address; "" when it gets nothing."""
+    """Return the answer that the guest gets at an address; "" when it gets none."""
     return shell.run(f"echo ask | timeout {seconds} nc {address} {port}").text
 
 
 class OpenWiring(wiring.Namespace):
-    """A wiring that forgets the namespace: what the real ones must not be like."""
+    """A wiring without the namespace, as a counterexample."""
 
     def _open(self) -> None:
         self.listeners = {}
@@ -46,7 +46,7 @@ class OpenWiring(wiring.Namespace):
 
 @pytest.fixture
 def bystander() -> Iterator[int]:
-    """A server on the host's loopback that has nothing to do with any machine; its port."""
+    """Serve the host's loopback without a relation to any machine; return the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
 
@@ -58,14 +58,12 @@ def bystander() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("wanted", [*wiring.WIRINGS, "open"])
-def test_guest_reaches_what_is_served_and_nothing_else(
-    make: Make, wanted: str, bystander: int
-) -> None:
+def test_guest_reaches_only_the_served_ports(make: Make, wanted: str, bystander: int) -> None:
     made = make(link=OpenWiring([])) if wanted == "open" else make(wanted=wanted)
     shell = attached(made.machine)
     assert shell.run("ip address show dev eth0").text.count("inet 169.254.169.15/24") == 1
     if wanted == "open":
-        # Shows that the question below finds a hole where there is one.
+        # Shows that the check below detects a hole when there is one.
         assert ask(shell, "169.254.169.254", bystander) == f"bystander {bystander}"
         return
     assert ask(shell, "169.254.169.254", 80) == "tiny 80"
@@ -80,18 +78,18 @@ def test_guest_reaches_what_is_served_and_nothing_else(
     for address in (*outside, "192.0.2.1"):
         assert ask(shell, str(address), bystander, seconds=2) == ""
     assert shell.run("timeout 5 nslookup example.org 169.254.169.3").rc != 0
-    # Neither a router that announces IPv6 nor an address from it.
+    # There is neither a router that announces IPv6 nor an address from one.
     assert "scope global" not in shell.run("ip -6 address show dev eth0").text
 
 
-def test_two_machines_at_once_do_not_meet(make: Make) -> None:
+def test_two_machines_at_once_are_isolated(make: Make) -> None:
     one, two = make(name="one"), make(name="two")
     shells = [attached(made.machine) for made in (one, two)]
     assert [ask(shell, "169.254.169.254", 8000) for shell in shells] == ["one 8000", "two 8000"]
     assert (one.answerer.taken, two.answerer.taken) == ([8000], [8000])
 
 
-def test_power_cut_keeps_what_was_synced(make: Make, tmp_path: Path) -> None:
+def test_power_cut_keeps_synced_data(make: Make, tmp_path: Path) -> None:
     disk = tmp_path / "disk.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "64M"], check=True)
     made = make(disk=disk)
@@ -114,7 +112,7 @@ def test_power_cut_keeps_what_was_synced(make: Make, tmp_path: Path) -> None:
     assert kinds == ["power-on", "exit", "power-on"]
 
 
-def test_ends_by_itself_and_by_the_guests_reboot(make: Make) -> None:
+def test_exit_reason_is_the_guests_reboot_or_shutdown(make: Make) -> None:
     made = make(reboot=False)
     attached(made.machine)._send(b"reboot -f\n", Deadline(5, "the shell"))
     end = made.machine.wait(Deadline(30, "the end"))
@@ -128,7 +126,7 @@ def test_ends_by_itself_and_by_the_guests_reboot(make: Make) -> None:
     assert last.server == "tiny"
 
 
-def test_a_reboot_is_an_event_and_the_shell_comes_again(make: Make) -> None:
+def test_reboot_is_an_event_and_the_shell_returns(make: Make) -> None:
     made = make()
     shell = attached(made.machine)
     before = shell.run("cat /proc/sys/kernel/random/boot_id").text
@@ -166,7 +164,7 @@ def test_panic_is_an_event(make: Make) -> None:
     assert made.events.wait(lambda event: event.kind == "panic", seconds=20)
 
 
-def test_killed_by_a_stranger_is_lost(make: Make) -> None:
+def test_machine_killed_by_another_process_is_lost(make: Make) -> None:
     made = make()
     assert made.machine.pid is not None
     os.kill(made.machine.pid, signal.SIGKILL)
@@ -174,7 +172,7 @@ def test_killed_by_a_stranger_is_lost(make: Make) -> None:
     assert (end.status, end.reason) == (-9, "lost")
 
 
-def test_console_is_in_the_file_in_events_and_can_be_typed_on(make: Make) -> None:
+def test_console_is_recorded_and_can_be_typed_on(make: Make) -> None:
     made = make()
     console = made.machine.console
     console.wait_for(r"^/ # $", Deadline(BOOT_SECONDS, "the prompt"))
@@ -193,7 +191,7 @@ def test_console_is_in_the_file_in_events_and_can_be_typed_on(make: Make) -> Non
         console.write("x")
 
 
-def test_link_is_cut_and_mended(make: Make) -> None:
+def test_link_is_cut_and_restored(make: Make) -> None:
     made = make()
     shell = attached(made.machine)
     made.machine.set_link(up=False)
@@ -201,14 +199,14 @@ def test_link_is_cut_and_mended(make: Make) -> None:
     made.machine.set_link(up=True)
 
     def answered(_last_try: bool) -> str | None:
-        # The guest's kernel hears of the link by an interrupt, a moment later.
+        # The guest's kernel gets an interrupt for the link, a moment later.
         return ask(shell, "169.254.169.254", 80, seconds=8) or None
 
     assert retry(answered, Deadline(60, "an answer over the mended link")) == "tiny 80"
 
 
 def config_interrupts(shell: Shell) -> list[str]:
-    """How often each virtio device had something to say of itself: lines of /proc/interrupts."""
+    """Return the configuration interrupts of each virtio device: lines of /proc/interrupts."""
     lines = shell.run("grep virtio.*-config /proc/interrupts").text.splitlines()
     assert lines
     return [" ".join(line.split()) for line in lines]
@@ -239,14 +237,14 @@ def test_state_is_saved_and_continued(make: Make, tmp_path: Path) -> None:
     with pytest.raises(MachineLostError, match="not the one that was started"):
         attached(made.machine, 20)
     assert ask(again, "169.254.169.254", 80) == "tiny 80"
-    # It was not asked to announce itself.
+    # The guest was not asked to announce itself.
     assert config_interrupts(again) == interrupts
     # A clone runs beside it from the same state.
     clone = make(name="clone", start=False)
     clone.machine.start(incoming=state)
     other = attached(clone.machine, 20)
     assert other.run("cat /tmp/mark").text == "before"
-    # And its devices can be reset: with QEMU's announce-rounds=0 it was QEMU that ended then.
+    # Its devices can also be reset: with announce-rounds=0 QEMU ended at that point.
     with pytest.raises(MachineLostError, match="restarted"):
         other.run("reboot -f; sleep 30")
     other.attach(Deadline(BOOT_SECONDS, "the shell after the reboot"))
@@ -254,7 +252,7 @@ def test_state_is_saved_and_continued(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "missing", "other memory"])
-def test_a_state_that_does_not_fit_is_reported(make: Make, tmp_path: Path, damage: str) -> None:
+def test_state_of_another_machine_is_reported(make: Make, tmp_path: Path, damage: str) -> None:
     made = make()
     made.machine.pause()
     state = tmp_path / "state"
@@ -274,7 +272,9 @@ def test_a_state_that_does_not_fit_is_reported(make: Make, tmp_path: Path, damag
 
 
 @pytest.mark.root
-def test_a_full_disk_is_reported_and_the_guest_goes_on(make: Make, tmp_path: Path) -> None:
+def test_full_disk_of_the_host_is_reported_and_the_guest_goes_on(
+    make: Make, tmp_path: Path
+) -> None:
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "none", small], check=True)
@@ -291,7 +291,7 @@ def test_a_full_disk_is_reported_and_the_guest_goes_on(make: Make, tmp_path: Pat
 
 
 @pytest.mark.root
-def test_a_guest_without_space_to_write_is_reported(make: Make, tmp_path: Path) -> None:
+def test_guest_without_space_to_write_is_reported(make: Make, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2M", "none", small], check=True)
@@ -310,7 +310,7 @@ def test_a_guest_without_space_to_write_is_reported(make: Make, tmp_path: Path) 
         subprocess.run(["umount", small], check=True)
 
 
-def test_screenshot(make: Make, tmp_path: Path) -> None:
+def test_screenshot_is_a_png(make: Make, tmp_path: Path) -> None:
     made = make(display=True)
     made.machine.screenshot(tmp_path / "screen.png")
     assert (tmp_path / "screen.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
@@ -339,7 +339,7 @@ class LooseCable:
         raise ConnectionError(port, seconds)
 
 
-def test_a_machine_that_takes_no_interface_while_it_runs_says_so(make: Make) -> None:
+def test_machine_without_hot_plug_refuses_an_interface(make: Make) -> None:
     if not Path("/usr/share/OVMF").exists():
         pytest.skip("this host has no UEFI firmware: apt-get install ovmf")
     made = make(firmware=Firmware.UEFI, memory_mib=320)
@@ -352,7 +352,7 @@ def test_a_machine_that_takes_no_interface_while_it_runs_says_so(make: Make) -> 
 
 
 @pytest.mark.tool("qemu-system-aarch64")
-def test_another_processor(make: Make) -> None:
+def test_guest_of_another_processor_boots(make: Make) -> None:
     if not Path("/usr/share/AAVMF").exists():
         pytest.skip("this host has no UEFI firmware for ARM: apt-get install qemu-efi-aarch64")
     tiny = tiny_guest.make(arch="aarch64")
@@ -366,13 +366,13 @@ def test_another_processor(make: Make) -> None:
     )
     shell = attached(made.machine)
     assert shell.run("uname -m").text == "aarch64"
-    # By that cloud-init knows its data source.
+    # cloud-init detects its data source by this.
     shown = shell.run("cd /sys/class/dmi/id; cat sys_vendor product_uuid").text.split("\n")
     assert shown[:2] == ["OpenStack Foundation", made.machine.config.uuid]
     assert ask(shell, "169.254.169.254", 80) == "tiny 80"
 
 
-def test_smbios_and_config_drive(make: Make, tmp_path: Path) -> None:
+def test_smbios_and_config_drive_are_seen_by_the_guest(make: Make, tmp_path: Path) -> None:
     drive = tmp_path / "config.img"
     drive.write_bytes(b"config-2 data".ljust(1 << 20, b"\0"))
     disk = tmp_path / "disk.raw"
@@ -390,7 +390,7 @@ def test_smbios_and_config_drive(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a, comma and spaces", "x" * 120])
-def test_odd_directories(make: Make, tmp_path: Path, name: str) -> None:
+def test_directory_with_special_characters_works(make: Make, tmp_path: Path, name: str) -> None:
     directory = tmp_path / name
     directory.mkdir()
     disk = directory / "disk.raw"
@@ -399,7 +399,7 @@ def test_odd_directories(make: Make, tmp_path: Path, name: str) -> None:
     assert attached(made.machine).run("cat /sys/block/vda/size").text == "2048"
 
 
-def test_refused_command_line_is_a_sentence(make: Make) -> None:
+def test_refused_command_line_is_an_error_message(make: Make) -> None:
     with pytest.raises(HostError, match=r'could not start the machine "tiny": .*no-such-device'):
         make(extra=("-device", "no-such-device"))
     with pytest.raises(HostError, match=r'"/nowhere/disk\.qcow2" of a machine cannot be opened'):
@@ -407,7 +407,7 @@ def test_refused_command_line_is_a_sentence(make: Make) -> None:
 
 
 def test_script_starts_the_machine_by_hand(make: Make, tmp_path: Path) -> None:
-    # Nothing in a path is taken for an option, and nothing of a path is split.
+    # A path is neither taken for an option nor split.
     disk = tmp_path / "my images -x 'y'" / "disk.qcow2"
     disk.parent.mkdir()
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "1M"], check=True)
@@ -436,7 +436,7 @@ def test_script_starts_the_machine_by_hand(make: Make, tmp_path: Path) -> None:
         process.stdin.flush()
         assert process.wait(20) == 0
         timer.cancel()
-    # Its sockets go with it.
+    # Its sockets are removed with it.
     deadline = Deadline(20, "the directory of the sockets to go")
     retry(lambda _: True if not list(sockets.iterdir()) else None, deadline)
 

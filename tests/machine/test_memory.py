@@ -1,4 +1,4 @@
-"""Servers of a stack for which there is no memory yet: they wait, and nobody waits for them."""
+"""Servers of a stack without memory on the host: they wait, and do not block others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def template(**resources) -> Template:
 
 @pytest.fixture
 def memory(tmp_path, monkeypatch) -> Path:
-    """Where reservations lie on a host that has memory for one machine at a time."""
+    """Directory of the reservations on a host with memory for one machine at a time."""
     monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
     room = (MEMORY_MIB + admission.OVERHEAD_MIB) * 1.5 / admission.SHARE
     monkeypatch.setattr(admission, "host_mib", lambda: int(room))
@@ -50,7 +50,7 @@ def testbed(tmp_path, memory):
 
 @pytest.fixture
 def somebody_elses(memory):
-    """A machine of another process that has all the memory; it ends when this is closed."""
+    """A machine of another process that uses all the memory; it ends when this is closed."""
     with ExitStack() as machine:
         machine.enter_context(
             admission.reserve(MEMORY_MIB, directory=memory, deadline=Deadline(5, "memory"))
@@ -64,7 +64,7 @@ def event(testbed: Testbed, kind: str, *, since: int = 0):
     return first
 
 
-def test_heat_goes_on_while_a_server_waits(somebody_elses, testbed):
+def test_heat_continues_while_a_server_waits(somebody_elses, testbed):
     stack = Stack.create(testbed.cloud, template(one=SERVER))
     waiting = event(testbed, "waiting")
     assert "waiting for memory: 1 machines hold" in waiting.detail["text"]
@@ -72,7 +72,7 @@ def test_heat_goes_on_while_a_server_waits(somebody_elses, testbed):
     value = {"type": "OS::Heat::Value", "properties": {"value": "here"}}
     other = Stack.create(testbed.cloud, template(value=value))
     assert other.wait(seconds=SECONDS).status == "CREATE_COMPLETE"
-    # Its turn has come, and it cannot be started: that is its state, and so the stack's.
+    # It is admitted and cannot be started, which is then its state, and the stack's.
     testbed.image.path.unlink()
     somebody_elses.close()
     with pytest.raises(HostError, match="no disk could be made"):
@@ -82,10 +82,10 @@ def test_heat_goes_on_while_a_server_waits(somebody_elses, testbed):
     assert "no disk could be made" in reason
 
 
-def test_one_that_waits_can_be_deleted(somebody_elses, testbed):
+def test_waiting_server_can_be_deleted(somebody_elses, testbed):
     stack = Stack.create(testbed.cloud, template(one=SERVER))
     waiting = event(testbed, "waiting").server
-    # Not by the stack's deletion: Heat lets what it has begun go on for up to four minutes.
+    # Not by the stack's deletion: Heat lets operations in progress go on for up to four minutes.
     testbed.cloud.servers.delete(waiting)
     assert stack.wait(seconds=SECONDS).status == "CREATE_FAILED"
     assert testbed.compute.fault is None
@@ -93,8 +93,8 @@ def test_one_that_waits_can_be_deleted(somebody_elses, testbed):
     somebody_elses.close()
 
 
-def test_the_end_does_not_wait_for_a_waiting_server(somebody_elses, memory, tmp_path):
-    """The other machine has all the memory until after the end."""
+def test_teardown_does_not_wait_for_a_waiting_server(somebody_elses, memory, tmp_path):
+    """The other machine has all the memory until after the teardown."""
     settings = Settings(memory=MEMORY_MIB, cpus=1, accelerator=AcceleratorChoice.TCG)
     image = Image.open(tiny_disk.make(tmp_path / "disk.raw"))
     with Testbed(image, settings=settings, directory=tmp_path, events=EventLog()) as running:
@@ -104,7 +104,7 @@ def test_the_end_does_not_wait_for_a_waiting_server(somebody_elses, memory, tmp_
     assert [each for each in running.events if each.kind == "power-on"] == []
 
 
-def test_the_parts_of_the_user_data_are_in_the_events(somebody_elses, testbed):
+def test_parts_of_the_user_data_are_in_the_events(somebody_elses, testbed):
     properties = {**SERVER["properties"], "user_data_format": "SOFTWARE_CONFIG"}
     Stack.create(testbed.cloud, template(one={**SERVER, "properties": properties}))
     parts = event(testbed, "user-data").detail["parts"]
@@ -114,14 +114,14 @@ def test_the_parts_of_the_user_data_are_in_the_events(somebody_elses, testbed):
 
 
 @pytest.mark.boots
-def test_the_second_begins_when_the_first_has_gone(testbed):
+def test_second_server_starts_when_the_first_has_gone(testbed):
     stack = Stack.create(testbed.cloud, template(one=SERVER, two=SERVER))
     first = event(testbed, "power-on").server
     waiting = event(testbed, "waiting")
     assert waiting.server != first
     assert testbed.compute.status(first)[0] == "ACTIVE"
     assert testbed.compute.status(waiting.server)[0] == "BUILD"
-    # Heat has seen that the first is up, and does not ask for it again.
+    # Heat has seen that the first is up, and does not poll it again.
     assert testbed.events.wait(_is_up, seconds=SECONDS)
     since = len(testbed.events)
     testbed.compute.delete(first)

@@ -1,4 +1,4 @@
-"""The monitor's client, against a real QEMU that has no guest."""
+"""The monitor's client, against a real QEMU without a guest."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def monitored() -> Iterator[Monitored]:
         qmp.close()
 
 
-def test_commands_answers_and_refusals(monitored: Monitored) -> None:
+def test_commands_return_answers_and_refusals(monitored: Monitored) -> None:
     qmp, events, process = monitored
     assert qmp.negotiate(seconds=30)["qemu"]["major"] >= 5
     assert qmp.execute("query-status")["status"] == "prelaunch"
@@ -56,7 +56,7 @@ def test_commands_answers_and_refusals(monitored: Monitored) -> None:
     assert ("SHUTDOWN", {"guest": False, "reason": "host-qmp-quit"}) in events
 
 
-def test_end_of_qemu_is_a_lost_machine(monitored: Monitored) -> None:
+def test_end_of_qemu_raises_machine_lost(monitored: Monitored) -> None:
     qmp, _, process = monitored
     qmp.negotiate(seconds=30)
     process.kill()
@@ -66,13 +66,13 @@ def test_end_of_qemu_is_a_lost_machine(monitored: Monitored) -> None:
             qmp.execute("query-status")
 
 
-def test_silence_ends_at_the_deadline() -> None:
+def test_missing_answer_raises_at_the_deadline() -> None:
     ours, theirs = socket.socketpair()
     qmp = Qmp(ours, events=EventLog(), on_event=lambda *_: None)
     with theirs:
         with pytest.raises(HostTooSlow, match="QEMU's greeting"):
             qmp.negotiate(seconds=0.2)
-        # A late answer is not taken for another command's.
+        # A late answer is not taken for that of another command.
         with pytest.raises(MachineLostError):
             qmp.execute("query-status")
     qmp.close()

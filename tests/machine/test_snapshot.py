@@ -1,4 +1,4 @@
-"""A machine's state is saved whole or not at all; test_machine saves that of a real QEMU."""
+"""Saving of a state, whole or not at all; test_machine saves that of a real QEMU."""
 
 import os
 
@@ -21,7 +21,7 @@ class PlayedMonitor:
             os.write(descriptor, self.state)
 
 
-def test_state_is_saved_of_a_guest_that_stands_still(tmp_path):
+def test_state_is_saved_of_a_stopped_guest(tmp_path):
     qmp = PlayedMonitor()
     snapshot.save(qmp, tmp_path / "memory", lambda deadline: "completed")
     assert qmp.commands[0] == "stop"
@@ -31,7 +31,7 @@ def test_state_is_saved_of_a_guest_that_stands_still(tmp_path):
 
 
 @pytest.mark.parametrize(("state", "status"), [(b"state", "failed"), (b"", "completed")])
-def test_half_a_state_is_none(tmp_path, state, status):
+def test_incomplete_state_is_removed(tmp_path, state, status):
     with pytest.raises(HostError, match="could not be written"):
         snapshot.save(PlayedMonitor(state), tmp_path / "memory", lambda deadline: status)
     assert list(tmp_path.iterdir()) == []
@@ -52,6 +52,6 @@ def test_state_of_another_machine_is_refused(tmp_path):
     assert "cont" not in qmp.commands
 
 
-def test_a_state_that_is_gone_is_reported(tmp_path):
+def test_missing_state_is_reported(tmp_path):
     with pytest.raises(MachineLostError, match="cannot be read"):
         snapshot.restore(PlayedMonitor(), tmp_path / "memory", lambda deadline: "completed")

@@ -1,4 +1,4 @@
-"""How late QEMU's timers may be, on a process that stands in for QEMU; test_machine.py has QEMU."""
+"""Timer slack of QEMU, on a stub process; test_machine.py has QEMU."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from hotplate.machine.timers import EXACT, SLACK, TimerSlack
 
-# For users Linux allows it where QEMU is in a user namespace of theirs.
+# Linux allows it to ordinary users when QEMU is in a user namespace of theirs.
 pytestmark = pytest.mark.root
 
 BEGINNING = "[    0.000000] Linux version 6.12.48+deb13-cloud-amd64"
 LATER = "[    2.584767] tsc: Refined TSC clocksource calibration: 2596.148 MHz"
 DEFAULT = 50_000
-"""Nanoseconds: Linux's own, from timer_slack of prctl(2)."""
+"""Nanoseconds: Linux's default, from timer_slack of prctl(2)."""
 
 
 def slack_of(process: subprocess.Popen[bytes]) -> int:
@@ -44,33 +44,33 @@ def timers(process: subprocess.Popen[bytes]) -> Iterator[TimerSlack]:
         "[    1.999999] NET: Registered PF_INET protocol family",
         "[  OK  ] Reached target basic.target - Basic System.",
         "Begin: Running /scripts/init-premount ... done.",
-        # Of a kernel whose beginning was not seen: the next one's would not be seen either.
+        # A kernel whose first lines were missed: those of the next could be missed too.
         LATER,
         "[12345.678] not a kernel's",
         "",
     ],
 )
-def test_before_the_kernel_has_checked_its_timers_they_stay_exact(
+def test_timers_stay_exact_until_the_kernel_has_checked_them(
     process: subprocess.Popen[bytes], timers: TimerSlack, line: str
 ) -> None:
     timers.read(line)
     assert slack_of(process) == DEFAULT
 
 
-def test_they_may_be_late_until_another_kernel_begins(
+def test_timers_may_be_late_until_another_kernel_begins(
     process: subprocess.Popen[bytes], timers: TimerSlack
 ) -> None:
     timers.read(BEGINNING)
     timers.read(LATER)
     assert slack_of(process) == SLACK
-    # By kexec: QEMU knows nothing of it.
+    # Started by kexec, without QEMU's knowledge.
     timers.read(BEGINNING)
     assert slack_of(process) == EXACT
     timers.read("[12345.678901] random: crng init done")
     assert slack_of(process) == SLACK
 
 
-def test_the_last_line_before_a_reset_may_come_after_it(
+def test_last_line_before_a_reset_may_arrive_after_it(
     process: subprocess.Popen[bytes], timers: TimerSlack
 ) -> None:
     timers.read(BEGINNING)
@@ -80,15 +80,13 @@ def test_the_last_line_before_a_reset_may_come_after_it(
     assert slack_of(process) == EXACT
 
 
-def test_after_its_end_nothing_is_written(
-    process: subprocess.Popen[bytes], timers: TimerSlack
-) -> None:
+def test_closed_slack_writes_nothing(process: subprocess.Popen[bytes], timers: TimerSlack) -> None:
     timers.close()
     timers.restored()
     assert slack_of(process) == DEFAULT
 
 
-def test_a_process_that_has_gone_is_no_error(process: subprocess.Popen[bytes]) -> None:
+def test_missing_process_is_no_error(process: subprocess.Popen[bytes]) -> None:
     timers = TimerSlack(process.pid)
     process.kill()
     process.wait()

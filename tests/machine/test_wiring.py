@@ -1,4 +1,4 @@
-"""Wirings without a guest: chosen by trying, closed, and apart from each other."""
+"""Wirings without a guest: chosen by trying, closed, and isolated from each other."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def run(*before: str) -> str:
     ).stdout
 
 
-def test_namespace_is_taken_where_it_can_be() -> None:
+def test_namespace_is_chosen_when_it_works() -> None:
     assert run().startswith("namespace | ")
 
 
 @pytest.mark.root
-def test_ordinary_user_gets_a_namespace_too() -> None:
+def test_ordinary_user_gets_a_namespace() -> None:
     system = "/usr/bin/python3"
     version = subprocess.run(
         [system, "-c", "import sys; print(sys.version_info >= (3, 11))"],
@@ -47,7 +47,7 @@ def test_ordinary_user_gets_a_namespace_too() -> None:
     if version.strip() != "True":
         pytest.skip(f"{system} is older than the harness's oldest Python")
     with tempfile.TemporaryDirectory() as name:
-        # A place that this user may read, unlike perhaps this checkout and this Python.
+        # This user can read it, unlike perhaps this checkout and this Python.
         directory = Path(name)
         directory.chmod(0o755)
         shutil.copytree(Path(hotplate.__file__).parent, directory / "hotplate")
@@ -61,7 +61,7 @@ def test_ordinary_user_gets_a_namespace_too() -> None:
 
 
 @pytest.mark.tool("socat")
-def test_without_namespaces_it_is_guestfwd_and_says_why() -> None:
+def test_guestfwd_is_chosen_with_a_reason_without_namespaces() -> None:
     shown = run(
         "unshare", "-Ur", "sh", "-c", 'echo 0 >/proc/sys/user/max_net_namespaces; exec "$@"', "sh"
     )
@@ -92,8 +92,8 @@ def test_guestfwd_leaves_no_files() -> None:
 
 
 @pytest.mark.tool("socat")
-def test_what_a_killed_harness_left_goes_with_the_next(tmp_path, monkeypatch) -> None:
-    """SIGKILL lets nobody clean up; one that lives keeps its sockets."""
+def test_files_of_a_killed_harness_are_removed_by_the_next(tmp_path, monkeypatch) -> None:
+    """After SIGKILL nothing is cleaned up; a live harness keeps its sockets."""
     monkeypatch.setattr(wiring.tempfile, "tempdir", str(tmp_path))
     left = tmp_path / f"{wiring.SOCKETS}left"
     left.mkdir(mode=0o700)
@@ -105,7 +105,7 @@ def test_what_a_killed_harness_left_goes_with_the_next(tmp_path, monkeypatch) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_connecting_to_nothing_is_a_connection_error() -> None:
+def test_connection_to_a_closed_port_is_a_connection_error() -> None:
     with (
         wiring.choose([80], wanted="namespace") as link,
         pytest.raises(ConnectionError, match="port 22"),
@@ -113,12 +113,12 @@ def test_connecting_to_nothing_is_a_connection_error() -> None:
         link.connect(22)
 
 
-def test_unknown_wiring() -> None:
+def test_unknown_wiring_is_refused() -> None:
     with pytest.raises(HostError, match="no way to wire"), wiring.choose([80], wanted="carrier"):
         pass
 
 
-def test_a_temporary_directory_with_a_space_is_named_with_what_helps(tmp_path, monkeypatch) -> None:
+def test_temporary_directory_with_a_space_is_refused_with_a_hint(tmp_path, monkeypatch) -> None:
     directory = tmp_path / "a b"
     directory.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(directory))

@@ -1,8 +1,8 @@
 """A guest that boots in seconds under TCG: the distribution's cloud kernel and a static busybox.
 
 Both come from the host's own package sources, for another processor as well; they are kept in a
-cache directory.  The guest's
-init brings up the disk, the networks by DHCP, and the shell channel, and then says so.
+cache directory. The guest's init brings up the disk, the networks by DHCP, and the shell channel,
+and then reports it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MODULES = (
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 CONSOLE = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
 BUILD = "8"
-"""Raised when what is put into the initramfs changes."""
+"""Raised when the contents of the initramfs change."""
 
 NOT_FOLLOWED = ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
 
@@ -94,8 +94,8 @@ class TinyGuest:
 def make(*, ways_in: bool = False, arch: str = "x86_64") -> TinyGuest:
     """Return the guest, made when the cache has none.
 
-    :param ways_in: with an ssh server; starts a little later.
-    :param arch: its processor, as QEMU calls it; with ``ways_in`` the host's.
+    :param ways_in: with an ssh server, which starts a little later.
+    :param arch: its processor, in QEMU's spelling; with ``ways_in`` the host's.
     :raises subprocess.CalledProcessError: when a package cannot be fetched.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hotplate-tests"
@@ -115,7 +115,7 @@ def make(*, ways_in: bool = False, arch: str = "x86_64") -> TinyGuest:
 
 
 def foreign(work: Path, arch: str) -> list[str]:
-    """Options for apt with which it knows the packages for that processor; none for the host's."""
+    """Return apt's options for packages of that processor; none for the host's."""
     if platform.machine() == arch:
         return []
     for name in ("lists/partial", "cache/archives/partial"):
@@ -134,7 +134,7 @@ def foreign(work: Path, arch: str) -> list[str]:
 
 
 def depends(*packages: str, recurse: bool, apt: Sequence[str] = ()) -> list[str]:
-    """Return the packages that apt says these depend on."""
+    """Return the dependencies of these packages, as reported by apt."""
     options = [*apt, *(f"--no-{kind}" for kind in NOT_FOLLOWED), *["--recurse"] * recurse]
     shown = subprocess.run(
         ["apt-cache", "depends", *options, *packages], check=True, capture_output=True, text=True
@@ -189,7 +189,7 @@ def build(work: Path, target: Path, *, ways_in: bool, arch: str) -> None:
 
 
 def resolve(modules: Path, wanted: tuple[str, ...]) -> list[Path]:
-    """Return the modules and what they depend on, in the order in which they are loaded."""
+    """Return the modules and their dependencies, in the order in which they are loaded."""
     files = {path.name.split(".ko")[0].replace("-", "_"): path for path in modules.rglob("*.ko*")}
     order: list[Path] = []
 
@@ -209,7 +209,7 @@ def resolve(modules: Path, wanted: tuple[str, ...]) -> list[Path]:
 
 
 def cpio(root: Path) -> bytes:
-    """Return a directory as a cpio archive in the "newc" format that the kernel unpacks."""
+    """Return a directory as a cpio archive in the "newc" format of the kernel."""
     parts = []
 
     def entry(name: str, mode: int, data: bytes, number: int) -> None:
