@@ -1,5 +1,4 @@
-"""Ways into a running guest: the shell channel, ssh; testinfra on top.
+"""Connections to a running guest: the shell channel, ssh; testinfra on top.
 
-All are a :class:`~hotplate.guest.base.Guest`, made on a connected socket; this room does not know
-where that comes from.
+All are a :class:`~hotplate.guest.base.Guest` on a connected socket, which the caller provides.
 """

@@ -1,4 +1,4 @@
-"""What every way into a guest can do."""
+"""The interface of every connection to a guest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hotplate.errors import MachineLostError, SubjectError
 COMMAND_SECONDS = 60.0
 
 OUTPUT_BYTES = 16 << 20
-"""The most that a command may write to its standard output and error together."""
+"""Limit of a command's standard output and error together."""
 
 FILE_BYTES = 1 << 30
 """The largest file that :meth:`Guest.copy_out` takes."""
@@ -21,15 +21,15 @@ FILE_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class CommandResult:
-    r"""What a command in the guest did.
+    r"""Result of a command in the guest.
 
     >>> result = CommandResult("echo hello", rc=0, stdout=b"hello\n", stderr=b"")
     >>> result.rc, result.text
     (0, 'hello')
 
-    :param command: as shell text.
+    :param command: the command, as shell text.
     :param rc: its exit status; 128 + n when signal n ended it.
-    :param stdout: and ``stderr``: what it wrote, as bytes.
+    :param stdout: and ``stderr``: its output, as bytes.
     """
 
     command: str
@@ -39,11 +39,11 @@ class CommandResult:
 
     @property
     def text(self) -> str:
-        """The standard output as text, without the last line's end."""
+        """Return the standard output as text, without the end of the last line."""
         return self.stdout.decode(errors="replace").rstrip("\n")
 
     def check(self) -> CommandResult:
-        r"""Return this result.
+        r"""Return this result when the command succeeded.
 
         >>> CommandResult("true", rc=0, stdout=b"", stderr=b"").check().text
         ''
@@ -59,7 +59,7 @@ class CommandResult:
 
 
 class CommandError(SubjectError):
-    """A command in the guest that should have succeeded did not.
+    """A command in the guest failed that should have succeeded.
 
     :ivar result: the :class:`CommandResult`.
     """
@@ -71,15 +71,15 @@ class CommandError(SubjectError):
 
 
 class GuestGoneError(MachineLostError):
-    """The guest's end of this way in went away, as it does at a reboot; attach again."""
+    """The guest's end of this connection went away, as it does at a reboot; attach again."""
 
 
 class GuestReplyError(GuestGoneError):
-    """The guest answered with what is no answer, or with more than is taken."""
+    """The guest's answer was malformed or too long."""
 
 
 class Guest(Protocol):
-    """A way to run commands as root and to copy files; one caller at a time waits.
+    """A connection that runs commands as root and copies files, for one caller at a time.
 
     >>> guest.run("uname -r").text  # doctest: +SKIP
     '6.1.0-28-cloud-amd64'
@@ -92,7 +92,7 @@ class Guest(Protocol):
     ) -> CommandResult:
         """Run a command with the guest's ``/bin/sh``.
 
-        :param command: a shell command, or words that are quoted for it.
+        :param command: a shell command, or words to be quoted for the shell.
         :param timeout: seconds; after that the command is killed in the guest.
         :raises DeadlineExceeded: when it took longer.
         :raises GuestGoneError: when the guest went away meanwhile, or wrote more than
@@ -116,7 +116,7 @@ class Guest(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the way in up; the guest runs on."""
+        """Close the connection; the guest runs on."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""What a test says to a guest: the words of the NixOS test driver, on any way in.
+"""Words of the NixOS test driver, for tests over any connection to a guest.
 
-Their meaning is that of its ``Machine`` class (nixos/lib/test-driver): ``succeed`` and ``fail``
-return what the commands printed, a ``wait_...`` ends with an error that quotes the last try.
+They mean the same as in its ``Machine`` class (nixos/lib/test-driver): ``succeed`` and ``fail``
+return the commands' output, a ``wait_...`` ends with an error that quotes the last try.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from hotplate.timing.deadline import GuestDeadline
 from hotplate.timing.deadline import retry as retry_until
 
 WAIT_SECONDS = 120.0
-"""How long a ``wait_...`` takes at most, on a host that is not slow."""
+"""Default limit of a ``wait_...``, on a host of normal speed."""
 
 EVERY_SECONDS = 0.5
-"""Between two tries in a guest, each of which is a command of some 10 ms."""
+"""Pause between two tries in a guest, each of which is a command of some 10 ms."""
 
 LONGEST_QUOTE = 400
 
 
 class ExpectationError(SubjectError):
-    """What a test waited for in a guest did not come true; says what the last try showed."""
+    """A test's wait for a guest ended without success; the text shows the last try."""
 
 
 class Driver(Protocol):
-    """The words; who has them provides :meth:`run`.
+    """The words; a class that inherits them provides :meth:`run`.
 
     A command is text for the guest's ``/bin/sh``, or a list of words that are quoted for it.
-    Seconds are those of a host that is not slow; on a slow one they count as many times as it is
-    slower (:class:`~hotplate.timing.deadline.GuestDeadline`).
+    Seconds are those of a host of normal speed; on a slow one they are stretched
+    (:class:`~hotplate.timing.deadline.GuestDeadline`).
     """
 
     @abstractmethod
@@ -47,19 +47,19 @@ class Driver(Protocol):
     def execute(
         self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
     ) -> tuple[int, str]:
-        """Run a command and return its exit status and what it printed on stdout.
+        """Run a command and return its exit status and its standard output.
 
         >>> server.execute("echo hello; exit 3")
         (3, 'hello')
 
-        :param timeout: seconds, after which it is killed in the guest.
+        :param timeout: seconds, after which the command is killed in the guest.
         :raises DeadlineExceeded: when it took longer.
         """
         result = self.run(command, timeout=timeout)
         return result.rc, result.text
 
     def succeed(self, *commands: str | Sequence[str], timeout: float = COMMAND_SECONDS) -> str:
-        """Run commands, each of which must end with 0, and return what they printed on stdout.
+        """Run commands, each of which must exit with 0, and return their standard output.
 
         >>> server.succeed("test -d /etc", "cat /proc/sys/kernel/ostype")
         'Linux'
@@ -69,12 +69,12 @@ class Driver(Protocol):
         return "".join(self.run(each, timeout=timeout).check().text for each in commands)
 
     def fail(self, *commands: str | Sequence[str], timeout: float = COMMAND_SECONDS) -> str:
-        """Run commands, none of which may end with 0, and return what they printed on stdout.
+        """Run commands, all of which must fail, and return their standard output.
 
         >>> server.fail("test -e /no/such/file")
         ''
 
-        :raises ExpectationError: for the first that ends with 0.
+        :raises ExpectationError: for the first that exits with 0.
         """
         printed = ""
         for each in commands:
@@ -94,8 +94,8 @@ class Driver(Protocol):
         >>> server.retry(lambda last_try: server.execute("true")[0] == 0, "a command")
 
         :param attempt: gets True at the last call, so that it can raise with the details.
-        :param what: what is waited for, as it reads after "waiting for".
-        :param seconds: at most.
+        :param what: the awaited event, as it reads after "waiting for".
+        :param seconds: the limit.
         :raises DeadlineExceeded: when the last call returned False too.
         """
         deadline = GuestDeadline(seconds, what)
@@ -104,7 +104,7 @@ class Driver(Protocol):
     def wait_until_succeeds(
         self, command: str | Sequence[str], *, seconds: float = WAIT_SECONDS
     ) -> str:
-        """Run a command again and again until it ends with 0; return what it printed on stdout.
+        """Repeat a command until it exits with 0; return its standard output.
 
         >>> server.wait_until_succeeds("echo ready")
         'ready'
@@ -116,12 +116,12 @@ class Driver(Protocol):
     def wait_until_fails(
         self, command: str | Sequence[str], *, seconds: float = WAIT_SECONDS
     ) -> str:
-        """Run a command again and again until it fails; return what it printed on stdout.
+        """Repeat a command until it fails; return its standard output.
 
         >>> server.wait_until_fails("test -e /run/reboot-required")
         ''
 
-        :raises ExpectationError: when it still ends with 0 after ``seconds``.
+        :raises ExpectationError: when it still exits with 0 after ``seconds``.
         """
 
         def error(result: CommandResult) -> ExpectationError:
@@ -132,11 +132,11 @@ class Driver(Protocol):
         return self._until(command, seconds, lambda result: result.rc != 0, error).text
 
     def wait_for_file(self, path: str, *, seconds: float = WAIT_SECONDS) -> None:
-        """Wait until a file, or anything else of that name, is there.
+        """Wait until a path exists, as a file or of any other type.
 
         >>> server.wait_for_file("/etc/os-release")
 
-        :raises ExpectationError: when it is not after ``seconds``.
+        :raises ExpectationError: when it does not after ``seconds``.
         """
 
         def error(_result: CommandResult) -> ExpectationError:
@@ -145,7 +145,7 @@ class Driver(Protocol):
         self._until(["test", "-e", path], seconds, lambda result: result.rc == 0, error)
 
     def wait_for_unit(self, unit: str, *, seconds: float = WAIT_SECONDS) -> None:
-        """Wait until a unit of systemd's is active.
+        """Wait until a systemd unit is active.
 
         >>> server.wait_for_unit("os-collect-config.service")
 
@@ -200,7 +200,7 @@ class Driver(Protocol):
         content: Callable[[CommandResult], bool],
         error: Callable[[CommandResult], SubjectError],
     ) -> CommandResult:
-        """Run a command until its result is as wanted; the last try's result makes the error."""
+        """Run a command until its result is accepted; make the error from the last result."""
 
         def attempt(last_try: bool) -> CommandResult | None:
             result = self.run(command)

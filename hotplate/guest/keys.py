@@ -1,10 +1,10 @@
-"""Key pairs that guests let in."""
+"""Key pairs for access to guests."""
 
 from __future__ import annotations
 
 
 def new_key() -> str:
-    """Return a new private key, as OpenSSH has it in a file."""
+    """Return a new private key in the format of an OpenSSH file."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ed25519
 

@@ -1,11 +1,11 @@
 """A root shell over a virtio port, for guests without ssh or a network.
 
-The metadata service's vendor data makes the guest start it (:func:`vendor_data`), which
-is the only thing about the guest that differs from a real cloud; nothing in the image is changed.
+The metadata service's vendor data makes the guest start it (:func:`vendor_data`), which is the
+only difference of the guest from one in a real cloud; the image is unchanged.
 
-The guest's end is a plain ``sh`` that reads commands from the port ``org.hotplate.shell``.  For
-every command it is sent a line that runs it with its output in files, and then answers with one
-header line and the bytes of both::
+The guest's end is a plain ``sh`` that reads commands from the port ``org.hotplate.shell``. For
+each command it gets a line that runs it with its output in files, and answers with one header line
+and the bytes of both::
 
     (an empty line) hotplate-reply TOKEN STATUS STDOUT-BYTES STDERR-BYTES
 """
@@ -44,15 +44,15 @@ OFF = "the machine is off: nothing answers its shell"
 CHUNK = 48 * 1024
 FILE_CHUNK = 8 << 20
 LONGEST_LINE = 4096
-"""Bytes; a reply's header has less than a hundred."""
+"""Bytes; the header of a reply has less than a hundred."""
 GRACE_SECONDS = 30.0
-"""How much longer than a command's own time limit the answer may take."""
+"""Seconds that the answer may take in addition to the command's own time limit."""
 
 
 def guest_program(nonce: str) -> str:
-    """Return the program that the guest runs, as root, as long as it is up.
+    """Return the program that the guest runs as root while it is up.
 
-    :param nonce: proves later on that the guest which answers is the one that was given it.
+    :param nonce: identifies the guest that was given it.
     """
     return f"""\
 umask 077
@@ -73,7 +73,7 @@ exit 1
 
 
 def vendor_data(nonce: str) -> str:
-    """Return the text that the metadata service gives as vendor data, under ``cloud-init``.
+    """Return the text of the vendor data, which the metadata service serves under ``cloud-init``.
 
     A boothook: cloud-init runs it at every boot, as soon as it has the metadata, and unlike a
     ``bootcmd`` it is not replaced by one in the user data.
@@ -81,7 +81,7 @@ def vendor_data(nonce: str) -> str:
     :param nonce: see :func:`guest_program`.
     """
     program = base64.b64encode(guest_program(nonce).encode()).decode()
-    # The program is in a file: on a command line every user of the guest could read the nonce.
+    # The program is in a file: every user of the guest could read a nonce on a command line.
     return f"""\
 #cloud-boothook
 #!/bin/sh
@@ -98,10 +98,10 @@ exec systemd-run --quiet --collect --unit={UNIT} --property=Restart=always \\
 class Shell:
     """The harness's end of the channel; a :class:`~hotplate.guest.base.Guest`.
 
-    :param channel: a connected stream socket; stays the caller's.
-    :param nonce: what :func:`vendor_data` was made with.
-    :param at_boot: another nonce that the guest may have: the one that it gets at each boot, when
-        it was given a new one since.
+    :param channel: a connected stream socket, owned by the caller.
+    :param nonce: the nonce given to :func:`vendor_data`.
+    :param at_boot: an alternative nonce: a guest that was given a new one returns to this at its
+        next boot.
     """
 
     name = "shell"
@@ -112,12 +112,13 @@ class Shell:
         self._lock = threading.Lock()
 
     def attach(self, deadline: Deadline) -> None:
-        """Wait until the guest's shell answers, and check that it is the right guest's.
+        """Wait until the guest's shell answers, and check that it is the right guest.
 
         :raises DeadlineExceeded: when nothing answers in time.
         :raises MachineLostError: when another guest answers, or the machine is off.
         """
-        # In the shell itself, as below: an emulated guest takes longest to start programs.
+        # Use the shell itself, as below: starting programs is the slowest part of an emulated
+        # guest.
         ask = (
             f"nonce=; IFS= read -r nonce <{DIRECTORY}/nonce; "
             f'printf "\\n{REPLY} %s 0 %s 0\\n%s" {{token}} ${{#nonce}} "$nonce"'
@@ -128,7 +129,7 @@ class Shell:
             except GuestReplyError:
                 raise
             except GuestGoneError:
-                # The shell said hello: what was asked before that may be lost, so ask again.
+                # The shell has just started: an earlier request may be lost, so ask again.
                 continue
             if nonce.decode(errors="replace") not in self._nonces:
                 raise MachineLostError(
@@ -153,7 +154,7 @@ class Shell:
     ) -> CommandResult:
         """See :meth:`hotplate.guest.base.Guest.run`.
 
-        :param stdin: what the command reads on its standard input.
+        :param stdin: standard input of the command.
         """
         text = shell_text(command)
         given, remove = "/dev/null", ""
@@ -164,8 +165,8 @@ class Shell:
         limit = Deadline(timeout, f'the command "{text}" in the guest')
         deadline = Deadline(timeout + GRACE_SECONDS, limit.what)
         out, err = f"{DIRECTORY}/out", f"{DIRECTORY}/err"
-        # The shell itself sees whether there is output: an emulated guest takes longest to start
-        # programs, and most commands print nothing, or only on one of the two.
+        # The shell itself checks for output: starting programs is the slowest part of an emulated
+        # guest, and most commands print nothing, or only on one of the two.
         sizes = f"[ ! -s {out} ] || out=$(wc -c <{out}); [ ! -s {err} ] || err=$(wc -c <{err})"
         status, stdout, stderr = self._exchange(
             f"cd /; timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)} "
@@ -201,7 +202,8 @@ class Shell:
         quoted = shlex.quote(source)
         parts: list[bytes] = []
         while True:
-            # Counted from 1; by a redirection, so that what cannot be opened is an error at once.
+            # Counted from 1; with a redirection, so that a file that cannot be opened is an error
+            # at once.
             start = sum(map(len, parts)) + 1
             command = f"exec <{quoted} || exit 1; tail -c +{start} | head -c {FILE_CHUNK}"
             parts.append(self.run(command).check().stdout)
@@ -214,7 +216,7 @@ class Shell:
 
     def set_time(self, seconds: float) -> None:
         """See :meth:`hotplate.guest.base.Guest.set_time`."""
-        # busybox's date knows no fractions.
+        # busybox's date does not support fractions.
         self._do(
             f"{{ date -u -s @{seconds:.3f} || date -u -s @{seconds:.0f}; }} >/dev/null 2>&1",
             what="the time to be set",
@@ -226,7 +228,7 @@ class Shell:
     # -- the wire --------------------------------------------------------------------------------
 
     def _do(self, commands: str, *, what: str) -> None:
-        """Run commands in the guest's shell itself, which are to print nothing.
+        """Run commands without output in the guest's shell itself.
 
         :raises CommandError: when the last one fails.
         """
@@ -238,7 +240,7 @@ class Shell:
             raise CommandError(CommandResult(commands, status, b"", b""))
 
     def _exchange(self, line: str, deadline: Deadline) -> tuple[int, bytes, bytes]:
-        """Send one line, in which ``{token}`` is replaced, and take its reply.
+        """Send one line with ``{token}`` replaced, and receive its reply.
 
         :raises GuestGoneError: when the guest's shell was restarted meanwhile.
         """

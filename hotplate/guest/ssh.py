@@ -32,13 +32,13 @@ GRACE_SECONDS = 30.0
 class Ssh:
     """One ssh connection; a :class:`~hotplate.guest.base.Guest`.
 
-    The guest's host key is not checked: the guest has made it on its first boot, and nobody could
-    know it.
+    The guest's host key is not checked: the guest made it at its first boot, so it is not known
+    here.
 
-    :param connect: makes a socket to the guest's ssh, at every (re)connection.
-    :param keys: the private keys to log in with, the first one that is taken.
-    :param user: who logs in; commands of another than root are run by ``sudo``.
-    :ivar key: the key that was taken.
+    :param connect: makes a socket to the guest's ssh, for each connection.
+    :param keys: the private keys to try; the first accepted one is used.
+    :param user: the login user; for a user other than root, commands run by ``sudo``.
+    :ivar key: the accepted key.
     """
 
     name = "ssh"
@@ -57,10 +57,10 @@ class Ssh:
         self._transport: paramiko.Transport | None = None
 
     def attach(self, deadline: Deadline) -> None:
-        """Connect, again and again until the guest's ssh server answers.
+        """Connect, with retries until the guest's ssh server answers.
 
         :raises DeadlineExceeded: when none answers in time.
-        :raises SubjectError: when it answers and does not take the key.
+        :raises SubjectError: when it answers and rejects the keys.
         """
         self.close()
         refused = ""
@@ -77,7 +77,7 @@ class Ssh:
                 self.key = self._let_in(transport)
             except paramiko.AuthenticationException as error:
                 transport.close()
-                # While the guest starts, the key may not be there yet.
+                # While the guest starts, the key may not be installed yet.
                 refused = str(error)
                 return None
             except (OSError, EOFError, paramiko.SSHException):
@@ -96,9 +96,9 @@ class Ssh:
             raise
 
     def _let_in(self, transport: paramiko.Transport) -> paramiko.PKey:
-        """Return the key that is taken.
+        """Return the accepted key.
 
-        :raises paramiko.AuthenticationException: when none is.
+        :raises paramiko.AuthenticationException: when none is accepted.
         """
         *others, last = self._keys
         for key in others:
@@ -110,7 +110,7 @@ class Ssh:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the connection is there, as far as this end knows."""
+        """Return whether the connection is up, as far as this end knows."""
         return self._transport is not None and self._transport.is_active()
 
     def run(
@@ -122,7 +122,7 @@ class Ssh:
     ) -> CommandResult:
         """See :meth:`hotplate.guest.base.Guest.run`.
 
-        :param stdin: what the command reads.
+        :param stdin: standard input of the command.
         """
         return self._run(shell_text(command), timeout, stdin)
 
@@ -131,19 +131,19 @@ class Ssh:
             raise MachineLostError("there is no ssh connection: attach first")
         limit = Deadline(timeout, f'the command "{text}" in the guest')
         deadline = Deadline(timeout + GRACE_SECONDS, limit.what)
-        # "exit" makes a status of a signal, which ssh tells in another way.
+        # "exit" turns a signal into a status, which ssh would report in another way.
         line = f"{self._as_root}timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)}; exit $?"
         try:
-            # Closing the session ends what still sends or reads when something has failed.
+            # Closing the session ends the threads that still send or read after a failure.
             with (
                 ThreadPoolExecutor(2) as pool,
                 self._transport.open_session(timeout=ATTEMPT_SECONDS) as session,
             ):
                 session.settimeout(deadline.left)
-                # paramiko waits without a limit here, and a guest that reboots just now never
-                # answers: it has the request already, so that nothing is sent again.
+                # paramiko waits without a limit here, and a guest that is rebooting never answers:
+                # it has the request already, so that nothing is sent again.
                 pool.submit(session.exec_command, line).result(deadline.left)
-                # All at once: they share one window, and a full one stops the others.
+                # Run all at once: they share one window, and a full one stops the others.
                 sending = pool.submit(_send, session, data)
                 with (
                     session.makefile_stderr("rb") as errors,
@@ -151,7 +151,7 @@ class Ssh:
                 ):
                     pending = pool.submit(_bounded, errors, deadline)
                     stdout, stderr = _bounded(output, deadline), pending.result()
-                # A guest may end its output and then neither read on nor say how it ended.
+                # A guest may end its output without reading on or sending a status.
                 sending.result(deadline.left)
                 if not session.status_event.wait(deadline.left):
                     raise TimeoutError
@@ -195,19 +195,19 @@ class Ssh:
 
 
 def _send(session: paramiko.Channel, data: bytes) -> None:
-    """Send a command its input; one that ends before it has read all of it is no error."""
+    """Send a command its input; a command that ends before reading all of it is no error."""
     try:
         session.sendall(data)
         session.shutdown_write()
     except TimeoutError:
         raise
     except OSError:
-        # Where the connection has gone too, there is no exit status.
+        # If the connection has gone too, there is no exit status.
         pass
 
 
 def _bounded(stream: BufferedFile[bytes], deadline: Deadline) -> bytes:
-    """All of a stream, until the deadline, and no more than is taken."""
+    """Return all of a stream within the deadline and the limit of its size."""
     data = bytearray()
     while part := stream.read(1 << 16):
         data += part

@@ -1,4 +1,4 @@
-"""A testinfra host over any way into a guest.
+"""A testinfra host over any connection to a guest.
 
 >>> host = testinfra_host(lambda: server.shell())  # doctest: +SKIP
 >>> host.file("/etc/motd").contains("hello")  # doctest: +SKIP
@@ -16,17 +16,17 @@ from testinfra.host import Host
 from hotplate.guest.base import COMMAND_SECONDS, Guest
 
 FIRST = "uname -s"
-"""What testinfra asks before anything else that depends on the system."""
+"""The first question of testinfra about the system."""
 
 KERNEL_AND_RELEASE = "uname -sm && cat /etc/os-release"
-"""The same, and with it what testinfra asks next: an emulated guest takes long for each command."""
+"""That question and the next one in one command, as each takes an emulated guest long."""
 
 
 class GuestBackend(BaseBackend):  # type: ignore[misc]
-    """Runs testinfra's commands by a :class:`~hotplate.guest.base.Guest`.
+    """Runs testinfra's commands over a :class:`~hotplate.guest.base.Guest`.
 
-    :param connect: returns the way in, attached; asked before each command, so it should keep one
-        as long as that is good, and make another after a reboot or a power cut.
+    :param connect: returns an attached connection; called before each command, so it should reuse
+        a working one, and make another after a reboot or a power cut.
     :param name: the host's name in reports.
     """
 
@@ -45,19 +45,19 @@ class GuestBackend(BaseBackend):  # type: ignore[misc]
         self._ahead: dict[str, str] = {}
 
     def run(self, command: str, *args: str, **_: object) -> TestinfraResult:
-        """Run a command of testinfra's."""
+        """Run a command for testinfra."""
         text = self.get_command(command, *args)
         if text == FIRST:
             self._ahead = self._system()
         output = self._ahead.pop(text, None)
         if output is not None:
             return self.result(0, text.encode(), output.encode(), b"")
-        # What comes next may be asked after something has changed.
+        # The answer to a later question may have changed by then.
         self._ahead.clear()
         return self._run(text)
 
     def _system(self) -> dict[str, str]:
-        """Return what testinfra's questions about the system print; {} where it is not Linux's."""
+        """Return the answers to testinfra's questions about a Linux system; else {}."""
         answer = self._run(KERNEL_AND_RELEASE)
         first, _, release = answer.stdout.partition("\n")
         words = first.split()
@@ -67,22 +67,22 @@ class GuestBackend(BaseBackend):  # type: ignore[misc]
         return {FIRST: name, "cat /etc/os-release": release, "uname -m": machine}
 
     def _run(self, text: str) -> TestinfraResult:
-        # Whether a command ran that was cut off is not known, and it is not run again.
+        # An interrupted command may have run, so it is not run again.
         result = self._connect().run(text, timeout=self._timeout)
         return self.result(result.rc, text.encode(), result.stdout, result.stderr)
 
     def get_encoding(self) -> str:
-        """Return the encoding of what commands write; without asking a Python in the guest."""
+        """Return the encoding of command output, without running Python in the guest."""
         return "utf-8"
 
 
 def testinfra_host(
     connect: Callable[[], Guest], *, name: str = "guest", timeout: float = COMMAND_SECONDS
 ) -> Host:
-    """Return a testinfra host; nothing is connected before the first command.
+    """Return a testinfra host; it connects at the first command.
 
     :param connect: see :class:`GuestBackend`.
-    :param timeout: seconds that one command may take.
+    :param timeout: limit of one command in seconds.
     """
     backend = GuestBackend(connect, name=name, timeout=timeout)
     host = Host(backend)

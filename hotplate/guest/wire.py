@@ -1,4 +1,4 @@
-"""The harness's end of a channel into a guest, which may send anything, at any length, for ever."""
+"""The harness's end of a channel to a guest, which may send any bytes, endlessly."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CHUNK = 1 << 16
 
 
 class Channel:
-    """Sends and receives until a deadline; what is received is bounded.
+    """Sends and receives until a deadline; received data is bounded.
 
-    The deadline is looked at in every turn, also while data comes.
+    The deadline is checked in every turn, also while data comes.
 
-    :param channel: a connected stream socket; stays the caller's.
-    :param off: the sentence for a machine that is off.
+    :param channel: a connected stream socket, owned by the caller.
+    :param off: the error text for a machine that is off.
     """
 
     def __init__(self, channel: socket.socket, *, off: str) -> None:
@@ -27,9 +27,9 @@ class Channel:
         self._buffer = bytearray()
 
     def send(self, data: bytes, deadline: Deadline) -> None:
-        """Send all of ``data``; a guest takes nothing before it has opened its end.
+        """Send all of ``data``; a guest reads none before it has opened its end.
 
-        :raises DeadlineExceeded: when the guest does not take it in time.
+        :raises DeadlineExceeded: when the guest does not read it in time.
         :raises MachineLostError: when the machine is off.
         """
         view = memoryview(data)
@@ -43,10 +43,10 @@ class Channel:
                 raise MachineLostError(self._off) from error
 
     def line(self, deadline: Deadline, *, longest: int) -> bytes:
-        """Return the next line without its end; of one that is longer only the head.
+        """Return the next line without its end; a longer line is truncated.
 
-        What is left of an answer that was given up may stand in front of the next one, so that a
-        long line is no error; its rest is dropped.
+        The rest of an abandoned answer may precede the next one, so that a long line is no error;
+        its rest is dropped.
 
         :param longest: bytes.
         """
@@ -61,7 +61,7 @@ class Channel:
         return head or line
 
     def exactly(self, count: int, deadline: Deadline) -> bytes:
-        """Return the next ``count`` bytes; the caller has checked that it wants so many."""
+        """Return the next ``count`` bytes; the caller has checked the count."""
         data = self._buffer[:count]
         del self._buffer[:count]
         while len(data) < count:
@@ -70,7 +70,7 @@ class Channel:
         return bytes(data)
 
     def skip_past(self, mark: bytes, deadline: Deadline) -> None:
-        """Drop everything up to and with the last ``mark`` that there is."""
+        """Drop everything up to and with the last ``mark`` received."""
         while (at := self._buffer.rfind(mark)) < 0:
             self._buffer.clear()
             self._receive(deadline)
@@ -90,7 +90,7 @@ class Channel:
         return data
 
     def _wait(self, mask: int, deadline: Deadline) -> None:
-        """Wait until the channel is ready; raises when the deadline has passed, ready or not."""
+        """Wait until the channel is ready; raise when the deadline has passed, ready or not."""
         poller = select.poll()
         while True:
             deadline.check()
@@ -102,9 +102,9 @@ class Channel:
 
 
 def number(word: bytes, *, what: str, most: int) -> int:
-    """Return a number that a guest sent.
+    """Return a number sent by a guest.
 
-    :param what: what it is the number of, as in "bytes of output".
+    :param what: the counted thing, as in "bytes of output".
     :raises GuestReplyError: for anything but up to ten digits, or more than ``most``.
     """
     if not word.isdigit() or len(word) > 10:

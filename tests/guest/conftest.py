@@ -1,4 +1,4 @@
-"""A tiny guest with every way in: shell channel, ssh."""
+"""A tiny guest with every connection: shell channel, ssh."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOOT_SECONDS = 90
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """One machine for all tests of the ways in."""
+    """One machine for all tests of connections."""
     tiny = tiny_guest.make(ways_in=True)
     with wiring.choose([80]) as link:
         config = MachineConfig(
@@ -76,6 +76,6 @@ def ssh(running: Machine, shell: Shell, key: paramiko.PKey) -> Iterator[Ssh]:
 
 @pytest.fixture(params=["shell", "ssh"])
 def guest(request: pytest.FixtureRequest) -> Guest:
-    """Each way in, by the same protocol."""
+    """Each connection, by the same protocol."""
     way: Guest = request.getfixturevalue(request.param)
     return way

@@ -39,7 +39,7 @@ def test_execute_returns_status_and_output(guest):
     assert guest.execute(["printf", "%s", "a b"]) == (0, "a b")
 
 
-def test_succeed_stops_at_the_first_that_fails_and_quotes_it(guest, tmp_path):
+def test_succeed_stops_at_the_first_failure_and_quotes_it(guest, tmp_path):
     assert guest.succeed("printf a", "printf b") == "ab"
     with pytest.raises(CommandError, match=r"status 2: no such thing"):
         guest.succeed("true", "echo no such thing >&2; exit 2", f"touch {tmp_path}/never")
@@ -59,7 +59,7 @@ def test_wait_until_succeeds_and_fails(guest, tmp_path):
     guest.wait_until_fails(["test", "-e", str(tmp_path / "there")], seconds=30)
 
 
-def test_a_wait_that_is_over_quotes_the_last_try(guest, tmp_path):
+def test_expired_wait_quotes_the_last_try(guest, tmp_path):
     with pytest.raises(CommandError, match="status 4: still missing"):
         guest.wait_until_succeeds("echo still missing >&2; exit 4", seconds=0)
     with pytest.raises(ExpectationError, match='"true" still ends with status 0'):
@@ -99,6 +99,6 @@ def test_retry_hands_over_the_last_try(guest):
         guest.retry(lambda last_try: False, "another thing", seconds=0)
 
 
-def test_retry_ends_when_it_is_true(guest):
+def test_retry_ends_when_the_attempt_returns_true(guest):
     began = time.monotonic()
     guest.retry(lambda last_try: time.monotonic() - began > 0.2, "time to pass", seconds=30)

@@ -1,4 +1,4 @@
-"""What a guest may answer on its channels, over a socket pair, which is what they are to QEMU."""
+"""Hostile answers of a guest on its channels, over a socket pair in the place of QEMU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 @contextlib.contextmanager
 def hostile(answer: Callable[[socket.socket, bytes], None]) -> Iterator[socket.socket]:
-    """Our end of a channel to a guest that meets each command with ``answer``."""
+    """Yield our end of a channel to a guest that meets each command with ``answer``."""
     ours, theirs = socket.socketpair()
 
     def serve() -> None:
@@ -44,7 +44,7 @@ def hostile(answer: Callable[[socket.socket, bytes], None]) -> Iterator[socket.s
 
 
 def reply(words: str, then: bytes = b"") -> Callable[[socket.socket, bytes], None]:
-    """Answers with a header line of these words after the token that was asked with."""
+    """Return an answer of a header line with these words after the request's token."""
 
     def answer(theirs: socket.socket, data: bytes) -> None:
         token = re.findall(rb"\b[0-9a-f]{16}\b", data)[0].decode()
@@ -54,7 +54,7 @@ def reply(words: str, then: bytes = b"") -> Callable[[socket.socket, bytes], Non
 
 
 def stream(data: bytes) -> Callable[[socket.socket, bytes], None]:
-    """Answers with the same for ever."""
+    """Return an answer that repeats the same data endlessly."""
 
     def answer(theirs: socket.socket, _: bytes) -> None:
         while True:
@@ -64,7 +64,7 @@ def stream(data: bytes) -> Callable[[socket.socket, bytes], None]:
 
 
 def run(channel: socket.socket, seconds: float = 1.0) -> None:
-    # Without the grace, so that the tests are short.
+    # Without the grace period, so that the tests are short.
     shell = Shell(channel, nonce="n")
     shell._exchange("{token}", Deadline(seconds, "the answer"))
 
@@ -72,12 +72,12 @@ def run(channel: socket.socket, seconds: float = 1.0) -> None:
 @pytest.mark.parametrize(
     "data", [b"x" * 65536, b"\n" * 65536, b"hotplate-reply a b\n" * 100], ids=["x", "lines", "odd"]
 )
-def test_the_shells_deadline_holds_while_data_comes(data: bytes):
+def test_shell_keeps_its_deadline_while_data_comes(data: bytes):
     with hostile(stream(data)) as channel, pytest.raises(DeadlineExceeded, match="the answer"):
         run(channel)
 
 
-def test_the_shells_deadline_holds_while_the_output_comes():
+def test_shell_keeps_its_deadline_while_the_output_comes():
     def drip(theirs: socket.socket, data: bytes) -> None:
         reply(f"0 {OUTPUT_BYTES} 0")(theirs, data)
         gone = threading.Event()
@@ -101,7 +101,7 @@ def test_the_shells_deadline_holds_while_the_output_comes():
         "0 16777217 0",
     ],
 )
-def test_an_answer_that_is_none_is_a_sentence(words: str):
+def test_malformed_answer_is_an_error_message(words: str):
     with hostile(reply(words)) as channel, pytest.raises(GuestReplyError, match="the guest"):
         run(channel)
 
@@ -114,7 +114,7 @@ def test_both_outputs_together_are_bounded():
         run(channel)
 
 
-def test_what_an_answer_left_behind_is_skipped():
+def test_rest_of_an_earlier_answer_is_skipped():
     def answer(theirs: socket.socket, data: bytes) -> None:
         theirs.sendall(b"\0" * 100_000 + b"hotplate-reply x 0 1 1\nrest")
         reply("0 3 0", b"out")(theirs, data)
@@ -124,12 +124,12 @@ def test_what_an_answer_left_behind_is_skipped():
         assert shell._exchange("{token}", Deadline(30, "it"))[1] == b"out"
 
 
-def test_a_shell_that_answers_nonsense_is_not_asked_for_ever():
+def test_shell_with_nonsense_answers_is_given_up():
     with hostile(reply("0 x 0")) as channel, pytest.raises(GuestReplyError):
         Shell(channel, nonce="n").attach(Deadline(30, "the shell"))
 
 
-def test_a_guest_that_takes_nothing_is_given_up():
+def test_guest_that_reads_nothing_is_given_up():
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(DeadlineExceeded):
         wire.Channel(ours, off="off").send(b"x" * (8 << 20), Deadline(0.5, "it to be taken"))
@@ -137,7 +137,7 @@ def test_a_guest_that_takes_nothing_is_given_up():
 
 @given(st.binary(max_size=200))
 @settings(deadline=None)
-def test_whatever_comes_is_an_answer_a_sentence_or_waited_for(data: bytes):
+def test_random_answer_is_a_result_an_error_or_a_timeout(data: bytes):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(data)
@@ -155,7 +155,7 @@ def test_whatever_comes_is_an_answer_a_sentence_or_waited_for(data: bytes):
 
 
 class EndsItsOutputOnly(paramiko.ServerInterface):
-    """Lets anybody in, and ends the output of each command without a status."""
+    """Accepts any login, and ends the output of each command without a status."""
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         return paramiko.AUTH_SUCCESSFUL
@@ -169,7 +169,7 @@ class EndsItsOutputOnly(paramiko.ServerInterface):
 
 
 class StartsNothing(EndsItsOutputOnly):
-    """Says nothing to a command, as a guest whose reply was lost."""
+    """Never answers a command, like a guest whose reply was lost."""
 
     def __init__(self, over: threading.Event) -> None:
         self._over = over
@@ -180,7 +180,7 @@ class StartsNothing(EndsItsOutputOnly):
 
 @contextlib.contextmanager
 def served(interface: paramiko.ServerInterface) -> Iterator[ssh.Ssh]:
-    """Yield a connection to a server of paramiko's."""
+    """Yield a connection to a paramiko server."""
     ours, theirs = socket.socketpair()
     server = paramiko.Transport(theirs)
     server.add_server_key(paramiko.ECDSAKey.generate())
@@ -194,7 +194,7 @@ def served(interface: paramiko.ServerInterface) -> Iterator[ssh.Ssh]:
         server.close()
 
 
-def test_the_deadline_of_ssh_holds_for_a_command_that_is_not_answered(
+def test_ssh_keeps_its_deadline_for_an_unanswered_command(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(ssh, "GRACE_SECONDS", 1.0)
@@ -208,7 +208,7 @@ def test_the_deadline_of_ssh_holds_for_a_command_that_is_not_answered(
 
 
 @pytest.mark.parametrize("given", [b"", bytes(4_000_000)], ids=["nothing", "much"])
-def test_the_deadline_of_ssh_holds_for_a_command_without_a_status(
+def test_ssh_keeps_its_deadline_for_a_command_without_a_status(
     given: bytes, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(ssh, "GRACE_SECONDS", 1.0)

@@ -1,6 +1,6 @@
-"""What the guest's shell does itself, in each shell that an image may have for its ``sh``.
+"""Work of the guest's shell itself, in each shell that an image may use as ``sh``.
 
-Nothing here may set the time: it would be this host's, and busybox has a date of its own.
+No test here may set the time: it would be this host's, and busybox has a date of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHELLS = {
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The guest's own folder, with the nonce that it was booted with."""
+    """The guest's own folder, with its nonce from the boot."""
     monkeypatch.setattr(shells, "DIRECTORY", str(tmp_path))
     (tmp_path / "nonce").write_text("booted")
     (tmp_path / "nonce").chmod(0o600)
@@ -61,7 +61,7 @@ def attached(channel: socket.socket, nonce: str) -> Shell:
     return made
 
 
-def test_the_guest_is_known_and_is_given_another_nonce(channel, directory: Path) -> None:
+def test_guest_is_identified_and_gets_another_nonce(channel, directory: Path) -> None:
     shell = attached(channel, "booted")
     shell.renew("its own")
     assert (directory / "nonce").read_text() == "its own"
@@ -71,7 +71,7 @@ def test_the_guest_is_known_and_is_given_another_nonce(channel, directory: Path)
         attached(channel, "booted")
 
 
-def test_a_nonce_that_is_gone_is_not_the_guests(channel, directory: Path) -> None:
+def test_missing_nonce_does_not_identify_the_guest(channel, directory: Path) -> None:
     (directory / "nonce").unlink()
     with pytest.raises(MachineLostError, match="not the one"):
         attached(channel, "booted")
@@ -80,7 +80,7 @@ def test_a_nonce_that_is_gone_is_not_the_guests(channel, directory: Path) -> Non
     assert (directory / "nonce").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_nonce_that_cannot_be_written_is_an_error(channel, directory: Path) -> None:
+def test_unwritable_nonce_is_an_error(channel, directory: Path) -> None:
     shell = attached(channel, "booted")
     (directory / "nonce").unlink()
     (directory / "nonce").mkdir()
@@ -99,7 +99,7 @@ def test_a_nonce_that_cannot_be_written_is_an_error(channel, directory: Path) ->
         ("printf '\\000\\377'; printf '\\n' >&2", (0, b"\0\xff", b"\n")),
     ],
 )
-def test_an_answer_has_the_status_and_both_outputs(
+def test_answer_has_the_status_and_both_outputs(
     channel, directory: Path, command: str, result: tuple[int, bytes, bytes]
 ) -> None:
     shell = attached(channel, "booted")

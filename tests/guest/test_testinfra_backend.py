@@ -1,4 +1,4 @@
-"""What testinfra asks a guest, and how often: a command takes an emulated guest long."""
+"""Commands that testinfra sends to a guest, kept few because each takes an emulated guest long."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Played:
         return CommandResult(command, 0 if output is not None else 1, (output or "").encode(), b"")
 
 
-def test_the_system_is_asked_for_with_one_command() -> None:
+def test_system_is_queried_with_one_command() -> None:
     guest = Played({testinfra_backend.KERNEL_AND_RELEASE: f"Linux x86_64\n{RELEASE}"})
     system = testinfra_backend.testinfra_host(lambda: guest).system_info
     assert (system.type, system.arch) == ("linux", "x86_64")
@@ -29,7 +29,7 @@ def test_the_system_is_asked_for_with_one_command() -> None:
     assert guest.commands == [testinfra_backend.KERNEL_AND_RELEASE]
 
 
-def test_a_system_without_os_release_is_asked_as_testinfra_does() -> None:
+def test_system_without_os_release_is_queried_by_testinfra() -> None:
     guest = Played(
         {
             "uname -s": "Linux\n",
@@ -41,7 +41,7 @@ def test_a_system_without_os_release_is_asked_as_testinfra_does() -> None:
     assert (system.distribution, system.release, system.arch) == ("CentOS", "6.10", "aarch64")
 
 
-def test_an_answer_that_is_ahead_serves_only_the_question_after_it() -> None:
+def test_prefetched_answer_serves_only_the_next_question() -> None:
     guest = Played({testinfra_backend.KERNEL_AND_RELEASE: f"Linux x86_64\n{RELEASE}", "true": ""})
     host = testinfra_backend.testinfra_host(lambda: guest)
     assert host.run("uname -s").stdout == "Linux\n"

@@ -1,4 +1,4 @@
-"""What every way into a guest must do, on a real guest: shell channel, ssh."""
+"""Tests of each connection on a real guest: shell channel, ssh."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded
 pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
 
 
-def test_status_and_both_outputs(guest: Guest) -> None:
+def test_run_returns_status_and_both_outputs(guest: Guest) -> None:
     result = guest.run("echo out; echo err >&2; exit 3")
     assert (result.rc, result.stdout, result.stderr) == (3, b"out\n", b"err\n")
     with pytest.raises(CommandError, match="ended with status 3: err"):
@@ -34,7 +34,7 @@ def test_words_are_quoted_and_text_is_not(guest: Guest) -> None:
     assert guest.run("x=1; for i in 1 2; do\necho $i$x\ndone").text == "11\n21"
 
 
-def test_a_syntax_error_hurts_only_its_command(guest: Guest) -> None:
+def test_syntax_error_affects_only_its_command(guest: Guest) -> None:
     assert guest.run("if then ((").rc != 0
     assert guest.run("echo still here").text == "still here"
 
@@ -43,14 +43,14 @@ def test_standard_input_is_empty(guest: Guest) -> None:
     assert guest.run("cat; echo end", timeout=10).text == "end"
 
 
-def test_bytes_survive(guest: Guest) -> None:
+def test_bytes_are_copied_unchanged(guest: Guest) -> None:
     data = bytes(range(256)) * 3 + b"\nhotplate-reply x 0 0 0\nhotplate-hello\n" + b"\0" * 10
     guest.copy_in(data, "/tmp/bytes")
     assert guest.copy_out("/tmp/bytes") == data
     assert guest.run("cat /tmp/bytes; cat /tmp/bytes >&2").stdout == data
 
 
-def test_two_megabytes_both_ways(guest: Guest, tmp_path: Path) -> None:
+def test_two_megabytes_are_copied_both_ways(guest: Guest, tmp_path: Path) -> None:
     data = os.urandom(2_000_000)
     (tmp_path / "big").write_bytes(data)
     began = time.monotonic()
@@ -66,26 +66,26 @@ def test_two_megabytes_both_ways(guest: Guest, tmp_path: Path) -> None:
 def test_missing_file_is_an_error(guest: Guest) -> None:
     with pytest.raises(CommandError, match="/no/such/file"):
         guest.copy_out("/no/such/file")
-    # More than the connection takes before somebody reads it.
+    # More than the connection buffers before it is read.
     for data in (b"x", bytes(4_000_000)):
         with pytest.raises(CommandError, match="/no/such/folder/file"):
             guest.copy_in(data, "/no/such/folder/file")
 
 
-def test_a_command_that_hangs_is_killed(guest: Guest) -> None:
+def test_hanging_command_is_killed(guest: Guest) -> None:
     with pytest.raises(DeadlineExceeded, match='"exec sleep 1001"'):
         guest.run("exec sleep 1001", timeout=1)
     assert guest.run("echo on").text == "on"
     assert guest.run("ps | grep -c '[s]leep 1001'").text == "0"
 
 
-def test_a_signal_becomes_a_status(guest: Guest) -> None:
+def test_signal_becomes_a_status(guest: Guest) -> None:
     assert guest.run("kill -TERM $$").rc in (143, -15)
 
 
-def test_background_work_does_not_hold_the_answer(guest: Guest) -> None:
+def test_background_process_does_not_delay_the_answer(guest: Guest) -> None:
     pid = guest.run("sleep 1002 >/dev/null 2>&1 & echo $!").text
-    # It is still there.
+    # The process is still there.
     assert guest.run(f"kill {pid}").rc == 0
 
 
@@ -96,7 +96,7 @@ def test_time_can_be_set(guest: Guest) -> None:
     guest.set_time(now)
 
 
-def test_testinfra_host(guest: Guest) -> None:
+def test_testinfra_host_runs_commands(guest: Guest) -> None:
     host = testinfra_backend.testinfra_host(lambda: guest)
     guest.copy_in(b"hello world \xc3\xa4\n", "/tmp/motd", mode=0o640)
     file = host.file("/tmp/motd")
@@ -111,11 +111,11 @@ def test_testinfra_host(guest: Guest) -> None:
     assert host.check_output("echo %s", "a b") == "a b"
 
 
-def test_testinfra_connects_anew_after_a_loss(shell: Shell) -> None:
+def test_testinfra_reconnects_after_a_loss(shell: Shell) -> None:
     made: list[Shell] = []
 
     class Lost(Shell):
-        """A way in over a machine that is off."""
+        """A connection to a machine that is off."""
 
     def connect() -> Shell:
         made.append(shell if made else Lost(_closed(), nonce=""))
@@ -143,19 +143,19 @@ def test_ssh_refuses_another_key(running: Machine, ssh: Ssh) -> None:
     assert ssh.run("true").rc == 0
 
 
-def test_a_command_can_be_given_its_input(shell: Shell) -> None:
+def test_command_gets_its_input(shell: Shell) -> None:
     data = bytes(range(256)) * 500
     assert shell.run("cat", stdin=data).check().stdout == data
     assert shell.run("ls /run/hotplate-shell").text.split() == ["err", "nonce", "out"]
 
 
-def test_a_command_may_answer_while_it_reads(ssh: Ssh) -> None:
-    # Both ways hold two megabytes, then one waits for the other.
+def test_command_may_write_while_it_reads(ssh: Ssh) -> None:
+    # Both directions buffer two megabytes, then one waits for the other.
     data = bytes(range(256)) * (5_000_000 // 256)
     assert ssh.run("cat; echo end >&2", stdin=data).check().stdout == data
 
 
-def test_shell_knows_its_guest_by_the_nonce(running: Machine, shell: Shell) -> None:
+def test_shell_identifies_its_guest_by_the_nonce(running: Machine, shell: Shell) -> None:
     assert shell.run("true").rc == 0
     with pytest.raises(MachineLostError, match="not the one that was started"):
         Shell(running.shell_channel, nonce="guessed").attach(Deadline(10, "the shell"))
