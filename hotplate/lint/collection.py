@@ -1,4 +1,4 @@
-"""A directory of diskimage-builder elements, and how its files are read."""
+"""A directory of diskimage-builder elements, and readers of its files."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ KNOWN_FILES = (
     r"|source-repository-[\w-]+|block-device-(default|[\w-]+)\.yaml|no-final-image\S*"
     r"|heat-config-hooks|__init__\.py"
 )
-"""Files at the top of an element that mean something, here or to diskimage-builder."""
+"""Files at the top of an element with a meaning, here or to diskimage-builder."""
 
 TEXT_LIMIT = 1 << 20
-"""Bytes of a file that is searched for names."""
+"""Limit of the bytes of a file that is searched for names."""
 
 TEXTS_LIMIT = 1000
-"""Files of an element that are searched for names."""
+"""Limit of the files of an element that are searched for names."""
 
 _NO_SIGN = {"README.rst", "__init__.py"}
-"""Files of an element that a directory of elements has as well."""
+"""Files that do not mark a directory as an element, as a directory of elements has them too."""
 
 
 @dataclass
 class Collection:
     """The elements under one directory, and the others that they may name.
 
-    :param directory: in which the elements lie.
-    :param hooks: the directory of programs that ``heat-config-hooks`` names; None for any.
-    :param others: directories of other elements that may be depended on.
-    :param only: the one element of the directory that is looked at; None for all.
+    :param directory: the directory of the elements.
+    :param hooks: the directory of the programs named by ``heat-config-hooks``; None for any.
+    :param others: directories of other elements that may be dependencies.
+    :param only: the one element of the directory to check; None for all.
     """
 
     directory: Path
@@ -61,7 +61,7 @@ class Collection:
 
     @classmethod
     def at(cls, path: Path, *, hooks: Path | None, others: tuple[Path, ...]) -> Collection:
-        """Return what a path is: one element, or a directory of them.
+        """Return the collection at a path, which is one element or a directory of them.
 
         :raises UsageError: when it is neither.
         """
@@ -79,11 +79,11 @@ class Collection:
 
     @property
     def path(self) -> Path:
-        """The element, or the directory with all of them."""
+        """Return the element, or the directory with all of them."""
         return self.only or self.directory
 
     def names(self) -> set[str]:
-        """Return the names of all elements that can be depended on, and what they provide."""
+        """Return the names of all possible dependencies: elements, and the names they provide."""
         names: set[str] = set()
         for directory in (self.directory, *self.others):
             for element in directory.iterdir():
@@ -94,11 +94,11 @@ class Collection:
 
     @cached_property
     def texts(self) -> Mapping[Path, Mapping[Path, str]]:
-        """The text of each element's files but for its pages, to see what names what."""
+        """Return the text of each element's files except pages, to search them for names."""
         return {element: dict(_texts(element)) for element in self.elements}
 
     def names_file(self, element: Path, name: str, *, besides: Path) -> bool:
-        """Return True when another file of an element has a file's name in it."""
+        """Return True when another file of an element contains a file's name."""
         pattern = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
         texts = self.texts[element].items()
         return any(pattern.search(text) for path, text in texts if not path.is_relative_to(besides))
@@ -112,7 +112,7 @@ def element_directories(directory: Path) -> Iterator[Path]:
 
 
 def is_element(path: Path) -> bool:
-    """Return True for a directory that has what an element has at its top."""
+    """Return True for a directory with the typical files of an element at its top."""
     for child in path.iterdir():
         if child.is_dir():
             sign = child.name in KNOWN_DIRECTORIES
@@ -139,20 +139,20 @@ def words(file: Path) -> list[str]:
 
 
 def uncommented(line: str) -> str:
-    """Return a line up to its comment."""
+    """Return a line without its comment."""
     return line.partition("#")[0]
 
 
 def line_with(file: Path, pattern: str) -> int | None:
-    """Return the number of the first line in which a pattern is; None when it is in none."""
+    """Return the number of the first line that matches a pattern; None when no line does."""
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((number for number, line in enumerate(lines, 1) if re.search(pattern, line)), None)
 
 
 class DataError(ValueError):
-    """A file of data that cannot be read, or has a key twice.
+    """A data file that cannot be read, or has a duplicate key.
 
-    :ivar line: where, from 1; None when that is not known.
+    :ivar line: the line number, from 1; None when unknown.
     """
 
     def __init__(self, reason: str, mend: str, line: int | None = None) -> None:
@@ -174,14 +174,14 @@ def _unique_pairs(pairs: list[tuple[object, object]]) -> dict[object, object]:
 
 
 class _UniqueLoader(yaml.SafeLoader):
-    """YAML, where a key that appears twice is an error."""
+    """YAML in which a duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
-                continue  # SafeLoader has a sentence about it
+                continue  # SafeLoader has an error message for it
             if key in seen:
                 reason = f'the key "{key}" appears twice, and the last one wins'
                 raise DataError(reason, _TWICE, key_node.start_mark.line + 1)
@@ -190,9 +190,9 @@ class _UniqueLoader(yaml.SafeLoader):
 
 
 def load(file: Path) -> Any:
-    """Return a JSON or YAML file; pkg-map has JSON in it, and svc-map YAML.
+    """Return the content of a JSON or YAML file; pkg-map is JSON, svc-map YAML.
 
-    :raises DataError: it is neither, or has a key twice.
+    :raises DataError: it is neither, or has a duplicate key.
     """
     try:
         text = file.read_text(encoding="utf-8")

@@ -1,9 +1,9 @@
 """Checks of a collection of diskimage-builder elements.
 
-diskimage-builder passes over in silence what it does not know: a misspelt file, a hook without
-its execute bit, an unknown key, a flag that is switched on by ``false``.  Each check here is one
-function that yields findings; ``CHECKS`` names them all.  The rules are those of diskimage-builder
-3.43 (``lib/dib-run-parts``, ``lib/common-functions``, ``package-installs-squash``, ``pkg-map``).
+diskimage-builder silently ignores many mistakes: a misspelt file, a hook without its execute bit,
+an unknown key, a flag that is switched on by ``false``. Each check here is one function that
+yields findings; ``CHECKS`` names them all. The rules are those of diskimage-builder 3.43
+(``lib/dib-run-parts``, ``lib/common-functions``, ``package-installs-squash``, ``pkg-map``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MEANT = {
 }
 
 HOOK_NAME = re.compile(r"[0-9A-Za-z_-]+")
-"""What dib-run-parts runs; anything else it passes over."""
+"""Names that dib-run-parts runs; it ignores all others."""
 
 ENVIRONMENT_NAME = re.compile(r"[0-9A-Za-z_.-]+")
 
@@ -50,14 +50,14 @@ MERGED_DEEP = ("os-apply-config", "os-refresh-config")
 """Trees that are copied entry by entry: of two files with one path the hash order keeps one."""
 
 ALIKE = 0.88
-"""From which likeness on (difflib) a name counts as a misspelt one."""
+"""Similarity (difflib) from which on a name counts as misspelt."""
 
 OS = "operating-system"
-"""What each element provides that sets ``DISTRO_NAME``; an image has one of them."""
+"""Provided by each element that sets ``DISTRO_NAME``; an image has one of them."""
 
 
 def check_files(collection: Collection) -> Iterator[LintFinding]:
-    """Nothing at the top of an element is misspelt."""
+    """Check for misspelt files at the top of an element."""
     for element in collection.elements:
         for path in sorted(element.iterdir()):
             if path.name in MEANT:
@@ -102,7 +102,7 @@ def _scripts(element: Path) -> Iterator[Path]:
 
 
 def check_hooks(collection: Collection) -> Iterator[LintFinding]:
-    """Every script in a phase is one that dib-run-parts runs, in the place its number says."""
+    """Check that dib-run-parts runs every script of a phase, in the order of its number."""
     for element in collection.elements:
         for script in _scripts(element):
             yield from _script_faults(collection, element, script)
@@ -121,7 +121,7 @@ _FIRST = "a name without a number counts as 0, so this runs before 01 and what f
 
 
 def _script_faults(collection: Collection, element: Path, script: Path) -> Iterator[LintFinding]:
-    """Yield what is wrong with a file in a phase; what another file names is data of that one."""
+    """Yield the faults of a file in a phase; a file that another one names is its data."""
     runs = os.access(script, os.X_OK)
     program = runs or _has_interpreter(script)
     named = collection.names_file(element, script.name, besides=script)
@@ -154,7 +154,7 @@ def _has_interpreter(file: Path) -> bool:
 
 
 def check_duplicates(collection: Collection) -> Iterator[LintFinding]:
-    """No two elements bring the same file: one ends the build, or the hash order picks one."""
+    """Check for a file in two elements: it ends the build, or the hash order picks one."""
     seen: dict[str, list[Path]] = defaultdict(list)
     for element in collection.elements:
         for file in _copied(element):
@@ -172,7 +172,7 @@ def check_duplicates(collection: Collection) -> Iterator[LintFinding]:
 
 
 def _copied(element: Path) -> Iterator[Path]:
-    """Yield the files of an element that lie beside those of all others in a build."""
+    """Yield the files of an element that share a directory with those of others in a build."""
     yield from _scripts(element)
     yield from sorted((element / "environment.d").glob("*"))
     for tree in MERGED_DEEP:
@@ -180,7 +180,7 @@ def _copied(element: Path) -> Iterator[Path]:
 
 
 def alternatives_of(collection: Collection) -> dict[str, set[str]]:
-    """Return what each element provides: two that provide the same are never in one image."""
+    """Return the names that each element provides, of which an image has one provider."""
     return {element.name: set(_provided(element)) for element in collection.elements}
 
 
@@ -192,7 +192,7 @@ def _provided(element: Path) -> Iterator[str]:
 
 
 def check_dependencies(collection: Collection) -> Iterator[LintFinding]:
-    """element-deps names elements that exist, each once."""
+    """Check that element-deps names elements that exist, each once."""
     names = collection.names()
     for element in collection.elements:
         file = element / "element-deps"
@@ -214,7 +214,7 @@ def check_dependencies(collection: Collection) -> Iterator[LintFinding]:
 
 
 def check_links(collection: Collection) -> Iterator[LintFinding]:
-    """No symbolic link dangles, here or once the element has been copied."""
+    """Check for dangling symbolic links, in place or once the element has been copied."""
     for element in collection.elements:
         for path in sorted(element.rglob("*")):
             if not path.is_symlink():
@@ -228,7 +228,7 @@ def check_links(collection: Collection) -> Iterator[LintFinding]:
 
 
 def check_heat_config_hooks(collection: Collection) -> Iterator[LintFinding]:
-    """heat-config-hooks names programs that exist: ``<group> <file>``, ``bin`` or ``lib``."""
+    """Check that heat-config-hooks names programs: ``<group> <file>``, ``bin`` or ``lib``."""
     groups: dict[str, Path] = {}
     for element in collection.elements:
         file = element / "heat-config-hooks"
@@ -244,7 +244,7 @@ _KINDS = '"<group> <file>", "lib <directory>" or "bin <file> <path>"'
 def _hook_line_faults(
     collection: Collection, element: Path, line: str, groups: dict[str, Path]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a line, and what to do about it.
+    """Yield the faults of a line, each with its fix.
 
     :param groups: the element of each group before it; this one's is added.
     """
@@ -280,6 +280,6 @@ CHECKS: tuple[Callable[[Collection], Iterable[LintFinding]], ...] = (
 
 
 def element_findings(collection: Collection) -> list[LintFinding]:
-    """Return all that is wrong with a collection, sorted by file."""
+    """Return all findings in a collection, sorted by file."""
     listed = {finding for check in CHECKS for finding in check(collection)}
     return sorted(listed, key=lambda each: each.place)

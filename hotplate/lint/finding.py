@@ -1,4 +1,4 @@
-"""What a lint has to say: one finding, what was not looked at, and both together."""
+"""Results of a lint: findings, skipped lints, and both together."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class LintFinding:
-    """One thing that is wrong.
+    """One mistake.
 
-    :param file: the file or the directory that it is about.
-    :param rule: a word that stays the same, with the lint it comes from: ``element/links``.
+    :param file: the file or directory at fault.
+    :param rule: a word that never changes, prefixed by its lint: ``element/links``.
     :param reason: a sentence.
-    :param mend: what to do about it.
-    :param line: its number in the file, from 1; None when it is about the whole file.
+    :param mend: the fix.
+    :param line: its number in the file, from 1; None for the whole file.
     """
 
     file: Path
@@ -25,16 +25,16 @@ class LintFinding:
 
     @property
     def place(self) -> tuple[str, int, str, str]:
-        """By what findings are sorted: the file, the line, the rule."""
+        """Return the key by which findings are sorted."""
         return str(self.file), self.line or 0, self.rule, self.reason
 
 
 @dataclass(frozen=True)
 class NotRun:
-    """A lint that was not run, as a whole or on something.
+    """A lint that was not run, as a whole or on one target.
 
-    :param lint: its name, and on what.
-    :param reason: why, and what to do about it.
+    :param lint: its name, and the target.
+    :param reason: the reason, and the fix.
     """
 
     lint: str
@@ -43,10 +43,10 @@ class NotRun:
 
 @dataclass(frozen=True)
 class LintResult:
-    """What came of all lints.
+    """Result of all lints.
 
     :param findings: sorted by file and line.
-    :param elements: the number of elements that were looked at.
+    :param elements: the number of elements checked.
     """
 
     findings: tuple[LintFinding, ...]

@@ -1,4 +1,4 @@
-"""The hooks that elements bring, held to the contract: they are run on this host."""
+"""Contract check of the hooks of elements, which runs them on this host."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hotplate.lint.finding import LintFinding, NotRun
 def hook_findings(
     collection: Collection, environ: Mapping[str, str]
 ) -> tuple[list[LintFinding], list[NotRun]]:
-    """Run each hook in each situation of the contract; return where it fails.
+    """Run each hook in each situation of the contract; return its failures.
 
-    :param environ: where its PATH and the settings of hooks are taken from.
+    :param environ: source of PATH and of the settings of hooks.
     """
     findings: list[LintFinding] = []
     not_run: list[NotRun] = []
@@ -31,7 +31,7 @@ def hook_findings(
 
 
 def hooks_of(collection: Collection) -> Iterator[tuple[str, Path]]:
-    """Yield the group and the file of each hook that is there."""
+    """Yield the group and the file of each hook."""
     for element in collection.elements:
         file = element / "heat-config-hooks"
         lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []

@@ -15,22 +15,22 @@ from hotplate.lint.shellcheck import shellcheck_findings
 from hotplate.paths import elements_dir, hooks_dir
 
 LINTS = ("element", "shellcheck")
-"""The lints that only read; the contract of hooks is another, which runs them."""
+"""The lints that only read; the contract lint is separate, as it runs hooks."""
 
 
 @dataclass(frozen=True)
 class LintTask:
-    """What is looked at, and how.
+    """Targets and options of a lint.
 
     :param paths: elements, and directories of elements.
-    :param environ: where PATH, HOME and the settings of hooks are taken from.
+    :param environ: source of PATH, HOME and the settings of hooks.
     :param lints: some of :data:`LINTS`.
-    :param severity: the least of shellcheck's that counts.
-    :param hooks: whether the hooks are run, and held to the contract.
-    :param hooks_directory: where the programs are that ``heat-config-hooks`` names; by default in
+    :param severity: the least severity of shellcheck's findings that counts.
+    :param hooks: whether the hooks are run and checked against the contract.
+    :param hooks_directory: directory of the programs named by ``heat-config-hooks``; by default
         ``hooks`` beside a directory of elements, else hotplate's own.
-    :param others: directories of elements that these may depend on, beside each other, hotplate's
-        and diskimage-builder's.
+    :param others: directories of possible dependencies, in addition to the elements themselves,
+        hotplate's and diskimage-builder's.
     """
 
     paths: Sequence[Path]
@@ -43,9 +43,9 @@ class LintTask:
 
 
 def lint(task: LintTask, *, on_lint: Callable[[str], None] = lambda _: None) -> LintResult:
-    """Run all lints; return what they find.
+    """Run all lints; return their findings.
 
-    :param on_lint: called with the name of each before it begins.
+    :param on_lint: called with the name of each lint before it begins.
     :raises UsageError: when a path has no elements.
     :raises HostError: when a program takes too long, or gives no answer.
     """
@@ -66,7 +66,7 @@ def lint(task: LintTask, *, on_lint: Callable[[str], None] = lambda _: None) -> 
 
 
 def _collections(task: LintTask) -> list[Collection]:
-    """Return what is asked for; the elements of each may depend on those of all others."""
+    """Return the requested collections; the elements of each may depend on those of the others."""
     given = [each.resolve() for each in task.paths]
     others = (*given, *task.others, elements_dir(), dib_elements_dir())
     collections = []
@@ -87,7 +87,7 @@ Answer = tuple[list[LintFinding], list[NotRun]]
 
 
 def _lints(task: LintTask, collection: Collection) -> dict[str, Callable[[], Answer]]:
-    """Return those that are asked for, by their names."""
+    """Return the requested lints by name."""
     all_of_them: dict[str, Callable[[], Answer]] = {
         "element": lambda: (element_findings(collection), []),
         "shellcheck": lambda: shellcheck_findings(collection, task.environ, severity=task.severity),

@@ -1,4 +1,4 @@
-"""What is wrong with an element's files of data, package-installs among them.
+"""Checks of an element's data files, package-installs among them.
 
 The rules are those of diskimage-builder 3.43 (``package-installs-squash``, ``pkg-map``).
 """
@@ -14,7 +14,7 @@ from hotplate.lint.collection import Collection, DataError, finding, line_with, 
 from hotplate.lint.finding import LintFinding
 
 INSTALL_PHASES = ("pre-install.d", "install.d", "post-install.d")
-"""The phases in which packages are really installed; any other is never looked at."""
+"""The phases in which packages are installed; others are ignored."""
 
 PACKAGE_KEYS = frozenset(
     (
@@ -36,7 +36,7 @@ _INSTALLS = ("package-installs.yaml", "package-installs.json")
 
 
 def check_data(collection: Collection) -> Iterator[LintFinding]:
-    """JSON and YAML files can be read, and have no key twice."""
+    """Check that JSON and YAML files can be read and have no duplicate key."""
     for element in collection.elements:
         for file in _data_files(element):
             try:
@@ -53,7 +53,7 @@ def _data_files(element: Path) -> Iterator[Path]:
 
 
 def _package_lists(element: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield the files that name packages, and what is in them, where they can be read."""
+    """Yield the readable files that name packages, with their content."""
     for name in _INSTALLS:
         try:
             if (element / name).is_file():
@@ -63,7 +63,7 @@ def _package_lists(element: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def check_package_installs(collection: Collection) -> Iterator[LintFinding]:
-    """package-installs has no key, phase or flag that does not do what it says."""
+    """Check package-installs for keys, phases and flags without the intended effect."""
     for element in collection.elements:
         for file, content in _package_lists(element):
             if content is not None and not isinstance(content, dict):
@@ -77,14 +77,14 @@ def check_package_installs(collection: Collection) -> Iterator[LintFinding]:
 
 
 def _entries(content: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each package with each of its entries, of which there may be a list."""
+    """Yield each package with each of its entries, which may be a list."""
     for package, entries in (content or {}).items():
         for entry in entries if isinstance(entries, list) else [entries]:
             yield str(package), entry
 
 
 def _entry_faults(package: str, entry: object) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with one entry, and what to do about it."""
+    """Yield the faults of one entry, each with its fix."""
     if entry is None:
         return
     if not isinstance(entry, dict):
@@ -127,7 +127,7 @@ def _conditions(entry: object) -> list[str]:
 
 
 def check_when(collection: Collection) -> Iterator[LintFinding]:
-    """Check that a variable in a condition has a default: one that is not set ends the build."""
+    """Check that variables in conditions have a default, as an unset one ends the build."""
     defaults = ALWAYS_SET | exported_in(collection.directory, *collection.others)
     for element in collection.elements:
         for file, content in _package_lists(element):

@@ -17,13 +17,13 @@ from hotplate.lint.collection import Collection
 from hotplate.lint.finding import LintFinding, NotRun
 
 SEVERITIES = ("error", "warning", "info", "style")
-"""shellcheck's, from the one that is a defect whatever was meant to those of taste."""
+"""Severities of shellcheck, from certain defects to matters of taste."""
 
 AT_ONCE = 100
-"""Files on one command line."""
+"""Number of files on one command line."""
 
 PARSER_CODES = range(1000, 2000)
-"""Codes about what shellcheck cannot read."""
+"""Codes of shellcheck's parser errors."""
 
 LIMIT = 600.0
 """Seconds for one command line."""
@@ -34,11 +34,11 @@ _SHELL = re.compile(rb"#!\s*/\S*?(?:env\s+)?\b(bash|dash|ksh|sh)\b[^\n]*")
 def shellcheck_findings(
     collection: Collection, environ: Mapping[str, str], *, severity: str
 ) -> tuple[list[LintFinding], list[NotRun]]:
-    """Run shellcheck; return what it finds, and what was not run.
+    """Run shellcheck; return its findings, and the files that it did not check.
 
     :param environ: its ``PATH`` has the programs, and its ``HOME`` shellcheck's settings.
     :param severity: the least of :data:`SEVERITIES` that counts.
-    :raises HostError: when it ends with no answer.
+    :raises HostError: when it ends without an answer.
     """
     program = shutil.which("shellcheck", path=_path(environ))
     if program is None:
@@ -57,7 +57,7 @@ def shellcheck_findings(
 
 
 def _files(collection: Collection) -> dict[str, list[Path]]:
-    """Return what shellcheck is to read, by the shell that it has to be told."""
+    """Return the files to check, by the shell to pass to shellcheck."""
     files: dict[str, list[Path]] = {"": [], "bash": []}
     for element in collection.elements:
         for path in sorted(element.rglob("*")):
@@ -89,7 +89,7 @@ def _comments(text: str, errors: str) -> list[dict[str, Any]]:
 def _sorted_out(
     comments: dict[Path, list[dict[str, Any]]], environ: Mapping[str, str]
 ) -> tuple[list[LintFinding], list[NotRun]]:
-    """Return the findings; what shellcheck cannot read and the shell can is none."""
+    """Return the findings; a parser error is none when the shell accepts the file."""
     findings: list[LintFinding] = []
     unread: list[NotRun] = []
     for path, listed in comments.items():
@@ -104,7 +104,7 @@ def _sorted_out(
 
 
 def _shell_reads(path: Path, environ: Mapping[str, str]) -> bool:
-    """Return True when the shell of a file has nothing against its syntax."""
+    """Return True when the shell of a file accepts its syntax."""
     shell = shutil.which(shell_of(path) or "bash", path=_path(environ))
     return shell is not None and _run([shell, "-n", path], environ, cwd=path.parent).returncode == 0
 

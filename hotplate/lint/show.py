@@ -1,4 +1,4 @@
-"""What a lint has to say, as people, programs and GitHub read it."""
+"""Output formats of a lint: text, JSON and GitHub's workflow commands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hotplate.lint.finding import LintFinding, LintResult
 from hotplate.text import clean_line
 
 FORMAT = 1
-"""Of the JSON; another one when a key changes its meaning or goes."""
+"""Version of the JSON, raised when a key is removed or changes its meaning."""
 
 
 def as_document(result: LintResult, base: Path) -> dict[str, Any]:
-    """Return all of it for ``--format json``; paths below ``base`` are relative to it."""
+    """Return the result for ``--format json``; paths below ``base`` are relative to it."""
     return {
         "format": FORMAT,
         "elements": result.elements,
@@ -33,7 +33,7 @@ def as_document(result: LintResult, base: Path) -> dict[str, Any]:
 
 
 def as_text(result: LintResult, base: Path) -> str:
-    """Return all of it for people; paths below ``base`` are relative to it."""
+    """Return the result as text; paths below ``base`` are relative to it."""
     return "\n".join(_lines(result, base)) + "\n"
 
 
@@ -53,7 +53,7 @@ def _count(findings: tuple[LintFinding, ...]) -> str:
 
 
 def as_github(result: LintResult, base: Path) -> str:
-    """Return it as workflow commands, which GitHub shows beside the lines of a change.
+    """Return the result as workflow commands, which GitHub shows beside the lines of a change.
 
     The format is that of GitHub's "Workflow commands for GitHub Actions".
 
@@ -70,7 +70,7 @@ def as_github(result: LintResult, base: Path) -> str:
 
 
 def _data(text: str) -> str:
-    """Return a message as a workflow command has it, in one line."""
+    """Return a message quoted for a workflow command, in one line."""
     return clean_line(text).replace("%", "%25")
 
 

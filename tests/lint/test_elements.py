@@ -25,7 +25,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
 
 
 def messages(elements: Path, *, hooks: Path | None = None) -> list[str]:
-    """The findings as sentences; each has a mend, and a rule of this lint."""
+    """Return the findings as sentences; each must have a fix, and a rule of this lint."""
     findings = element_findings(Collection(elements, hooks, (dib_elements_dir(),)))
     assert all(each.mend and each.rule.startswith("element/") for each in findings)
     return [f"{each.file.relative_to(elements)}: {each.reason}" for each in findings]
@@ -49,12 +49,12 @@ GOOD = {
 }
 
 
-def test_a_page_in_another_markup_is_nothing_wrong(tmp_path: Path):
-    """Those of tripleo-image-elements are all README.md; diskimage-builder reads neither."""
+def test_page_in_another_markup_is_accepted(tmp_path: Path):
+    """The pages of tripleo-image-elements are all README.md; diskimage-builder reads neither."""
     assert messages(write(tmp_path, {"a/README.md": "# a\n", "a/element-deps": "vm\n"})) == []
 
 
-def test_nothing_is_reported_where_nothing_is_wrong(tmp_path: Path):
+def test_correct_elements_have_no_findings(tmp_path: Path):
     assert messages(write(tmp_path, GOOD)) == []
 
 
@@ -154,8 +154,8 @@ NO_MISTAKES = {
 
 
 @pytest.mark.parametrize("case", NO_MISTAKES)
-def test_what_looks_like_a_mistake_and_is_none(tmp_path: Path, case: str):
-    """Each is in diskimage-builder's own elements, or in tripleo-image-elements."""
+def test_apparent_mistake_is_accepted(tmp_path: Path, case: str):
+    """Each occurs in elements of diskimage-builder or tripleo-image-elements."""
     assert messages(write(tmp_path, NO_MISTAKES[case])) == []
 
 
@@ -171,14 +171,14 @@ LINES = {
 
 
 @pytest.mark.parametrize("case", LINES)
-def test_the_line_is_named(tmp_path: Path, case: str):
+def test_finding_names_its_line(tmp_path: Path, case: str):
     files, line = LINES[case]
     elements = write(tmp_path, files)
     (finding,) = element_findings(Collection(elements, None, (dib_elements_dir(),)))
     assert finding.line == line
 
 
-def test_a_page_that_is_no_text_is_named(tmp_path: Path):
+def test_page_that_is_not_utf_8_is_a_finding(tmp_path: Path):
     elements = write(tmp_path, {"a/element-deps": "vm\n"})
     (elements / "a" / "pkg-map").write_bytes(b"\xff\xfe")
     (finding,) = element_findings(Collection(elements, None, (dib_elements_dir(),)))
@@ -186,7 +186,7 @@ def test_a_page_that_is_no_text_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_reported_once(tmp_path: Path, mistake: str):
+def test_mistake_is_reported_once(tmp_path: Path, mistake: str):
     files, sentence = MISTAKES[mistake]
     hooks = tmp_path / "hooks"
     hooks.mkdir()
@@ -206,7 +206,7 @@ def test_alternatives_may_bring_the_same_file(tmp_path: Path):
 @pytest.mark.parametrize(
     ("target", "sentence"), [("nowhere", "not there"), ("../b/there", "copied as a link")]
 )
-def test_links(tmp_path: Path, target: str, sentence: str):
+def test_dangling_links_are_findings(tmp_path: Path, target: str, sentence: str):
     elements = write(tmp_path, {"a/README.rst": "", "b/README.rst": "", "b/there": ""})
     (elements / "b" / "there").rename(elements / "b" / "README.rst")
     (elements / "a" / "data").mkdir()
@@ -217,13 +217,13 @@ def test_links(tmp_path: Path, target: str, sentence: str):
     assert sentence in finding
 
 
-def test_a_directory_link_at_the_top_is_followed_by_diskimage_builder(tmp_path: Path):
+def test_directory_link_at_the_top_is_followed_by_diskimage_builder(tmp_path: Path):
     elements = write(tmp_path, {"a/README.rst": "", "b/files/x": ""})
     (elements / "a" / "files-of-b").symlink_to("../b/files")
     assert messages(elements) == []
 
 
-def test_an_element_by_itself(tmp_path: Path):
+def test_single_element_is_checked_without_its_neighbours(tmp_path: Path):
     elements = write(
         tmp_path, {"a/element-deps": "b\n", "b/elements-deps": "", "b/install.d/x": ""}
     )
@@ -234,6 +234,6 @@ def test_an_element_by_itself(tmp_path: Path):
 @pytest.mark.parametrize(
     ("path", "sentence"), [("none", "is not a directory"), (".", "neither an element nor")]
 )
-def test_where_no_element_is(tmp_path: Path, path: str, sentence: str):
+def test_path_without_elements_is_refused(tmp_path: Path, path: str, sentence: str):
     with pytest.raises(UsageError, match=sentence):
         Collection.at(tmp_path / path, hooks=None, others=())

@@ -1,4 +1,4 @@
-"""The hooks of elements, run and held to the contract."""
+"""The hooks of elements, run and checked against the contract."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def collection(root: Path, hook: str) -> Collection:
     return Collection(root / "elements", hooks=root / "hooks")
 
 
-def test_a_hook_is_one_with_a_group(tmp_path: Path):
+def test_hooks_have_a_group(tmp_path: Path):
     assert [*hooks_of(collection(tmp_path, HOOK))] == [("mine", tmp_path / "hooks" / "mine.sh")]
 
 
-def test_a_line_that_fails_is_a_finding(tmp_path: Path):
+def test_broken_contract_is_a_finding(tmp_path: Path):
     given = collection(tmp_path, HOOK)
     contract = "configs: {ok: '@word@'}\nmay-change: [/]\n"
     (tmp_path / "hooks" / "mine.check.yaml").write_text(contract)
@@ -38,7 +38,7 @@ def test_a_line_that_fails_is_a_finding(tmp_path: Path):
     assert all(each.file.name == "mine.sh" and each.mend for each in findings)
 
 
-def test_a_hook_without_a_config_was_not_run(tmp_path: Path):
+def test_hook_without_a_contract_is_not_run(tmp_path: Path):
     findings, (not_run,) = hook_findings(collection(tmp_path, HOOK), os.environ)
     assert findings == []
     assert not_run.lint == 'the contract of "mine.sh"'

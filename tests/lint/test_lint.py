@@ -1,4 +1,4 @@
-"""All lints together: what depends on what, and where programs of hooks are looked for."""
+"""All lints together: dependencies between collections, and directories of programs."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def test_our_own_elements_are_clean():
     assert look(elements_dir()).findings == ()
 
 
-def test_the_line_of_the_page_on_hooks_finds_nothing():
-    """docs/writing-hooks.rst has it."""
+def test_hook_of_the_documentation_has_no_findings():
+    """It is the example of docs/writing-hooks.rst."""
     result = look(ROOT / "docs" / "examples" / "hook" / "elements", lints=("element", "shellcheck"))
     assert (result.findings, result.elements) == ((), 1)
 
 
-def test_elements_elsewhere_may_depend_on_ours_and_use_our_programs(tmp_path: Path):
+def test_other_collection_may_use_our_elements_and_programs(tmp_path: Path):
     write(tmp_path / "elements/mine/element-deps", "heat-config\nvm\n")
     write(tmp_path / "elements/mine/heat-config-hooks", "mine script.py\n")
     assert look(tmp_path / "elements").findings == ()
 
 
-def test_a_mistake_in_them_is_reported_too(tmp_path: Path):
+def test_mistake_in_another_collection_is_reported(tmp_path: Path):
     write(tmp_path / "elements/mine/element-deps", "heat-confgi\n")
     write(tmp_path / "elements/mine/heat-config-hooks", "mine none.py\n")
     reasons = [each.reason for each in look(tmp_path / "elements" / "mine").findings]
@@ -49,14 +49,14 @@ def test_a_mistake_in_them_is_reported_too(tmp_path: Path):
     assert any('there is no program "none.py"' in reason for reason in reasons)
 
 
-def test_programs_of_hooks_are_those_beside_the_elements(tmp_path: Path):
+def test_hook_programs_are_those_beside_the_elements(tmp_path: Path):
     write(tmp_path / "elements/mine/heat-config-hooks", "mine script.py\n")
     write(tmp_path / "hooks/mine.py", "")
     assert len(look(tmp_path / "elements").findings) == 1
     assert not look(tmp_path / "elements", hooks_directory=ROOT / "hooks").findings
 
 
-def test_several_may_depend_on_each_other_and_on_others(tmp_path: Path):
+def test_collections_may_depend_on_each_other_and_on_others(tmp_path: Path):
     one = write(tmp_path / "1/a/element-deps", "b\n").parents[1]
     two = write(tmp_path / "2/b/element-deps", "c\n").parents[1]
     three = write(tmp_path / "3/c/element-deps", "vm\n").parents[1]
@@ -65,7 +65,7 @@ def test_several_may_depend_on_each_other_and_on_others(tmp_path: Path):
 
 
 @pytest.mark.parametrize("hooks", [False, True])
-def test_hooks_are_run_only_when_it_is_asked_for(tmp_path: Path, hooks: bool):
+def test_hooks_are_run_only_on_request(tmp_path: Path, hooks: bool):
     write(tmp_path / "elements/mine/heat-config-hooks", "mine mine.sh\n")
     hook = write(tmp_path / "hooks/mine.sh", f"#!/bin/sh\n: > {tmp_path}/ran\necho '{{}}'\n")
     hook.chmod(0o755)

@@ -1,4 +1,4 @@
-"""shellcheck over elements: what it finds, and what it cannot read."""
+"""shellcheck over elements: its findings, and files that it cannot parse."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def look(
 
 
 @needed
-def test_a_defect_by_its_line(tmp_path: Path):
+def test_defect_is_a_finding_at_its_line(tmp_path: Path):
     (finding,), _ = look(tmp_path, {"install.d/50-x": "#!/bin/bash\nset -e\nls $@\n"})
     assert (finding.file.name, finding.line, finding.rule) == ("50-x", 3, "shellcheck/SC2068")
     assert "disable=SC2068" in finding.mend
 
 
 @needed
-def test_what_is_of_taste_is_asked_for(tmp_path: Path):
+def test_matter_of_taste_is_a_finding_on_request(tmp_path: Path):
     files = {"install.d/50-x": "#!/bin/sh\nexport X=$(id)\necho $X\n"}
     assert look(tmp_path, files) == ([], [])
     rules = {each.rule for each in look(tmp_path, files, "info")[0]}
@@ -43,28 +43,28 @@ def test_what_is_of_taste_is_asked_for(tmp_path: Path):
 
 
 @needed
-def test_an_environment_file_is_bash(tmp_path: Path):
+def test_environment_file_is_bash(tmp_path: Path):
     (finding,), _ = look(tmp_path, {"environment.d/10-x.bash": "export X=1\necho $@\n"})
     assert finding.rule == "shellcheck/SC2068"
 
 
 @needed
-def test_what_bash_can_read_is_no_finding(tmp_path: Path):
-    """So are seven of diskimage-builder's own scripts."""
+def test_parser_error_is_no_finding_when_bash_accepts_the_file(tmp_path: Path):
+    """Seven of diskimage-builder's own scripts are such files."""
     text = "#!/bin/bash\neval declare -A x=($(cat /x))\necho ${x[*]}\n"
     findings, (unread,) = look(tmp_path, {"root.d/50-x": text})
     assert (findings, unread.reason) == ([], "it cannot read line 2")
 
 
 @needed
-def test_what_neither_can_read_is_one(tmp_path: Path):
+def test_parser_error_is_a_finding_when_bash_rejects_the_file(tmp_path: Path):
     findings, not_run = look(tmp_path, {"root.d/50-x": "#!/bin/bash\nif true; then\n"})
     assert (bool(findings), not_run) == (True, [])
     assert all(each.rule.startswith("shellcheck/SC1") for each in findings)
 
 
 @needed
-def test_other_programs_are_not_its(tmp_path: Path):
+def test_programs_of_other_interpreters_are_skipped(tmp_path: Path):
     assert look(tmp_path, {"bin/x": "#!/usr/bin/python3\nls $@\n", "y": "ls $@\n"}) == ([], [])
 
 
