@@ -1,5 +1,5 @@
-"""What is booted: built, inspected, and overlaid so that it is never written.
+"""Images to boot: built, inspected, and overlaid so that they are never written.
 
-Nothing is imported here: diskimage-builder loads
-:mod:`hotplate.image.offset_partitioning` from this package and needs nothing else of it.
+Nothing is imported here: diskimage-builder loads :mod:`hotplate.image.offset_partitioning` from
+this package and needs nothing else of it.
 """

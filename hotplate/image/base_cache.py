@@ -1,7 +1,7 @@
-"""The cached base systems that diskimage-builder keeps, made safe to rely on.
+"""Safe use of the base systems that diskimage-builder caches.
 
-diskimage-builder writes its tarball in place, takes it as good when it is there, and keeps it for
-ever.  So a mark beside it says that it is whole, it is made again when it is old, and only one
+diskimage-builder writes its tarball in place, assumes that it is good when it exists, and keeps it
+for ever. So a mark beside it says that it is whole, it is made again when it is old, and only one
 build at a time makes it, while no other unpacks it.
 """
 
@@ -19,16 +19,16 @@ from hotplate import locks
 from hotplate.errors import HostError
 
 DAYS = 7
-"""Days after which a base system is made again, so that it does not fall behind."""
+"""Days after which a base system is made again, so that it stays up to date."""
 
 UNUSED_DAYS = 30
-"""Days after which what no build has used is removed by the next one."""
+"""Days after which the next build removes an unused base system."""
 
 
 def prune(root: Path, *, now: float) -> None:
-    """Remove what was cached for builds that nobody does any more, unless a build uses it.
+    """Remove caches of builds that nobody runs any more, unless a build uses them.
 
-    :param root: has a directory for each kind of build; its time is that of the last such build.
+    :param root: has a directory for each kind of build, whose time is that of the last such build.
     """
     for directory in root.iterdir():
         with contextlib.suppress(OSError, locks.InUse):
@@ -40,8 +40,8 @@ def prune(root: Path, *, now: float) -> None:
 class BaseCache:
     """One tarball; a context manager around the build that uses or makes it.
 
-    :param tarball: where diskimage-builder keeps it.
-    :param refresh: whether it may be made again because it is old.
+    :param tarball: its path in diskimage-builder's cache.
+    :param refresh: whether an old one may be made again.
     """
 
     def __init__(self, tarball: Path, *, refresh: bool) -> None:
@@ -65,7 +65,8 @@ class BaseCache:
             fcntl.flock(self._lock, fcntl.LOCK_SH)
             if self.is_good:
                 return self
-            # Another build may be making it, or unpack the old one: wait for it, and look again.
+            # Another build may be making it, or unpacking the old one: wait for it, and check
+            # again.
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             if not self.is_good:
                 self.making = True
@@ -82,7 +83,7 @@ class BaseCache:
         self._unlock()
 
     def settle(self) -> None:
-        """Let others use the base system, which is complete now."""
+        """Release the complete base system to other builds."""
         if self.making:
             with contextlib.suppress(OSError):
                 if self.tarball.exists():
@@ -91,7 +92,7 @@ class BaseCache:
         self._unlock()
 
     def _own(self) -> None:
-        """Make it ours: diskimage-builder writes it as root, also for an ordinary user."""
+        """Take ownership: diskimage-builder writes it as root, also for an ordinary user."""
         if self.tarball.stat().st_uid != os.geteuid():
             temporary = self.tarball.with_name(f".{self.tarball.name}.new")
             shutil.copyfile(self.tarball, temporary)
@@ -99,7 +100,7 @@ class BaseCache:
 
     @property
     def is_good(self) -> bool:
-        """Whether it is there, whole, and not too old."""
+        """Return whether it exists, is whole, and is not too old."""
         try:
             age = time.time() - self.tarball.stat().st_mtime
         except OSError:

@@ -1,4 +1,4 @@
-"""Build an image with ``disk-image-create``, so that it is there whole or not at all."""
+"""Build of an image with ``disk-image-create``, published whole or not at all."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ from hotplate.image.progress import TIMESTAMP, BuildProgress
 OUTPUT_BYTES = 512 * 1024 * 1024
 SCRATCH_BYTES = 3 * 1024 * 1024 * 1024
 CACHE_BYTES = 512 * 1024 * 1024
-"""Bytes that have to be free beside the image, where it is put together, and for a base system and
-its packages where they are kept."""
+"""Free bytes needed beside the image, where it is assembled, and in the cache for a base system
+and its packages.
+"""
 
 TMPFS_MIB = 6144
-"""MiB of memory that must be free for a build to be done in memory."""
+"""MiB of free memory needed for a build in memory."""
 
 TOOLS = ("qemu-img", "qemu-nbd", "sudo", "unshare", "losetup", "fstrim", "mkfs.ext4", "sfdisk")
 """The programs that a build needs."""
@@ -58,10 +59,11 @@ DEVICE_MAPPER_NODES = {
     "luks": ("cryptsetup",),
 }
 """Nodes of a block device configuration that need device-mapper, and the programs they call
-(``diskimage_builder/block_device/level1``)."""
+(``diskimage_builder/block_device/level1``).
+"""
 
 SECRET_NAME = re.compile("PASSWORD|SECRET|TOKEN|KEY")
-"""Variables whose values ``--dry-run`` does not show, such as ``DIB_DEV_USER_PASSWORD``."""
+"""Variables whose values ``--dry-run`` hides, such as ``DIB_DEV_USER_PASSWORD``."""
 
 CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
     (
@@ -101,15 +103,15 @@ CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
         "look at what is in use with: losetup --list",
     ),
 )
-"""What a failed build printed -> whose failure it is, a sentence, and what to do."""
+"""Output of a failed build -> the class of the error, its sentence, and the fix."""
 
 
 CLEANING_UP = re.compile(r"Unmount /|INFO diskimage_builder\.block_device")
-"""What comes after the lines that say why a build failed, and tells nothing."""
+"""Output that follows the reason of a failure, and carries no information."""
 
 
 class BuildError(ImageError):
-    """A build failed; ``lines`` are the last that it printed."""
+    """A build failed; ``lines`` are the last of its output."""
 
     lines: tuple[str, ...] = ()
 
@@ -129,9 +131,9 @@ class BuildResult:
 class Build:
     """One build.
 
-    :param request: what is to be built.
+    :param request: the image to build.
     :param environ: the caller's environment.
-    :param progress: is fed what the build prints, and passes on what it means.
+    :param progress: is fed the output of the build, and reports its meaning.
     """
 
     request: BuildRequest
@@ -152,14 +154,14 @@ class Build:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of the plan; a block device configuration of the caller's stays."""
+        """Return the variables of the plan; the caller's own block device configuration stays."""
         kept = dict(self.plan.environment)
         if self.environ.get("DIB_BLOCK_DEVICE_CONFIG"):
             kept.pop("DIB_BLOCK_DEVICE_CONFIG", None)
         return kept
 
     def shell(self) -> str:
-        """Return the line to paste, with each ``DIB_*`` variable that takes effect before it."""
+        """Return the line to paste, preceded by each ``DIB_*`` variable that takes effect."""
         callers = {
             name: f'"${name}"' if SECRET_NAME.search(name) else shlex.quote(text)
             for name, text in sorted(self.environ.items())
@@ -173,7 +175,7 @@ class Build:
         """Build the image.
 
         :raises HostError: the host lacks a tool, a right, or space.
-        :raises BuildError: a hook failed; says which.
+        :raises BuildError: a hook failed; the text names it.
         """
         request = self.request
         program = check_host(self.plan.elements, self.environ)
@@ -202,12 +204,12 @@ class Build:
 
     @contextlib.contextmanager
     def _cache(self) -> Iterator[None]:
-        """Hold what is cached for such builds, so that ``hotplate cache clean`` leaves it alone."""
+        """Hold the cache of such builds, so that ``hotplate cache clean`` leaves it alone."""
         directory = plan_module.image_cache(self.request, self.mirrors)
         with contextlib.ExitStack() as held:
             try:
                 held.enter_context(locks.shared(directory, make=True))
-                # When it was used last; see base_cache.prune.
+                # Time of the last use; see base_cache.prune.
                 os.utime(directory)
                 base_cache.prune(directory.parent, now=time.time())
             except OSError as error:
@@ -230,7 +232,7 @@ class Build:
         config = {
             "argv": self.plan.argv("image", program=program),
             "environment": plan_module.child_environment(self.environ)
-            # It has a directory of its own already, in memory where there is enough.
+            # It has its own directory already, in memory when there is enough.
             | {"DIB_NO_TMPFS": "1", "DIB_PYTHON_EXEC": sys.executable}
             | self.environment,
             "staging": str(staging),
@@ -273,7 +275,7 @@ class Build:
             except OSError as error:
                 raise HostError(f'the log "{log}" cannot be written: {error.strerror}') from error
             finally:
-                # The lifeline: on every way out, what is left of the build ends now.
+                # Closing the lifeline ends the rest of the build, however this block is left.
                 with contextlib.suppress(OSError):
                     child.stdin.close()
                 child.stdout.close()
@@ -300,7 +302,7 @@ class Build:
         return error
 
     def _manifest(self, staging: Path, started: datetime) -> dict[str, object]:
-        """Return what is in the image, and what it was made by."""
+        """Return the contents of the image and the tools that made it."""
         path = (*self.request.element_path, paths.elements_dir(), self.dib_elements)
         elements = {
             name: element
@@ -309,7 +311,7 @@ class Build:
         }
         environment = plan_module.child_environment(self.environ)
         if user := self.environ.get("SUDO_UID"):
-            # Whose checkout git then reads as root (git-config(1), "safe.directory").
+            # User whose checkout git then reads as root (git-config(1), "safe.directory").
             environment["SUDO_UID"] = user
         packages = []
         for listing in staging.glob("image.d/dib-manifests/dib-manifest-dpkg-*"):
@@ -342,10 +344,10 @@ class Build:
 
 
 def check_host(elements: Iterable[str], environ: Mapping[str, str]) -> str:
-    """Look for what a build needs before it starts; returns the path of ``disk-image-create``.
+    """Check the needs of a build before it starts; return the path of ``disk-image-create``.
 
-    :param elements: the elements that are named on the line.
-    :raises HostError: names what is missing and the command that installs it.
+    :param elements: the elements named on the line.
+    :raises HostError: names the missing programs and the command that installs them.
     """
     program = find_program(environ)
     check_tools(elements, environ)
@@ -369,10 +371,10 @@ def find_program(environ: Mapping[str, str]) -> str:
 
 
 def check_tools(elements: Iterable[str], environ: Mapping[str, str]) -> None:
-    """Look for the programs that a build calls.
+    """Check for the programs that a build calls.
 
     :param elements: those of the build, as far as they are known.
-    :raises HostError: names those that are missing and the command that installs them.
+    :raises HostError: names the missing programs and the command that installs them.
     """
     search = plan_module.child_environment(environ)["PATH"]
     tools = [*TOOLS, *(tool for each in elements for tool in ELEMENT_TOOLS.get(each, ()))]
@@ -388,13 +390,13 @@ def check_tools(elements: Iterable[str], environ: Mapping[str, str]) -> None:
 def check_block_device(
     environ: Mapping[str, str], *, devices: Path = Path("/proc/devices")
 ) -> None:
-    """Look whether this host can make what ``DIB_BLOCK_DEVICE_CONFIG`` describes.
+    """Check that this host can make the layout in ``DIB_BLOCK_DEVICE_CONFIG``.
 
-    Takes it as ``disk-image-create`` does: YAML, or ``file://`` and the path of a file of it.
+    Reads it as ``disk-image-create`` does: YAML, or ``file://`` and the path of a file of it.
 
     :param devices: the kernel's list of drivers (proc(5)).
     :raises UsageError: when it is no such configuration.
-    :raises HostError: when it needs device-mapper, or a program, and this host has none.
+    :raises HostError: when this host lacks the device-mapper or a program that it needs.
     """
     given = environ.get("DIB_BLOCK_DEVICE_CONFIG", "")
     if not given:
@@ -434,20 +436,20 @@ def check_block_device(
 
 
 def _keys(config: object) -> set[str]:
-    """Return every key of a YAML document, at any depth: nodes stand in nodes."""
+    """Return every key of a YAML document, at any depth, as nodes are nested."""
     if isinstance(config, dict):
         return {str(key) for key in config}.union(*map(_keys, config.values()))
     return set().union(*map(_keys, config)) if isinstance(config, list) else set()
 
 
 def check_root() -> None:
-    """Look whether programs can be run as root.
+    """Check that programs can be run as root.
 
     :raises HostError: when they cannot.
     """
     if os.geteuid() != 0:
         if shutil.which("sudo") is None:
-            # It is named with the other programs.
+            # The check of programs names it.
             return
         asked = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
         if asked.returncode != 0:
@@ -458,12 +460,12 @@ def check_root() -> None:
 
 
 def check_chef(request: BuildRequest, environ: Mapping[str, str]) -> None:
-    """Look whether a build for the group chef has a Chef to install.
+    """Check that a build for the group chef has a Chef to install.
 
-    No distribution has one; where elements or packages of the caller's may bring it, the element
-    looks for itself.
+    No distribution has one; when the caller's elements or packages may bring it, the element
+    itself checks.
 
-    :raises UsageError: when nothing can bring it.
+    :raises UsageError: when no source for it is given.
     """
     wanted = {"chef", "chef-solo"} & set(request.groups)
     package = environ.get("DIB_HEAT_CHEF_PACKAGE", "none")
@@ -476,15 +478,15 @@ def check_chef(request: BuildRequest, environ: Mapping[str, str]) -> None:
 
 
 def check_arch(arch: str, environ: Mapping[str, str]) -> None:
-    """Look whether programs of an architecture run here, as a build runs those of the image.
+    """Check that programs of the image's architecture run here, as a build needs.
 
-    :param arch: Debian's name of it.
+    :param arch: Debian's name of the architecture.
     :raises HostError: when they do not.
     """
     if arch == plan_module.MACHINES.get(platform.machine()):
         return
     tester = shutil.which("arch-test", path=plan_module.child_environment(environ)["PATH"])
-    # mmdebstrap asks it as well (mmdebstrap(1)).
+    # mmdebstrap uses it too (mmdebstrap(1)).
     if tester is None:
         raise HostError(
             f'building for "{arch}" on this host needs arch-test, which it does not have',
@@ -499,7 +501,7 @@ def check_arch(arch: str, environ: Mapping[str, str]) -> None:
 
 
 def work_directory(environ: Mapping[str, str]) -> Path:
-    """Return where images are put together that are not in memory."""
+    """Return the directory for images that are not assembled in memory."""
     return Path(environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108  as mktemp(1) does
 
 
@@ -508,7 +510,7 @@ def _token() -> str:
 
 
 def tmpfs_mib(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """MiB of memory to build in, or 0 for the disk; by what is free, not by what there is."""
+    """Return the MiB of memory to build in, 0 for the disk; based on free, not total, memory."""
     match = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
     free = int(match.group(1)) // 1024 if match else 0
     return free * 3 // 4 if free >= TMPFS_MIB else 0

@@ -1,4 +1,4 @@
-"""All files that a machine is given of an image: the disk, what lies behind it, its kernel."""
+"""All files of an image that a machine uses: the disk, its backing files, its kernel."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hotplate.image.inspect import Image
 
 
 def fingerprint(image: Image, cache: Path | None = None) -> dict[str, str]:
-    """Return the SHA-256 of everything that a guest boots from, by what it is.
+    """Return the SHA-256 of every file that a guest boots from, by role.
 
     :param cache: see :func:`~hotplate.image.checksum.sha256_of`.
     """
-    # Read again: whether the names are good was asked when the image was opened.
+    # Read it again without a check, as the names were checked when the image was opened.
     links = qcow2.chain(image.path, allow_backing=True)
     files = {"image": image.path}
     files |= {f"backing {depth}": link.path for depth, link in enumerate(links[1:], 1)}

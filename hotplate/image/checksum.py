@@ -1,4 +1,4 @@
-"""Hashes of files and directories; those of large files are remembered while they are the same."""
+"""Hashes of files and directories; those of large files are cached until they change."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def hash_file(file: Path) -> str:
 
 
 def read_regular(file: Path, limit: int) -> bytes:
-    """Return the bytes of a small file that somebody else may have put there.
+    """Return the bytes of a small file that may come from a stranger.
 
-    :param limit: the bytes that it may have.
-    :raises OSError: it is not there, or larger, or a FIFO, a device, or anything else that is not
-        a regular file; none of these is waited for.
+    :param limit: its maximum size in bytes.
+    :raises OSError: it does not exist, is larger, or is a FIFO, a device, or anything else that is
+        not a regular file; none of these is waited for.
     """
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
@@ -45,9 +45,9 @@ def hash_directory(directory: Path) -> str:
 def sha256_of(file: Path, cache: Path | None = None) -> str:
     """Return the SHA-256 of a file, in hexadecimal.
 
-    :param cache: a directory to remember it in, or None.  It is found again by device, inode,
-        size and time of change (ctime, which nobody can set), and what cannot be read or written
-        there is computed again.
+    :param cache: a directory for the result, or None. The key is device, inode, size and time of
+        change (ctime, which nobody can set); an entry that cannot be read or written is computed
+        again.
     """
     if cache is None:
         return hash_file(file)

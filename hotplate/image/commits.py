@@ -1,7 +1,7 @@
-"""The commits that elements are of, as far as their checkout or their package says.
+"""Commits of elements, from their checkout or their package.
 
-Sources: git-rev-parse(1) and git-status(1); ``pbr.json`` of the distributions that pbr makes, among
-which is diskimage-builder.
+Sources: git-rev-parse(1) and git-status(1); ``pbr.json`` of distributions made by pbr, such as
+diskimage-builder.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SECONDS = 30.0
-"""How long git may take for one answer."""
+"""Limit of git for one answer."""
 
 CHANGED = "-dirty"
-"""Behind the commit of an element with files that are not as they were committed; as
-git-describe(1) has it."""
+"""Suffix for the commit of an element with uncommitted changes, as in git-describe(1)."""
 
 
 def commits_of(
     elements: Mapping[str, Path], *, dib_elements: Path, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the commits of elements by their names, without those for which nothing has one.
+    """Return the commits of elements by name, without those that have none.
 
     :param elements: name -> directory.
-    :param dib_elements: diskimage-builder's own elements, whose distribution names its commit.
-    :param environment: what git is run with; it has ``PATH``.
+    :param dib_elements: diskimage-builder's own elements, whose distribution records its commit.
+    :param environment: environment of git, with ``PATH``.
     """
     packaged = _packaged("diskimage-builder")
     commits = {}
@@ -40,7 +39,7 @@ def commits_of(
 
 
 def _packaged(distribution: str) -> str:
-    """Return the commit that pbr wrote down, "" when it did not."""
+    """Return the commit recorded by pbr, "" when there is none."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
         text = importlib.metadata.distribution(distribution).read_text("pbr.json")
         document = json.loads(text or "{}")
@@ -50,8 +49,9 @@ def _packaged(distribution: str) -> str:
 
 
 def _checked_out(directory: Path, environment: Mapping[str, str]) -> str:
-    """Return the commit of a directory that git has, "" for one that it does not have."""
-    # The second word fails for what only lies in a checkout, such as a virtual environment.
+    """Return the commit of a directory in git, "" for an untracked one."""
+    # The second revision fails for an untracked directory in a checkout, such as a virtual
+    # environment.
     commit = _git(directory, environment, "rev-parse", "HEAD", "HEAD:./").partition("\n")[0]
     if commit and _git(directory, environment, "status", "--porcelain", "--", "."):
         return f"{commit}{CHANGED}"
@@ -59,10 +59,10 @@ def _checked_out(directory: Path, environment: Mapping[str, str]) -> str:
 
 
 def _git(directory: Path, environment: Mapping[str, str], *words: str) -> str:
-    """Return what git prints, "" when it fails or is not there."""
+    """Return the output of git, "" when it fails or is missing."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(
-            # Of somebody else's checkout no program is run.
+            # Run no program of a stranger's checkout.
             ["git", "-c", "core.fsmonitor=false", "-C", str(directory), *words],
             env=dict(environment),
             stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""A config drive: a small disk with the metadata on it, for a guest without a metadata service.
+"""Config drive: a small disk with the metadata, for a guest without a metadata service.
 
 The formats are those of OpenStack Nova (``config_drive_format``): an ISO 9660 image with Joliet
 and Rock Ridge names, or a VFAT disk; cloud-init finds either by its label.  Nothing is mounted.
@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from hotplate.errors import HostError
 
 VFAT_BYTES = 64 * 1024 * 1024
-"""The size that Nova gives a VFAT config drive."""
+"""The size of Nova's VFAT config drives."""
 
 
 def make(
@@ -95,7 +95,7 @@ def _vfat(root: Path, path: Path, label: str) -> None:
         )
     with path.open("wb") as disk:
         disk.truncate(VFAT_BYTES)
-    # A whole disk without a partition table, as Nova makes it.
+    # A whole disk without a partition table, as in Nova.
     sectors = VFAT_BYTES // 512
     _run(["mformat", "-i", str(path), "-T", str(sectors), "-v", label, "::"], path)
     entries = [str(entry) for entry in sorted(root.iterdir())]

@@ -1,4 +1,4 @@
-"""What an image is, by its first sectors and ``qemu-img``, without mounting it."""
+"""Type of an image, found in its first sectors and by ``qemu-img``, without mounting it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hotplate.image.checksum import sha256_of
 from hotplate.image.plan import Layout
 
 FORMATS = ("qcow2", "raw")
-"""The formats a machine is given; others are to be converted first."""
+"""The formats that machines use; others are to be converted first."""
 
 KERNEL = ("vmlinuz", "kernel")
 INITRD = ("initrd", "initramfs")
@@ -24,10 +24,10 @@ INITRD = ("initrd", "initramfs")
 
 SECTOR = 512
 HEAD = 34 * SECTOR
-"""As much of the disk as a partition table takes: protective MBR, GPT header, its entries."""
+"""Bytes of a partition table: protective MBR, GPT header, its entries."""
 
 EXT_MAGIC_AT = 1024 + 56
-"""Where ext2, ext3 and ext4 have the bytes 53 ef (the superblock's ``s_magic``)."""
+"""Offset of the bytes 53 ef in ext2, ext3 and ext4 (the superblock's ``s_magic``)."""
 
 FILE_SYSTEMS = ((EXT_MAGIC_AT, b"\x53\xef"), (0, b"XFSB"))
 """Offset and magic bytes of the file systems that a partition image may have in ``HEAD``."""
@@ -36,10 +36,10 @@ ESP = bytes.fromhex("28732ac11ff8d211ba4b00a0c93ec93b")
 """A GPT partition type as it is on the disk (UEFI specification, 5.3.3)."""
 
 PE_MACHINES = {0x8664: "x86_64", 0xAA64: "aarch64"}
-"""A kernel that EFI can start has a PE header, which names the processor (PE format, 3.3.1)."""
+"""Processors by the PE header of a kernel that EFI can start (PE format, 3.3.1)."""
 
 DEBIAN = {"amd64": "x86_64", "arm64": "aarch64"}
-"""What Debian, and a manifest, call an architecture -> what QEMU does."""
+"""Debian's and a manifest's name of an architecture -> QEMU's."""
 
 DEFAULT_ARCH = "x86_64"
 
@@ -60,12 +60,12 @@ class Table:
 
 @dataclass(frozen=True)
 class ImageFile:
-    """The file of an image, whatever may be in it.
+    """The file of an image, with any contents.
 
     :param path: absolute.
     :param format: ``qcow2`` or ``raw``.
-    :param size: bytes of the disk that a guest sees.
-    :param chain: the file and the backing files behind it, the file first.
+    :param size: bytes of the disk as seen by a guest.
+    :param chain: the file and its backing files, the file first.
     """
 
     path: Path
@@ -75,12 +75,12 @@ class ImageFile:
 
     @classmethod
     def open(cls, path: Path | str, *, allow_backing: bool = False) -> ImageFile:
-        """Look at the outside of an image file.
+        """Open an image file, and check its format and its references.
 
         :param path: a qcow2 or raw file, or its name without the suffix.
         :param allow_backing: follow the names of backing files out of the image's directory.
         :raises UsageError: there is no such file, or it is of another format.
-        :raises ImageError: it is empty, truncated, or names what is refused.
+        :raises ImageError: it is empty, truncated, or refers to a file that is refused.
         """
         file = find(Path(path))
         if file.stat().st_size == 0:
@@ -91,7 +91,7 @@ class ImageFile:
                 f'"{file}" is an image in the format "{kind}"; expected {" or ".join(FORMATS)}',
                 hint=_convert(file),
             )
-        # First of all: until then nothing may open what the image names.
+        # Check first: until then nothing may open a file that the image refers to.
         links = qcow2.chain(file, allow_backing=allow_backing)
         if kind == "raw":
             return cls(file, kind, file.stat().st_size, links)
@@ -105,14 +105,14 @@ class Image:
 
     :param path: the file, absolute.
     :param format: ``qcow2`` or ``raw``.
-    :param virtual_size: bytes of the disk that the guest sees.
+    :param virtual_size: bytes of the disk as seen by the guest.
     :param layout: a whole disk, or one file system with kernel and initrd beside it.
     :param table: the partition table of a whole disk.
     :param kernel: of a partition image, else None.
     :param initrd: of a partition image, else None.
-    :param arch: the processor, as QEMU calls it: by the kernel, or by the manifest that
-        ``hotplate build`` leaves; ``x86_64`` when neither does.
-    :param chain: the file and the backing files behind it, the file first.
+    :param arch: the processor, in QEMU's spelling: by the kernel, or by the manifest of ``hotplate
+        build``; ``x86_64`` when neither has it.
+    :param chain: the file and its backing files, the file first.
     """
 
     path: Path
@@ -130,21 +130,21 @@ class Image:
 
     @property
     def bios_bootable(self) -> bool:
-        """Whether a BIOS can start it: it has boot code, or is given its kernel."""
+        """Return whether a BIOS can start it, from boot code or with its kernel."""
         return self.table is None or self.table.bios
 
     @classmethod
     def open(
         cls, path: Path | str, *, allow_backing: bool = False, checksums: Path | None = None
     ) -> Image:
-        """Look at an image file.
+        """Open an image file, and check that it can be booted.
 
         :param path: a qcow2 or raw file, or its name without the suffix.
         :param allow_backing: follow the names of backing files, and links to a kernel and an
             initrd, out of the image's directory.
         :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
         :raises UsageError: there is no such file, or it is of another format.
-        :raises ImageError: it cannot be booted; says why.
+        :raises ImageError: it cannot be booted; the text has the reason.
         :raises HostError: ``qemu-img`` is missing.
 
         Example::
@@ -187,22 +187,22 @@ class Image:
     def sha256(self, cache: Path | None = None) -> str:
         """Return the SHA-256 of the image file, in hexadecimal.
 
-        :param cache: a directory in which it is remembered for as long as the file's device,
-            inode, size and time of change stay the same.
+        :param cache: a directory for the result, which is valid while the file's device, inode,
+            size and time of change stay the same.
         """
         return sha256_of(self.path, cache)
 
     def overlay(self, directory: Path, *, name: str = "disk.qcow2") -> Path:
-        """Return a disk to write to, with the image behind it; the image itself is never written.
+        """Return a writable disk backed by the image; the image itself is never written.
 
-        :param directory: where the overlay is made.
+        :param directory: the directory of the overlay.
         :raises HostError: there is no space, or the directory cannot be written to.
         """
         return overlay.make_overlay(self.path, self.format, directory / name)
 
 
 def find(path: Path) -> Path:
-    """Return the file meant by a path, absolute; the suffix may have been left out.
+    """Return the absolute path of an image file; the suffix may have been left out.
 
     :raises UsageError: when there is none, or it cannot be read.
     """
@@ -236,7 +236,7 @@ def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def _convert(file: Path) -> str:
-    """Return the command that makes an image of another format one that is booted."""
+    """Return the command that converts an image of another format."""
     command = ["qemu-img", "convert", "-O", "qcow2", str(file), str(file.with_suffix(".qcow2"))]
     beside = " and ".join(f"{file.stem}.{suffixes[0]}" for suffixes in (KERNEL, INITRD))
     return f"{shlex.join(command)}  # if it is a partition image, copy {beside} to the same place"
@@ -253,11 +253,11 @@ def _check_length(file: Path) -> None:
 
 
 def _head(file: Path, kind: str) -> bytes:
-    """Return the first sectors of the disk that the guest would see."""
+    """Return the first sectors of the disk, as seen by the guest."""
     if kind == "raw":
         with file.open("rb") as image:
             return image.read(HEAD)
-    # A regular file: qemu-img sets the length of what it writes to.
+    # It needs a regular file, as qemu-img sets the length of its output.
     with tempfile.NamedTemporaryFile(prefix="hotplate-head-") as head:
         done = qemu_img(
             *("dd", "-U", "-f", kind, "-O", "raw", f"bs={HEAD}", "count=1"),
@@ -273,8 +273,8 @@ def _head(file: Path, kind: str) -> bytes:
 def read_table(head: bytes) -> Table | None:
     """Return the partition table in the first sectors of a disk, or None when there is none.
 
-    A file system made on a whole disk may have 55 aa at the end of its first sector too, so an
-    MBR has to have a partition in it that is sound.
+    A file system on a whole disk may also have 55 aa at the end of its first sector, so an MBR
+    must have a sound partition.
     """
     head = head.ljust(HEAD, b"\0")
     code = any(head[:440])
@@ -292,12 +292,12 @@ def read_table(head: bytes) -> Table | None:
 
 
 def is_file_system(head: bytes) -> bool:
-    """Whether a file system that is known begins at the very start of the disk."""
+    """Return whether a known file system begins at the very start of the disk."""
     return any(head[at : at + len(magic)] == magic for at, magic in FILE_SYSTEMS)
 
 
 def kernel_arch(kernel: Path) -> str | None:
-    """Return the processor that a kernel is for, or None when its head does not tell."""
+    """Return the processor of a kernel, or None when its head does not tell."""
     with kernel.open("rb") as stream:
         head = stream.read(4096)
     if head[:2] != b"MZ" or len(head) < 64:

@@ -1,4 +1,4 @@
-"""NAME.manifest.json, which a build leaves beside its image: what is in it, and which files it is.
+"""NAME.manifest.json, left by a build beside its image: its contents and its files.
 
 Its keys are those of the JSON schema ``manifest.schema.json``, which is beside this file.
 """
@@ -17,29 +17,30 @@ from hotplate.image.checksum import read_regular, sha256_of
 SUFFIX = ".manifest.json"
 SUFFIXES = (".qcow2", ".raw")
 FORMAT = 1
-"""Of what a build writes; another one when a key changes its meaning or goes.  A manifest without
-one is of a hotplate before 0.1.0, and has the other keys of format 1."""
+"""Format written by a build, raised when a key is removed or changes its meaning. A manifest
+without one is from a hotplate before 0.1.0, and has the other keys of format 1.
+"""
 
 MAX_SIZE = 16 << 20
-"""Bytes of a manifest that is read; one with 10,000 packages has 1 MB."""
+"""Limit of the bytes of a manifest; one with 10,000 packages has 1 MB."""
 
 DEEPEST = 8
-"""So many levels of maps and lists may one have; format 1 has three."""
+"""Limit of nested maps and lists; format 1 has three."""
 
 
 def path_for(image: Path) -> Path:
-    """Where the manifest of an image is."""
+    """Return the path of the manifest of an image."""
     stem = stem_of(image)
     return stem.with_name(stem.name + SUFFIX)
 
 
 def stem_of(image: Path) -> Path:
-    """Return the name of an image without its suffix, which all that lies beside it begins with."""
+    """Return the name of an image without its suffix, the prefix of all files beside it."""
     return image.with_suffix("") if image.suffix in SUFFIXES else image
 
 
 def schema() -> dict[str, Any]:
-    """Return the schema of a manifest, by JSON Schema's draft 2020-12."""
+    """Return the schema of a manifest, in JSON Schema's draft 2020-12."""
     document: dict[str, Any] = json.loads(
         Path(__file__).with_name("manifest.schema.json").read_text(encoding="utf-8")
     )
@@ -47,14 +48,14 @@ def schema() -> dict[str, Any]:
 
 
 def is_readable(document: Mapping[str, Any]) -> bool:
-    """Return True for a manifest in a format that is read here."""
+    """Return True for a manifest in a supported format."""
     return bool(document.get("format", FORMAT) == FORMAT)
 
 
 def read(image: Path) -> dict[str, Any]:
-    """Return the manifest beside an image, which may come from anybody.
+    """Return the manifest beside an image, which may come from a stranger.
 
-    :return: empty when there is none that can be read: no regular file, too large, not JSON.
+    :return: empty when it is missing or unreadable: no regular file, too large, not JSON.
     """
     with contextlib.suppress(OSError, ValueError, RecursionError):
         document = json.loads(read_regular(path_for(image), MAX_SIZE))
@@ -64,7 +65,7 @@ def read(image: Path) -> dict[str, Any]:
 
 
 def _is_shallow(value: object, levels: int) -> bool:
-    """Return True for what whoever prints it can go through without end of the stack."""
+    """Return True when a value can be printed without exhausting the stack."""
     if isinstance(value, dict):
         value = [*value.values()]
     if not isinstance(value, list):
@@ -73,13 +74,13 @@ def _is_shallow(value: object, levels: int) -> bool:
 
 
 def check_set(image: Path, beside: Mapping[str, Path], *, checksums: Path | None = None) -> None:
-    """See to it that an image and what lies beside it were built together.
+    """Check that an image and the files beside it were built together.
 
     Without a manifest there is nothing to compare.
 
     :param beside: the files by the suffix that a build gives them, ``vmlinuz`` and ``initrd``.
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
-    :raises ImageError: when a file is not the one that the manifest names.
+    :raises ImageError: when a file is not the one in the manifest.
     """
     manifest = read(image)
     digests = manifest.get("beside")
@@ -105,12 +106,12 @@ def groups_without_hook(
     others: Collection[Path],
     checksums: Path | None = None,
 ) -> list[str]:
-    """Those of some groups for which an image is known to have no hook, without booting it.
+    """Return the groups for which an image certainly has no hook, without booting it.
 
-    An element of the builder's own may bring any hook: of an image with one nothing is known.
+    The builder's own elements may bring any hook: for an image with one the result is empty.
 
     :param ours: hotplate's directory of elements.
-    :param others: directories of elements that bring no hook, which diskimage-builder's is.
+    :param others: directories of elements without hooks, such as diskimage-builder's.
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
     """
     elements = elements_of(image, checksums=checksums)
@@ -136,7 +137,7 @@ def _groups_of(element: Path) -> set[str]:
 
 
 def elements_of(image: Path, *, checksums: Path | None = None) -> Collection[str] | None:
-    """Return the elements that an image was built of, None without a manifest of its own.
+    """Return the elements of an image, None without a manifest of its own.
 
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
     """

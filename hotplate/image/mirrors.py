@@ -1,4 +1,4 @@
-"""Where this host gets its Debian packages from, so that an image is built from the same place.
+"""Package sources of this host, so that an image is built from the same mirrors.
 
 Reads apt's one-line format and its deb822 format, both as in sources.list(5).
 """
@@ -14,19 +14,21 @@ from pathlib import Path
 from hotplate.errors import UsageError
 
 STANDING_STILL = ("Acquire::Check-Valid-Until", "Acquire::Check-Date")
-"""The options of apt that a host with a snapshot of the archive has switched off."""
+"""The options of apt that a host with a snapshot of the archive switches off."""
 
 ROLLING = ("testing", "unstable")
 """Suites without an updates and a security suite of their own."""
 
 
 PLAIN_URI = re.compile(r"https?://[\w.:@/~+%,=-]+")
-"""What can be fetched from, and means nothing to a shell, through which it goes twice."""
+"""URIs that can be fetched, without characters that a shell interprets, as they pass through
+two.
+"""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One ``deb`` entry: a place and a suite there."""
+    """One ``deb`` entry: a URI and a suite there."""
 
     uri: str
     suite: str
@@ -35,9 +37,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Mirrors:
-    """The places to install a release from; "" where this host names none.
+    """The URIs to install a release from; "" when this host has none.
 
-    :param options: how this host's apt is configured to treat them, as lines of apt.conf(5).
+    :param options: this host's apt configuration for them, as lines of apt.conf(5).
     """
 
     main: str = ""
@@ -55,18 +57,19 @@ class Mirrors:
 
 
 SNAPSHOTS = re.compile(r"(?P<archive>.+/archive/[^/]+)/\d{8}T\d{6}Z")
-"""A place in an archive of snapshots, as Debian's own lays them out:
-``.../archive/debian/20251101T000000Z`` (its page "Usage")."""
+"""A URI in an archive of snapshots, in the layout of Debian's own:
+``.../archive/debian/20251101T000000Z`` (its page "Usage").
+"""
 
 SNAPSHOT = re.compile(r"\d{8}T\d{6}Z")
 
 
 def at_snapshot(mirrors: Mirrors, snapshot: str) -> Mirrors:
-    """Return the places as they were at some time.
+    """Return the URIs of the mirrors at a given time.
 
-    :param mirrors: those of the host, which have to be of an archive of snapshots.
+    :param mirrors: those of the host, which must be an archive of snapshots.
     :param snapshot: the time, such as ``20251101T000000Z``, or a day (``20251101``).
-    :raises UsageError: for another form, and where the host's mirrors have no snapshots.
+    :raises UsageError: for another form, and when the host's mirrors have no snapshots.
     """
     stamp = f"{snapshot}T000000Z" if re.fullmatch(r"\d{8}", snapshot) else snapshot
     if not SNAPSHOT.fullmatch(stamp):
@@ -122,7 +125,7 @@ def parse_deb822(text: str) -> Iterator[Source]:
 
 
 def configured(etc_apt: Path = Path("/etc/apt")) -> list[Source]:
-    """Every entry that apt would read on this host; files that cannot be read are passed over."""
+    """Return every entry that apt would read on this host; unreadable files are skipped."""
     sources: list[Source] = []
     files = [etc_apt / "sources.list", *sorted((etc_apt / "sources.list.d").glob("*"))]
     for file in files:
@@ -138,11 +141,11 @@ def configured(etc_apt: Path = Path("/etc/apt")) -> list[Source]:
 
 
 def choose(sources: list[Source], release: str, host_codename: str) -> Mirrors:
-    """Pick the places for a release out of this host's entries.
+    """Choose the URIs for a release from this host's entries.
 
-    :param release: the release to install, which the host itself need not be.
+    :param release: the release to install, which may differ from the host's.
     :param host_codename: ``VERSION_CODENAME`` of the host, "" when it has none.
-    :return: empty for a host that is not Debian, for which diskimage-builder's own defaults hold.
+    :return: empty for a host that is not Debian, where diskimage-builder's own defaults hold.
     """
     usable = [
         source
@@ -161,7 +164,7 @@ def choose(sources: list[Source], release: str, host_codename: str) -> Mirrors:
 
 
 def host_codename(os_release: Path = Path("/etc/os-release")) -> str:
-    """``VERSION_CODENAME`` from os-release(5) when the host is Debian, else ""."""
+    """Return ``VERSION_CODENAME`` from os-release(5) when the host is Debian, else ""."""
     try:
         text = os_release.read_text()
     except OSError:
@@ -171,9 +174,9 @@ def host_codename(os_release: Path = Path("/etc/os-release")) -> str:
 
 
 def apt_options() -> tuple[str, ...]:
-    """Return this host's apt options for mirrors that stand still, whose release files expire.
+    """Return this host's apt options for frozen mirrors, whose release files expire.
 
-    :return: such as ``Acquire::Check-Valid-Until "false"``; nothing where apt's defaults hold.
+    :return: such as ``Acquire::Check-Valid-Until "false"``; empty when apt's defaults hold.
     """
     command = ["apt-config", "dump", "--format", "%f %v%n"]
     try:
@@ -187,7 +190,7 @@ def apt_options() -> tuple[str, ...]:
 
 
 def for_build(release: str, snapshot: str) -> Mirrors:
-    """Return the places that a build installs from.
+    """Return the URIs that a build installs from.
 
     :param snapshot: a time of the archive, "" for now.
     :raises UsageError: see :func:`at_snapshot`.
@@ -197,7 +200,7 @@ def for_build(release: str, snapshot: str) -> Mirrors:
 
 
 def of_this_host(release: str) -> Mirrors:
-    """Return the places this host's own apt configuration names, for a release."""
+    """Return the URIs in this host's own apt configuration for a release."""
     codename = host_codename()
     if not codename:
         return Mirrors()

@@ -10,13 +10,13 @@ from hotplate.errors import UsageError
 from hotplate.image.inspect import Image, find
 
 NAME = re.compile(r"[^\s=/][^=/]{0,254}")
-"""What an image may be called: no path, as which a forgotten name would be taken."""
+"""Valid names of images: no path, so that a path without a name is an error."""
 
 
 def parse(words: Iterable[str]) -> dict[str, Path]:
-    """Return the files by the names that are given for them.
+    """Return the files by their given names.
 
-    :raises UsageError: for what is not NAME=PATH, a name that is given twice, or no such file.
+    :raises UsageError: for a malformed NAME=PATH, a duplicate name, or a missing file.
     """
     files: dict[str, Path] = {}
     for word in words:

@@ -1,8 +1,8 @@
-"""A diskimage-builder block-device plug-in: partitions as loop devices with an offset.
+"""Plug-in for diskimage-builder's block devices: partitions as loop devices with an offset.
 
 diskimage-builder's own ``partitioning`` asks ``kpartx`` for one device per partition, which needs
-device-mapper in the kernel and, outside of containers, udev.  A loop device with an offset and a
-size limit is the same thing and needs neither.  The partition table itself is written by the
+device-mapper in the kernel and, outside of containers, udev. A loop device with an offset and a
+size limit has the same effect and needs neither. The partition table itself is written by the
 inherited code, so the configuration (``label``, ``align``, ``partitions``) is that of
 ``partitioning``:
 
@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 
 
 def partition_extents(table: str) -> dict[int, tuple[int, int]]:
-    """Read what ``sfdisk --json`` printed.
+    """Read the output of ``sfdisk --json``.
 
-    :param table: its output; warnings before and after the JSON document are ignored.
+    :param table: the output; warnings before and after the JSON document are ignored.
     :return: partition number -> (offset, length), both in bytes.
     :raises BlockDeviceSetupException: when it holds no partition table.
     """
@@ -70,10 +70,10 @@ def attach(image: str, offset: int, length: int, *, sector_size: int = 512) -> s
 
 
 def release(device: str) -> None:
-    """Unmount a loop device wherever it is mounted, and detach it.
+    """Unmount a loop device at all mount points, and detach it.
 
-    Never raises: it runs when something has failed already, and the next device has to be
-    released too.  diskimage-builder's mount nodes register nothing that would undo a mount.
+    Never raises: it runs after a failure, and the next device has to be released too.
+    diskimage-builder's mount nodes register nothing to undo a mount.
     """
     for command in (["umount", "--all-targets", device], ["losetup", "--detach", device]):
         try:
@@ -96,7 +96,7 @@ class OffsetPartitioning(Partitioning):  # type: ignore[misc]
             return
         base = self.state["blockdev"][self.base]
         self.image_path = base["image"]
-        # A host that does not know its own name has sudo say so in front of each answer.
+        # On a host that cannot resolve its own name, sudo writes a warning before each answer.
         base["device"] = base["device"].strip().splitlines()[-1]
         self.device_path = base["device"]
         self.disk_size = self._size_of_block_dev(self.image_path)
@@ -106,13 +106,13 @@ class OffsetPartitioning(Partitioning):  # type: ignore[misc]
             self._create_gpt()
         exec_sudo(["sync", self.image_path])
         for node in self.partitions:
-            # The inherited code expects to have made device-mapper names.
+            # The inherited code assumes that it has made device-mapper names.
             node.rollbacks = [entry for entry in node.rollbacks if entry[0] is not remove_device]
 
         extents = partition_extents(exec_sudo(["sfdisk", "--json", self.device_path]))
         sector_size = int(exec_sudo(["blockdev", "--getss", self.device_path]).split()[-1])
         for node in self.partitions:
-            # "/dev/mapper/loop0p1": the number is what the inherited code gave the partition.
+            # "/dev/mapper/loop0p1": the number is the partition's in the inherited code.
             promised = self.state["blockdev"][node.get_name()]["device"]
             number = int(promised.rpartition("p")[2])
             offset, length = extents[number]

@@ -1,4 +1,4 @@
-"""The files of a build: made by one build at a time, and put in place together."""
+"""The files of a build: made by one build at a time, and published together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hotplate.image.plan import BuildRequest, Layout
 from hotplate.image.supervise import STAGING
 
 BESIDE = ("vmlinuz", "initrd")
-"""What diskimage-builder's element baremetal leaves beside the image, by suffix."""
+"""Files of diskimage-builder's element baremetal beside the image, by suffix."""
 
 
 @contextlib.contextmanager
@@ -26,7 +26,7 @@ def staging(request: BuildRequest) -> Iterator[Path]:
     """Make a directory beside the output, for one build of that name, and remove it afterwards.
 
     :raises UsageError: when another build of that name runs.
-    :raises HostError: when nothing can be written there.
+    :raises HostError: when the directory is not writable.
     """
     target = request.image.absolute()
     if target.is_dir():
@@ -49,7 +49,7 @@ def staging(request: BuildRequest) -> Iterator[Path]:
 def _refuse_second(target: Path, prefix: str) -> None:
     for other in target.parent.glob(f"{glob.escape(prefix)}????????"):
         try:
-            # One that nobody holds is of a build that was killed; the next one sweeps it up.
+            # An unlocked one is of a killed build; the next one removes it.
             with contextlib.suppress(FileNotFoundError), locks.exclusive(other, wait=False):
                 pass
         except locks.InUse as error:
@@ -62,7 +62,7 @@ def publish(request: BuildRequest, directory: Path, manifest: dict[str, object])
     """Move the finished files to their names, the image last.
 
     A kill in between leaves files of two builds; the manifest goes first and names them all, so
-    that :func:`~hotplate.image.manifest.check_set` finds out.
+    that :func:`~hotplate.image.manifest.check_set` detects it.
 
     :param directory: has the files as ``image.SUFFIX``.
     :param manifest: gets ``sha256``, ``bytes`` and ``beside``.

@@ -1,4 +1,4 @@
-"""A disk that a machine may write to, over an image that stays as it is."""
+"""Writable disk of a machine, over an image that stays unchanged."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hotplate.errors import HostError
 from hotplate.host_tools import find_tool
 
 SPARE = 64 * 1024 * 1024
-"""Bytes that have to be free for a guest to get anywhere; what it writes needs more."""
+"""Free bytes needed for a guest to start; its own output needs more."""
 
 
 ADDRESS_SPACE = 1 << 30
 CPU_SECONDS = 300
-"""What ``qemu-img`` may use: an odd image can make it take any amount (CVE-2015-5162)."""
+"""Limit of ``qemu-img``: an odd image can make it use any amount (CVE-2015-5162)."""
 
 
 def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -27,20 +27,21 @@ def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     :raises HostError: it is not installed.
     """
     program = find_tool("qemu-img")
-    # Of util-linux, which every Debian has; a preexec_fn is not for processes with threads.
+    # prlimit is from util-linux, which every Debian has; a preexec_fn is unsafe in processes with
+    # threads.
     bounded = shutil.which("prlimit")
     limits = [bounded, f"--as={ADDRESS_SPACE}", f"--cpu={CPU_SECONDS}"] if bounded else []
-    # glibc reserves 64 MB or more of addresses for each thread (mallopt(3)), and a thread that has
-    # no room for its stack is not started.
+    # glibc reserves 64 MB or more of addresses for each thread (mallopt(3)), and a thread without
+    # space for its stack is not started.
     limits += ["env", "MALLOC_ARENA_MAX=1"] if bounded else []
     return subprocess.run([*limits, program, *arguments], capture_output=True, check=False)
 
 
 def make_overlay(image: Path, image_format: str, overlay: Path) -> Path:
-    """Make a qcow2 overlay; it is there whole or not at all.
+    """Make a qcow2 overlay; it exists whole or not at all.
 
-    :param image: the backing file, which is named in the overlay by its absolute path.
-    :param image_format: ``qcow2`` or ``raw``; written down, so that nothing guesses it later.
+    :param image: the backing file, which the overlay names by its absolute path.
+    :param image_format: ``qcow2`` or ``raw``; recorded, so that no reader guesses it later.
     :raises HostError: no space, no right, or no ``qemu-img``.
     """
     directory = overlay.parent
@@ -71,7 +72,7 @@ def make_overlay(image: Path, image_format: str, overlay: Path) -> Path:
 
 
 def check_space(directory: Path, needed: int = SPARE) -> None:
-    """Refuse to start on a disk that is full.
+    """Refuse to start on a full disk.
 
     :param needed: bytes.
     :raises HostError: fewer are free.

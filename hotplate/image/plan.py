@@ -1,6 +1,6 @@
-"""From what is asked for to the ``disk-image-create`` line that makes it.
+"""Conversion of a request to a ``disk-image-create`` line.
 
-A plan only adds to a line that a person could have typed; ``str(plan)`` is that line.
+A plan only adds to a line that a user could have typed; ``str(plan)`` is that line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Layout(Enum):
 
 
 class Starts(Enum):
-    """What starts a whole disk: BIOS with GRUB in an MBR, UEFI with systemd-boot in a GPT."""
+    """The firmware of a whole disk: BIOS with GRUB in an MBR, UEFI with systemd-boot in a GPT."""
 
     BIOS = "bios"
     UEFI = "uefi"
@@ -44,30 +44,32 @@ class Kernel(Enum):
 OPERATING_SYSTEM = "debian-minimal"
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""What the kernel calls an architecture -> what Debian calls it."""
+"""The kernel's name of an architecture -> Debian's."""
 
 DROPPED = {
     "kubelet": 'heat-agents had it; use "podman kube play" in the group script, or docker-cmd',
     "atomic": "heat-agents had it; use docker-cmd with podman",
 }
-"""A group that has no element any more -> what to use in its place."""
+"""A group without an element -> its replacement."""
 
 ALIASES = {"sid": "unstable"}
-"""diskimage-builder asks for ``sid-updates``, which is nowhere; ``unstable`` it knows."""
+"""diskimage-builder would ask for ``sid-updates``, which does not exist; it handles
+``unstable``.
+"""
 
 RELEASES = ("bullseye", "bookworm", "trixie", "forky", "testing", "unstable", "sid")
-"""What ``--release`` may be; a later one is known where debootstrap has a script for it."""
+"""Values of ``--release``; a later one is accepted when debootstrap has a script for it."""
 
 TOO_OLD = ("buster", "stretch", "jessie", "wheezy", "squeeze", "lenny", "etch", "sarge", "woody")
-"""Releases whose Python is older than 3.9, which hooks and agent need."""
+"""Releases whose Python is older than the 3.9 that hooks and agent need."""
 
 BASE_PACKAGES = (
     *("adduser", "busybox", "ca-certificates", "gnupg2", "initramfs-tools", "locales"),
     *("lsb-release", "netbase", "python3", "sudo", "systemd-sysv", "tzdata", "zstd"),
 )
-"""What every image gets anyway, so that it comes out of the cached base system.
+"""Packages that every image gets anyway, so that they are part of the cached base system.
 
-``initramfs-tools`` is configured before the kernel then, which makes one initramfs and not two.
+``initramfs-tools`` is then configured before the kernel, which makes one initramfs and not two.
 """
 
 PASSED = (
@@ -76,31 +78,31 @@ PASSED = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
     *("SSL_CERT_DIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"),
 )
-"""What a build sees of the caller's environment, besides ``DIB_*`` and ``PIP_*``.
+"""Variables of the caller that are passed to a build, besides ``DIB_*`` and ``PIP_*``.
 
-All of it reaches the scripts in the image too, so it is kept small.
+All of them reach the scripts in the image too, so the list is short.
 """
 
 UUIDS = uuid.UUID("2a4f6b0e-9d0c-4c9e-8f5e-6d1a9b7c3e21")
-"""The namespace of the UUIDs of file systems that have to be the same in each build."""
+"""The namespace of the UUIDs of file systems that must be the same in each build."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """What is to be built.
+    """A request for an image.
 
     :param output: the image file; its suffix may be left out.
     :param release: a Debian release by its code name, or ``testing`` or ``unstable``.
     :param groups: software-config groups, each an element ``heat-config-<group>``.
     :param elements: further elements; one that provides an operating system replaces Debian.
     :param packages: further packages.
-    :param element_path: directories that are searched for elements before hotplate's own.
+    :param element_path: directories searched for elements before hotplate's own.
     :param size: GiB of the virtual disk; None fits it to the content.
-    :param cache: directory of everything a later build can use again.
-    :param snapshot: a time of the archive, such as ``20251101T000000Z``; "" for how it is now.
-    :param epoch: seconds since 1970 that no file of the image is newer than; None for no such time.
+    :param cache: directory of everything that later builds can reuse.
+    :param snapshot: a time of the archive, such as ``20251101T000000Z``; "" for the present.
+    :param epoch: upper limit of the times of all files, in seconds since 1970; None for no limit.
     """
 
     output: Path
@@ -124,13 +126,13 @@ class BuildRequest:
 
     @property
     def name(self) -> Path:
-        """The output without the suffix of its type."""
+        """Return the output without the suffix of its type."""
         suffix = f".{self.image_type}"
         return self.output.with_suffix("") if self.output.suffix == suffix else self.output
 
     @property
     def image(self) -> Path:
-        """The image file."""
+        """Return the image file."""
         return self.beside(f".{self.image_type}")
 
     def beside(self, suffix: str) -> Path:
@@ -142,9 +144,9 @@ class BuildRequest:
 class Plan:
     """A ``disk-image-create`` line.
 
-    :param elements: the elements on it; diskimage-builder adds those that they depend on.
+    :param elements: the elements on it; diskimage-builder adds their dependencies.
     :param options: the words before the elements, without ``-o``.
-    :param environment: what it needs besides the caller's own environment.
+    :param environment: variables needed besides the caller's own environment.
     """
 
     elements: tuple[str, ...]
@@ -156,7 +158,7 @@ class Plan:
         return [program, *self.options, "-o", name, *self.elements]
 
     def shell(self, name: str) -> str:
-        """Return the line as one would type it, with its environment before it."""
+        """Return the line as a user would type it, preceded by its environment."""
         settings = [f"{key}={shlex.quote(value)}" for key, value in self.environment.items()]
         return " \\\n    ".join([*settings, shlex.join(self.argv(name))])
 
@@ -182,7 +184,7 @@ def groups_with_an_element(path: tuple[Path, ...]) -> list[str]:
 
 
 def provides_operating_system(element: Path) -> bool:
-    """Whether an element says that it provides ``operating-system``."""
+    """Return whether an element provides ``operating-system``."""
     try:
         return "operating-system" in (element / "element-provides").read_text().split()
     except OSError:
@@ -190,7 +192,7 @@ def provides_operating_system(element: Path) -> bool:
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what the build sees of the caller's environment: it is built, not inherited."""
+    """Return the environment of the build, made from selected variables of the caller."""
     kept = {
         key: value
         for key, value in environ.items()
@@ -202,10 +204,10 @@ def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_release(release: str, *, scripts: Path = Path("/usr/share/debootstrap/scripts")) -> None:
-    """Look whether there is a Debian release of that name, and whether it is recent enough.
+    """Check that a Debian release of that name exists, and is recent enough.
 
-    :param scripts: where debootstrap(8) has a script for each release that it knows.
-    :raises UsageError: when there is not.
+    :param scripts: directory in which debootstrap(8) has a script for each known release.
+    :raises UsageError: when there is none.
     """
     if release in TOO_OLD:
         raise UsageError(
@@ -219,7 +221,7 @@ def check_release(release: str, *, scripts: Path = Path("/usr/share/debootstrap/
 
 
 def is_debian(request: BuildRequest, path: tuple[Path, ...]) -> bool:
-    """Whether no element of the request brings an operating system of its own."""
+    """Return whether no element of the request brings an operating system of its own."""
     elements = (find_element(name, path) for name in request.elements)
     return not any(each is not None and provides_operating_system(each) for each in elements)
 
@@ -227,7 +229,7 @@ def is_debian(request: BuildRequest, path: tuple[Path, ...]) -> bool:
 def problems(
     request: BuildRequest, *, elements_dir: Path, dib_elements: Path
 ) -> Iterator[UsageError]:
-    """Yield what in a request makes no sense: paths, groups, elements, the release.
+    """Yield the errors in a request: paths, groups, elements, the release.
 
     :param elements_dir: hotplate's elements.
     :param dib_elements: diskimage-builder's own.
@@ -265,9 +267,10 @@ def problems(
 
 
 def _missing_dependencies(request: BuildRequest, path: tuple[Path, ...]) -> Iterator[UsageError]:
-    """Yield an error for each element that is not there and that another one depends on.
+    """Yield an error for each missing dependency of an element.
 
-    By ``element-deps``, as diskimage-builder reads it (``diskimage_builder/element_dependencies``).
+    By ``element-deps``, as diskimage-builder reads it
+    (``diskimage_builder/element_dependencies``).
     """
     waiting = [*request.elements, *(f"heat-config-{group}" for group in request.groups)]
     seen = {*waiting}
@@ -287,7 +290,7 @@ def _missing_dependencies(request: BuildRequest, path: tuple[Path, ...]) -> Iter
 
 
 def provided(path: tuple[Path, ...]) -> set[str]:
-    """Return the names that elements provide in the place of one of that name."""
+    """Return the names of elements that other elements provide."""
     files = [file for directory in path for file in directory.glob("*/element-provides")]
     return {name for file in files for name in file.read_text(encoding="utf-8").split()}
 
@@ -303,11 +306,11 @@ def dependencies(element: Path) -> list[str]:
 def make(
     request: BuildRequest, *, elements_dir: Path, dib_elements: Path, mirrors: Mirrors
 ) -> Plan:
-    """Put the line together.
+    """Make the plan of a request.
 
     :param elements_dir: hotplate's elements.
     :param dib_elements: diskimage-builder's own.
-    :raises UsageError: for an element or a group that is not there, or a path dib cannot take.
+    :raises UsageError: for a missing element or group, or a path that dib cannot handle.
     """
     for problem in problems(request, elements_dir=elements_dir, dib_elements=dib_elements):
         raise problem
@@ -343,7 +346,7 @@ def make(
             environment["DIB_HEAT_LEAN_KERNEL"] = "linux-image"
             environment["DIB_HEAT_LEAN_INITRD"] = "most"
         if grub:
-            # Here it comes from the cache, and is there when the image is sized.
+            # Installed here, it comes from the cache and counts when the image is sized.
             packages.append("grub-pc")
         environment |= _debian(release, mirrors)
     if request.epoch is not None:
@@ -369,10 +372,10 @@ def make(
 def _block_device(default: Path, epoch: int) -> str:
     """Return the block device configuration of an element with a UUID for each ext4.
 
-    What boots the image names its file system by it.
+    The boot loader refers to the file system by it.
 
     :param default: the element's ``block-device-default.yaml``.
-    :param epoch: what the UUID is made of.
+    :param epoch: the seed of the UUID.
     """
     import yaml
 
@@ -392,13 +395,13 @@ def _debian(release: str, mirrors: Mirrors) -> dict[str, str]:
         "DIB_DEBIAN_USE_DEBOOTSTRAP_CACHE": "1",
         "DIB_DEBOOTSTRAP_EXTRA_ARGS": include,
         "DIB_MMDEBSTRAP_EXTRA_ARGS": include,
-        # Nothing in such an image reads the files that it would write.
+        # No program in such an image reads the files that it would write.
         "DIB_APT_MINIMAL_CREATE_INTERFACES": "0",
     }
     if mirrors.main:
         environment["DIB_DISTRIBUTION_MIRROR"] = mirrors.main
         environment["DIB_APT_SOURCES_CONF"] = mirrors.sources_conf(release)
-        # The cached base system has the updates too then, and is not upgraded in every build.
+        # The cached base system then has the updates too, and is not upgraded in every build.
         updates = [line.partition(":")[2] for line in mirrors.sources_conf(release).splitlines()]
         if lines := "".join(f"{line}\\n" for line in updates[1:]):
             environment["DIB_MMDEBSTRAP_EXTRA_ARGS"] += (
@@ -410,10 +413,10 @@ def _debian(release: str, mirrors: Mirrors) -> dict[str, str]:
 
 
 def image_cache(request: BuildRequest, mirrors: Mirrors) -> Path:
-    """``DIB_IMAGE_CACHE`` for a request.
+    """Return ``DIB_IMAGE_CACHE`` for a request.
 
-    diskimage-builder keys its cached base systems by release and architecture only, so the place
-    they came from and what is in them are in the directory's name.
+    diskimage-builder keys its cached base systems by release and architecture only, so the
+    directory's name contains the mirrors and the packages.
     """
     places = [mirrors.main, mirrors.updates, mirrors.security, *mirrors.options]
     key = "\n".join([*places, *BASE_PACKAGES])
@@ -421,7 +424,7 @@ def image_cache(request: BuildRequest, mirrors: Mirrors) -> Path:
 
 
 def base_tarball(request: BuildRequest, mirrors: Mirrors) -> Path:
-    """Where diskimage-builder keeps the base system of a release."""
+    """Return the path of diskimage-builder's cached base system of a release."""
     release = ALIASES.get(request.release, request.release)
     name = f"debootstrap-debian-{release}-{request.arch}.tar.gz"
     return image_cache(request, mirrors) / name

@@ -1,4 +1,4 @@
-"""What a build will need and cannot have, all of it, before anything is fetched or made."""
+"""Check of all needs of a build, before anything is fetched or made."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from hotplate.image.mirrors import Mirrors
 from hotplate.image.plan import BuildRequest
 
 APT_HELPER = Path("/usr/lib/apt/apt-helper")
-"""Fetches by the host's own configuration of apt: its proxies, its methods (package apt)."""
+"""Fetches with the host's own configuration of apt, such as proxies and methods (package apt)."""
 
 APT_OPTIONS = ("-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=0")
-"""It runs as the caller, so that it may write into the caller's directory, and asks once."""
+"""Run it as the caller, so that it may write into the caller's directory, and without retries."""
 
 MIRROR_SECONDS = 30
-"""How long a mirror may take for the release file."""
+"""Limit of a mirror for the release file."""
 
 
 class Preflight:
-    """Looks for everything that is in a build's way.
+    """Checks for all obstacles to a build.
 
     :param environ: the caller's environment.
     """
@@ -48,22 +48,22 @@ class Preflight:
         self._dib: Path | None = None
 
     def check_request(self) -> None:
-        """Say what makes no sense in what was asked for, in one error.
+        """Check the request; report all errors in one.
 
-        :raises UsageError: when something does not.
+        :raises UsageError: when there is one.
         """
         refuse([*self.request_problems()])
 
     def check(self) -> None:
-        """Say what is in the way, in one error.
+        """Check the request and the host; report all problems in one error.
 
-        :raises UsageError: something that was asked for makes no sense.
+        :raises UsageError: the request is invalid.
         :raises HostError: something is missing on this host.
         """
         refuse([*self.problems()])
 
     def problems(self) -> Iterator[HotplateError]:
-        """Yield what is in the way, what was asked for first."""
+        """Yield all problems, those of the request first."""
         wrong = [*self.request_problems()]
         yield from wrong
         yield from self._tools()
@@ -75,11 +75,11 @@ class Preflight:
             yield from self._base()
 
     def request_problems(self) -> Iterator[HotplateError]:
-        """Yield what makes no sense in what was asked for."""
+        """Yield the problems of the request."""
         try:
             self._dib = plan.dib_elements_dir()
         except HostError as error:
-            # Without its elements nothing is known of those that are asked for.
+            # Without its elements, nothing can be checked about the requested ones.
             yield error
         else:
             yield from plan.problems(
@@ -98,7 +98,7 @@ class Preflight:
         yield from _of(lambda: build.check_block_device(self.environ))
 
     def _elements(self, dib: Path) -> list[str]:
-        """Return the elements that the build will have, as far as they are there."""
+        """Return the elements of the build, as far as they exist."""
         path = (*self.request.element_path, paths.elements_dir(), dib)
         try:
             made = plan.make(
@@ -114,12 +114,12 @@ class Preflight:
             elements = [plan.OPERATING_SYSTEM] * debian + [*self.request.elements, *groups]
         for name in elements:
             at = plan.find_element(name, path)
-            # The list grows while it is read, by what is not in it yet.
+            # The list grows while it is read, by dependencies that are not in it yet.
             more = plan.dependencies(at) if at else []
             elements += [each for each in dict.fromkeys(more) if each not in elements]
         return elements
 
-    # -- where things are written ----------------------------------------------------------------
+    # -- output directories --------------------------------------------------------------
 
     @property
     def _output(self) -> Path:
@@ -183,9 +183,9 @@ class Preflight:
 
 
 def refuse(problems: Sequence[HotplateError], *, what: str = "this build") -> None:
-    """Raise one error for all, if there is one.
+    """Raise one error for all problems, if there are any.
 
-    :param what: what they are in the way of.
+    :param what: the thing that they prevent.
     :raises HotplateError: the first one, when it is the only one; else a :class:`UsageError` if
         one of them is, or a :class:`HostError`.
     """
@@ -202,11 +202,11 @@ def _mend(problem: HotplateError) -> str:
 
 
 def check_mirror(mirrors: Mirrors, release: str, *, helper: Path = APT_HELPER) -> None:
-    """Ask a mirror whether it has a release, with the host's own apt.
+    """Ask a mirror for a release, with the host's own apt.
 
-    :param helper: apt's program; where it is not there, nothing is asked.
+    :param helper: apt's program; when it is missing, no mirror is asked.
     :raises UsageError: the mirror does not have the release.
-    :raises HostError: it cannot be reached.
+    :raises HostError: the mirror cannot be reached.
     """
     if not mirrors.main or not helper.is_file():
         return
@@ -240,7 +240,7 @@ def _last_line(text: str) -> str:
 
 
 def _of(check: Callable[[], object]) -> Iterator[HotplateError]:
-    """Yield what a check raises."""
+    """Yield the error that a check raises."""
     try:
         check()
     except HotplateError as error:
@@ -248,7 +248,7 @@ def _of(check: Callable[[], object]) -> Iterator[HotplateError]:
 
 
 def _nearest(directory: Path) -> Path:
-    """Return a directory that is to be made, or the nearest above it that is there."""
+    """Return a directory to be made, or its nearest existing parent."""
     return next(each for each in (directory, *directory.parents) if each.exists())
 
 
@@ -262,7 +262,7 @@ def _not_writable(directory: Path) -> str:
 
 
 def _room(parts: Sequence[tuple[Path, int]]) -> Iterator[HostError]:
-    """Yield an error when a disk has no room for what is to be written in these directories."""
+    """Yield an error when a disk is too small for the files of these directories."""
     directories = [*dict.fromkeys(directory for directory, _ in parts)]
     needed = sum(each for _, each in parts)
     free = shutil.disk_usage(directories[0]).free

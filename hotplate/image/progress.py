@@ -1,4 +1,4 @@
-"""What a ``disk-image-create`` run is doing, read from what it prints."""
+"""Progress of a ``disk-image-create`` run, read from its output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = (
     (re.compile(r"Running hooks from \S+/cleanup\.d$"), "clean up"),
     (re.compile(r"Converting image using qemu-img"), "compress"),
 )
-"""The line that begins a step -> its name; a table, in the order in which they come."""
+"""Pattern of the first line of a step -> its name, in the order of the steps."""
 
 SCRIPT = re.compile(r"dib-run-parts Running (?:\S*/)?([\w-]+\.d/\S+)$")
 SCRIPT_DONE = re.compile(r"dib-run-parts (\S+) completed$")
@@ -29,11 +29,11 @@ TIMESTAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \| ")
 
 
 def ignore_step(_name: str, _seconds: float) -> None:
-    """Do nothing with a step."""
+    """Ignore a step."""
 
 
 def ignore_line() -> None:
-    """Do nothing with a line."""
+    """Ignore a line."""
 
 
 @dataclass
@@ -41,8 +41,8 @@ class BuildProgress:
     """Follows a build line by line.
 
     :param on_step: called with the name of each step that begins, and the seconds since the start.
-    :param on_line: called after each line has been taken in.
-    :ivar script: the hook that is running, as ``phase.d/name``, or "".
+    :param on_line: called after each line has been processed.
+    :ivar script: the running hook, as ``phase.d/name``, or "".
     :ivar steps: (name, seconds) of each step that has begun; the last one is still counting.
     """
 
@@ -55,16 +55,16 @@ class BuildProgress:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the build began."""
+        """Return the seconds since the build began."""
         return time.monotonic() - self.began
 
     @property
     def step(self) -> str:
-        """The step that is being done."""
+        """Return the current step."""
         return self.steps[-1][0] if self.steps else "start"
 
     def feed(self, line: str) -> None:
-        """Take in one line of what the build prints."""
+        """Process one line of the build's output."""
         text = TIMESTAMP.sub("", line.rstrip())
         if match := SCRIPT.search(text):
             self.script = match.group(1)
@@ -79,7 +79,7 @@ class BuildProgress:
         self.on_line()
 
     def durations(self) -> dict[str, float]:
-        """Seconds that each step took, the last one until now."""
+        """Return the seconds of each step, for the last one until now."""
         ends = [start for _, start in self.steps[1:]] + [self.elapsed]
         result: dict[str, float] = {}
         for (name, start), end in zip(self.steps, ends, strict=True):

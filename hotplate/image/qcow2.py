@@ -1,8 +1,8 @@
-"""What a qcow2 file says of itself, read without following what it names.
+"""Header of a qcow2 file, read without following its references.
 
-An image may come from anybody, and its header may name any file of this host, or a server, as what
-lies behind it; whoever boots it then shows that to the guest (CVE-2022-47951, CVE-2024-32498).  So
-the names are read here, and refused, before QEMU is asked anything.
+An image may come from a stranger, and its header may name any file of this host, or a server, as
+its backing file; a guest booted from it could then read that (CVE-2022-47951, CVE-2024-32498). So
+the names are read here, and refused, before QEMU opens the image.
 
 Source of the format: ``docs/interop/qcow2.txt`` of QEMU.
 """
@@ -37,7 +37,7 @@ OTHERS: tuple[tuple[bytes, str], ...] = (
     (b"#!/bin/sh\n#V2.0 Format\n", "cloop"),
     (b"<<< ", "vdi"),
 )
-"""How files of other formats begin (the probe functions in QEMU's ``block/``)."""
+"""Magic bytes of other formats (the probe functions in QEMU's ``block/``)."""
 
 DIRTY, CORRUPT, DATA_FILE, _COMPRESSION, EXTENDED_L2 = (1 << bit for bit in range(5))
 """Incompatible features."""
@@ -47,15 +47,15 @@ DATA_FILE_NAME = 0x44415441
 """Header extensions."""
 
 DEEPEST = 8
-"""As many files may lie behind one another."""
+"""Limit of the backing files in a chain."""
 
 OFFSET = 0x00FFFFFFFFFFFE00
-"""The bits of an entry of the L1 table, and of most of an L2 table, that are an offset."""
+"""Bits of an entry of the L1 table, and of most of an L2 table, that hold the offset."""
 
 MAX_TABLES = 1 << 30
-"""Bytes of L2 tables that are read: those of 8 TiB of data in clusters of 64 KiB."""
+"""Limit of the bytes of L2 tables to read: those of 8 TiB of data in clusters of 64 KiB."""
 
-# Whatever QEMU takes for the name of a protocol: path_has_protocol() in its block.c.
+# QEMU's syntax of a protocol name: path_has_protocol() in its block.c.
 _PROTOCOL = re.compile(r"[^/:]*:")
 
 
@@ -63,10 +63,10 @@ _PROTOCOL = re.compile(r"[^/:]*:")
 class Header:
     """The header of a qcow2 file.
 
-    :param virtual_size: bytes of the disk that it shows.
-    :param backing: the name of what lies behind it, "" when nothing does.
-    :param backing_format: its format, "" when the header does not say.
-    :param data_file: the name of the file that has its data, "" when it has them itself.
+    :param virtual_size: bytes of the virtual disk.
+    :param backing: the name of its backing file, "" for none.
+    :param backing_format: the format of that, "" when the header has none.
+    :param data_file: the name of its external data file, "" for none.
     """
 
     virtual_size: int
@@ -92,7 +92,7 @@ class Link:
 
 
 def format_of(file: Path) -> str:
-    """Return the format of an image file by its first bytes; what is not known is ``raw``."""
+    """Return the format of an image file by its first bytes; unknown ones are ``raw``."""
     with file.open("rb") as stream:
         head = stream.read(64)
     if head.startswith(MAGIC):
@@ -170,11 +170,11 @@ def _extensions(head: bytes, at: int, end: int) -> dict[int, bytes]:
 
 
 def chain(file: Path, *, allow_backing: bool = False) -> tuple[Link, ...]:
-    """Return the image and then the files behind it, each checked before anything opens it.
+    """Return the image and then its backing files, each checked before anything opens it.
 
     :param file: a qcow2 or raw file, absolute.
-    :param allow_backing: follow names of files also outside of the image's directory.
-    :raises ImageError: for a name that is not followed; says which, and what to do.
+    :param allow_backing: also follow names of files outside of the image's directory.
+    :raises ImageError: for a name that is refused; the text has the name and the fix.
     """
     links: list[Link] = []
     here, kind = file, ""
@@ -199,7 +199,7 @@ def chain(file: Path, *, allow_backing: bool = False) -> tuple[Link, ...]:
 
 
 def _behind(file: Path, name: str, directory: Path, *, allow_backing: bool) -> Path:
-    """Return the file that a header names; only its directory entry is looked at."""
+    """Return the file named by a header; only its directory entry is read."""
     if _PROTOCOL.match(name) or "\0" in name:
         raise ImageError(
             f'the image "{file}" names "{name}" as its backing file; expected a file, neither '
@@ -242,17 +242,17 @@ def _convert(file: Path) -> str:
 
 
 def required_length(file: Path, header: Header) -> int:
-    """Return the least length of a qcow2 file, by the tables that it points to.
+    """Return the minimum length of a qcow2 file, by the tables that it points to.
 
-    Reads those entries of the L1 table that the disk needs, and each L2 table once; entries behind
-    them are of saved machines, or of a disk that was larger.  ``qemu-img check`` finds the same,
-    and takes as long as the image is large.
+    Reads the entries of the L1 table that the disk needs, and each L2 table once; further entries
+    belong to saved machines, or to a disk that was larger. ``qemu-img check`` finds the same, but
+    its time grows with the size of the image.
 
     :raises ImageError: for more tables than :data:`MAX_TABLES` bytes.
     """
     cluster = 1 << header.cluster_bits
     entry = 16 if header.incompatible & EXTENDED_L2 else 8
-    # One L2 table is a cluster of entries, each of which is for a cluster of the disk.
+    # An L2 table is a cluster of entries, each for one cluster of the disk.
     needed = -(-header.virtual_size // (cluster // entry * cluster))
     entries = min(header.l1_entries, needed)
     end: int = header.l1_offset + header.l1_entries * 8
@@ -263,7 +263,7 @@ def required_length(file: Path, header: Header) -> int:
         image.seek(header.l1_offset)
         pointers = _words(image.read(entries * 8))
         # In a damaged file millions of entries may point to one table, and a sparse file of some
-        # kB has room for as many tables as it likes.
+        # kB has room for any number of tables.
         offsets = {pointer & OFFSET for pointer in pointers} - {0}
         end = max(end, max(offsets, default=0) + cluster)
         if len(offsets) * cluster > MAX_TABLES:
@@ -282,7 +282,7 @@ def required_length(file: Path, header: Header) -> int:
 
 
 def _words(data: bytes) -> array[int]:
-    """Return a table as numbers of 64 bits; a file that has shrunk has fewer."""
+    """Return a table as 64-bit numbers; a truncated file has fewer."""
     words = array("Q", data[: len(data) // 8 * 8])
     if sys.byteorder == "little":
         words.byteswap()
@@ -290,17 +290,17 @@ def _words(data: bytes) -> array[int]:
 
 
 def _end_of_data(descriptors: Iterable[int], cluster_bits: int) -> int:
-    """Return where the last cluster ends that an L2 table points to."""
+    """Return the end of the last cluster that an L2 table points to."""
     end = 0
-    # Of a compressed cluster the descriptor has the offset and the number of sectors.
+    # The descriptor of a compressed cluster has the offset and the number of sectors.
     offset_bits = 62 - (cluster_bits - 8)
     for descriptor in descriptors:
         if descriptor & (1 << 62):
-            # The last sector may be shorter than a sector at the end of the file.
+            # At the end of the file, the last sector may be shorter.
             start = descriptor & ((1 << offset_bits) - 1)
             sectors = (descriptor & ((1 << 62) - 1)) >> offset_bits
             end = max(end, start // SECTOR * SECTOR + sectors * SECTOR + 1)
         elif data := descriptor & OFFSET:
-            # qemu lets the last cluster end with the file.
+            # QEMU lets the last cluster end with the file.
             end = max(end, data + 1)
     return end

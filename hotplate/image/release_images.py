@@ -1,4 +1,4 @@
-"""Images that are built for tests, one of each release, and kept by what goes into them."""
+"""Images built for tests, one of each release, cached by a hash of their inputs."""
 
 from __future__ import annotations
 
@@ -20,26 +20,25 @@ from hotplate.image.plan import BuildRequest
 from hotplate.image.preflight import Preflight, refuse
 
 FOLDER = "releases"
-"""In the cache."""
+"""Folder in the cache."""
 
 BUILT = "image"
-"""In the folder of an image: a build locks the directory that it writes to, and we the one above
-it."""
+"""Subfolder of an image: a build locks its output directory, and we lock the one above."""
 
 PLACES = frozenset({"ELEMENTS_PATH", "DIB_IMAGE_CACHE"})
-"""Variables of a build that say where something is and not what."""
+"""Variables of a build that set locations and not contents."""
 
 OF_THE_IMAGE = ("DIB_", "PIP_")
-"""What the names of those variables of the caller begin with that say what is in an image."""
+"""Prefixes of the caller's variables that determine the contents of an image."""
 
 TRIES = 3
 
 BuildOne = Callable[[BuildRequest], object]
-"""Builds what is asked for, and raises what :meth:`hotplate.image.build.Build.run` does."""
+"""Builds a request, and raises the errors of :meth:`hotplate.image.build.Build.run`."""
 
 
 class ReleaseImages:
-    """The folder ``releases`` of the cache: a folder for each image, used by its owners together.
+    """The folder ``releases`` of the cache, with a folder for each image, shared by its users.
 
     ::
 
@@ -49,8 +48,8 @@ class ReleaseImages:
             print(image)
 
     :param environ: the caller's environment.
-    :param build: builds one.
-    :param say: is given a sentence when there is something to wait for.
+    :param build: builds one image.
+    :param say: called with a sentence when there is a wait.
     """
 
     def __init__(
@@ -65,9 +64,9 @@ class ReleaseImages:
         self._say = say
 
     def placed(self, requests: Sequence[BuildRequest]) -> list[BuildRequest]:
-        """Return the requests with the files, in the cache, that their images are kept in.
+        """Return the requests with the paths of their images in the cache.
 
-        :raises HotplateError: with all that is in the way of any that has to be built.
+        :raises HotplateError: with all problems of those that have to be built.
         """
         problems: list[HotplateError] = []
         result = []
@@ -79,22 +78,22 @@ class ReleaseImages:
             result.append(self._place(request))
             if not result[-1].image.is_file():
                 problems += Preflight(result[-1], self._environ).problems()
-        # What the host lacks is in the way of each of them.
+        # A problem of the host is common to all of them.
         refuse([*{str(each): each for each in problems}.values()], what="the builds")
         return result
 
     @contextlib.contextmanager
     def use(self, request: BuildRequest) -> Iterator[Path]:
-        """Have an image for as long as the context lasts, built if it is not kept.
+        """Hold an image for as long as the context lasts; build it if it is not cached.
 
-        Only one of those who want the same builds it; the others wait.
+        Of several callers with the same request, one builds it and the others wait.
 
-        :param request: one that was :meth:`placed`.
-        :raises HostError: when it does not stay in the cache; and what a build raises.
+        :param request: a request from :meth:`placed`.
+        :raises HostError: when it does not stay in the cache; and the errors of a build.
         """
         folder = _folder(request)
         with contextlib.ExitStack() as held:
-            # Between its build and our lock somebody may have cleaned up.
+            # Between its build and our lock, another process may have cleaned the cache.
             for _ in range(TRIES):
                 self._have(request, folder)
                 with contextlib.suppress(FileNotFoundError):
@@ -107,7 +106,7 @@ class ReleaseImages:
                     f'the image of "{request.release}" was removed from the cache again and again'
                 )
             with contextlib.suppress(OSError):
-                # When it was used last; see hotplate cache.
+                # Time of the last use; see hotplate cache.
                 os.utime(folder)
             yield request.image
 
@@ -122,29 +121,29 @@ class ReleaseImages:
         while not request.image.is_file():
             try:
                 with locks.exclusive(folder, wait=False, make=True):
-                    # Somebody who has built it meanwhile has left it whole.
+                    # Another process may have built it meanwhile, which is then complete.
                     if not request.image.is_file():
                         self._build(request)
                 return
             except locks.InUse:
                 self._say(f'another command builds the image of "{request.release}"; waiting')
-                # Held by nobody alone any more, it is there or we are the next to try.
+                # When the lock is free again, the image exists, or we are the next to build it.
                 with contextlib.suppress(FileNotFoundError), locks.shared(folder):
                     pass
 
 
 def fingerprint(request: BuildRequest, environ: Mapping[str, str]) -> str:
-    """Return a SHA-256 over all that goes into an image, but for what the archive has today.
+    """Return a SHA-256 over all inputs of an image, except the present state of the archive.
 
-    That is what is asked for, the line that it makes of ``disk-image-create``, the elements and
-    hooks, the variables of the caller that are the build's, the files that these name, and the
-    versions of what builds.
+    The inputs are the request, its line of ``disk-image-create``, the elements and hooks, the
+    caller's variables for the build, the files that these name, and the versions of the build
+    tools.
 
-    :raises UsageError: for what cannot be built; see :func:`hotplate.image.plan.make`.
+    :raises UsageError: for an invalid request; see :func:`hotplate.image.plan.make`.
     """
     release = plan.ALIASES.get(request.release, request.release)
     made = plan.make(
-        # Where it is fetched from is no part of it.
+        # The source of the packages is not an input.
         replace(request, offline=False),
         elements_dir=paths.elements_dir(),
         dib_elements=plan.dib_elements_dir(),
@@ -170,7 +169,7 @@ def _folder(request: BuildRequest) -> Path:
 
 
 def _content(text: str) -> str:
-    """Return a hash of the file or directory that a variable names, "" where it names none."""
+    """Return a hash of the file or directory named by a variable, "" when it names none."""
     path = Path(text)
     try:
         if path.is_absolute() and path.is_file():

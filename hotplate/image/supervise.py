@@ -1,14 +1,13 @@
 """Run one command as root so that nothing of it outlives it: no process, mount, loop or file.
 
 A program of its own, with the standard library only: ``hotplate build`` starts it (through sudo
-where it must) and holds the other end of its standard input, which is the lifeline.  When that
-closes, because the build was interrupted or its process was killed in whatever way, everything
-ends here.
+when needed) and holds the other end of its standard input, which is the lifeline. When that
+closes, because the build was interrupted or its process was killed, everything ends here.
 
-How: the command runs in a process-id namespace, whose end is the end of all processes in it, and
-in a mount namespace, which takes every mount with it.  Loop devices belong to no namespace; they
-are found by their backing file, which lies in a directory with a name that is used once.  What
-even this program leaves behind when it is itself killed is swept up by the next one.
+The command runs in a process-id namespace, whose end kills all processes in it, and in a mount
+namespace, which removes every mount with it. Loop devices belong to no namespace; they are found
+by their backing file, whose directory has a unique name. If this program itself is killed, the
+next one removes its leftovers.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ LOST = 125
 
 
 def loops_of(name: str, *, sys_block: Path = Path("/sys/block")) -> list[str]:
-    """Return the loop devices whose backing file lies in a directory called ``name``.
+    """Return the loop devices whose backing file is in a directory called ``name``.
 
-    The kernel writes the path as far as it can see it: of a file on an unmounted tmpfs it gives
-    the part below that mount, which still has the directory's name in it.
+    The kernel writes the visible part of the path: of a file on an unmounted tmpfs it is the part
+    below that mount, which still contains the directory's name.
     """
     names = []
     for backing in sys_block.glob("loop*/loop/backing_file"):
@@ -52,13 +51,13 @@ def loops_of(name: str, *, sys_block: Path = Path("/sys/block")) -> list[str]:
 
 
 def detach_loops(name: str, *, seconds: float = 10.0) -> list[str]:
-    """Detach them all; returns those that were still attached when the time was over."""
+    """Detach them all; return those that were still attached at the time limit."""
     end = time.monotonic() + seconds
     while (loops := loops_of(name)) and time.monotonic() < end:
         for loop in loops:
             subprocess.run(["losetup", "--detach", loop], capture_output=True, check=False)
         if loops_of(name):
-            # A namespace that has just ended lets go of its mounts a moment later.
+            # The mounts of a namespace are released a moment after its end.
             time.sleep(0.05)
     return loops
 
@@ -66,7 +65,7 @@ def detach_loops(name: str, *, seconds: float = 10.0) -> list[str]:
 def discard(work: Path) -> None:
     """Remove a build's directory, its loop devices and its unfinished output."""
     detach_loops(work.name)
-    # Only where it is a mount point, see _keep_mounts().
+    # Only when it is a mount point, see _keep_mounts().
     subprocess.run(["umount", "--lazy", work], capture_output=True, check=False)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         staging = Path(json.loads((work / STATE).read_text())["staging"])
@@ -77,7 +76,7 @@ def discard(work: Path) -> None:
 
 @contextlib.contextmanager
 def locked(work: Path) -> Iterator[bool]:
-    """Hold the lock of a build's directory; yields False when its build is alive and holds it."""
+    """Hold the lock of a build's directory; yield False when its build is alive and holds it."""
     descriptor = os.open(work / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -90,10 +89,10 @@ def locked(work: Path) -> Iterator[bool]:
 
 
 def sweep(base: Path) -> list[Path]:
-    """Discard what dead builds left under ``base``; returns their directories."""
+    """Remove the leftovers of dead builds under ``base``; return their directories."""
     swept = []
     for work in sorted(base.glob(PREFIX + "*")):
-        # Only what root made, or a stranger could have root remove a directory.
+        # Only root's directories, or a stranger could have root remove another directory.
         with contextlib.suppress(OSError):
             if work.is_symlink() or not work.is_dir() or work.stat().st_uid != os.geteuid():
                 continue
@@ -112,10 +111,10 @@ def _end_with_parent() -> None:
 
 
 def _keep_mounts(work: Path) -> list[str]:
-    """See to it that no mount is seen outside of this namespace; returns how to make the next.
+    """Keep all mounts inside this namespace; return how to make the next one.
 
     In a chroot whose root directory is no mount point, the propagation of all mounts cannot be
-    changed at once.  There it is enough that everything is mounted below one private mount.
+    changed at once. There it is enough that everything is mounted below one private mount.
     """
     everything = subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True, check=False)
     if everything.returncode == 0:
@@ -177,14 +176,14 @@ def outer(config: dict[str, Any], lifeline: int) -> int:
         if not ended or status != 0:
             discard(work)
             return status if ended else LOST
-        # The finished output is the caller's from here on.
+        # The finished output belongs to the caller from here on.
         (work / STATE).write_text("{}")
         discard(work)
     return 0
 
 
 def inner(config: dict[str, Any]) -> int:
-    """Process 1 of the namespace: run the command as its user, and bury what is orphaned."""
+    """Run the command as its user, as process 1 of the namespace, and reap orphans."""
     environment = dict(config["environment"], TMPDIR=config["scratch"], TMP_DIR=config["scratch"])
     user: dict[str, Any] = {}
     if config["uid"] != 0:
@@ -205,12 +204,12 @@ def inner(config: dict[str, Any]) -> int:
 
 
 def main() -> int:
-    """Run the build that standard input describes, and return its exit status."""
+    """Run the build described on standard input, and return its exit status."""
     lifeline = sys.stdin.fileno()
     if "--inner" in sys.argv:
         with os.fdopen(lifeline, closefd=False) as given:
             return abs(inner(json.load(given)))
-    # The terminal's signals go to who holds the lifeline; ending it is theirs to decide.
+    # The terminal's signals are for the holder of the lifeline, which decides whether to end this.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         # A handler and not SIG_IGN, which the command would inherit.
         signal.signal(number, lambda *_: None)

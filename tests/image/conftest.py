@@ -1,4 +1,4 @@
-"""What several tests of the image room need."""
+"""Shared fixtures of the image tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _can_it_run(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def make_image(tmp_path: Path):
-    """A function that makes an image file out of bytes at offsets."""
+    """Return a function that makes an image file of bytes at offsets."""
 
     def make(name: str, content: dict[int, bytes], *, size: int = 8 << 20) -> Path:
         path = tmp_path / name
@@ -52,7 +52,7 @@ echo 12.0 | sudo tee "$TARGET_ROOT/etc/debian_version" > /dev/null
 
 @pytest.fixture
 def fake_elements(tmp_path: Path) -> Path:
-    """A directory of elements with an operating system that takes no time to install."""
+    """A directory of elements with an operating system that installs at once."""
     element = tmp_path / "elements" / "fake-os"
     add_hook(element, "root.d/10-fake-os", FAKE_HOOK)
     (element / "element-provides").write_text("operating-system\n")

@@ -1,4 +1,4 @@
-"""The processor of an image: by its kernel, by its manifest, or as it always was."""
+"""The processor of an image: from its kernel, its manifest, or the default."""
 
 import json
 import struct
@@ -14,7 +14,7 @@ MACHINES = {"x86_64": 0x8664, "aarch64": 0xAA64}
 
 
 def kernel(path: Path, machine: int, *, at: int = 64) -> Path:
-    """A file with as much of a PE header as tells the processor."""
+    """Write a file with the part of a PE header that has the processor."""
     data = bytearray(4096)
     data[:2] = b"MZ"
     data[60:64] = struct.pack("<I", at)
@@ -36,23 +36,23 @@ def image(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("name", "machine"), MACHINES.items())
-def test_a_kernel_names_its_processor(tmp_path: Path, name: str, machine: int) -> None:
+def test_kernel_names_its_processor(tmp_path: Path, name: str, machine: int) -> None:
     assert kernel_arch(kernel(tmp_path / "k", machine)) == name
 
 
 @pytest.mark.parametrize("at", [5000, 0xFFFFFFFF])
-def test_a_header_that_is_elsewhere_tells_nothing(tmp_path: Path, at: int) -> None:
+def test_header_beyond_the_file_tells_nothing(tmp_path: Path, at: int) -> None:
     assert kernel_arch(kernel(tmp_path / "k", 0xAA64, at=at)) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"MZ", b"\x1f\x8b" + b"\0" * 100])
-def test_what_is_no_such_kernel_tells_nothing(tmp_path: Path, data: bytes) -> None:
+def test_other_file_has_no_processor(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "k").write_bytes(data)
     assert kernel_arch(tmp_path / "k") is None
 
 
 @pytest.mark.tool("qemu-img")
-def test_the_kernel_goes_before_the_manifest(image: Path) -> None:
+def test_kernel_overrides_the_manifest(image: Path) -> None:
     assert Image.open(image).arch == "x86_64"
     manifest = image.with_name("web.v1.manifest.json")
     for broken in ("", "[]", '{"arch": 7}', '{"arch": "s390x"}'):
@@ -65,7 +65,7 @@ def test_the_kernel_goes_before_the_manifest(image: Path) -> None:
 
 
 @pytest.mark.tool("qemu-img")
-def test_a_person_goes_before_both(image: Path, tmp_path: Path) -> None:
+def test_setting_overrides_kernel_and_manifest(image: Path, tmp_path: Path) -> None:
     opened = Image.open(image)
     settings = Settings.load({"arch": "aarch64"}, environ={}, directory=tmp_path)
     assert arch_of(opened, settings) == "aarch64"

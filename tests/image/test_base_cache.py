@@ -27,14 +27,14 @@ def tarball(tmp_path: Path) -> Path:
     return tmp_path / "cache" / "debootstrap-debian-bookworm-amd64.tar.gz"
 
 
-def test_one_that_is_whole_is_used(tarball: Path):
+def test_complete_base_system_is_used(tarball: Path):
     made(tarball)
     with BaseCache(tarball, refresh=True) as base:
         assert not base.making
     assert tarball.read_text() == "whole"
 
 
-def test_one_that_was_never_finished_is_made_anew(tarball: Path):
+def test_unfinished_base_system_is_made_again(tarball: Path):
     with pytest.raises(KeyboardInterrupt), BaseCache(tarball, refresh=True):
         tarball.write_text("hal")
         raise KeyboardInterrupt
@@ -44,14 +44,14 @@ def test_one_that_was_never_finished_is_made_anew(tarball: Path):
 
 
 @pytest.mark.parametrize("refresh", [True, False])
-def test_an_old_one_is_made_anew_unless_offline(tarball: Path, refresh: bool):
+def test_old_base_system_is_made_again_unless_offline(tarball: Path, refresh: bool):
     old = time.time() - (DAYS + 1) * 86400
     os.utime(made(tarball), (old, old))
     with BaseCache(tarball, refresh=refresh) as base:
         assert base.making is refresh
 
 
-def test_a_second_build_waits_for_the_first_and_uses_its_base(tarball: Path):
+def test_second_build_waits_for_the_first_and_uses_its_base(tarball: Path):
     entered = []
 
     def second() -> None:
@@ -69,14 +69,14 @@ def test_a_second_build_waits_for_the_first_and_uses_its_base(tarball: Path):
     assert entered == [False]
 
 
-def test_nothing_is_marked_when_nothing_was_cached(tarball: Path):
+def test_mark_is_not_written_when_nothing_was_cached(tarball: Path):
     with BaseCache(tarball, refresh=True) as base:
         base.settle()
     with BaseCache(tarball, refresh=True) as base:
         assert base.making
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path):
+def test_unwritable_cache_is_an_error(tmp_path: Path):
     (tmp_path / "file").touch()
     with (
         pytest.raises(HostError, match="cannot be written"),
@@ -85,7 +85,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path):
         pass
 
 
-def test_nobody_makes_it_anew_while_another_build_unpacks_it(tarball: Path):
+def test_base_system_is_not_made_again_while_a_build_unpacks_it(tarball: Path):
     old = time.time() - (DAYS + 1) * 86400
     os.utime(made(tarball), (old, old))
     entered = []
@@ -107,7 +107,7 @@ def test_nobody_makes_it_anew_while_another_build_unpacks_it(tarball: Path):
 
 
 @pytest.mark.root
-def test_what_diskimage_builder_wrote_as_root_is_given_to_the_user(tarball: Path):
+def test_tarball_written_by_root_is_given_to_the_user(tarball: Path):
     with BaseCache(tarball, refresh=True) as base:
         tarball.write_text("whole")
         os.chown(tarball, os.geteuid() + 1, -1)
@@ -117,7 +117,7 @@ def test_what_diskimage_builder_wrote_as_root_is_given_to_the_user(tarball: Path
     assert [path.name for path in tarball.parent.glob("*.new")] == []
 
 
-def test_what_no_build_has_used_for_long_goes_unless_one_uses_it(tmp_path: Path):
+def test_long_unused_base_system_is_removed_unless_in_use(tmp_path: Path):
     now = time.time()
     for name, days in (("fresh", 29), ("old", 31), ("used", 31)):
         (tmp_path / name / "apt-archives").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Real builds with disk-image-create, of an operating system that takes no time to install."""
+"""Real builds with disk-image-create, of an operating system that installs at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Builder:
         self.works: set[str] = set()
 
     def watch(self, ended: threading.Event) -> None:
-        """Remember what the directories of the builds are called, for as long as they are there."""
+        """Record the names of the builds' directories while they exist."""
         while not ended.wait(0.05):
             self.works.update(path.name for path in self.tmp.glob(f"{supervise.PREFIX}*"))
 
@@ -72,19 +72,19 @@ class Builder:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # Where the tests were started with & or nohup, these are ignored.
+            # When the tests were started with & or nohup, these signals are ignored.
             preexec_fn=lambda: [
                 signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)
             ],
         )
 
     def leftovers(self) -> list[str]:
-        """What a build has left behind, besides its output and log."""
+        """Return the leftovers of a build, besides its output and log."""
         left = [str(path) for path in self.tmp.iterdir()]
         left += [str(path) for path in self.out.glob(".*")]
         mounts = Path("/proc/mounts").read_text().splitlines()
         left += [line for line in mounts if str(self.tmp) in line]
-        # Not those of builds elsewhere, which run beside the tests.
+        # Only those of our own builds, as others may run beside the tests.
         left += [loop for name in self.works for loop in supervise.loops_of(name)]
         for environ in Path("/proc").glob("[0-9]*/environ"):
             try:
@@ -111,7 +111,7 @@ def builder(tmp_path: Path, fake_elements: Path) -> Iterator[Builder]:
     watch.join()
 
 
-def test_an_image_with_its_kernel_log_manifest_and_bill(builder: Builder):
+def test_build_leaves_image_kernel_log_manifest_and_bill(builder: Builder):
     done = builder.run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "compress" in done.stdout
@@ -148,7 +148,7 @@ XFS = """
 
 
 @pytest.mark.tool("mkfs.xfs")
-def test_an_image_of_xfs_is_built_and_it_is_said_what_is_not_read(builder: Builder):
+def test_image_of_xfs_is_built_and_the_unread_parts_are_reported(builder: Builder):
     if "xfs" not in Path("/proc/filesystems").read_text().split():
         pytest.skip("the kernel of this host has no xfs")
     builder.environment["DIB_BLOCK_DEVICE_CONFIG"] = XFS
@@ -164,7 +164,7 @@ def test_an_image_of_xfs_is_built_and_it_is_said_what_is_not_read(builder: Build
     assert "without root it is read by libguestfs" in looked.stderr
 
 
-def test_the_image_replaces_an_older_one_whole(builder: Builder):
+def test_image_replaces_an_older_one_whole(builder: Builder):
     old = builder.out / "image.qcow2"
     old.write_text("old")
     reader = old.open()
@@ -174,9 +174,7 @@ def test_the_image_replaces_an_older_one_whole(builder: Builder):
     assert len(list(builder.out.glob("*.qcow2"))) == 1
 
 
-def test_a_hook_that_fails_is_named_with_its_output(
-    builder: Builder, fake_elements: Path, add_hook
-):
+def test_failed_hook_is_named_with_its_output(builder: Builder, fake_elements: Path, add_hook):
     text = "#!/bin/bash\necho the disk is on fire >&2\nexit 9\n"
     add_hook(fake_elements / "fake-os", "pre-finalise.d/42-burning", text)
     done = builder.run()
@@ -188,7 +186,7 @@ def test_a_hook_that_fails_is_named_with_its_output(
     assert builder.leftovers() == []
 
 
-def test_a_full_disk_is_the_hosts_fault(builder: Builder, fake_elements: Path, add_hook):
+def test_full_disk_is_an_error_of_the_host(builder: Builder, fake_elements: Path, add_hook):
     text = "#!/bin/bash\nset -eu\nhead -c 2G /dev/zero > $TMP_BUILD_DIR/mnt/big\n"
     add_hook(fake_elements / "fake-os", "pre-finalise.d/42-large", text)
     done = builder.run()
@@ -199,7 +197,7 @@ def test_a_full_disk_is_the_hosts_fault(builder: Builder, fake_elements: Path, a
 
 @pytest.fixture
 def small_cache(builder: Builder):
-    """The builder's cache is on a disk of 1 MiB."""
+    """Put the builder's cache on a disk of 1 MiB."""
     cache = builder.out.with_name("cache")
     cache.mkdir()
     mounted = subprocess.run(
@@ -211,9 +209,7 @@ def small_cache(builder: Builder):
     subprocess.run(["umount", cache], check=True)
 
 
-def test_a_cache_without_room_is_the_hosts_fault_before_anything_is_built(
-    builder: Builder, small_cache: Path
-):
+def test_full_cache_is_an_error_of_the_host_before_the_build(builder: Builder, small_cache: Path):
     done = builder.run()
     assert done.returncode == 3
     assert f'MB free in "{small_cache}' in done.stderr
@@ -231,7 +227,7 @@ MOMENTS = [
 
 
 def wait_until_there(build: subprocess.Popen[str], marker: Path) -> None:
-    """Wait until the hook of a build that runs has made its file."""
+    """Wait until the hook of a running build has made its file."""
     end = time.monotonic() + 60
     while not marker.exists():
         assert build.poll() is None, build.stdout.read()
@@ -242,7 +238,7 @@ def wait_until_there(build: subprocess.Popen[str], marker: Path) -> None:
 @pytest.mark.parametrize(
     ("hook", "number"), MOMENTS, ids=[f"{hook[:-8]}-{number.name}" for hook, number in MOMENTS]
 )
-def test_an_interrupted_build_leaves_nothing(
+def test_interrupted_build_leaves_nothing(
     builder: Builder, fake_elements: Path, add_hook, hook: str, number: signal.Signals
 ):
     marker = builder.out / "there"
@@ -273,7 +269,7 @@ def waiting(builder: Builder, fake_elements: Path, add_hook):
 
 
 @pytest.mark.usefixtures("waiting")
-def test_what_a_build_uses_is_not_cleaned_away(builder: Builder):
+def test_cache_in_use_by_a_build_is_not_cleaned(builder: Builder):
     cache = builder.out.with_name("cache")
     (kept,) = (cache / "dib").iterdir()
     cleaned = subprocess.run(
@@ -308,7 +304,7 @@ def test_bad_input_is_one_sentence(builder: Builder, more: list[str], status: in
     assert builder.leftovers() == []
 
 
-def test_the_line_of_a_dry_run_works_when_pasted(builder: Builder, tmp_path: Path):
+def test_line_of_a_dry_run_works_when_pasted(builder: Builder, tmp_path: Path):
     line = builder.run("--dry-run", "--type", "raw", "-o", str(builder.out / "pasted.raw")).stdout
     path = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
     done = subprocess.run(

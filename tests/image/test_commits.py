@@ -1,4 +1,4 @@
-"""Of which commit an element is: in a checkout, changed since, beside it, and from a package."""
+"""The commit of an element: in a checkout, changed since, untracked, and from a package."""
 
 from __future__ import annotations
 
@@ -45,29 +45,29 @@ def of(directory: Path, **environment: str) -> str:
     return commits.get("mine", "")
 
 
-def test_an_element_of_a_checkout(checkout: Path):
+def test_element_in_a_checkout_has_its_commit(checkout: Path):
     assert of(checkout / "elements" / "mine") == git(checkout, "rev-parse", "HEAD")
 
 
-def test_one_that_was_changed_since(checkout: Path):
+def test_changed_element_is_marked(checkout: Path):
     head = git(checkout, "rev-parse", "HEAD")
     (checkout / "elements" / "mine" / "new").touch()
     assert of(checkout / "elements" / "mine") == f"{head}-dirty"
     assert of(checkout / "elements" / "other") == head
 
 
-def test_one_that_only_lies_in_a_checkout_has_none(checkout: Path):
+def test_untracked_element_has_no_commit(checkout: Path):
     (checkout / ".gitignore").write_text(".venv\n")
     (checkout / ".venv" / "mine").mkdir(parents=True)
     assert of(checkout / ".venv" / "mine") == ""
 
 
-def test_without_a_checkout_or_without_git_there_is_none(checkout: Path, tmp_path_factory):
+def test_commit_is_missing_without_a_checkout_or_git(checkout: Path, tmp_path_factory):
     assert of(tmp_path_factory.mktemp("elements")) == ""
     assert of(checkout / "elements" / "mine", PATH="/nonexistent") == ""
 
 
-def test_diskimage_builders_own_are_of_its_packages_commit():
+def test_diskimage_builders_elements_have_its_packages_commit():
     folder = dib_elements_dir()
     commits = commits_of({"vm": folder / "vm"}, dib_elements=folder, environment=ENVIRONMENT)
     assert re.fullmatch(r"[0-9a-f]{7,40}", commits["vm"])

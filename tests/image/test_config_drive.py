@@ -26,7 +26,7 @@ def value(path: Path, tag: str) -> str:
 
 @pytest.mark.tool("xorriso")
 @pytest.mark.parametrize("label", ["config-2", "cidata"])
-def test_iso9660(tmp_path: Path, label: str):
+def test_iso9660_drive_is_read_back(tmp_path: Path, label: str):
     drive = config_drive.make(TREE, tmp_path / "sub" / "drive.iso", label=label)
     assert value(drive, "TYPE") == "iso9660"
     assert value(drive, "LABEL") == label
@@ -37,7 +37,7 @@ def test_iso9660(tmp_path: Path, label: str):
 
 
 @pytest.mark.tool("mcopy")
-def test_vfat(tmp_path: Path):
+def test_vfat_drive_is_read_back(tmp_path: Path):
     drive = config_drive.make(TREE, tmp_path / "drive.img", fs="vfat")
     assert value(drive, "TYPE") == "vfat"
     assert value(drive, "LABEL").lower() == "config-2"
@@ -47,28 +47,28 @@ def test_vfat(tmp_path: Path):
 
 
 @pytest.mark.parametrize("fs", ["iso9660", "vfat"])
-def test_an_empty_tree(tmp_path: Path, fs: str):
+def test_empty_tree_makes_a_drive(tmp_path: Path, fs: str):
     assert config_drive.make({}, tmp_path / "drive", fs=fs).stat().st_size > 0
 
 
-def test_it_may_hold_secrets(tmp_path: Path):
+def test_drive_is_readable_by_its_owner_only(tmp_path: Path):
     drive = config_drive.make(TREE, tmp_path / "drive.iso")
     assert drive.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "a/../../b", ""])
-def test_paths_that_leave_the_drive(tmp_path: Path, name: str):
+def test_path_that_leaves_the_drive_is_refused(tmp_path: Path, name: str):
     with pytest.raises(ValueError, match="not a path"):
         config_drive.make({name: b""}, tmp_path / "drive.iso")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_format(tmp_path: Path):
+def test_unknown_format_is_refused(tmp_path: Path):
     with pytest.raises(ValueError, match="ntfs"):
         config_drive.make({}, tmp_path / "drive", fs="ntfs")
 
 
-def test_nothing_is_left_when_it_cannot_be_written(tmp_path: Path):
+def test_failed_write_leaves_nothing(tmp_path: Path):
     (tmp_path / "drive.iso").mkdir()
     with pytest.raises(HostError, match="could not be written"):
         config_drive.make(TREE, tmp_path / "drive.iso")

@@ -1,4 +1,4 @@
-"""What is said when a build fails, without building anything."""
+"""Error messages of a failed build, without a build."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ def test_causes_of_a_failed_build(tmp_path: Path, line: str, kind: type, sentenc
     assert "out.log" in error.hint
 
 
-def test_the_hook_and_its_last_lines(tmp_path: Path):
+def test_failed_hook_is_named_with_its_last_lines(tmp_path: Path):
     error = failure(tmp_path, "dib-run-parts Running /t/in_target.d/install.d/50-x", "it broke")
     assert isinstance(error, BuildError)
     assert '"install.d/50-x"' in error.message
     assert error.lines[-1] == "it broke"
 
 
-def test_the_step_when_no_hook_was_running(tmp_path: Path):
+def test_failed_step_is_named_when_no_hook_was_running(tmp_path: Path):
     error = failure(tmp_path, "Converting image using qemu-img convert", "qemu-img: error")
     assert 'the step "compress"' in error.message
 
 
-def test_a_cause_of_long_ago_is_not_the_cause(tmp_path: Path):
+def test_early_line_is_not_taken_for_the_cause(tmp_path: Path):
     error = failure(tmp_path, "E: Unable to locate package optional", *["going on"] * 200)
     assert "optional" not in error.message
 
 
-def test_a_missing_tool_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch):
+def test_missing_tool_error_names_its_package(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(build.ELEMENT_TOOLS, "an-element", ("no-such-tool",))
     monkeypatch.setitem(host_tools.PACKAGES, "no-such-tool", "some-package")
     with pytest.raises(HostError, match="no-such-tool") as raised:
@@ -83,7 +83,7 @@ def test_a_missing_tool_is_named_with_what_installs_it(monkeypatch: pytest.Monke
         (0, None, None),
     ],
 )
-def test_an_architecture_that_does_not_run_here_is_refused_at_once(
+def test_foreign_architecture_is_refused_before_the_build(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer, sentence, hint
 ):
     monkeypatch.setattr(build.plan_module, "SYSTEM_PATH", str(tmp_path))
@@ -98,6 +98,6 @@ def test_an_architecture_that_does_not_run_here_is_refused_at_once(
     assert hint in raised.value.hint
 
 
-def test_the_hosts_own_architecture_needs_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path):
+def test_own_architecture_needs_no_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setattr(build.plan_module, "SYSTEM_PATH", str(tmp_path))
     build.check_arch(build.plan_module.MACHINES[platform.machine()], {})

@@ -1,4 +1,4 @@
-"""What an image is, and one sentence for each that cannot boot."""
+"""Types of images, and one sentence for each that cannot boot."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def with_kernel(path: Path) -> Path:
     ],
     ids=["mbr", "gpt-uefi", "gpt-both", "gpt-bios"],
 )
-def test_a_whole_disk(make_image, suffix: str, content: dict[int, bytes], table: Table):
+def test_whole_disk_is_recognised(make_image, suffix: str, content: dict[int, bytes], table: Table):
     image = Image.open(make_image(f"disk.{suffix}", content))
     assert (image.layout, image.table, image.format) == (Layout.DISK, table, suffix)
     assert image.bios_bootable == table.bios
@@ -58,12 +58,12 @@ def test_a_whole_disk(make_image, suffix: str, content: dict[int, bytes], table:
     assert image.kernel is None
 
 
-def test_the_suffix_may_be_left_out(make_image):
+def test_suffix_may_be_left_out(make_image):
     path = make_image("disk.qcow2", mbr())
     assert Image.open(path.with_suffix("")).path == path
 
 
-def test_a_partition_with_its_kernel_beside_it(make_image):
+def test_partition_image_has_its_kernel_beside_it(make_image):
     path = with_kernel(make_image("part.qcow2", EXT4))
     image = Image.open(path)
     assert image.layout is Layout.PARTITION
@@ -72,7 +72,7 @@ def test_a_partition_with_its_kernel_beside_it(make_image):
     assert image.bios_bootable
 
 
-def test_a_real_file_system(tmp_path: Path):
+def test_real_file_system_is_recognised(tmp_path: Path):
     path = tmp_path / "real.raw"
     path.touch()
     os.truncate(path, 16 << 20)
@@ -80,7 +80,7 @@ def test_a_real_file_system(tmp_path: Path):
     assert Image.open(with_kernel(path)).layout is Layout.PARTITION
 
 
-def test_a_real_partition_table(make_image):
+def test_real_partition_table_is_recognised(make_image):
     path = make_image("real.raw", {0: CODE})
     subprocess.run(["sfdisk", "-q", path], input=b"label: gpt\n,,U\n", check=True)
     assert Image.open(path).table == Table("gpt", bios=True, uefi=True)
@@ -164,7 +164,9 @@ def bad_backing(make_image, tmp_path: Path) -> Path:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_one_sentence_for_each_that_cannot_boot(make_image, tmp_path: Path, make_bad, sentence):
+def test_unbootable_image_is_refused_with_one_sentence(
+    make_image, tmp_path: Path, make_bad, sentence
+):
     path = make_bad(make_image, tmp_path)
     with pytest.raises(ImageError, match=sentence) as raised:
         Image.open(path)
@@ -181,7 +183,7 @@ def test_one_sentence_for_each_that_cannot_boot(make_image, tmp_path: Path, make
         (bad_format, 'in the format "vmdk"; expected qcow2 or raw'),
     ],
 )
-def test_what_is_no_file_is_a_typing_error(make_image, tmp_path: Path, make_bad, sentence):
+def test_path_that_is_no_file_is_a_usage_error(make_image, tmp_path: Path, make_bad, sentence):
     with pytest.raises(UsageError, match=sentence) as raised:
         Image.open(make_bad(make_image, tmp_path))
     assert raised.value.exit_status == 2
@@ -202,34 +204,34 @@ def test_hint_for_another_format_can_be_pasted(make_image, tmp_path: Path):
     assert Image.open(tmp_path / "a b" / "disk.qcow2").layout is Layout.PARTITION
 
 
-def test_image_that_is_not_there_is_looked_for_or_built(tmp_path: Path):
+def test_missing_image_error_suggests_a_search_or_a_build(tmp_path: Path):
     with pytest.raises(UsageError) as raised:
         Image.open(tmp_path / "none.qcow2")
     assert f"ls {tmp_path}; " in raised.value.hint
     assert f"hotplate build -o {tmp_path}/none.qcow2" in raised.value.hint
 
 
-def test_a_whole_qcow2_is_as_long_as_it_has_to_be(make_image):
+def test_complete_qcow2_has_its_required_length(make_image):
     path = make_image("full.qcow2", {0: os.urandom(6 << 20)})
     needed = required_length(path, read_header(path))
     assert needed <= path.stat().st_size < needed + 65536
 
 
-def test_an_uncompressed_qcow2_too(make_image, tmp_path: Path):
+def test_uncompressed_qcow2_has_its_required_length(make_image, tmp_path: Path):
     source, path = make_image("source.raw", {0: os.urandom(6 << 20)}), tmp_path / "plain.qcow2"
     subprocess.run(["qemu-img", "convert", "-O", "qcow2", source, path], check=True)
     needed = required_length(path, read_header(path))
     assert needed <= path.stat().st_size < needed + 65536
 
 
-def test_a_file_system_whose_first_sector_ends_like_an_mbr_is_no_disk():
+def test_file_system_with_an_mbr_signature_is_no_disk():
     head = bytearray(4096)
     head[510:512] = b"\x55\xaa"
     head[1080:1082] = b"\x53\xef"
     assert read_table(bytes(head)) is None
 
 
-def test_an_overlay_takes_the_writes_and_the_image_stays(make_image, tmp_path: Path):
+def test_overlay_takes_the_writes_and_the_image_stays(make_image, tmp_path: Path):
     path = make_image("disk.qcow2", mbr())
     before = hashlib.sha256(path.read_bytes()).hexdigest()
     image = Image.open(path)
@@ -241,7 +243,7 @@ def test_an_overlay_takes_the_writes_and_the_image_stays(make_image, tmp_path: P
         Image.open(overlay)
 
 
-def test_a_hash_is_remembered_until_the_file_changes(make_image, tmp_path: Path):
+def test_hash_is_cached_until_the_file_changes(make_image, tmp_path: Path):
     image = Image.open(make_image("disk.raw", mbr()))
     first = image.sha256(tmp_path / "cache")
     (note,) = (tmp_path / "cache" / "sha256").iterdir()

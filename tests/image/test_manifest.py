@@ -1,4 +1,4 @@
-"""The manifest's schema: what a build writes is what it says, and nothing else passes."""
+"""The manifest's schema: it accepts the output of a build and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMA = Draft202012Validator(manifest.schema())
 
 
 def leave(staging: Path, image: Path) -> None:
-    """Leave what disk-image-create does."""
+    """Leave the files of disk-image-create."""
     shutil.copyfile(image, staging / "image.qcow2")
     for suffix in output.BESIDE:
         (staging / f"image.{suffix}").write_text(suffix)
@@ -34,7 +34,7 @@ def leave(staging: Path, image: Path) -> None:
 
 @pytest.fixture
 def written(tmp_path: Path, make_image: Any) -> Any:
-    """Does what is left of a build when disk-image-create has ended; returns the manifest."""
+    """Publish a finished build; return the manifest."""
 
     def write(layout: Layout) -> dict[str, Any]:
         (tmp_path / "out").mkdir()
@@ -56,14 +56,14 @@ def written(tmp_path: Path, make_image: Any) -> Any:
 
 
 @pytest.mark.parametrize("layout", Layout)
-def test_what_a_build_writes_is_what_the_schema_says(written: Any, layout: Layout):
+def test_manifest_of_a_build_matches_the_schema(written: Any, layout: Layout):
     document = written(layout)
     assert list(SCHEMA.iter_errors(document)) == []
     assert document["elements"].keys() == {"base", "vm"}
     assert document["commits"].keys() == {"base", "vm"}
     assert document["packages"] == ["adduser=3.134", "git=1:2-1"]
     assert ("beside" in document) is (layout is Layout.PARTITION)
-    # And the other way round: each key that is written has its line in the schema.
+    # Conversely, each key written has its line in the schema.
     assert document.keys() <= manifest.schema()["properties"].keys()
 
 
@@ -82,7 +82,7 @@ SPOILED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", SPOILED)
-def test_what_is_not_so_does_not_pass(written: Any, case: str):
+def test_invalid_manifest_does_not_match_the_schema(written: Any, case: str):
     good = written(Layout.PARTITION)
     spoiled = {key: each for key, each in (good | SPOILED[case]).items() if each is not None}
     assert not SCHEMA.is_valid(spoiled)
@@ -107,7 +107,7 @@ def test_manifest_with_values_of_other_types_ends_nothing(tmp_path: Path, docume
         assert Image.open(image).kernel == kernel
 
 
-def test_one_of_before_is_read_and_one_of_later_is_not():
+def test_older_manifest_is_readable_and_newer_is_not():
     assert manifest.is_readable({"image": "web.qcow2"})
     assert manifest.is_readable({"format": manifest.FORMAT})
     assert not manifest.is_readable({"format": manifest.FORMAT + 1})

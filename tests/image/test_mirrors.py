@@ -1,4 +1,4 @@
-"""Where packages come from, read from apt's two formats."""
+"""Package sources, read from apt's two formats."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_deb822_format():
     ]
 
 
-def test_only_files_that_apt_reads(tmp_path: Path):
+def test_files_that_apt_ignores_are_skipped(tmp_path: Path):
     parts = tmp_path / "sources.list.d"
     parts.mkdir()
     (tmp_path / "sources.list").write_text("deb http://a.example/debian bookworm main\n")
@@ -84,11 +84,11 @@ def test_only_files_that_apt_reads(tmp_path: Path):
     assert [source.uri[7] for source in configured(tmp_path)] == ["a", "b", "c"]
 
 
-def test_a_host_without_apt_has_no_sources(tmp_path: Path):
+def test_host_without_apt_has_no_sources(tmp_path: Path):
     assert configured(tmp_path / "none") == []
 
 
-def test_another_release_comes_from_the_same_places():
+def test_another_release_comes_from_the_same_mirrors():
     mirrors = choose(list(parse_deb822(DEB822)), "trixie", "bookworm")
     assert mirrors.sources_conf("trixie").splitlines() == [
         "default:deb http://one.example/debian trixie main",
@@ -103,7 +103,7 @@ def test_rolling_suites_have_no_updates(release: str):
     assert mirrors.sources_conf(release) == f"default:deb http://one.example/debian {release} main"
 
 
-def test_no_security_suite_that_the_host_does_not_point_to():
+def test_security_suite_is_left_out_when_the_host_has_none():
     mirrors = choose(list(parse_list(LIST)), "bookworm", "bookworm")
     assert mirrors == Mirrors("http://one.example/debian")
     assert "security" not in mirrors.sources_conf("bookworm")
@@ -119,11 +119,11 @@ def test_no_security_suite_that_the_host_does_not_point_to():
         "mirror+file:/etc/apt/m",
     ],
 )
-def test_places_that_cannot_be_passed_on_are_left_out(uri: str):
+def test_unsafe_uris_are_left_out(uri: str):
     assert choose([Source(uri, "bookworm", ("main",))], "bookworm", "bookworm") == Mirrors()
 
 
-def test_codename_of_debian_only(tmp_path: Path):
+def test_codename_is_only_that_of_debian(tmp_path: Path):
     release = tmp_path / "os-release"
     release.write_text('ID=debian\nVERSION_CODENAME=bookworm\nPRETTY_NAME="x"\n')
     assert host_codename(release) == "bookworm"
@@ -132,7 +132,7 @@ def test_codename_of_debian_only(tmp_path: Path):
     assert host_codename(tmp_path / "none") == ""
 
 
-def test_places_as_they_were_at_some_time():
+def test_mirrors_are_moved_to_a_snapshot():
     stamp = "20250520T000000Z"
     host = Mirrors(
         f"http://snap.example/archive/debian/{stamp}",
@@ -154,6 +154,6 @@ def test_places_as_they_were_at_some_time():
         ("", "20251101", "it names none"),
     ],
 )
-def test_a_snapshot_that_cannot_be_had(place, snapshot, sentence):
+def test_unavailable_snapshot_is_refused(place, snapshot, sentence):
     with pytest.raises(UsageError, match=sentence):
         at_snapshot(Mirrors(place), snapshot)

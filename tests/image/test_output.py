@@ -1,4 +1,4 @@
-"""The files of a build: one build of a name at a time, and never those of two taken for one."""
+"""The files of a build: one build of a name at a time, and never a mix of two builds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def request_(tmp_path) -> BuildRequest:
 
 @pytest.fixture
 def built(request_, make_image):
-    """Does what is left of a build when diskimage-builder has ended."""
+    """Publish a finished build of diskimage-builder."""
 
     def build(what: str) -> None:
         source = make_image(f"{what}.qcow2", EXT | {4096: what.encode()})
@@ -40,7 +40,7 @@ def built(request_, make_image):
     return build
 
 
-def test_a_build_leaves_its_files_and_nothing_else(request_, built):
+def test_build_leaves_only_its_files(request_, built):
     built("one")
     names = {path.name for path in request_.image.parent.iterdir()}
     assert names == {"web.qcow2", "web.vmlinuz", "web.initrd", "web.manifest.json"}
@@ -50,7 +50,7 @@ def test_a_build_leaves_its_files_and_nothing_else(request_, built):
     assert set(document["beside"]) == {"vmlinuz", "initrd"}
 
 
-def test_a_second_build_of_that_name_is_refused_and_another_name_is_not(request_, tmp_path):
+def test_second_build_of_a_name_is_refused(request_, tmp_path):
     other = BuildRequest(output=tmp_path / "out" / "db.qcow2", cache=tmp_path)
     with output.staging(request_):
         with pytest.raises(UsageError, match="another build is making"), output.staging(request_):
@@ -61,7 +61,7 @@ def test_a_second_build_of_that_name_is_refused_and_another_name_is_not(request_
         pass
 
 
-def test_what_a_killed_build_left_keeps_nobody_out(request_):
+def test_files_of_a_killed_build_block_no_other(request_):
     left = request_.image.parent / ".web.hotplate-0a1b2c3d"
     left.mkdir()
     with output.staging(request_) as directory:
@@ -69,10 +69,8 @@ def test_what_a_killed_build_left_keeps_nobody_out(request_):
 
 
 @pytest.mark.parametrize("moved", [1, 2, 3])
-def test_a_build_that_is_killed_while_it_puts_its_files_in_place_is_detected(
-    request_, built, monkeypatch, moved
-):
-    """Whichever of the renames was the last."""
+def test_build_killed_while_publishing_is_detected(request_, built, monkeypatch, moved):
+    """After each of the renames."""
     built("one")
     done = []
     replace = Path.replace
@@ -95,24 +93,24 @@ def test_a_build_that_is_killed_while_it_puts_its_files_in_place_is_detected(
     assert Image.open(request_.image).layout is Layout.PARTITION
 
 
-def test_the_kernel_of_another_build_beside_an_image_is_detected(request_, built):
+def test_kernel_of_another_build_beside_an_image_is_detected(request_, built):
     built("one")
     request_.beside(".initrd").write_text("initrd of another")
     with pytest.raises(ImageError, match=r'web\.initrd" is not the file'):
         Image.open(request_.image)
-    # Whoever means it says so by removing what contradicts it.
+    # A user who wants this mix removes the manifest that contradicts it.
     manifest.path_for(request_.image).unlink()
     assert Image.open(request_.image).initrd is not None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"beside": null}', '{"beside": {}}'])
-def test_a_manifest_that_names_no_files_hinders_nothing(request_, built, text):
+def test_manifest_without_files_is_accepted(request_, built, text):
     built("one")
     manifest.path_for(request_.image).write_text(text)
     assert Image.open(request_.image).kernel is not None
 
 
-def test_the_elements_of_an_image_are_those_of_its_own_manifest(request_, built):
+def test_elements_of_an_image_are_those_of_its_own_manifest(request_, built):
     built("one")
     assert manifest.elements_of(request_.image) == ("vm",)
     with request_.image.open("ab") as file:
@@ -126,11 +124,11 @@ def test_the_elements_of_an_image_are_those_of_its_own_manifest(request_, built)
         (["heat-config-puppet", "vm"], ["salt", "chef-solo"]),
         # One element brings the hook of two groups.
         (["heat-config-chef", "vm"], ["puppet", "salt"]),
-        # Whoever wrote that one may have put any hook in.
+        # A custom element may bring any hook.
         (["heat-config-puppet", "mine"], []),
     ],
 )
-def test_for_which_groups_there_is_no_hook_by_the_manifest(request_, built, elements, missing):
+def test_manifest_tells_groups_without_a_hook(request_, built, elements, missing):
     built("one")
     path = manifest.path_for(request_.image)
     document = json.loads(path.read_text()) | {"elements": dict.fromkeys(elements, "0")}
@@ -143,7 +141,7 @@ def test_for_which_groups_there_is_no_hook_by_the_manifest(request_, built, elem
     assert lacking == missing
 
 
-def test_the_directory_that_a_build_holds_is_its_own(request_):
+def test_build_locks_its_own_directory(request_):
     with (
         output.staging(request_) as directory,
         pytest.raises(locks.InUse),

@@ -1,4 +1,4 @@
-"""From what is asked for to the disk-image-create line."""
+"""Conversion of a request to the disk-image-create line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def made(tmp_path: Path, *, mirrors: Mirrors = MIRRORS, **changes: object) -> pl
     )
 
 
-def test_a_disk_by_default(tmp_path: Path):
+def test_default_layout_is_a_disk(tmp_path: Path):
     line = made(tmp_path).argv("out")
     assert line[0] == "disk-image-create"
     assert line[-1] == "heat-config-script"
@@ -38,7 +38,7 @@ def test_a_disk_by_default(tmp_path: Path):
     assert "baremetal" not in line
 
 
-def test_a_partition_has_its_kernel_beside_it(tmp_path: Path):
+def test_partition_image_has_its_kernel_beside_it(tmp_path: Path):
     elements = made(tmp_path, layout=Layout.PARTITION).elements
     assert "baremetal" in elements
     assert "vm" not in elements
@@ -50,13 +50,13 @@ def test_uefi_has_another_boot_loader(tmp_path: Path):
     assert not {"vm", "block-device-offset-mbr", "grub-pc"} & set(line)
 
 
-def test_without_cloud_init(tmp_path: Path):
+def test_cloud_init_can_be_left_out(tmp_path: Path):
     elements = made(tmp_path, cloud_init=False).elements
     assert "cloud-init" not in elements
     assert "heat-config-bootstrap" in elements
 
 
-def test_the_generic_kernel(tmp_path: Path):
+def test_generic_kernel_can_be_requested(tmp_path: Path):
     assert made(tmp_path).environment.get("DIB_HEAT_LEAN_KERNEL") is None
     asked = made(tmp_path, kernel=Kernel.GENERIC).environment
     assert asked["DIB_HEAT_LEAN_KERNEL"] == "linux-image"
@@ -77,15 +77,13 @@ def test_sid_is_called_unstable(tmp_path: Path):
         ("", "there is no Debian release"),
     ],
 )
-def test_an_unknown_release_is_refused_before_anything_is_built(
-    tmp_path: Path, release: str, sentence: str
-):
+def test_unknown_release_is_refused_before_the_build(tmp_path: Path, release: str, sentence: str):
     with pytest.raises(UsageError, match=sentence) as refused:
         made(tmp_path, release=release)
     assert "bookworm, trixie" in refused.value.hint
 
 
-def test_a_release_that_debootstrap_knows_is_one(tmp_path: Path):
+def test_release_known_to_debootstrap_is_accepted(tmp_path: Path):
     (tmp_path / "later").touch()
     plan.check_release("later", scripts=tmp_path)
     plan.check_release("trixie", scripts=tmp_path / "not-installed")
@@ -98,8 +96,8 @@ def test_another_operating_system_has_releases_of_its_own(tmp_path: Path, fake_e
 
 
 @pytest.mark.parametrize("group", ["chef", "chef-solo"])
-def test_a_build_for_chef_says_at_once_that_there_is_none(tmp_path: Path, group: str):
-    """The element stops the build too, but after the base system has been made."""
+def test_build_for_chef_is_refused_at_once(tmp_path: Path, group: str):
+    """The element stops the build too, but only after the base system has been made."""
     request = BuildRequest(tmp_path / "out", tmp_path / "cache", groups=("script", group))
     with pytest.raises(UsageError, match=f'the group "{group}" needs Chef') as refused:
         build.Build(request, {})
@@ -109,10 +107,10 @@ def test_a_build_for_chef_says_at_once_that_there_is_none(tmp_path: Path, group:
     build.Build(request, {"DIB_HEAT_CHEF_PACKAGE": "/srv/cinc.deb"})
 
 
-def test_a_group_without_an_element_names_those_that_there_are(tmp_path: Path):
+def test_missing_group_error_lists_the_existing_ones(tmp_path: Path):
     with pytest.raises(UsageError, match='"heat-config-cobol"') as raised:
         made(tmp_path, groups=("cobol",))
-    # Every element whose name begins so is one, but for the agent's own parts.
+    # Every element with this prefix is a group, except the agent's own parts.
     assert raised.value.hint == (
         "groups with an element: ansible, apply-config, cfn-init, chef, chef-solo, docker-cmd, "
         "docker-compose, hiera, json-file, puppet, salt, script"
@@ -120,23 +118,23 @@ def test_a_group_without_an_element_names_those_that_there_are(tmp_path: Path):
 
 
 @pytest.mark.parametrize("group", ["kubelet", "atomic"])
-def test_a_group_of_heat_agents_that_was_dropped_has_a_replacement(tmp_path: Path, group: str):
+def test_dropped_group_error_names_its_replacement(tmp_path: Path, group: str):
     with pytest.raises(UsageError) as raised:
         made(tmp_path, groups=(group,))
     assert "heat-agents had it; use" in raised.value.hint
 
 
-def test_a_directory_of_elements_that_is_not_there(tmp_path: Path):
+def test_missing_directory_of_elements_is_refused(tmp_path: Path):
     with pytest.raises(UsageError, match=r"there is no directory .*gone"):
         made(tmp_path, element_path=(tmp_path / "gone",))
 
 
-def test_an_element_that_is_nowhere(tmp_path: Path):
+def test_missing_element_is_refused(tmp_path: Path):
     with pytest.raises(UsageError, match='no element "gone"'):
         made(tmp_path, elements=("gone",))
 
 
-def test_an_operating_system_of_ones_own_replaces_debian(tmp_path: Path, fake_elements: Path):
+def test_custom_operating_system_replaces_debian(tmp_path: Path, fake_elements: Path):
     asked = made(tmp_path, elements=("fake-os",), element_path=(fake_elements,), groups=())
     assert "debian-minimal" not in asked.elements
     assert "cloud-init" not in asked.elements
@@ -144,23 +142,23 @@ def test_an_operating_system_of_ones_own_replaces_debian(tmp_path: Path, fake_el
 
 
 @pytest.mark.parametrize("name", ["with space", "with:colon"])
-def test_paths_that_disk_image_create_would_split(tmp_path: Path, name: str):
+def test_path_that_disk_image_create_would_split_is_refused(tmp_path: Path, name: str):
     with pytest.raises(UsageError, match=name):
         (tmp_path / name).mkdir()
         made(tmp_path, element_path=(tmp_path / name,))
 
 
-def test_the_mirrors_are_in_the_name_of_the_cache(tmp_path: Path):
+def test_mirrors_are_part_of_the_name_of_the_cache(tmp_path: Path):
     here, there = made(tmp_path), made(tmp_path, mirrors=Mirrors("http://other.example/debian"))
     assert here.environment["DIB_IMAGE_CACHE"] != there.environment["DIB_IMAGE_CACHE"]
 
 
-def test_a_host_that_is_not_debian_keeps_the_defaults_of_diskimage_builder(tmp_path: Path):
+def test_other_distribution_keeps_the_defaults_of_diskimage_builder(tmp_path: Path):
     environment = made(tmp_path, mirrors=Mirrors()).environment
     assert not {"DIB_DISTRIBUTION_MIRROR", "DIB_APT_SOURCES_CONF"} & set(environment)
 
 
-def test_the_printed_line_means_the_same_to_a_shell(tmp_path: Path):
+def test_printed_line_means_the_same_to_a_shell(tmp_path: Path):
     """Pasted into a shell, the line runs the same words with the same environment."""
     asked = made(tmp_path, packages=("htop", "jq"), size=4)
     script = tmp_path / "disk-image-create"
@@ -179,8 +177,8 @@ def test_the_printed_line_means_the_same_to_a_shell(tmp_path: Path):
     assert {key: seen[key] for key in asked.environment} == dict(asked.environment)
 
 
-def test_the_hook_for_updates_survives_the_second_shell(tmp_path: Path):
-    """diskimage-builder puts the value into a line for ``sh -c`` once more."""
+def test_hook_for_updates_survives_the_second_shell(tmp_path: Path):
+    """diskimage-builder inserts the value into another line for ``sh -c``."""
     value = made(tmp_path).environment["DIB_MMDEBSTRAP_EXTRA_ARGS"]
     hook = shlex.split(value)[-1]
     assert hook.startswith("--setup-hook=")
@@ -192,7 +190,7 @@ def test_the_hook_for_updates_survives_the_second_shell(tmp_path: Path):
     ]
 
 
-def test_the_environment_is_built_and_not_inherited():
+def test_environment_has_only_selected_variables():
     given = {
         "http_proxy": "http://p.example",
         "DIB_FOO": "1",
@@ -218,13 +216,13 @@ def test_the_environment_is_built_and_not_inherited():
         ("deb-12.5", "deb-12.5.qcow2", "deb-12.5.log"),
     ],
 )
-def test_names_beside_the_image(tmp_path: Path, output: str, image: str, log: str):
+def test_files_beside_the_image_share_its_name(tmp_path: Path, output: str, image: str, log: str):
     request = BuildRequest(tmp_path / output, tmp_path)
     assert request.image == tmp_path / image
     assert request.beside(".log") == tmp_path / log
 
 
-def test_the_build_has_the_hosts_apt_configuration(tmp_path: Path) -> None:
+def test_build_has_the_hosts_apt_configuration(tmp_path: Path) -> None:
     configured = Mirrors("http://m.example/debian", options=('Acquire::Check-Valid-Until "false"',))
     extra = made(tmp_path, mirrors=configured).environment["DIB_MMDEBSTRAP_EXTRA_ARGS"]
     assert """--aptopt='Acquire::Check-Valid-Until "false"'""" in extra
@@ -232,8 +230,8 @@ def test_the_build_has_the_hosts_apt_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.rst", "docs/building.rst"])
-def test_documented_dib_lines_need_nothing_that_dib_alone_lacks(page: str):
-    """dib's partitioning needs kpartx; ours, a plug-in that only ``PYTHONPATH`` lets dib find."""
+def test_documented_dib_lines_work_with_dib_alone(page: str):
+    """dib's partitioning needs kpartx; ours is a plug-in that dib finds by ``PYTHONPATH`` only."""
     text = (Path(__file__).parents[2] / page).read_text().replace("\\\n", " ")
     commands = [
         line for line in text.splitlines() if re.search("disk-image-create -o|export ", line)
@@ -251,7 +249,7 @@ def test_documented_dib_lines_need_nothing_that_dib_alone_lacks(page: str):
 
 
 @pytest.mark.parametrize("firmware", Starts)
-def test_a_time_that_no_file_is_newer_than(tmp_path: Path, firmware: Starts):
+def test_epoch_limits_file_times_and_seeds_uuids(tmp_path: Path, firmware: Starts):
     dated = made(tmp_path, epoch=1795305600, firmware=firmware)
     assert "reproducible" in dated.elements
     assert dated.environment["SOURCE_DATE_EPOCH"] == "1795305600"
@@ -267,6 +265,6 @@ def test_a_time_that_no_file_is_newer_than(tmp_path: Path, firmware: Starts):
     assert not {"SOURCE_DATE_EPOCH", "DIB_BLOCK_DEVICE_CONFIG"} & set(plain.environment)
 
 
-def test_a_partition_gets_its_uuid_from_diskimage_builder(tmp_path: Path):
+def test_partition_gets_its_uuid_from_diskimage_builder(tmp_path: Path):
     dated = made(tmp_path, epoch=1, layout=Layout.PARTITION)
     assert "DIB_BLOCK_DEVICE_CONFIG" not in dated.environment

@@ -1,4 +1,4 @@
-"""What is in a build's way is said before anything is fetched, all of it at once."""
+"""All obstacles to a build are reported before anything is fetched."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def request_(tmp_path: Path) -> BuildRequest:
 
 @pytest.fixture
 def looks(request_, tmp_path, monkeypatch: pytest.MonkeyPatch):
-    """A function that returns the sentences about a build; its base system is cached."""
+    """Return a function that returns the problems of a build with a cached base system."""
     monkeypatch.setattr(build, "tmpfs_mib", lambda: 0)
     environ = {"TMPDIR": str(tmp_path)}
 
@@ -44,11 +44,11 @@ def looks(request_, tmp_path, monkeypatch: pytest.MonkeyPatch):
     return look
 
 
-def test_nothing_is_in_the_way_of_a_build_that_can_be(looks):
+def test_possible_build_has_no_problems(looks):
     assert [each for each in looks() if "needs" not in each] == []
 
 
-def test_each_thing_in_the_way_is_named(looks, tmp_path, monkeypatch):
+def test_each_problem_is_named(looks, tmp_path, monkeypatch):
     element = tmp_path / "elements" / "mine"
     element.mkdir(parents=True)
     (element / "element-deps").write_text("theirs\n")
@@ -77,18 +77,18 @@ def test_each_thing_in_the_way_is_named(looks, tmp_path, monkeypatch):
     assert len(sentences) == len(set(sentences))
 
 
-def test_chef_without_a_package_and_a_cache_without_a_base_system(looks):
+def test_missing_chef_and_base_system_are_problems(looks):
     assert any("needs Chef or Cinc" in each for each in looks(groups=("chef",)))
     (sentence,) = [each for each in looks(cached=False) if "base system" in each]
     assert "--offline keeps it from being fetched" in sentence
 
 
-def test_tools_of_elements_that_others_bring_are_looked_for(looks, monkeypatch):
+def test_tools_of_dependencies_are_checked(looks, monkeypatch):
     monkeypatch.setitem(build.ELEMENT_TOOLS, "heat-config", ("no-such-tool",))
     assert any("no-such-tool" in each for each in looks())
 
 
-def test_what_one_disk_has_to_hold_is_added_up(looks, monkeypatch):
+def test_space_needed_on_one_disk_is_added_up(looks, monkeypatch):
     usage = functools.partial(preflight.shutil._ntuple_diskusage, 1 << 40, 1 << 40)
     needed = build.OUTPUT_BYTES + build.SCRATCH_BYTES
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: usage(needed))
@@ -105,7 +105,7 @@ PARTITIONING = "- local_loop: {name: image0}\n- partitioning: {base: image0, lab
 
 @pytest.fixture
 def devices(tmp_path: Path):
-    """A function that makes a /proc/devices with or without device-mapper."""
+    """Return a function that makes a /proc/devices with or without device-mapper."""
 
     def make(*lines: str) -> Path:
         path = tmp_path / "devices"
@@ -138,25 +138,25 @@ def test_block_device_config_is_read_from_a_file_and_below_other_nodes(devices, 
 
 
 @pytest.mark.parametrize("config", ["file:///nowhere/x.yaml", "a: b", "{", "5"])
-def test_block_device_config_that_is_none_is_a_usage_error(config: str, devices):
+def test_invalid_block_device_config_is_a_usage_error(config: str, devices):
     with pytest.raises(UsageError, match="DIB_BLOCK_DEVICE_CONFIG is no block device"):
         build.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": config}, devices=devices())
 
 
-def test_block_device_config_without_such_nodes_is_taken(devices):
+def test_block_device_config_without_such_nodes_is_accepted(devices):
     config = PARTITIONING.replace("partitioning", "offset_partitioning")
     build.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": config}, devices=devices())
     build.check_block_device({}, devices=devices())
 
 
-def test_build_looks_at_the_block_device_config(request_, tmp_path):
+def test_build_checks_the_block_device_config(request_, tmp_path):
     environ = {"TMPDIR": str(tmp_path), "DIB_BLOCK_DEVICE_CONFIG": "a: b"}
     sentences = [str(each) for each in Preflight(request_, environ).problems()]
     assert any("DIB_BLOCK_DEVICE_CONFIG" in each for each in sentences)
 
 
 def test_dry_run_shows_each_variable_that_takes_effect(request_):
-    """Also the caller's own, and a configuration of the caller's in the place of ours."""
+    """The caller's own variables too, and the caller's configuration in the place of ours."""
     environ = {
         "DIB_BLOCK_DEVICE_CONFIG": "- local_loop: {name: image0}",
         "DIB_JOURNAL_SIZE": "4",
@@ -172,7 +172,7 @@ def test_dry_run_shows_each_variable_that_takes_effect(request_):
     assert "sarge" not in line and "HOME=" not in line
 
 
-def test_one_problem_is_what_it_is_and_several_are_one_list():
+def test_single_problem_is_raised_and_several_are_listed():
     wrong, lacks = UsageError("a is wrong", hint="b"), HostError("c is missing", hint="d")
     refuse([])
     with pytest.raises(HostError) as one:
@@ -188,7 +188,7 @@ def test_one_problem_is_what_it_is_and_several_are_one_list():
         refuse([lacks, lacks])
 
 
-def test_the_command_says_it_before_anything_is_made(tmp_path, monkeypatch, capsys):
+def test_command_reports_problems_before_anything_is_made(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
     words = ["build", "--group", "cobol,chef", "--release", "bookwurm"]
@@ -218,8 +218,8 @@ def mirror(tmp_path) -> Iterator[str]:
 
 
 @pytest.mark.skipif(not preflight.APT_HELPER.is_file(), reason="needs apt's apt-helper")
-def test_a_mirror_is_asked_for_the_release(mirror, tmp_path, monkeypatch):
-    # apt takes the proxy of the host, also for the host itself.
+def test_mirror_is_asked_for_the_release(mirror, tmp_path, monkeypatch):
+    # apt uses the proxy of the host, even for the host itself.
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     config = tmp_path / "apt.conf"

@@ -1,4 +1,4 @@
-"""What a build is doing, read from what it prints."""
+"""Progress of a build, read from its output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINES = """\
 """
 
 
-def test_steps_elements_and_the_script_that_runs():
+def test_steps_elements_and_the_running_script_are_read():
     seen = []
     progress = BuildProgress(on_step=lambda name, seconds: seen.append(name))
     for line in LINES.splitlines(keepends=True):
@@ -30,20 +30,20 @@ def test_steps_elements_and_the_script_that_runs():
     assert list(progress.durations()) == seen
 
 
-def test_nothing_runs_between_two_scripts():
+def test_script_is_empty_between_two_scripts():
     progress = BuildProgress()
     for line in LINES.splitlines()[:5]:
         progress.feed(line)
     assert progress.script == ""
 
 
-def test_lines_without_a_time_are_read_too():
+def test_lines_without_a_time_are_read():
     progress = BuildProgress()
     progress.feed("dib-run-parts Running /h/install.d/50-y\n")
     assert (progress.step, progress.script) == ("install", "install.d/50-y")
 
 
-def test_what_a_package_prints_is_not_a_step():
+def test_output_of_a_package_is_not_a_step():
     progress = BuildProgress()
     for line in ("> Running hooks in /etc/ca-certificates/update.d...", "> Building elements"):
         progress.feed(line)

@@ -1,4 +1,4 @@
-"""What an image may name of this host: it is refused by name, before anything opens it."""
+"""References of an image to files of this host: refused by name, before anything opens them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def create(path: Path, *options: str | Path, size: str = "") -> Path:
 
 
 def named(path: Path, name: str, kind: str = "raw") -> Path:
-    """A qcow2 file that names what need not be there."""
+    """Write a qcow2 file that refers to a file, which may be missing."""
     create(path, size="8M")
     subprocess.run(["qemu-img", "rebase", "-u", "-F", kind, "-b", name, path], check=True)
     return path
@@ -42,7 +42,7 @@ def named(path: Path, name: str, kind: str = "raw") -> Path:
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
-    """A disk of the host's outside of the image's directory."""
+    """A disk of the host outside of the image's directory."""
     path = tmp_path / "host-secret"
     path.write_bytes(bytes(440) + SECRET * 100_000)
     return path
@@ -54,14 +54,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "images"
 
 
-def test_a_file_elsewhere_is_refused_by_name(folder: Path, secret: Path):
+def test_file_outside_the_directory_is_refused_by_name(folder: Path, secret: Path):
     image = named(folder / "evil.qcow2", str(secret))
     with pytest.raises(ImageError, match=f'needs the backing file "{secret}", which is outside'):
         Image.open(image)
 
 
 @pytest.mark.parametrize("name", ["../host-secret", "link", "../images/../host-secret"])
-def test_neither_dots_nor_links_lead_out(folder: Path, secret: Path, name: str):
+def test_dots_and_links_do_not_lead_outside(folder: Path, secret: Path, name: str):
     (folder / "link").symlink_to(secret)
     with pytest.raises(ImageError, match="outside its directory"):
         Image.open(named(folder / "evil.qcow2", name))
@@ -81,12 +81,12 @@ def test_neither_dots_nor_links_lead_out(folder: Path, secret: Path, name: str):
     ],
 )
 @pytest.mark.parametrize("allow", [False, True])
-def test_a_protocol_is_refused_whatever_is_allowed(folder: Path, name: str, allow: bool):
+def test_protocol_is_always_refused(folder: Path, name: str, allow: bool):
     with pytest.raises(ImageError, match="neither a protocol nor a JSON description"):
         Image.open(named(folder / "evil.qcow2", name), allow_backing=allow)
 
 
-def test_nobody_is_connected_to(folder: Path):
+def test_network_backing_file_is_not_connected_to(folder: Path):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         server = f'{{"type":"inet","host":"127.0.0.1","port":"{port}"}}'
@@ -98,20 +98,20 @@ def test_nobody_is_connected_to(folder: Path):
             listener.accept()
 
 
-def test_a_data_file_is_refused(folder: Path):
+def test_data_file_is_refused(folder: Path):
     options = f"data_file={folder / 'data.raw'},data_file_raw=on"
     image = create(folder / "evil.qcow2", "-o", options, size="8M")
     with pytest.raises(ImageError, match=r'has its data in another file, ".*data\.raw"'):
         Image.open(image)
 
 
-def test_behind_a_good_backing_file_it_is_refused_too(folder: Path, secret: Path):
+def test_backing_file_of_a_backing_file_is_checked_too(folder: Path, secret: Path):
     named(folder / "middle.qcow2", str(secret))
     with pytest.raises(ImageError, match=r'middle\.qcow2" needs the backing file'):
         Image.open(named(folder / "top.qcow2", "middle.qcow2", "qcow2"))
 
 
-def test_a_chain_in_the_images_directory_is_good(folder: Path, make_image):
+def test_chain_in_the_images_directory_is_accepted(folder: Path, make_image):
     base = make_image("images/base.raw", BOOTABLE)
     create(folder / "middle.qcow2", "-F", "raw", "-b", "base.raw")
     top = create(folder / "top.qcow2", "-F", "qcow2", "-b", folder / "middle.qcow2")
@@ -123,28 +123,28 @@ def test_a_chain_in_the_images_directory_is_good(folder: Path, make_image):
     )
 
 
-def test_elsewhere_is_good_when_it_is_allowed(folder: Path, make_image):
+def test_file_outside_the_directory_is_accepted_when_allowed(folder: Path, make_image):
     base = make_image("base.raw", BOOTABLE)
     image = create(folder / "over.qcow2", "-F", "raw", "-b", base)
     assert Image.open(image, allow_backing=True).chain[1] == Link(base, "raw")
 
 
 @pytest.mark.parametrize("allow", [False, True])
-def test_what_is_no_file_is_refused(folder: Path, allow: bool):
+def test_special_file_is_refused(folder: Path, allow: bool):
     os.mkfifo(folder / "pipe")
     with pytest.raises(ImageError, match="expected a regular file"):
         Image.open(named(folder / "evil.qcow2", "pipe"), allow_backing=allow)
 
 
-def test_a_file_of_another_format_is_not_probed(folder: Path):
-    # A VMDK descriptor names files of its own.
+def test_file_of_another_format_is_not_probed(folder: Path):
+    # A VMDK descriptor refers to further files.
     (folder / "base").write_text('# Disk DescriptorFile\nRW 1 FLAT "/etc/passwd" 0\n')
     for kind in ("vmdk", "luks"):
         with pytest.raises(ImageError, match=f'in the format "{kind}"'):
             Image.open(named(folder / "evil.qcow2", "base", kind))
 
 
-def test_a_loop_ends(folder: Path):
+def test_loop_of_backing_files_is_refused(folder: Path):
     named(folder / "one.qcow2", "two.qcow2", "qcow2")
     named(folder / "two.qcow2", "one.qcow2", "qcow2")
     with pytest.raises(ImageError, match="more than 8 files"):
@@ -152,7 +152,7 @@ def test_a_loop_ends(folder: Path):
 
 
 @pytest.mark.parametrize("suffix", [".vmlinuz", ".initrd"])
-def test_a_kernel_that_is_a_link_out_is_refused(make_image, tmp_path: Path, suffix: str):
+def test_kernel_linked_outside_the_directory_is_refused(make_image, tmp_path: Path, suffix: str):
     (tmp_path / "images").mkdir(exist_ok=True)
     image: Path = make_image("images/part.raw", EXT4)
     for each in (".vmlinuz", ".initrd"):
@@ -190,7 +190,9 @@ def test_qemu_img_may_have_all_its_threads(monkeypatch, tmp_path: Path):
 
 
 def evil(path: Path, pointers: list[int], *, bits: int, disk: int, end: int) -> Path:
-    """A file with an L1 table of these entries at its second cluster, and nothing but holes."""
+    """Write a file with an L1 table of these entries at its second cluster, and nothing but
+    holes.
+    """
     head = struct.pack(">4sIQIIQIIQ", qcow2.MAGIC, 2, 0, 0, bits, disk, 0, len(pointers), 1 << bits)
     with path.open("wb") as stream:
         stream.write(head)
@@ -201,7 +203,7 @@ def evil(path: Path, pointers: list[int], *, bits: int, disk: int, end: int) -> 
 
 
 class Reads:
-    """Counts what is read of a file."""
+    """Counts the reads of a file."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tables = 0
@@ -225,8 +227,8 @@ def test_table_is_read_once_however_many_entries_point_to_it(tmp_path: Path, mon
     assert reads.tables == 1
 
 
-def test_entries_behind_those_of_the_disk_are_not_read(tmp_path: Path):
-    """The state of a saved machine is there, which no guest reads (docs/interop/qcow2.txt)."""
+def test_entries_beyond_those_of_the_disk_are_not_read(tmp_path: Path):
+    """They are the state of a saved machine, which no guest reads (docs/interop/qcow2.txt)."""
     pointers = [2 << 16, 1 << 40]
     path = evil(tmp_path / "saved.qcow2", pointers, bits=16, disk=1 << 29, end=8 << 20)
     assert qcow2.required_length(path, qcow2.read_header(path)) == 3 << 16
@@ -244,7 +246,7 @@ def test_sparse_file_with_too_many_tables_is_refused(tmp_path: Path):
 
 @given(st.binary(min_size=72, max_size=300), st.sampled_from([2, 3]))
 @settings(deadline=None)
-def test_whatever_a_header_holds_is_read_or_refused(
+def test_random_header_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, version: int
 ):
     path = tmp_path_factory.getbasetemp() / "fuzzed.qcow2"
@@ -257,7 +259,7 @@ def test_whatever_a_header_holds_is_read_or_refused(
 
 @given(st.integers(0, 200), st.integers(0, 2000), st.integers(9, 21), st.lists(st.integers(0, 255)))
 @settings(deadline=None)
-def test_headers_that_are_nearly_good_too(
+def test_nearly_valid_header_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, at: int, length: int, bits: int, rest: list[int]
 ):
     head = struct.pack(">4sIQIIQIIQ", qcow2.MAGIC, 3, at, length, bits, 1 << 23, 0, 1, 200)

@@ -1,4 +1,4 @@
-"""Images of releases: built once, kept by what goes into them, and used together; builds played."""
+"""Images of releases: built once, cached by their inputs, and shared; builds are stubs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hotplate.image.release_images import ReleaseImages, fingerprint
 
 
 class Builds:
-    """Builds that are played: an image is its release's name."""
+    """Stub builds: an image is its release's name."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -33,7 +33,7 @@ class Builds:
 
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> Builds:
-    # What this host lacks is tested with hotplate build.
+    # Limits of this host are tested with hotplate build.
     monkeypatch.setattr(Preflight, "problems", Preflight.request_problems)
     return Builds()
 
@@ -44,7 +44,7 @@ def asked(tmp_path: Path) -> BuildRequest:
 
 
 def kept(images: ReleaseImages, *requests: BuildRequest) -> list[Path]:
-    """The files of the images, after each was used."""
+    """Return the files of the images, after using each."""
     files = []
     for each in images.placed(requests):
         with images.use(each) as file:
@@ -53,7 +53,7 @@ def kept(images: ReleaseImages, *requests: BuildRequest) -> list[Path]:
     return files
 
 
-def test_an_image_is_built_once(builds, asked):
+def test_image_is_built_once(builds, asked):
     images = ReleaseImages({}, build=builds)
     (first,) = kept(images, asked)
     assert first.name == "trixie.qcow2"
@@ -61,11 +61,11 @@ def test_an_image_is_built_once(builds, asked):
     assert kept(images, asked) == [first]
     kept(images, replace(asked, release="bookworm"), replace(asked, groups=("puppet",)))
     assert builds.done == ["trixie", "bookworm", "trixie"]
-    # A host that has it needs nothing to build it, and no network.
+    # With a cached image, neither build tools nor a network are needed.
     assert kept(images, replace(asked, offline=True)) == [first]
 
 
-def test_what_makes_it_another_image(asked, tmp_path):
+def test_changed_input_makes_another_image(asked, tmp_path):
     element = tmp_path / "elements" / "mine"
     element.mkdir(parents=True)
     package = tmp_path / "cinc.deb"
@@ -93,11 +93,11 @@ def test_what_makes_it_another_image(asked, tmp_path):
     (element / "install.d").mkdir()
     (element / "install.d" / "50-mine").write_text("#!/bin/sh\n")
     assert is_another()
-    # Where it is kept is no part of it.
+    # Its location is not an input.
     assert not is_another(replace(asked, cache=tmp_path / "other", output=Path("other")))
 
 
-def test_all_that_is_in_the_way_is_said_before_anything_is_built(builds, asked, monkeypatch):
+def test_all_problems_are_reported_before_any_build(builds, asked, monkeypatch):
     images = ReleaseImages({}, build=builds)
     wrong = [replace(asked, release=each, groups=("cobol",)) for each in ("trixy", "bookwurm")]
     with pytest.raises(UsageError) as caught:
@@ -112,7 +112,7 @@ def test_all_that_is_in_the_way_is_said_before_anything_is_built(builds, asked, 
     assert builds.done == []
 
 
-def test_what_is_in_the_way_of_builds_only_is_none_of_a_kept_image(builds, asked, monkeypatch):
+def test_problems_of_builds_do_not_affect_a_cached_image(builds, asked, monkeypatch):
     images = ReleaseImages({}, build=builds)
     kept(images, asked)
 
@@ -125,7 +125,7 @@ def test_what_is_in_the_way_of_builds_only_is_none_of_a_kept_image(builds, asked
         images.placed([asked, *(replace(asked, release=each) for each in ("forky", "bookworm"))])
 
 
-def test_those_who_want_the_same_have_it_built_once(builds, asked):
+def test_concurrent_requests_for_one_image_build_it_once(builds, asked):
     begun, go_on = threading.Event(), threading.Event()
     sentences: list[str] = []
     waits = threading.Event()
@@ -151,7 +151,7 @@ def test_those_who_want_the_same_have_it_built_once(builds, asked):
     assert 'another command builds the image of "trixie"; waiting' in sentences
 
 
-def test_a_build_that_failed_leaves_nothing_that_is_taken_for_an_image(builds, asked):
+def test_failed_build_leaves_no_image(builds, asked):
     def fails(request: BuildRequest) -> None:
         raise HostError("there was no space left")
 
@@ -161,7 +161,7 @@ def test_a_build_that_failed_leaves_nothing_that_is_taken_for_an_image(builds, a
     assert builds.done == ["trixie"]
 
 
-def test_what_is_in_use_stays_in_the_cache(builds, asked):
+def test_image_in_use_stays_in_the_cache(builds, asked):
     images = ReleaseImages({}, build=builds)
     (wanted,) = images.placed([asked])
     with images.use(wanted) as file:
@@ -176,9 +176,7 @@ def test_what_is_in_use_stays_in_the_cache(builds, asked):
     assert builds.done == ["trixie", "trixie"]
 
 
-def test_one_that_is_removed_between_its_build_and_its_use_is_built_again(
-    builds, asked, monkeypatch
-):
+def test_image_removed_before_its_use_is_built_again(builds, asked, monkeypatch):
     images = ReleaseImages({}, build=builds)
     (wanted,) = images.placed([asked])
     shared = locks.shared

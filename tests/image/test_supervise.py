@@ -1,4 +1,4 @@
-"""Nothing outlives a supervised command: tried with real mounts, loop devices and processes."""
+"""Nothing outlives a supervised command: tested with real mounts, loop devices and processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def until(condition, *, seconds: float = 20.0) -> None:
 
 
 class Supervised:
-    """A supervised shell script, with its lifeline in our hand."""
+    """A supervised shell script; the test holds its lifeline."""
 
     def __init__(self, directory: Path, script: str, *, tmpfs_mib: int) -> None:
         self.base = directory / "tmp"
@@ -70,7 +70,7 @@ class Supervised:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             text=True,
-            # Where the tests were started with & or nohup, these are ignored.
+            # When the tests were started with & or nohup, these signals are ignored.
             preexec_fn=lambda: [
                 signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)
             ],
@@ -91,7 +91,7 @@ class Supervised:
         assert self.work.name not in Path("/proc/mounts").read_text()
         assert list(self.base.iterdir()) == []
         assert self.staging.exists() is staging
-        # Its pid is of the namespace; in the host's table it is found by what it had open.
+        # Its pid is of the namespace; in the host's table it is found by its open files.
         assert processes_below(self.work) == []
 
 
@@ -106,7 +106,7 @@ def processes_below(directory: Path) -> list[str]:
 
 @pytest.mark.parametrize("tmpfs_mib", [0, 64], ids=["disk", "memory"])
 class TestBoth:
-    def test_a_command_that_succeeds(self, tmp_path: Path, tmpfs_mib: int):
+    def test_successful_command_leaves_nothing(self, tmp_path: Path, tmpfs_mib: int):
         run = Supervised(tmp_path, "echo $TMPDIR > result; echo said", tmpfs_mib=tmpfs_mib)
         with run.running() as child:
             assert child.stdout.read() == "said\n"
@@ -114,13 +114,13 @@ class TestBoth:
         assert str(run.work) in (run.staging / "result").read_text()
         run.assert_nothing_left(staging=True)
 
-    def test_a_command_that_fails_in_a_mess(self, tmp_path: Path, tmpfs_mib: int):
+    def test_failed_command_leaves_nothing(self, tmp_path: Path, tmpfs_mib: int):
         run = Supervised(tmp_path, MESS + "exit 7", tmpfs_mib=tmpfs_mib)
         with run.running() as child:
             assert child.wait(20) == 7
         run.assert_nothing_left()
 
-    def test_the_lifeline_closes(self, tmp_path: Path, tmpfs_mib: int):
+    def test_closed_lifeline_ends_everything(self, tmp_path: Path, tmpfs_mib: int):
         run = Supervised(tmp_path, MESS + "sleep 1000", tmpfs_mib=tmpfs_mib)
         with run.running() as child:
             run.ready()
@@ -129,7 +129,9 @@ class TestBoth:
             assert child.wait(20) == supervise.LOST
         run.assert_nothing_left()
 
-    def test_killed_itself_it_leaves_what_the_next_one_sweeps(self, tmp_path: Path, tmpfs_mib: int):
+    def test_leftovers_of_a_killed_supervisor_are_swept_by_the_next(
+        self, tmp_path: Path, tmpfs_mib: int
+    ):
         dead = Supervised(tmp_path, MESS + "sleep 1000", tmpfs_mib=tmpfs_mib)
         with dead.running() as child:
             dead.ready()
@@ -143,7 +145,7 @@ class TestBoth:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_is_the_callers_to_decide_on(tmp_path: Path, number: signal.Signals):
+def test_signal_is_left_to_the_caller(tmp_path: Path, number: signal.Signals):
     script = 'touch "$1/ready"; while ! [ -e "$1/go" ]; do sleep 0.05; done; trap - INT; exit 0'
     run = Supervised(tmp_path, script, tmpfs_mib=0)
     with run.running() as child:
@@ -153,7 +155,7 @@ def test_a_signal_is_the_callers_to_decide_on(tmp_path: Path, number: signal.Sig
         assert child.wait(20) == 0
 
 
-def test_a_build_that_is_alive_is_not_swept(tmp_path: Path):
+def test_live_build_is_not_swept(tmp_path: Path):
     alive = Supervised(tmp_path, MESS + "sleep 1000", tmpfs_mib=0)
     with alive.running():
         alive.ready()
@@ -172,7 +174,7 @@ def test_only_staging_directories_are_removed(tmp_path: Path):
     assert precious.exists()
 
 
-def test_a_link_is_not_followed(tmp_path: Path):
+def test_link_is_not_followed(tmp_path: Path):
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / supervise.STATE).write_text("{}")
@@ -183,10 +185,12 @@ def test_a_link_is_not_followed(tmp_path: Path):
     assert (precious / supervise.STATE).exists()
 
 
-def test_the_command_runs_as_who_asked_for_it():
-    """The supervisor is root; diskimage-builder is whom it was started by, and calls sudo."""
+def test_command_runs_as_the_requesting_user():
+    """The supervisor is root; diskimage-builder runs as the user who started it, and calls
+    sudo.
+    """
     script = 'id -u > who; touch "$TMPDIR/mine" && ! touch "$TMPDIR/../theirs" 2> /dev/null'
-    # Not below pytest's directories, which are for root alone.
+    # Not below pytest's directories, which only root may enter.
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         directory.chmod(0o755)
